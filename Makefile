@@ -1,0 +1,46 @@
+# Every target sets up what it needs in .venv; a machine with Python 3.11+ and make is enough.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help demo test check format bench clean
+help:
+	@echo "make demo    start the embedded server, run the README's example, say what happened"
+	@echo "make test    all checks and all tests (what CI runs)"
+	@echo "make check   format, lint, types, import contracts (no tests)"
+	@echo "make format  let ruff format and fix what it can"
+	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
+	@echo "make clean   remove the virtual environment and caches"
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+	  || { echo "Ephemera needs Python 3.11 or newer; run: make PYTHON=python3.11 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+# One stamp per set of extras: reinstalled only when what they list has changed.
+$(VENV)/.%-installed: pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+	@touch $@
+
+demo: $(VENV)/.demo-installed
+	@$(BIN)/python -m ephemera.embedded
+
+test: check $(VENV)/.test-installed
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.test-installed $(VENV)/.check-installed
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(VENV)/.check-installed
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: $(VENV)/.bench-installed
+	$(BIN)/python -m bench $(ARGS)
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,0 +1,1 @@
+"""Ephemera: the expendable data layer of a Python service."""
