@@ -14,12 +14,20 @@ __all__ = [
     "CrossSlot",
     "EmbeddedError",
     "EphemeraError",
+    "InvalidDeclaration",
+    "InvalidField",
+    "InvalidLifetime",
     "InvalidUrl",
+    "InvalidValue",
+    "KeyTooLong",
     "LoopMisuse",
     "OutcomeUnknown",
+    "OverlappingPatterns",
     "ServerError",
     "StoreClosed",
     "Unavailable",
+    "UndeclaredSpace",
+    "WrongFields",
 ]
 
 
@@ -95,3 +103,89 @@ class ServerError(EphemeraError):
 
 class CrossSlot(ServerError):
     """Keys of one command that live in different cluster slots."""
+
+
+class InvalidDeclaration(EphemeraError, ValueError):
+    """A keyspace that cannot be declared as written: which pattern, what is wrong, what to do."""
+
+    def __init__(self, pattern: str, problem: str, advice: str) -> None:
+        super().__init__(f"{pattern!r}: {problem}; {advice}")
+        self.pattern = pattern
+        self.problem = problem
+        self.advice = advice
+
+
+class OverlappingPatterns(InvalidDeclaration):
+    """Two patterns that could render the same key; `example` is one such key."""
+
+    def __init__(self, pattern: str, other: str, example: str) -> None:
+        super().__init__(
+            pattern,
+            f"overlaps {other!r}: the key {example!r} could belong to both",
+            "give one of them another literal start or another number of ':' segments",
+        )
+        self.other = other
+        self.example = example
+
+
+class InvalidLifetime(EphemeraError, ValueError):
+    """A duration or an instant that cannot end a key's life, and what to give instead."""
+
+
+class UndeclaredSpace(EphemeraError, LookupError):
+    """A keyspace used on a store that was not opened with its catalogue."""
+
+    def __init__(self, pattern: str, catalogue: str, known: tuple[str, ...]) -> None:
+        have = ", ".join(map(repr, known)) or "none"
+        super().__init__(
+            f"{pattern!r} belongs to the catalogue {catalogue!r}, and this store was opened with "
+            f"{have}; give that catalogue to connect()"
+        )
+        self.pattern = pattern
+        self.catalogue = catalogue
+        self.known = known
+
+
+class WrongFields(EphemeraError, TypeError):
+    """Field arguments that are not those of the pattern."""
+
+    def __init__(self, pattern: str, expected: tuple[str, ...], given: tuple[str, ...]) -> None:
+        takes = ", ".join(expected) or "no fields"
+        super().__init__(f"{pattern!r} takes {takes}; given {', '.join(given) or 'none'}")
+        self.pattern = pattern
+        self.expected = expected
+        self.given = given
+
+
+class InvalidField(EphemeraError, ValueError):
+    """A field value that no key can be made of."""
+
+    def __init__(self, pattern: str, field: str, problem: str) -> None:
+        super().__init__(f"{pattern!r}, field {field!r}: {problem}")
+        self.pattern = pattern
+        self.field = field
+        self.problem = problem
+
+
+class KeyTooLong(InvalidField):
+    """A key above its length limit; `field` is the longest of its fields, lengths are in bytes."""
+
+    def __init__(self, pattern: str, field: str, length: int, limit: int) -> None:
+        super().__init__(
+            pattern,
+            field,
+            f"the key would be {length} bytes long and the limit is {limit}; "
+            "hash long values before they become part of a key",
+        )
+        self.length = length
+        self.limit = limit
+
+
+class InvalidValue(EphemeraError, TypeError):
+    """A value of another type than its space was declared with."""
+
+    def __init__(self, pattern: str, expected: str, given: str) -> None:
+        super().__init__(f"{pattern!r} holds {expected}; given {given}")
+        self.pattern = pattern
+        self.expected = expected
+        self.given = given

@@ -1,0 +1,177 @@
+"""What every kind of server gives its callers, and the client for a single one (direct or through Sentinel).
+
+A client is three connections at most to a server: the multiplexed one for `call`, one for subscriptions when
+somebody subscribes, and one for each blocking command that waits at the moment.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from ephemera.errors import Unavailable
+from ephemera.wire import sentinel
+from ephemera.wire.commands import PLAIN, blocking_seconds, name_of, refuse_stateful
+from ephemera.wire.dedicated import DedicatedConnections
+from ephemera.wire.handshake import Endpoint
+from ephemera.wire.link import Link
+from ephemera.wire.subscriptions import Hub, Subscription
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from ephemera.errors import ServerError
+    from ephemera.wire.commands import Arg
+    from ephemera.wire.connection import Entry, Reply
+    from ephemera.wire.scripts import Script
+    from ephemera.wire.subscriptions import ChannelKind
+    from ephemera.wire.url import Address, Target
+
+Invalidations = list[bytes] | None
+"""Keys that changed on the server, or None: all of them may have."""
+
+
+class Client(Protocol):
+    """A server, a Sentinel-watched master or a cluster, to those who call it."""
+
+    @property
+    def up(self) -> bool:
+        """Whether calls are taken now."""
+
+    def call(self, *args: Arg) -> Awaitable[Any]:
+        """Send a command and return the future of its reply; calls of one loop tick share one write."""
+
+    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
+        """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""
+
+    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+        """Run a script atomically on its keys."""
+
+    def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
+        """Listen to channels, patterns or shard channels."""
+
+    async def track(self, listener: Callable[[Invalidations], None], prefixes: Sequence[str] = ()) -> None:
+        """Tell the listener which keys change; None when all may have, as after a lost connection."""
+
+    def nodes(self) -> Sequence[Client]:
+        """Every server that holds keys of its own, for commands that concern a server (SCAN, INFO)."""
+
+    async def aclose(self) -> None:
+        """Disconnect; what is in flight is waited for, at most one timeout."""
+
+
+class Single:
+    """The client of one server."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        *,
+        redirect: Callable[[Entry, ServerError], bool] | None = None,
+        on_state: Callable[[bool], None] | None = None,
+        on_moved: Callable[[], None] | None = None,
+    ) -> None:
+        self.endpoint = endpoint
+        self.link = Link(
+            endpoint,
+            redirect=redirect,
+            unusual=self._unusual,
+            listener=self._on_push,
+            on_state=self._on_state,
+        )
+        self.call = self.link.call
+        self.hub = Hub(endpoint, on_moved)
+        self._tell_state = on_state
+        self._dedicated = DedicatedConnections(endpoint)
+        self._trackers: list[Callable[[Invalidations], None]] = []
+
+    def __repr__(self) -> str:
+        return f"<Single {self.endpoint} {'up' if self.up else 'down'}>"
+
+    @property
+    def up(self) -> bool:
+        """Whether calls are taken now."""
+        return self.link.up
+
+    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
+        """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""
+        if not args or args[0] not in PLAIN:
+            return False
+        self.link.submit(reply, args)
+        return True
+
+    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+        """Run a script atomically on its keys."""
+        return self.link.send("EVALSHA", script.sha, len(keys), *keys, *args)
+
+    def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
+        """Listen to channels, patterns or shard channels on a connection of their own."""
+        return Subscription(self.hub, kind, names)
+
+    async def track(self, listener: Callable[[Invalidations], None], prefixes: Sequence[str] = ()) -> None:
+        """Deliver client-tracking invalidations: of keys read here, or of all keys with these prefixes."""
+        words: list[Arg] = ["CLIENT", "TRACKING", "ON"]
+        if prefixes:
+            words += ["BCAST", *(word for prefix in prefixes for word in ("PREFIX", prefix))]
+        self._trackers.append(listener)
+        self.link.setup.append(tuple(words))
+        if self.up:
+            await self.link.send(*words)
+
+    def nodes(self) -> Sequence[Single]:
+        """This server alone."""
+        return (self,)
+
+    async def start(self, *, required: bool = True) -> None:
+        """Connect; with `required=False` an absent server is not an error, and is waited for meanwhile."""
+        await self.link.start(required=required)
+
+    async def aclose(self) -> None:
+        """Disconnect everything."""
+        await self.hub.aclose()
+        await self._dedicated.aclose()
+        await self.link.aclose()
+
+    def _unusual(self, args: tuple[Arg, ...]) -> Awaitable[Any]:
+        name = name_of(args)
+        refuse_stateful(name, args)
+        seconds = blocking_seconds(name, args)
+        if seconds is not None:
+            return self._dedicated.call(args, seconds)
+        return self.link.send(name, *args[1:])
+
+    def _on_push(self, push: list[Any]) -> None:
+        if push[0] == b"invalidate":
+            for listener in self._trackers:
+                listener(push[1])
+
+    def _on_state(self, up: bool) -> None:
+        if not up:
+            for listener in self._trackers:
+                listener(None)
+        if self._tell_state is not None:
+            self._tell_state(up)
+
+
+def standalone(target: Target) -> Single:
+    """The client of the one server that a URL names."""
+    address = target.addresses[0]
+
+    async def here() -> Address:
+        return address
+
+    return Single(Endpoint(target, target.credentials, here, str(address)))
+
+
+def followed(target: Target) -> Single:
+    """The client of whichever server is master by its Sentinels' word."""
+
+    def not_master(entry: Entry, error: ServerError) -> bool:
+        if error.code != "READONLY":
+            return False
+        client.link.drop("it is a replica now")
+        if not entry.reply.done():
+            entry.reply.set_exception(Unavailable(client.endpoint.name, "it is a replica now"))
+        return True
+
+    client = Single(sentinel.endpoint(target), redirect=not_master)
+    return client

@@ -1,0 +1,352 @@
+"""What the wire must know of a command: may it share a connection, may it be retried, where is its key.
+
+Four questions, answered from tables so that the hot path asks with one set lookup:
+
+- PLAIN commands share the multiplexed connection and have their first key at position 1. Nearly all traffic.
+- READS may be sent again when a connection was lost before their reply: they change nothing.
+- REFUSED commands change the state of the connection they run on, which here belongs to everybody.
+- A blocking command would hold up everybody behind it, so it gets a connection of its own.
+
+A command that is in no table is sent as it is: new server commands need no new client.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from ephemera.errors import CommandRefused
+
+Arg: TypeAlias = str | bytes | int | float | memoryview
+"""One argument of a command, as it goes over the wire."""
+
+_KEYED_READS = frozenset(
+    [
+        "BITCOUNT",
+        "BITFIELD_RO",
+        "BITPOS",
+        "DUMP",
+        "EXISTS",
+        "EXPIRETIME",
+        "GEODIST",
+        "GEOHASH",
+        "GEOPOS",
+        "GEORADIUSBYMEMBER_RO",
+        "GEORADIUS_RO",
+        "GEOSEARCH",
+        "GET",
+        "GETBIT",
+        "GETRANGE",
+        "HEXISTS",
+        "HEXPIRETIME",
+        "HGET",
+        "HGETALL",
+        "HKEYS",
+        "HLEN",
+        "HMGET",
+        "HPEXPIRETIME",
+        "HPTTL",
+        "HRANDFIELD",
+        "HSCAN",
+        "HSTRLEN",
+        "HTTL",
+        "HVALS",
+        "LCS",
+        "LINDEX",
+        "LLEN",
+        "LPOS",
+        "LRANGE",
+        "MGET",
+        "PEXPIRETIME",
+        "PFCOUNT",
+        "PTTL",
+        "SCARD",
+        "SDIFF",
+        "SINTER",
+        "SISMEMBER",
+        "SMEMBERS",
+        "SMISMEMBER",
+        "SORT_RO",
+        "SRANDMEMBER",
+        "SSCAN",
+        "STRLEN",
+        "SUBSTR",
+        "SUNION",
+        "TTL",
+        "TYPE",
+        "XLEN",
+        "XPENDING",
+        "XRANGE",
+        "XREVRANGE",
+        "ZCARD",
+        "ZCOUNT",
+        "ZLEXCOUNT",
+        "ZMSCORE",
+        "ZRANDMEMBER",
+        "ZRANGE",
+        "ZRANGEBYLEX",
+        "ZRANGEBYSCORE",
+        "ZRANK",
+        "ZREVRANGE",
+        "ZREVRANGEBYLEX",
+        "ZREVRANGEBYSCORE",
+        "ZREVRANK",
+        "ZSCAN",
+        "ZSCORE",
+    ]
+)
+_KEYED_WRITES = frozenset(
+    [
+        "APPEND",
+        "BITFIELD",
+        "COPY",
+        "DECR",
+        "DECRBY",
+        "DEL",
+        "DELIFEQ",
+        "EXPIRE",
+        "EXPIREAT",
+        "GEOADD",
+        "GEORADIUS",
+        "GEORADIUSBYMEMBER",
+        "GEOSEARCHSTORE",
+        "GETDEL",
+        "GETEX",
+        "GETSET",
+        "HDEL",
+        "HEXPIRE",
+        "HEXPIREAT",
+        "HGETDEL",
+        "HGETEX",
+        "HINCRBY",
+        "HINCRBYFLOAT",
+        "HMSET",
+        "HPERSIST",
+        "HPEXPIRE",
+        "HPEXPIREAT",
+        "HSET",
+        "HSETEX",
+        "HSETNX",
+        "INCR",
+        "INCRBY",
+        "INCRBYFLOAT",
+        "LINSERT",
+        "LMOVE",
+        "LPOP",
+        "LPUSH",
+        "LPUSHX",
+        "LREM",
+        "LSET",
+        "LTRIM",
+        "MOVE",
+        "MSET",
+        "MSETNX",
+        "PERSIST",
+        "PEXPIRE",
+        "PEXPIREAT",
+        "PFADD",
+        "PFMERGE",
+        "PSETEX",
+        "RENAME",
+        "RENAMENX",
+        "RESTORE",
+        "RPOP",
+        "RPOPLPUSH",
+        "RPUSH",
+        "RPUSHX",
+        "SADD",
+        "SDIFFSTORE",
+        "SET",
+        "SETBIT",
+        "SETEX",
+        "SETNX",
+        "SETRANGE",
+        "SINTERSTORE",
+        "SMOVE",
+        "SORT",
+        "SPOP",
+        "SPUBLISH",
+        "SREM",
+        "SUNIONSTORE",
+        "TOUCH",
+        "UNLINK",
+        "XACK",
+        "XADD",
+        "XAUTOCLAIM",
+        "XCLAIM",
+        "XDEL",
+        "XSETID",
+        "XTRIM",
+        "ZADD",
+        "ZDIFFSTORE",
+        "ZINCRBY",
+        "ZINTERSTORE",
+        "ZPOPMAX",
+        "ZPOPMIN",
+        "ZRANGESTORE",
+        "ZREM",
+        "ZREMRANGEBYLEX",
+        "ZREMRANGEBYRANK",
+        "ZREMRANGEBYSCORE",
+        "ZUNIONSTORE",
+    ]
+)
+PLAIN = _KEYED_READS | _KEYED_WRITES
+READS = _KEYED_READS | frozenset(
+    [
+        "DBSIZE",
+        "ECHO",
+        "EVALSHA_RO",
+        "EVAL_RO",
+        "FCALL_RO",
+        "INFO",
+        "KEYS",
+        "MEMORY",
+        "OBJECT",
+        "PING",
+        "SCAN",
+        "SINTERCARD",
+        "TIME",
+        "XINFO",
+        "XREAD",
+        "ZDIFF",
+        "ZINTER",
+        "ZINTERCARD",
+        "ZUNION",
+    ]
+)
+
+_SCRIPT = "use a script instead: store.run(script, keys, args) is atomic and takes one trip"
+_URL = "the connection's identity comes from its URL; open another store"
+_OWN_CONNECTION = "it changes a connection that all callers share"
+REFUSED = {
+    **dict.fromkeys(("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"), _SCRIPT),
+    **dict.fromkeys(("AUTH", "HELLO", "SELECT", "RESET", "QUIT"), _URL),
+    **dict.fromkeys(
+        ("SUBSCRIBE", "UNSUBSCRIBE", "PSUBSCRIBE", "PUNSUBSCRIBE", "SSUBSCRIBE", "SUNSUBSCRIBE"),
+        "use store.subscribe(...), which has a connection of its own",
+    ),
+    **dict.fromkeys(("MONITOR", "SYNC", "PSYNC", "REPLCONF", "ASKING"), _OWN_CONNECTION),
+    **dict.fromkeys(("READONLY", "READWRITE"), "reads from replicas are set in the URL"),
+    **dict.fromkeys(
+        ("WAIT", "WAITAOF"),
+        "it speaks of the writes of one connection, which here are everybody's",
+    ),
+}
+_REFUSED_CLIENT = frozenset(("REPLY", "TRACKING", "CACHING", "NO-TOUCH", "NO-EVICT", "SETNAME", "PAUSE"))
+
+# Commands whose last or first argument is their time limit in seconds.
+_BLOCKS_LAST = frozenset(("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BZPOPMAX", "BZPOPMIN"))
+_BLOCKS_FIRST = frozenset(("BLMPOP", "BZMPOP"))
+
+# Where the first key is, for commands that are not PLAIN; NUMKEYS: a count stands before the keys.
+_KEY_AT = {
+    **dict.fromkeys(_BLOCKS_LAST, 1),
+    **dict.fromkeys(("BITOP", "OBJECT", "MEMORY", "XINFO", "XGROUP"), 2),
+    "MIGRATE": 3,
+}
+_NUMKEYS_AT = {
+    **dict.fromkeys(("EVAL", "EVALSHA", "EVAL_RO", "EVALSHA_RO", "FCALL", "FCALL_RO"), 2),
+    **dict.fromkeys(("LMPOP", "ZMPOP", "SINTERCARD", "ZDIFF", "ZINTER", "ZINTERCARD", "ZUNION", "MSETEX"), 1),
+    **dict.fromkeys(_BLOCKS_FIRST, 2),
+}
+# Keyless commands that any node of a cluster answers alike.
+ANYWHERE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "CLUSTER"))
+
+
+def name_of(args: tuple[Arg, ...]) -> str:
+    """The command's name in capitals."""
+    if not args:
+        raise CommandRefused("an empty command", "give its name and arguments: call('GET', key)")
+    name = args[0]
+    if isinstance(name, str):
+        return name.upper()
+    if isinstance(name, (bytes, memoryview)):
+        return bytes(name).decode("ascii", "replace").upper()
+    raise CommandRefused(repr(name), "a command's name is text")
+
+
+def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
+    """Raise `CommandRefused` for a command that would change the shared connection."""
+    reason = REFUSED.get(name)
+    if reason is None and name == "CLIENT" and len(args) > 1 and _text(args[1]) in _REFUSED_CLIENT:
+        name, reason = f"CLIENT {_text(args[1])}", _OWN_CONNECTION
+        if _text(args[1]) == "TRACKING":
+            reason = "use store.track(listener), which survives a reconnection"
+    if reason is not None:
+        raise CommandRefused(name, reason)
+
+
+def blocking_seconds(name: str, args: tuple[Arg, ...]) -> float | None:
+    """How long a blocking command may wait (0: for ever), or None when it does not block."""
+    if name in _BLOCKS_LAST:
+        return _seconds(name, args[-1])
+    if name in _BLOCKS_FIRST and len(args) > 1:
+        return _seconds(name, args[1])
+    if name in ("XREAD", "XREADGROUP"):
+        return _block_option(name, args)
+    return None
+
+
+def _block_option(name: str, args: tuple[Arg, ...]) -> float | None:
+    for position, arg in enumerate(args):
+        word = _text(arg)
+        if word == "STREAMS":
+            return None
+        if word == "BLOCK" and position + 1 < len(args):
+            return _seconds(name, args[position + 1]) / 1000
+    return None
+
+
+def first_key(name: str, args: tuple[Arg, ...]) -> Arg | None:
+    """The key that decides the cluster slot, or None for a command without keys."""
+    position: int | None = 1 if name in PLAIN else _KEY_AT.get(name)
+    if name in ("XREAD", "XREADGROUP"):
+        position = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), None)
+    elif name in _NUMKEYS_AT:
+        at = _NUMKEYS_AT[name]
+        position = at + 1 if len(args) > at and int(args[at]) > 0 else None
+    return args[position] if position is not None and position < len(args) else None
+
+
+def all_keys(name: str, args: tuple[Arg, ...]) -> list[Arg]:
+    """The keys of a multi-key command, as far as an error message can name them."""
+    if name in _NUMKEYS_AT:
+        at = _NUMKEYS_AT[name]
+        return list(args[at + 1 : at + 1 + int(args[at])])
+    if name in ("MSET", "MSETNX"):
+        return list(args[1::2])
+    if name in (
+        "RENAME",
+        "RENAMENX",
+        "COPY",
+        "LMOVE",
+        "SMOVE",
+        "RPOPLPUSH",
+        "BLMOVE",
+        "BRPOPLPUSH",
+    ):
+        return list(args[1:3])
+    if name in ("BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX"):
+        return list(args[1:-1])
+    if name in ("XREAD", "XREADGROUP"):
+        streams = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), len(args))
+        return list(args[streams : streams + (len(args) - streams) // 2])
+    return list(args[1:])
+
+
+def as_text(arg: Arg) -> str:
+    """An argument as a person reads it in a message."""
+    if isinstance(arg, (bytes, memoryview)):
+        return bytes(arg).decode("utf-8", "backslashreplace")
+    return str(arg)
+
+
+def _text(arg: Arg) -> str:
+    return as_text(arg).upper() if isinstance(arg, (str, bytes)) and len(arg) <= 16 else ""
+
+
+def _seconds(name: str, arg: Arg) -> float:
+    try:
+        return float(as_text(arg))
+    except ValueError:
+        raise CommandRefused(name, f"its time limit must be a number, not {as_text(arg)!r}") from None

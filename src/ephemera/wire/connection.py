@@ -1,0 +1,258 @@
+"""One socket's life: commands out in batches, replies in by order.
+
+Every command is packed and put on two queues: its bytes on `_out`, who waits for it on `waiting`. All bytes
+of one loop tick leave in one write. Replies come in the order of the commands, so matching is a popleft, and:
+
+- a cancelled caller leaves its place in the queue; its reply is read and dropped, nobody gets another's;
+- one timer per connection is enough: the server is stalled when something waits for a reply and for `timeout`
+  seconds no byte has arrived and none has left. Progress counts, not age, so a 64 MB value over a slow line
+  is not a stall, and a frozen server is noticed within one timeout.
+
+What is in flight is bounded in count and bytes. Above that a call keeps only its arguments and waits for its
+turn, first come first served. When the connection ends, the owner gets every entry, sent and unsent apart.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import hiredis
+
+from ephemera.errors import ServerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ephemera.wire.commands import Arg
+
+_INCOMPLETE = object()
+_Push = hiredis.PushNotification
+# Pushes that confirm a subscription command; in RESP3 they come in place of its reply.
+_CONFIRMATIONS = frozenset(
+    (b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe")
+)
+
+
+class Reply(Protocol):
+    """What a reply settles: an asyncio future, or a thread that waits (see `blocking`)."""
+
+    def done(self) -> bool:
+        """Whether it is settled, or nobody waits any more."""
+
+    def set_result(self, result: Any, /) -> None:
+        """The server answered."""
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        """It answered with an error, or not at all."""
+
+
+class Entry(NamedTuple):
+    """A command on its way: who waits for it, what it is, its bytes on the wire, how often it was sent."""
+
+    reply: Reply
+    args: tuple[Arg, ...]
+    size: int
+    attempts: int
+
+
+class Owner(Protocol):
+    """Who a connection reports to."""
+
+    def on_error(self, entry: Entry, error: ServerError) -> None:
+        """The server answered a command with an error; the owner settles the entry's reply."""
+
+    def on_push(self, push: list[Any]) -> None:
+        """The server sent something nobody asked for: a message or an invalidation."""
+
+    def on_lost(self, problem: str, sent: list[Entry], unsent: list[Entry]) -> None:
+        """The connection ended; nobody knows whether `sent` were executed, `unsent` were not."""
+
+
+class Connection(asyncio.Protocol):
+    """A connected socket that multiplexes commands; made by `Link`, which owns it."""
+
+    def __init__(
+        self, owner: Owner, loop: asyncio.AbstractEventLoop, timeout: float, limits: tuple[int, int]
+    ) -> None:
+        self.waiting: deque[tuple[Reply, tuple[Arg, ...], int, int]] = deque()
+        self.crowded = False
+        self.lost: asyncio.Future[None] = loop.create_future()
+        self._owner = owner
+        self._loop = loop
+        self._timeout = timeout
+        self._max_calls, self._max_bytes = limits
+        self._bytes = 0
+        self._out: list[bytes] = []
+        self._queued: deque[tuple[Reply, tuple[Arg, ...]]] = deque()
+        self._reader = hiredis.Reader(
+            protocolError=hiredis.ProtocolError, replyError=ServerError, notEnoughData=_INCOMPLETE
+        )
+        self._gets: Callable[[], Any] = self._reader.gets
+        # hiredis types its argument as a tuple of one.
+        self._pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+        self._transport: asyncio.Transport
+        self._sweeper: asyncio.TimerHandle | None = None
+        self._progress_at = 0.0
+        self._written = 0
+        self._gone = 0
+        self._suspect = False
+        self._problem = ""
+
+    def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
+        """Queue a command for this tick's write; its outcome settles `reply`."""
+        packed = self._pack(args)
+        size = len(packed)
+        waiting = self.waiting
+        waiting.append((reply, args, size, attempts))
+        self._bytes += size
+        if len(waiting) >= self._max_calls or self._bytes >= self._max_bytes:
+            self.crowded = True
+        out = self._out
+        if not out:
+            self._loop.call_soon(self._flush)
+        out.append(packed)
+
+    def put_in_turn(self, reply: Reply, args: tuple[Arg, ...]) -> None:
+        """Queue a command behind those that wait for room."""
+        self._queued.append((reply, args))
+
+    def send(self, *args: Arg) -> asyncio.Future[Any]:
+        """Queue a command of the wire's own, which is never repeated on another connection."""
+        future = self._loop.create_future()
+        self.put(future, args, attempts=1)
+        return future
+
+    def abort(self, problem: str) -> None:
+        """End the connection now; whatever waits is handed to the owner with this problem."""
+        if not self._problem:
+            self._problem = problem
+        self._transport.abort()
+
+    def close(self) -> None:
+        """End the connection after what is written has left."""
+        self._problem = self._problem or "closed"
+        self._transport.close()
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport; the in-flight limit bounds its buffer, so writing is never paused on top."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Hand everything that still waits to the owner."""
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+        problem = self._problem or (f"connection lost ({exc})" if exc else "the server closed the connection")
+        entries = [Entry(*entry) for entry in self.waiting]
+        first_unsent = len(entries) - len(self._out)
+        queued = [Entry(reply, args, 0, 0) for reply, args in self._queued]
+        self._out, self._queued = [], deque()
+        self.waiting.clear()
+        self._owner.on_lost(problem, entries[:first_unsent], entries[first_unsent:] + queued)
+        if not self.lost.done():
+            self.lost.set_result(None)
+
+    def data_received(self, data: bytes) -> None:
+        """Parse what came and settle the replies it completes."""
+        self._progress_at = self._loop.time()
+        try:
+            self._reader.feed(data)
+            self._deliver()
+        except (hiredis.ProtocolError, TypeError, RecursionError, IndexError) as problem:
+            self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
+        if self.crowded:
+            self._let_in()
+
+    def _deliver(self) -> None:
+        gets = self._gets
+        popleft = self.waiting.popleft
+        freed = 0
+        while (said := gets()) is not _INCOMPLETE:
+            kind = said.__class__
+            if kind is _Push:
+                self._pushed(said)
+                continue
+            reply, args, size, attempts = popleft()
+            freed += size
+            if kind is ServerError:
+                self._bytes -= freed
+                freed = 0
+                self._owner.on_error(Entry(reply, args, size, attempts), said)
+                continue
+            try:  # noqa: SIM105 - contextlib.suppress costs a call per reply
+                reply.set_result(said)
+            except asyncio.InvalidStateError:
+                pass  # its caller was cancelled; the reply is dropped in its place
+        self._bytes -= freed
+
+    def _pushed(self, push: list[Any]) -> None:
+        if push[0] in _CONFIRMATIONS and self.waiting:
+            reply, args, size, _ = self.waiting[0]
+            if _confirms(push, args):
+                self.waiting.popleft()
+                self._bytes -= size
+                if not reply.done():
+                    reply.set_result(push)
+        self._owner.on_push(push)
+
+    def _flush(self) -> None:
+        out = self._out
+        if not out:
+            return
+        self._out = []
+        if len(self.waiting) == len(out):
+            self._progress_at = self._loop.time()
+        data = out[0] if len(out) == 1 else b"".join(out)
+        self._written += len(data)
+        self._transport.write(data)
+        if self._sweeper is None:
+            self._sweeper = self._loop.call_later(self._timeout, self._sweep)
+
+    def _sweep(self) -> None:
+        """Abort when nothing has moved for `timeout`; look again soon while something is under way."""
+        self._sweeper = None
+        if not self.waiting:
+            return
+        now = self._loop.time()
+        unwritten = self._transport.get_write_buffer_size()
+        if unwritten and self._written - unwritten > self._gone:
+            self._progress_at = now
+        self._gone = self._written - unwritten
+        left = self._progress_at + self._timeout - now
+        if left > 0:
+            self._suspect = False
+            self._sweeper = self._loop.call_later(min(left, self._timeout / 4), self._sweep)
+        elif not self._suspect:
+            # A loop that was held up by its own work runs its timers before it reads its sockets: look twice.
+            self._suspect = True
+            self._sweeper = self._loop.call_later(0.002, self._sweep)
+        else:
+            self.abort(f"no answer for {self._timeout * 1000:.0f} ms")
+
+    def _let_in(self) -> None:
+        """Send what waited for room, in order, while there is room."""
+        self.crowded = len(self.waiting) >= self._max_calls or self._bytes >= self._max_bytes
+        while self._queued and not self.crowded:
+            reply, args = self._queued.popleft()
+            if reply.done():
+                continue
+            try:
+                self.put(reply, args)
+            except TypeError as error:
+                reply.set_exception(error)
+        self.crowded = self.crowded or bool(self._queued)
+
+
+def _confirms(push: list[Any], args: tuple[Arg, ...]) -> bool:
+    name, channel = args[0], args[1] if len(args) > 1 else None
+    if isinstance(channel, str):
+        channel = channel.encode()
+    return isinstance(name, str) and name.lower().encode() == push[0] and channel == push[1]
+
+
+def _shortened(problem: Exception) -> str:
+    text = str(problem)
+    return text if len(text) <= 80 else text[:77] + "..."

@@ -1,0 +1,19 @@
+"""Which of a cluster's 16384 slots a key lives in: CRC16 (XMODEM) of its hash tag, or of all of it."""
+
+from __future__ import annotations
+
+from binascii import crc_hqx
+
+SLOTS = 16384
+
+
+def slot_of(key: str | bytes) -> int:
+    """The slot of a key, as CLUSTER KEYSLOT gives it."""
+    if isinstance(key, str):
+        key = key.encode()
+    opening = key.find(b"{")
+    if opening >= 0:
+        closing = key.find(b"}", opening + 1)
+        if closing > opening + 1:
+            key = key[opening + 1 : closing]
+    return crc_hqx(key, 0) % SLOTS
