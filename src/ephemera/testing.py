@@ -1,0 +1,76 @@
+"""Fixtures for your own test suite: a clean store on a real server, with nothing to install or to start.
+
+Installing `ephemera[embedded]` is enough; pytest finds the plugin by itself. One embedded Valkey serves the whole
+session and is emptied before each test that uses it.
+
+    async def test_greeting(ephemera_store):            # with pytest-asyncio or anyio
+        await ephemera_store.call("SET", "greeting", "hello", "EX", 60)
+
+    def test_greeting_blocking(ephemera_blocking):      # no event loop needed
+        ephemera_blocking.call("SET", "greeting", "hello", "EX", 60)
+
+For typed accessors, override the fixture `ephemera_catalogues` to return your catalogues.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+    from typing import Any
+
+    from ephemera.blocking import BlockingStore
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace.catalogue import Catalogue
+    from ephemera.keyspace.store import Store
+
+
+def _async_fixture(function: Callable[..., AsyncIterator[Store]]) -> Any:
+    """Register an async fixture with pytest-asyncio where it is installed; anyio takes plain ones."""
+    try:
+        import pytest_asyncio
+    except ImportError:
+        return pytest.fixture(function)
+    return pytest_asyncio.fixture(function)
+
+
+@pytest.fixture(scope="session")
+def ephemera_server() -> Iterator[Valkey]:
+    """One embedded Valkey for the whole test session; it ends with it, whatever happens."""
+    from ephemera.embedded import valkey
+
+    with valkey() as server:
+        yield server
+
+
+@pytest.fixture
+def ephemera_catalogues() -> Sequence[Catalogue]:
+    """The catalogues your tests use; override it in your conftest.py."""
+    return ()
+
+
+@pytest.fixture
+def ephemera_blocking(
+    ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
+) -> Iterator[BlockingStore]:
+    """A blocking store on the embedded server, which is empty at first."""
+    from ephemera import blocking
+
+    with blocking.connect(ephemera_server.url, *ephemera_catalogues) as store:
+        store.call("FLUSHALL")
+        yield store
+
+
+@_async_fixture
+async def ephemera_store(
+    ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
+) -> AsyncIterator[Store]:
+    """A store on the embedded server, which is empty at first."""
+    from ephemera.keyspace.store import connect
+
+    async with connect(ephemera_server.url, *ephemera_catalogues) as store:
+        await store.call("FLUSHALL")
+        yield store
