@@ -1,1 +1,52 @@
-"""Ephemera: the expendable data layer of a Python service."""
+"""Ephemera: the expendable data layer of a Python service, on Redis 7+ or Valkey.
+
+Declare every key once in a `Catalogue`, open a `Store` with `connect`, and use what is declared through typed
+accessors and patterns. Everything kept there may vanish without harm.
+"""
+
+from ephemera.errors import (
+    CannotConnect,
+    CommandRefused,
+    ConnectionFailed,
+    CrossSlot,
+    EphemeraError,
+    OutcomeUnknown,
+    ServerError,
+    StoreClosed,
+    Unavailable,
+)
+from ephemera.keyspace import (
+    Catalogue,
+    Space,
+    Store,
+    connect,
+    fixed,
+    permanent,
+    sliding,
+    until,
+    windowed,
+)
+from ephemera.wire import Message, Script
+
+__all__ = [
+    "CannotConnect",
+    "Catalogue",
+    "CommandRefused",
+    "ConnectionFailed",
+    "CrossSlot",
+    "EphemeraError",
+    "Message",
+    "OutcomeUnknown",
+    "Script",
+    "ServerError",
+    "Space",
+    "Store",
+    "StoreClosed",
+    "Unavailable",
+    "connect",
+    "fixed",
+    "permanent",
+    "sliding",
+    "until",
+    "windowed",
+]

@@ -1,7 +1,7 @@
 """Fixtures for your own test suite: a clean store on a real server, with nothing to install or to start.
 
-Installing `ephemera[embedded]` is enough; pytest finds the plugin by itself. One embedded Valkey serves the whole
-session and is emptied before each test that uses it.
+Installing `ephemera[embedded]` is enough; pytest finds the plugin by itself. One embedded Valkey serves the
+whole session and is emptied before each test that uses it.
 
     async def test_greeting(ephemera_store):            # with pytest-asyncio or anyio
         await ephemera_store.call("SET", "greeting", "hello", "EX", 60)
@@ -14,6 +14,7 @@ For typed accessors, override the fixture `ephemera_catalogues` to return your c
 
 from __future__ import annotations
 
+from types import ModuleType
 from typing import TYPE_CHECKING
 
 import pytest
@@ -28,13 +29,16 @@ if TYPE_CHECKING:
     from ephemera.keyspace.store import Store
 
 
-def _async_fixture(function: Callable[..., AsyncIterator[Store]]) -> Any:
-    """Register an async fixture with pytest-asyncio where it is installed; anyio takes plain ones."""
-    try:
+def pytest_configure(config: pytest.Config) -> None:
+    """Offer the async fixture in the form of the suite's own plugin: pytest-asyncio's, or anyio's."""
+    fixture: Callable[..., Any] = pytest.fixture
+    if config.pluginmanager.hasplugin("asyncio"):
         import pytest_asyncio
-    except ImportError:
-        return pytest.fixture(function)
-    return pytest_asyncio.fixture(function)
+
+        fixture = pytest_asyncio.fixture
+    offered = ModuleType("ephemera_async_fixtures")
+    offered.ephemera_store = fixture(_ephemera_store, name="ephemera_store")  # type: ignore[attr-defined]
+    config.pluginmanager.register(offered)
 
 
 @pytest.fixture(scope="session")
@@ -64,8 +68,7 @@ def ephemera_blocking(
         yield store
 
 
-@_async_fixture
-async def ephemera_store(
+async def _ephemera_store(
     ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
 ) -> AsyncIterator[Store]:
     """A store on the embedded server, which is empty at first."""

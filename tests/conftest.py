@@ -1,0 +1,60 @@
+"""What all tests share: real servers that start once, and event loops to run on."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+import uvloop
+
+from ephemera import embedded
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from ephemera.embedded import Cluster, Sentinel, Valkey
+
+_ON_BOTH_LOOPS = "on_both_loops"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare our marker."""
+    config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
+
+
+def pytest_asyncio_loop_factories(
+    config: pytest.Config, item: pytest.Item
+) -> Mapping[str, Callable[[], asyncio.AbstractEventLoop]]:
+    """Run every test on asyncio's loop, and the marked ones on uvloop, too."""
+    loops: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {"asyncio": asyncio.new_event_loop}
+    if item.get_closest_marker(_ON_BOTH_LOOPS):
+        loops["uvloop"] = uvloop.new_event_loop
+    return loops
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Valkey]:
+    """A Valkey for all tests that leave it running and configured as it is."""
+    with embedded.valkey(config={"enable-debug-command": "yes"}) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[Cluster]:
+    """Three masters with a replica each, for tests that leave the slots where they are."""
+    with embedded.cluster() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def sentinel() -> Iterator[Sentinel]:
+    """A master, a replica and three Sentinels, for tests that leave the master in its place."""
+    with embedded.sentinel() as running:
+        yield running
+
+
+@pytest.fixture
+def key(request: pytest.FixtureRequest) -> str:
+    """A key, or a prefix of keys, that belongs to this test alone."""
+    return f"{request.node.name}"

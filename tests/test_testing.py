@@ -1,0 +1,62 @@
+"""The pytest plugin gives users' own suites a clean store on a real server."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SUITE = """
+import msgspec, pytest
+from ephemera import Catalogue, fixed
+
+class Note(msgspec.Struct):
+    text: str
+
+catalogue = Catalogue("notes")
+NOTE = catalogue.hash("note:{note_id}", Note, lifetime=fixed(minutes=1), purpose="test")
+
+@pytest.fixture
+def ephemera_catalogues():
+    return (catalogue,)
+
+async def test_writes(ephemera_store):
+    await ephemera_store[NOTE].put(Note("first"), note_id=1)
+    assert await ephemera_store.call("DBSIZE") == 1
+
+async def test_starts_empty_again(ephemera_store):
+    assert await ephemera_store.call("DBSIZE") == 0
+
+def test_blocking_starts_empty_too(ephemera_blocking):
+    assert ephemera_blocking.call("DBSIZE") == 0
+    note = ephemera_blocking.wait(ephemera_blocking.aio[NOTE].get(note_id=1))
+    assert note is None
+"""
+
+
+def pytest_in(folder: Path, *options: str) -> str:
+    """What pytest prints for the suite in a folder."""
+    command = [sys.executable, "-m", "pytest", "-q", *options]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
+    return done.stdout + done.stderr
+
+
+def test_each_test_gets_an_empty_store(tmp_path: Path) -> None:
+    """Both stores start empty in every test, whatever the one before left behind."""
+    (tmp_path / "test_notes.py").write_text(SUITE)
+    assert "3 passed" in pytest_in(tmp_path, "-o", "asyncio_mode=auto")
+
+
+def test_anyio_takes_the_same_fixture_where_there_is_no_pytest_asyncio(tmp_path: Path) -> None:
+    """A suite on anyio's plugin, with pytest-asyncio switched off, uses the store as well."""
+    (tmp_path / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture\ndef anyio_backend():\n    return 'asyncio'\n"
+    )
+    (tmp_path / "test_notes.py").write_text(
+        "import pytest\n\n@pytest.mark.anyio\nasync def test_pings(ephemera_store):\n"
+        "    assert await ephemera_store.call('PING') == b'PONG'\n"
+    )
+    assert "1 passed" in pytest_in(tmp_path, "-p", "no:asyncio")
