@@ -1,0 +1,12 @@
+"""Real servers for tests, demonstrations and development: ready when returned, gone with their owner.
+
+`valkey()`, `cluster()`, `sentinel()` and `postgres()` run the servers that come in wheels, so that
+nothing has to be installed and nobody has to be root.
+"""
+
+from ephemera.embedded.clusters import Cluster, cluster
+from ephemera.embedded.postgresql import Postgres, postgres
+from ephemera.embedded.sentinels import Sentinel, sentinel
+from ephemera.embedded.standalone import Valkey, valkey
+
+__all__ = ["Cluster", "Postgres", "Sentinel", "Valkey", "cluster", "postgres", "sentinel", "valkey"]

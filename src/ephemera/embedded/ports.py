@@ -1,0 +1,69 @@
+"""Free ports on loopback, for servers that may have to be restarted on the same one.
+
+They are taken below the system's range for outgoing connections. A port inside it can be lost while
+its server is down: to any client that happens to get it as its own port, even to one that tries to
+reach that very server and, on loopback, connects to itself.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from ephemera.errors import EmbeddedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Started = TypeVar("Started")
+
+HOST = "127.0.0.1"
+LOWEST = 10_240
+RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
+DEFAULT_EPHEMERAL = 32_768
+ATTEMPTS = 5  # times that new ports are tried before giving up
+
+
+class PortTaken(EmbeddedError):
+    """Somebody else listens on the server's port."""
+
+
+def on_free_ports(start: Callable[[], Started]) -> Started:
+    """Call `start`, again when the ports it chose were taken before its servers had them."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return start()
+        except PortTaken:
+            continue
+    return start()
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports that nobody listens on now; the server's own bind has the last word."""
+    ports: list[int] = []
+    while len(ports) < count:
+        port = random.randrange(LOWEST, max(first_ephemeral(), LOWEST + 1000))
+        if port not in ports and is_free(port):
+            ports.append(port)
+    return ports
+
+
+def first_ephemeral() -> int:
+    """Return the lowest port the system gives to outgoing connections."""
+    try:
+        return int(RANGE.read_text().split()[0])
+    except (OSError, ValueError):
+        return DEFAULT_EPHEMERAL
+
+
+def is_free(port: int) -> bool:
+    """Tell whether a server could listen on this port of loopback now."""
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True

@@ -1,0 +1,51 @@
+"""One command to one server over a connection of its own, synchronously.
+
+This is how the embedded servers are asked whether they are ready, and how clusters are formed. It is no
+client: `ephemera.connect` is.
+"""
+
+from __future__ import annotations
+
+import socket
+
+import hiredis
+
+from ephemera.errors import ServerError
+
+Address = tuple[str, int] | str
+
+
+def ask(address: Address, *words: str | int, password: str | None = None, timeout: float = 2.0) -> object:
+    """Return the server's reply; ServerError for an error reply, OSError when there is none."""
+    with open_socket(address, timeout) as connection:
+        reader = hiredis.Reader(encoding="utf-8", errors="replace")
+        if password:
+            exchange(connection, reader, "AUTH", password)
+        return exchange(connection, reader, *words)
+
+
+def open_socket(address: Address, timeout: float) -> socket.socket:
+    """Connect to a port, or to a unix socket's path."""
+    if not isinstance(address, str):
+        return socket.create_connection(address, timeout)
+    connection = socket.socket(socket.AF_UNIX)
+    connection.settimeout(timeout)
+    try:
+        connection.connect(address)
+    except OSError:
+        connection.close()
+        raise
+    return connection
+
+
+def exchange(connection: socket.socket, reader: hiredis.Reader, *words: str | int) -> object:
+    """Send one command and read one whole reply."""
+    connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]  # says 1-tuples only
+    while (reply := reader.gets()) is False:
+        data = connection.recv(65536)
+        if not data:
+            raise ConnectionError("the server closed the connection")
+        reader.feed(data)
+    if isinstance(reply, hiredis.ReplyError):
+        raise ServerError(str(reply))
+    return reply
