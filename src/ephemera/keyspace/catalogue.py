@@ -1,0 +1,241 @@
+"""The catalogue: every key of a service, declared once, checked when declared.
+
+A declaration says what a key looks like, what it holds, how long it lives, and what it is for. Accessors,
+documentation, audit, hit ratios, access rules and server configuration are all made from it. What cannot
+work fails here, at import, with the pattern's name and what to do: overlapping or ambiguous patterns, a type
+that cannot be stored, a lifetime that is missing or that its role forbids, an option nobody knows.
+
+Role `queue` promises that nothing vanishes before it was used. Such a space is `permanent`, or its lifetime
+says in words what it `outlives`: `fixed(days=90, outlives="the flush every 15 minutes")`.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, get_args
+
+import msgspec
+
+from ephemera.errors import InvalidDeclaration, OverlappingPatterns
+from ephemera.keyspace.classify import Classifier
+from ephemera.keyspace.codec import bare_codec, choose_codec, member_codec
+from ephemera.keyspace.counters import CounterAccess
+from ephemera.keyspace.hashes import HashAccess
+from ephemera.keyspace.lifetime import Lifetime, Momentary, Permanent, Until
+from ephemera.keyspace.lists import ListAccess
+from ephemera.keyspace.mappings import MappingAccess
+from ephemera.keyspace.overlap import shared_key
+from ephemera.keyspace.records import RecordCodec
+from ephemera.keyspace.sets import SetAccess, SortedSetAccess
+from ephemera.keyspace.space import Role, Space
+from ephemera.keyspace.streams import ChannelAccess, StreamAccess
+from ephemera.keyspace.template import Template
+from ephemera.keyspace.values import FlagAccess, ValueAccess
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ephemera.keyspace.codec import Codec, CodecName
+    from ephemera.keyspace.space import Kind
+    from ephemera.wire import Client
+
+A = TypeVar("A")
+S = TypeVar("S", bound=msgspec.Struct)
+V = TypeVar("V")
+M = TypeVar("M", str, bytes, int)
+
+
+class AboutChannel(TypedDict, total=False):
+    """What a declaration says besides pattern and type."""
+
+    purpose: Required[str]  # what it is for, in a few words
+    role: Role  # "cache" unless given
+    spares: str  # the work that it saves
+    ended_by: tuple[str, ...]  # the events that remove it before its time
+    if_lost: str  # what happens when it is gone
+    owner: str  # who writes it, when it is not this service
+    sensitive: bool  # values are never shown by any tool
+    tag: str  # the field that decides the cluster slot
+    max_key_length: int  # bytes
+
+
+class About(AboutChannel, total=False):
+    """The same, of what is kept."""
+
+    lifetime: Required[Lifetime]
+
+
+class Catalogue:
+    """The declared spaces of one service."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self._spaces: dict[str, Space[Any]] = {}
+        self._classifier: Classifier[Space[Any]] | None = None
+
+    def __iter__(self) -> Iterator[Space[Any]]:
+        return iter(self._spaces.values())
+
+    def __len__(self) -> int:
+        return len(self._spaces)
+
+    def __getitem__(self, pattern: str) -> Space[Any]:
+        return self._spaces[pattern]
+
+    def __repr__(self) -> str:
+        return f"<Catalogue {self.name!r} of {len(self)} spaces>"
+
+    def classify(self, key: bytes) -> Space[Any] | None:
+        """The space that a key belongs to, or None when none of them could have rendered it."""
+        if self._classifier is None:
+            kept = (space for space in self if space.kind != "channel")
+            self._classifier = Classifier((space.template, space) for space in kept)
+        return self._classifier(key)
+
+    def hash(self, pattern: str, record: type[S], **about: Unpack[About]) -> Space[HashAccess[S]]:
+        """A Struct a key, each of its fields a field of the hash."""
+        return self._declare(pattern, "hash", HashAccess, RecordCodec(pattern, record), about)
+
+    def mapping(self, pattern: str, value_type: type[V], **about: Unpack[About]) -> Space[MappingAccess[V]]:
+        """A hash whose field names callers choose, with values of one type."""
+        codec = bare_codec(pattern, value_type)
+        return self._declare(pattern, "mapping", MappingAccess, codec, about)
+
+    def value(
+        self,
+        pattern: str,
+        value_type: type[V],
+        *,
+        codec: CodecName | None = None,
+        compress_over: int | None = None,
+        **about: Unpack[About],
+    ) -> Space[ValueAccess[V]]:
+        """A value a key, by the codec named, under zstd when larger than `compress_over` bytes."""
+        chosen = choose_codec(pattern, value_type, codec, compress_over)
+        return self._declare(pattern, "value", ValueAccess, chosen, about)
+
+    def counter(self, pattern: str, **about: Unpack[About]) -> Space[CounterAccess]:
+        """A whole number a key, to add to."""
+        return self._declare(pattern, "counter", CounterAccess, None, about)
+
+    def flag(self, pattern: str, **about: Unpack[About]) -> Space[FlagAccess]:
+        """A key that is there or not."""
+        return self._declare(pattern, "flag", FlagAccess, None, about)
+
+    def set(self, pattern: str, member_type: type[M], **about: Unpack[About]) -> Space[SetAccess[M]]:
+        """A set of members a key."""
+        codec = member_codec(pattern, member_type)
+        return self._declare(pattern, "set", SetAccess, codec, about)
+
+    def sorted_set(
+        self, pattern: str, member_type: type[M], **about: Unpack[About]
+    ) -> Space[SortedSetAccess[M]]:
+        """Members in the order of their scores."""
+        codec = member_codec(pattern, member_type)
+        return self._declare(pattern, "sorted_set", SortedSetAccess, codec, about)
+
+    def list(
+        self,
+        pattern: str,
+        item_type: type[V],
+        *,
+        max_length: int | None = None,
+        codec: CodecName | None = None,
+        compress_over: int | None = None,
+        **about: Unpack[About],
+    ) -> Space[ListAccess[V]]:
+        """Items in the order they were pushed, the newest `max_length` of them."""
+        chosen = choose_codec(pattern, item_type, codec, compress_over)
+        return self._declare(pattern, "list", ListAccess, chosen, about, max_length)
+
+    def stream(
+        self,
+        pattern: str,
+        entry: type[S],
+        *,
+        max_length: int | None = None,
+        **about: Unpack[About],
+    ) -> Space[StreamAccess[S]]:
+        """Entries in order, each with an id, the newest `max_length` of them."""
+        codec = RecordCodec(pattern, entry)
+        return self._declare(pattern, "stream", StreamAccess, codec, about, max_length)
+
+    def channel(
+        self,
+        pattern: str,
+        message_type: type[V],
+        *,
+        codec: CodecName | None = None,
+        **about: Unpack[AboutChannel],
+    ) -> Space[ChannelAccess[V]]:
+        """Messages to whoever listens at the moment; nothing is kept, so there is no lifetime."""
+        chosen = choose_codec(pattern, message_type, codec)
+        told: dict[str, Any] = {**about, "lifetime": Momentary()}
+        return self._declare(pattern, "channel", ChannelAccess, chosen, told)
+
+    def _declare(
+        self,
+        pattern: str,
+        kind: Kind,
+        accessor: Callable[[Space[Any], Client], A],
+        codec: Codec[Any] | RecordCodec[Any] | None,
+        about: Any,
+        max_length: int | None = None,
+    ) -> Space[A]:
+        _check(pattern, kind, about, max_length)
+        template = Template(
+            pattern, **{name: about.pop(name) for name in ("tag", "max_key_length") if name in about}
+        )
+        for other in self:
+            refuse_overlap(template, kind, other)
+        space = Space(self.name, template, kind, codec, accessor, max_length=max_length, **about)
+        self._spaces[pattern] = space
+        self._classifier = None
+        return space
+
+
+def refuse_overlap(template: Template, kind: Kind, other: Space[Any]) -> None:
+    """Raise `OverlappingPatterns` when both could have the same name; channels and keys are apart."""
+    if (kind == "channel") == (other.kind == "channel"):
+        key = shared_key(template, other.template)
+        if key is not None:
+            raise OverlappingPatterns(template.pattern, other.pattern, key)
+
+
+def _check(pattern: str, kind: Kind, about: dict[str, Any], max_length: int | None) -> None:
+    """Refuse what is missing, unknown or contradictory in a declaration."""
+    for problem, advice in _problems(kind, about, max_length):
+        raise InvalidDeclaration(pattern, problem, advice)
+
+
+def _problems(kind: Kind, about: dict[str, Any], max_length: int | None) -> Iterator[tuple[str, str]]:
+    lifetime = about.get("lifetime")
+    if not isinstance(lifetime, get_args(Lifetime)):
+        yield (
+            f"it has no lifetime, but {lifetime!r}" if lifetime else "it has no lifetime",
+            "add lifetime=fixed(...), sliding(...), windowed(...), until(...) or permanent(reason=...)",
+        )
+    if not about.get("purpose"):
+        yield "it has no purpose", "add purpose='what it is for, in a few words'"
+    if unknown := about.keys() - About.__annotations__.keys() - AboutChannel.__annotations__.keys():
+        options = ", ".join(sorted({**AboutChannel.__annotations__, **About.__annotations__}))
+        yield f"the option {', '.join(sorted(unknown))} is unknown", f"options are {options}"
+    if about.get("role", "cache") not in get_args(Role):
+        yield f"the role {about['role']!r} is unknown", "use 'cache' or 'queue'"
+    if isinstance(about.get("ended_by", ()), str):
+        yield "ended_by is one text", "give a tuple of events, as in ended_by=('logout',)"
+    if max_length is not None and max_length < 1:
+        yield f"max_length={max_length} holds nothing", "give a positive number, or leave it out"
+    if isinstance(lifetime, Until) and lifetime.derive and kind not in ("value", "hash"):
+        yield (
+            f"until() cannot derive an instant from a {kind}",
+            "give until= with each write instead",
+        )
+    if about.get("role") == "queue" and not _survives(lifetime):
+        yield (
+            f"role 'queue' must not vanish before it was used, but its lifetime is {lifetime}",
+            "use permanent(reason=...), or say what it outlives: fixed(days=90, outlives='the hourly flush')",
+        )
+
+
+def _survives(lifetime: Any) -> bool:
+    return isinstance(lifetime, (Permanent, Momentary)) or bool(lifetime.outlives)

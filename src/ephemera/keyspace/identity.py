@@ -1,0 +1,115 @@
+"""Whose server is this? A mark that says it, and a guard that holds a store to it.
+
+Two servers side by side look alike, and a cache client with the wrong port writes into its neighbour's
+database without a word. So a server is marked with a name (`ephemera mark --name slides-cache`), and a store
+that is opened with `identity="slides-cache"` works on no other:
+
+| what the server carries | when the store opens | when it connects again |
+|---|---|---|
+| this name | taken | taken |
+| another name | `WrongServer` | stays down, and calls fail as `Unavailable` |
+| no name | `WrongServer` | stays down; an empty database is taken and marked anew |
+| a module that `modules` does not name | `WrongServer` | not asked |
+
+The check is part of a new connection's first words, so no command can go to a wrong server after a fail-over
+or a restart. A cache may lose its mark as it may lose anything: evicted, flushed, or gone with a restart. A
+store that has seen it puts it back within a minute, and by looking keeps it from being the oldest key.
+
+A mark belongs to one database of a server, or to a whole cluster, where it is looked at only when the store
+opens.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
+
+from ephemera.errors import EphemeraError, InvalidValue, WrongServer
+from ephemera.keyspace.catalogue import Catalogue
+from ephemera.keyspace.lifetime import permanent
+from ephemera.wire import Script
+from ephemera.wire.client import Single
+from ephemera.wire.commands import as_text
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Collection
+
+    from ephemera.wire import Client
+
+RESERVED = Catalogue("ephemera.reserved")
+"""The keys that Ephemera itself keeps on a server; no catalogue may declare others that overlap them."""
+
+MARK = RESERVED.value(
+    "ephemera:identity",
+    str,
+    lifetime=permanent(reason="it says whose server this is, as long as it is"),
+    purpose="The name of the store that this database belongs to",
+    spares="writes into a neighbour's database",
+    if_lost="a store that opens refuses the server until it is marked again",
+)
+
+ARRIVE = Script.load("ephemera.keyspace", "identity")
+_OWN_MODULES = frozenset(("lua",))  # Valkey 9 lists its own script engine
+_KEEP_EVERY = 60.0  # seconds
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+async def read_mark(client: Client) -> str | None:
+    """The name that a server carries."""
+    name = await client.call("GET", MARK.key())
+    return None if name is None else as_text(name)
+
+
+async def write_mark(client: Client, name: str, *, force: bool = False) -> str | None:
+    """Mark a server, over another's mark only with `force`; what it carried before, even if that stays."""
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(MARK.pattern, "a name of at most 64 letters, digits and . _ -", repr(name))
+    only_if_absent = () if force else ("NX",)
+    before = await client.call("SET", MARK.key(), name, *only_if_absent, "GET")
+    return None if before is None else as_text(before)
+
+
+async def modules_of(client: Client) -> tuple[str, ...]:
+    """The names of the modules of all nodes, without the server's own."""
+    names = {
+        as_text(module[b"name"]) for node in client.nodes() for module in await node.call("MODULE", "LIST")
+    }
+    return tuple(sorted(names - _OWN_MODULES, key=str.lower))
+
+
+async def check(client: Client, address: str, name: str, modules: Collection[str] = ()) -> None:
+    """Raise `WrongServer` unless the server carries this name, and no other modules than these."""
+    found = await read_mark(client)
+    if found != name:
+        raise WrongServer(address, name, found=found)
+    expected = {module.lower() for module in modules}
+    surprising = tuple(module for module in await modules_of(client) if module.lower() not in expected)
+    if surprising:
+        raise WrongServer(address, name, modules=surprising)
+
+
+@asynccontextmanager
+async def guarded(
+    client: Client, address: str, name: str, modules: Collection[str] = ()
+) -> AsyncIterator[None]:
+    """Check a client's server now, whenever it connects again, and keep the mark alive meanwhile."""
+    if isinstance(client, Single):
+        client.link.setup.append(("EVAL", ARRIVE.source, 1, MARK.key(), name))
+    if client.up:
+        await check(client, address, name, modules)
+    keeper = asyncio.create_task(_keep(client, name), name="ephemera-identity")
+    try:
+        yield
+    finally:
+        keeper.cancel()
+        await asyncio.wait((keeper,))
+
+
+async def _keep(client: Client, name: str) -> None:
+    """Put the mark back when it was evicted or flushed; who is connected has been checked."""
+    while True:
+        await asyncio.sleep(_KEEP_EVERY)
+        with suppress(EphemeraError):
+            await client.call("SET", MARK.key(), name, "NX")

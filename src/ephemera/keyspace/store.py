@@ -1,0 +1,132 @@
+"""A store: the servers of a service by role, and typed access to its declared keys.
+
+`connect(url, catalogue)` opens it; `queue_url` names a second server for the spaces of role `queue`, which
+must not be evicted, and without it one server carries both roles. `store[SPACE]` is the space's accessor on
+the right server, bound once. `store.call` is for everything else, on the cache-role server unless
+`store.client("queue")` is asked.
+"""
+
+from __future__ import annotations
+
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+
+from ephemera.errors import InvalidDeclaration, InvalidUrl
+from ephemera.keyspace.catalogue import refuse_overlap
+from ephemera.keyspace.identity import RESERVED, guarded
+from ephemera.keyspace.space import Space
+from ephemera.wire import open_client
+from ephemera.wire.url import parse as parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+
+    from ephemera.keyspace.catalogue import Catalogue
+    from ephemera.keyspace.space import Role, Stats
+    from ephemera.wire import Client
+
+A = TypeVar("A")
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Declared(Protocol[A_co]):
+    """What `store[...]` takes: a space, or a pattern made of spaces."""
+
+    def bind(self, store: Store) -> A_co:
+        """Its working object on a store; asked once per store."""
+
+
+class Store:
+    """Open clients by role, and what is declared in the store's catalogues, bound to them."""
+
+    def __init__(self, clients: Mapping[Role, Client], *catalogues: Catalogue) -> None:
+        _refuse_clashes(catalogues)
+        self.catalogues = catalogues
+        self._clients = dict(clients)
+        self._bound: dict[Declared[Any], Any] = {}
+        self._farewells: list[Callable[[], Awaitable[None]]] = []
+        cache = self._clients["cache"]
+        self.call = cache.call
+        self.submit = cache.submit
+        self.run = cache.run
+        self.subscribe = cache.subscribe
+        self.track = cache.track
+
+    def __getitem__(self, declared: Declared[A]) -> A:
+        """The accessor of a space, or the working object of a pattern."""
+        try:
+            return self._bound[declared]  # type: ignore[no-any-return]
+        except KeyError:
+            bound = self._bound[declared] = declared.bind(self)
+            return bound
+
+    @property
+    def stats(self) -> dict[Space[Any], Stats]:
+        """The counts of every space that was used."""
+        return {space: bound.stats for space, bound in self._bound.items() if isinstance(space, Space)}
+
+    def client(self, role: Role = "cache") -> Client:
+        """The client of the server that carries a role."""
+        return self._clients[role]
+
+    def declares(self, space: Space[Any]) -> bool:
+        """Whether a space is in one of the store's catalogues."""
+        return any(space in catalogue for catalogue in self.catalogues)
+
+    def before_close(self, farewell: Callable[[], Awaitable[None]]) -> None:
+        """Have something done before the store disconnects, such as ending a pattern's own task."""
+        self._farewells.append(farewell)
+
+    async def aclose(self) -> None:
+        """Say farewell, last come first, and disconnect; `connect` does this at the end of its block."""
+        while self._farewells:
+            await self._farewells.pop()()
+        for client in set(self._clients.values()):
+            await client.aclose()
+
+
+@asynccontextmanager
+async def connect(
+    url: str,
+    *catalogues: Catalogue,
+    queue_url: str | None = None,
+    required: bool = True,
+    identity: str | None = None,
+    queue_identity: str | None = None,
+    modules: Collection[str] = (),
+) -> AsyncIterator[Store]:
+    """An open store; with `required=False` its servers may be absent at first.
+
+    `identity` is the name that its server must be marked with, `queue_identity` that of the `queue_url`
+    server if it differs; `modules` are those that a marked server may carry.
+    """
+    if queue_identity is not None and queue_url is None:
+        raise InvalidUrl("queue_identity names a server, and there is no queue_url that says where it is")
+    async with AsyncExitStack() as opened:
+
+        async def opening(url: str, name: str | None) -> Client:
+            client = await opened.enter_async_context(open_client(url, required=required))
+            if name is not None:
+                address = ",".join(map(str, parse_url(url).addresses))
+                await opened.enter_async_context(guarded(client, address, name, modules))
+            return client
+
+        cache = await opening(url, identity)
+        queue = cache if queue_url is None else await opening(queue_url, queue_identity or identity)
+        store = Store({"cache": cache, "queue": queue}, *catalogues)
+        opened.push_async_callback(store.aclose)
+        yield store
+
+
+def _refuse_clashes(catalogues: tuple[Catalogue, ...]) -> None:
+    """Catalogues of one store share its servers, so their patterns must not overlap either."""
+    catalogues = (RESERVED, *(each for each in catalogues if each is not RESERVED))
+    for place, catalogue in enumerate(catalogues):
+        for earlier in catalogues[:place]:
+            if earlier.name == catalogue.name:
+                raise InvalidDeclaration(
+                    catalogue.name, "two catalogues have this name", "rename one, or give it once"
+                )
+            for space in catalogue:
+                for other in earlier:
+                    refuse_overlap(space.template, space.kind, other)

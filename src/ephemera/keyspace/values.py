@@ -1,0 +1,164 @@
+"""Values and flags: one string each, written with its lifetime in one command where the server has one.
+
+A value is read by GET, or by GETEX in a sliding space, and written by SET with its life; only lifetimes
+that SET cannot express (`until`, whose past instants must write nothing, and `windowed`) take the script.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ephemera.keyspace.access import COUNTED, IF_ABSENT, Access
+from ephemera.keyspace.lifetime import Until
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Iterable
+
+    from ephemera.keyspace.codec import Codec
+    from ephemera.keyspace.field_values import FieldValue
+    from ephemera.keyspace.lifetime import Instant
+    from ephemera.keyspace.space import Space
+    from ephemera.keyspace.template import Fields
+    from ephemera.wire import Arg, Client
+
+V = TypeVar("V")
+
+
+class _Strings(Access):
+    """What both kinds have: a string, written by SET with its life where SET can give it."""
+
+    __slots__ = ("_life", "_life_if_absent")
+
+    def __init__(self, space: Space[Any], client: Client) -> None:
+        super().__init__(space, client)
+        lifetime = space.lifetime
+        life: tuple[Arg, ...] = () if lifetime.on_put == "none" else ("PX", lifetime.milliseconds or 0)
+        self._life = life if lifetime.on_put in ("none", "renew") else None
+        self._life_if_absent = None if isinstance(lifetime, Until) else life
+
+    async def _set(self, key: str, data: Arg, until: Instant | None, value: object = None) -> bool:
+        if self._life is None or until is not None:
+            return await self._put(key, ("SET", data), until=until, value=value) is not None
+        await self._ask("SET", key, data, *self._life)
+        self.stats.writes += 1
+        return True
+
+    async def _set_if_absent(self, key: str, data: Arg, until: Instant | None, value: object = None) -> bool:
+        if self._life_if_absent is None or until is not None:
+            write = ("SET", data)
+            return await self._put(key, write, until=until, value=value, guard=IF_ABSENT) is not None
+        stored = await self._ask("SET", key, data, "NX", *self._life_if_absent) is not None
+        self.stats.writes += stored
+        return stored
+
+
+class ValueAccess(_Strings, Generic[V]):
+    """One value a key, through the space's codec."""
+
+    __slots__ = ("_decode", "_encode")
+
+    def __init__(self, space: Space[Any], client: Client) -> None:
+        super().__init__(space, client)
+        codec = cast("Codec[V]", space.codec)
+        self._encode, self._decode = codec.encode, codec.decode
+
+    async def get(self, /, **fields: FieldValue) -> V | None:
+        """The value, or None: not there, or not one of this type and shape."""
+        key = self._render(fields)
+        try:
+            if self._renewal is None:
+                data = await self._call("GET", key)
+            else:
+                data = await self._call("GETEX", key, "PX", self._renewal)
+        except COUNTED:
+            self.stats.errors += 1
+            raise
+        if data is not None:
+            value = self._decode(data)
+            if value is not None:
+                self.stats.hits += 1
+                return value
+        self._missed(data)
+        return None
+
+    async def get_many(self, keys: Iterable[Fields], /) -> list[V | None]:
+        """The values of several keys in one trip, each None as in `get`."""
+        rendered = [self._render(fields) for fields in keys]
+        if self._renewal is None:
+            replies = await self._all(self._call("GET", key) for key in rendered)
+        else:
+            life = self._renewal
+            replies = await self._all(self._call("GETEX", key, "PX", life) for key in rendered)
+        return [self._decoded(data) for data in replies]
+
+    async def put(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Store the value for its lifetime; False when `until` has passed and nothing was stored."""
+        return await self._set(self._render(fields), self._encode(value), until, value)
+
+    async def put_many(self, items: Iterable[tuple[Fields, V]], /, *, until: Instant | None = None) -> int:
+        """Store several values in one trip; how many were stored."""
+        prepared = [
+            (self._render(fields), self._encode(value), self._end(until, value)) for fields, value in items
+        ]
+        replies = await self._all(self._putting(*item) for item in prepared)
+        stored = sum(reply is not None for reply in replies)
+        self.stats.writes += stored
+        return stored
+
+    async def put_if_absent(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Store the value unless the key is there; whether it was stored."""
+        return await self._set_if_absent(self._render(fields), self._encode(value), until, value)
+
+    def _putting(self, key: str, data: bytes, end: int) -> Awaitable[Any]:
+        if self._life is None:
+            return self._writing(self.space.lifetime.on_put, key, [("SET", data)], end)
+        return self._call("SET", key, data, *self._life)
+
+    def _decoded(self, data: bytes | None) -> V | None:
+        value = None if data is None else self._decode(data)
+        if value is None:
+            self._missed(data)
+            return None
+        self.stats.hits += 1
+        return value
+
+    def _missed(self, data: bytes | None) -> None:
+        self.stats.misses += 1
+        self.stats.undecodable += data is not None
+
+
+class FlagAccess(_Strings):
+    """A key that is there or not: raised, lowered, or raised for a time."""
+
+    __slots__ = ()
+
+    async def raise_(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Raise the flag for its lifetime; False when `until` has passed and nothing changed."""
+        return await self._set(self._render(fields), "1", until)
+
+    async def raise_once(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Raise the flag unless it is raised; whether this call raised it."""
+        return await self._set_if_absent(self._render(fields), "1", until)
+
+    async def lower(self, /, **fields: FieldValue) -> bool:
+        """Lower the flag; whether it was raised."""
+        return await self.delete(**fields)
+
+    async def is_set(self, /, **fields: FieldValue) -> bool:
+        """Whether the flag is raised."""
+        return (await self.are_set([fields]))[0]
+
+    async def are_set(self, keys: Iterable[Fields], /) -> list[bool]:
+        """Which of several flags are raised, in one trip."""
+        rendered = [self._render(fields) for fields in keys]
+        replies = await self._all(self._looking(key) for key in rendered)
+        hits = sum(replies)
+        self.stats.hits += hits
+        self.stats.misses += len(replies) - hits
+        return [bool(reply) for reply in replies]
+
+    def _looking(self, key: str) -> Awaitable[Any]:
+        # PEXPIRE answers whether the key is there: in a sliding space it looks and renews at once.
+        if self._renewal is None:
+            return self._call("EXISTS", key)
+        return self._call("PEXPIRE", key, self._renewal)
