@@ -8,26 +8,34 @@ can tell. Both are `ConnectionFailed`, which is what a pattern catches to fall b
 from __future__ import annotations
 
 __all__ = [
+    "AlreadyHeld",
     "CannotConnect",
     "CommandRefused",
     "ConnectionFailed",
     "CrossSlot",
     "EmbeddedError",
     "EphemeraError",
+    "InvalidClaim",
+    "InvalidCursor",
     "InvalidDeclaration",
     "InvalidField",
     "InvalidLifetime",
     "InvalidUrl",
     "InvalidValue",
     "KeyTooLong",
+    "LockLost",
+    "LockTimeout",
     "LoopMisuse",
     "OutcomeUnknown",
     "OverlappingPatterns",
+    "RevokedMeanwhile",
     "ServerError",
+    "StaleFence",
     "StoreClosed",
     "Unavailable",
     "UndeclaredSpace",
     "WrongFields",
+    "WrongServer",
 ]
 
 
@@ -189,3 +197,109 @@ class InvalidValue(EphemeraError, TypeError):
         self.pattern = pattern
         self.expected = expected
         self.given = given
+
+
+class WrongServer(EphemeraError):
+    """A server that is not the one it was taken for: `found` is its mark, `modules` those nobody expected."""
+
+    def __init__(
+        self, address: str, expected: str, *, found: str | None = None, modules: tuple[str, ...] = ()
+    ) -> None:
+        if modules:
+            problem = f"carries the modules {', '.join(modules)}, which {expected!r} does not expect"
+            advice = f"correct the URL, or say that they belong there: modules={modules!r}"
+        elif found is not None:
+            problem = f"is marked as {found!r}, not as {expected!r}"
+            advice = (
+                "correct the URL, or if the server has changed hands: "
+                f"ephemera mark --url URL --name {expected} --force"
+            )
+        else:
+            problem = f"carries no mark, and {expected!r} was expected"
+            advice = (
+                f"correct the URL, or if it is the right server: ephemera mark --url URL --name {expected}"
+            )
+        super().__init__(f"{address} {problem}; {advice}")
+        self.address = address
+        self.expected = expected
+        self.found = found
+        self.modules = modules
+
+
+class InvalidCursor(EphemeraError, ValueError):
+    """A place in a scan that cannot be continued from."""
+
+    def __init__(self, cursor: str, problem: str) -> None:
+        super().__init__(f"the cursor {cursor!r} cannot be continued: {problem}; start again without it")
+        self.cursor = cursor
+        self.problem = problem
+
+
+class RevokedMeanwhile(EphemeraError):
+    """All sessions of a user were ended while a new one was being prepared from what was true before."""
+
+    def __init__(self, pattern: str, user: str) -> None:
+        super().__init__(
+            f"{pattern!r}: the sessions of {user!r} were ended after this sign-in had begun; "
+            "read the account again, and begin again if it may still sign in"
+        )
+        self.pattern = pattern
+        self.user = user
+
+
+class InvalidClaim(EphemeraError, ValueError):
+    """A limit asked for in a way that its rule does not know: which rule, what is wrong, what to do."""
+
+    def __init__(self, rule: str, problem: str, advice: str) -> None:
+        super().__init__(f"{rule}: {problem}; {advice}")
+        self.rule = rule
+        self.problem = problem
+        self.advice = advice
+
+
+class LockLost(EphemeraError):
+    """A lock that its holder no longer has; what was done last may have met another holder's work."""
+
+    def __init__(self, key: str, fence: int, reason: str) -> None:
+        super().__init__(
+            f"{key!r}: the lock (fence {fence}) was lost: {reason}; another may hold it by now, so begin anew"
+        )
+        self.key = key
+        self.fence = fence
+        self.reason = reason
+
+
+class LockTimeout(EphemeraError, TimeoutError):
+    """A lock that stayed with others for as long as its caller would wait, in seconds; `holder` has it."""
+
+    def __init__(self, key: str, waited: float, holder: str, fence: int) -> None:
+        by = f"{holder} (fence {fence}) holds it" if holder else "it is being handed over"
+        super().__init__(f"{key!r}: not free within {waited:.3g} s, {by}; wait longer, or try again later")
+        self.key = key
+        self.waited = waited
+        self.holder = holder
+        self.fence = fence
+
+
+class AlreadyHeld(EphemeraError, RuntimeError):
+    """A task that asks for a lock it has: it would wait for itself."""
+
+    def __init__(self, key: str, fence: int) -> None:
+        super().__init__(
+            f"{key!r}: this task holds the lock already (fence {fence}) and would wait for itself; "
+            "pass what `hold` gave down to where it is needed"
+        )
+        self.key = key
+        self.fence = fence
+
+
+class StaleFence(EphemeraError):
+    """A write refused by SQL: a later holder of the lock was there before it."""
+
+    def __init__(self, key: str, fence: int) -> None:
+        super().__init__(
+            f"{key!r}: the fence {fence} is older than one that SQL has seen; the lock was lost meanwhile, "
+            "so roll back and begin anew"
+        )
+        self.key = key
+        self.fence = fence

@@ -1,11 +1,12 @@
 """Which space does a key belong to? Built for scans: millions of names, one core.
 
-The text before the first `:` is fixed in nearly every pattern, so it chooses a handful of candidates, which are
-tried as one regular expression: each alternative ends with an empty group, and the number of the last group
-that matched says which it was. Patterns of one catalogue never overlap, so at most one answers.
+The text before the first `:` is fixed in nearly every pattern, so it chooses a handful of candidates, which
+are tried as one regular expression: each alternative ends with an empty group, and the number of the last
+group that matched says which it was. Patterns of one catalogue never overlap, so at most one answers.
 
-The answer is exact: a key belongs to a space only if that space could have rendered it. The expression takes
-any `%` inside a field; only a key that holds one is parsed in full, to refuse what is not canonically encoded.
+The answer is exact: a key belongs to a space only if that space could have rendered it. The expression
+takes any `%` inside a field; only a key that holds one is parsed in full, to refuse what is not canonically
+encoded.
 """
 
 from __future__ import annotations

@@ -1,0 +1,40 @@
+"""Stores on Valkey and on Redis 7 for tests of the keyspace; property tests take the time they need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import settings
+
+from ephemera.keyspace import connect
+from tests.keyspace.spaces import catalogue
+from tests.wire.debian_redis import BINARY, DebianRedis
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+settings.register_profile("keyspace", deadline=None)
+settings.load_profile("keyspace")
+
+
+@pytest.fixture(scope="session", params=["valkey", "redis7"])
+def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
+    """A server of each sort that we promise to work with."""
+    if request.param == "valkey":
+        yield server.url
+    elif not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    else:
+        with DebianRedis() as redis:
+            yield redis.url
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the spaces of `spaces.py`; each test keeps to ids that hold its own name."""
+    async with connect(url, catalogue) as opened:
+        yield opened

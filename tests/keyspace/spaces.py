@@ -1,0 +1,105 @@
+"""One space of every kind and lifetime, with an operation of each sort, for tests that must hold for all."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from ephemera.keyspace import Catalogue, Lifetime, Space, fixed, permanent, sliding, until, windowed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+class Session(msgspec.Struct):
+    user: str
+    visits: int = 0
+    roles: list[str] = []
+
+
+ANN = Session("ann", 1, ["admin"])
+BOB = Session("bob")
+
+LIFE = 3_600_000
+"""Milliseconds that the keys of all expiring spaces here live."""
+
+LIFETIMES: dict[str, Lifetime] = {
+    "fixed": fixed(hours=1),
+    "sliding": sliding(hours=1),
+    "windowed": windowed(every=timedelta(minutes=1), keep=timedelta(hours=1)),
+    "until": until(),
+    "permanent": permanent(reason="a test"),
+}
+KINDS = ("hash", "mapping", "value", "counter", "flag", "set", "sorted_set", "list", "stream")
+
+catalogue = Catalogue("test")
+
+
+def _declare(kind: str, name: str) -> Space[Any]:
+    held = {"hash": Session, "stream": Session, "value": Session, "mapping": int}
+    types: list[Any] = [] if kind in ("counter", "flag") else [held.get(kind, str)]
+    pattern = f"test:{kind}:{name}:{{id}}"
+    declared: Space[Any] = getattr(catalogue, kind)(
+        pattern, *types, lifetime=LIFETIMES[name], purpose="a test"
+    )
+    return declared
+
+
+SPACES = {(kind, name): _declare(kind, name) for kind in KINDS for name in LIFETIMES}
+
+
+class Operations(NamedTuple):
+    """What can be done to a kind of key; a kind without a sort of operation has None there."""
+
+    write: Callable[..., Awaitable[Any]]
+    put: Callable[..., Awaitable[Any]] | None
+    change: Callable[..., Awaitable[Any]] | None
+    read: Callable[..., Awaitable[Any]]
+
+
+OPERATIONS: dict[str, Operations] = {
+    "hash": Operations(
+        lambda a, **f: a.put(ANN, **f),
+        lambda a, **f: a.put(BOB, **f),
+        lambda a, **f: a.update({"visits": 2}, **f),
+        lambda a, **f: a.get(**f),
+    ),
+    "mapping": Operations(
+        lambda a, **f: a.set({"x": 1}, **f),
+        lambda a, **f: a.put({"y": 2}, **f),
+        lambda a, **f: a.increment("x", **f),
+        lambda a, **f: a.get_all(**f),
+    ),
+    "value": Operations(
+        lambda a, **f: a.put(ANN, **f),
+        lambda a, **f: a.put(BOB, **f),
+        None,
+        lambda a, **f: a.get(**f),
+    ),
+    "counter": Operations(
+        lambda a, **f: a.add(**f), None, lambda a, **f: a.add(2, **f), lambda a, **f: a.get(**f)
+    ),
+    "flag": Operations(
+        lambda a, **f: a.raise_(**f), lambda a, **f: a.raise_(**f), None, lambda a, **f: a.is_set(**f)
+    ),
+    "set": Operations(
+        lambda a, **f: a.add("x", **f), None, lambda a, **f: a.add("y", **f), lambda a, **f: a.members(**f)
+    ),
+    "sorted_set": Operations(
+        lambda a, **f: a.add({"x": 1}, **f),
+        None,
+        lambda a, **f: a.increment("x", 1, **f),
+        lambda a, **f: a.range(0, -1, **f),
+    ),
+    "list": Operations(
+        lambda a, **f: a.push("x", **f), None, lambda a, **f: a.push("y", **f), lambda a, **f: a.range(**f)
+    ),
+    "stream": Operations(
+        lambda a, **f: a.append(ANN, **f),
+        None,
+        lambda a, **f: a.append(BOB, **f),
+        lambda a, **f: a.range(**f),
+    ),
+}

@@ -1,0 +1,58 @@
+"""Hostile values and random patterns, for tests of what must hold for all of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hypothesis import strategies as st
+
+from ephemera.keyspace.overlap import shared_key
+from ephemera.keyspace.template import Template
+
+if TYPE_CHECKING:
+    from ephemera.keyspace import FieldValue
+
+_HOSTILE = st.text(alphabet=":{}*?[]\\%.-_a1\x00\n\x7f\x85é\u2028😀", max_size=12)
+
+field_values: st.SearchStrategy[FieldValue] = st.one_of(
+    _HOSTILE, st.text(max_size=12), st.binary(max_size=12), st.integers()
+)
+
+
+@st.composite
+def patterns(draw: st.DrawFn) -> str:
+    """A valid pattern over few letters, so that two of them often have something in common."""
+    pattern = draw(st.text(alphabet="ab:.", min_size=1, max_size=4))
+    for place in range(draw(st.integers(0, 3))):
+        pattern += f"{{f{place}}}" + draw(st.sampled_from(":.-"))
+        pattern += draw(st.text(alphabet="ab:.", max_size=2))
+    return pattern[:-1] if pattern.endswith((":", ".", "-")) and "{" in pattern else pattern
+
+
+@st.composite
+def templates(draw: st.DrawFn) -> Template:
+    """A template, with or without a tag."""
+    template = Template(draw(patterns()))
+    tag = draw(st.sampled_from([None, *template.fields]))
+    return Template(template.pattern, tag=tag)
+
+
+@st.composite
+def catalogues_of_templates(draw: st.DrawFn) -> list[Template]:
+    """Templates that do not overlap, as a catalogue holds them."""
+    kept: list[Template] = []
+    for template in draw(st.lists(templates(), min_size=1, max_size=12)):
+        if all(shared_key(template, other) is None for other in kept):
+            kept.append(template)
+    return kept
+
+
+def fields_of(draw: st.DrawFn, template: Template) -> dict[str, FieldValue]:
+    """Values for a template's fields."""
+    return {name: draw(field_values) for name in template.fields}
+
+
+def as_read(value: FieldValue) -> str:
+    """A value as it comes back out of a key."""
+    raw = value if isinstance(value, bytes) else str(value).encode()
+    return raw.decode("utf-8", "surrogateescape")

@@ -1,0 +1,134 @@
+"""What `lifetime` promises, for every kind of key, by the server's own account."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.errors import InvalidLifetime
+from tests.keyspace.spaces import KINDS, LIFE, LIFETIMES, OPERATIONS, SPACES
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from ephemera.keyspace import Space, Store
+
+EXPIRING = ("fixed", "sliding", "windowed")
+WITH_PUT = [kind for kind in KINDS if OPERATIONS[kind].put]
+WITH_CHANGE = [kind for kind in KINDS if OPERATIONS[kind].change]
+SHORT = 5_000  # milliseconds; what a test gives a key to see whether it is renewed
+
+
+async def _left(store: Store, space: Space[Any], key: str) -> int:
+    return int(await store.call("PTTL", space.key(id=key)))
+
+
+def _until(lifetime: str, seconds: float = 60) -> dict[str, float]:
+    return {"until": time.time() + seconds} if lifetime == "until" else {}
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_first_write_brings_its_lifetime(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """Value and lifetime are there together after one operation."""
+    space = SPACES[kind, lifetime]
+    assert await OPERATIONS[kind].write(store[space], id=key, **_until(lifetime))
+    assert await OPERATIONS[kind].read(store[space], id=key)
+    left = await _left(store, space, key)
+    expected = {"until": 60_000, "permanent": -1}.get(lifetime, LIFE)
+    assert expected - 3_000 < left <= expected
+    assert (await store.call("TYPE", space.key(id=key))).decode() == space.redis_type
+
+
+@pytest.mark.parametrize(("lifetime", "renewed"), [("fixed", True), ("sliding", True), ("windowed", False)])
+@pytest.mark.parametrize("kind", WITH_PUT)
+async def test_a_full_write(store: Store, key: str, kind: str, lifetime: str, renewed: bool) -> None:
+    """A put starts a fixed or sliding life anew; a window is not extended by it."""
+    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    await operations.write(store[space], id=key)
+    await store.call("PEXPIRE", space.key(id=key), SHORT)
+    assert operations.put
+    await operations.put(store[space], id=key)
+    assert (await _left(store, space, key) > SHORT) is renewed
+
+
+@pytest.mark.parametrize(("lifetime", "renewed"), [("fixed", False), ("sliding", True), ("windowed", False)])
+@pytest.mark.parametrize("kind", WITH_CHANGE)
+async def test_a_partial_write(store: Store, key: str, kind: str, lifetime: str, renewed: bool) -> None:
+    """A change keeps what is left of a fixed or windowed life, and renews a sliding one."""
+    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    await operations.write(store[space], id=key)
+    await store.call("PEXPIRE", space.key(id=key), SHORT)
+    assert operations.change
+    assert await operations.change(store[space], id=key)
+    assert (await _left(store, space, key) > SHORT) is renewed
+
+
+@pytest.mark.parametrize("lifetime", LIFETIMES)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_read(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """A read renews a sliding life and no other, and never makes a key."""
+    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    assert not await operations.read(store[space], id=key)
+    assert await _left(store, space, key) == -2
+    await operations.write(store[space], id=key, **_until(lifetime))
+    await store.call("PEXPIRE", space.key(id=key), SHORT)
+    assert await operations.read(store[space], id=key)
+    assert (await _left(store, space, key) > SHORT) is (lifetime == "sliding")
+
+
+@pytest.mark.parametrize("lifetime", EXPIRING)
+@pytest.mark.parametrize("kind", KINDS)
+async def test_a_missing_lifetime_heals(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """A key that lost its end, or never had one, is given one by the next write of any sort."""
+    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    for write in filter(None, (operations.write, operations.put, operations.change)):
+        await operations.write(store[space], id=key)
+        await store.call("PERSIST", space.key(id=key))
+        await write(store[space], id=key)
+        assert LIFE - 3_000 < await _left(store, space, key) <= LIFE
+
+
+@pytest.mark.parametrize("seconds", [-1, -1_000_000_000, -100_000_000_000])
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_instant_that_has_passed_writes_nothing(
+    store: Store, key: str, kind: str, seconds: float
+) -> None:
+    """It is a result and not an error, and what was there before stays as it was."""
+    space, operations = SPACES[kind, "until"], OPERATIONS[kind]
+    assert not await operations.write(store[space], id=key, **_until("until", seconds))
+    assert await _left(store, space, key) == -2
+    await operations.write(store[space], id=key, **_until("until"))
+    before = await operations.read(store[space], id=key)
+    for write in filter(None, (operations.put, operations.change)):
+        assert not await write(store[space], id=key, **_until("until", seconds))
+    assert await operations.read(store[space], id=key) == before
+    assert await _left(store, space, key) > SHORT
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_an_instant_is_given_where_it_belongs(store: Store, key: str, kind: str) -> None:
+    """An until space needs an instant, other spaces refuse one, and both errors name the pattern."""
+    write = OPERATIONS[kind].write
+    with pytest.raises(InvalidLifetime, match=f"test:{kind}:until:.*give until="):
+        await write(store[SPACES[kind, "until"]], id=key)
+    with pytest.raises(InvalidLifetime, match=f"test:{kind}:fixed:.*its lifetime is 1 h"):
+        await write(store[SPACES[kind, "fixed"]], id=key, until=time.time() + 60)
+
+
+@pytest.mark.parametrize("kind", ["hash", "set", "list", "mapping", "sorted_set"])
+async def test_what_only_removes_needs_no_instant(store: Store, key: str, kind: str) -> None:
+    """Removing or updating keeps the end that an until key has."""
+    space = SPACES[kind, "until"]
+    access = store[space]
+    await OPERATIONS[kind].write(access, id=key, **_until("until"))
+    await store.call("PEXPIRE", space.key(id=key), SHORT)
+    if kind == "hash":
+        assert await access.update({"visits": 5}, id=key)
+        assert 0 < await _left(store, space, key) <= SHORT
+    elif kind == "list":
+        assert await access.pop(id=key) == "x"
+    else:
+        assert await access.remove("x", id=key) == 1

@@ -1,0 +1,116 @@
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+import pytest
+
+from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.keyspace.records import RecordCodec
+
+
+class Session(msgspec.Struct):
+    user: str
+    count: int
+    admin: bool
+    when: datetime
+    roles: list[str]
+    token: bytes = b""
+    plan: str | None = None
+
+
+SESSION = Session("ann: é", 3, True, datetime(2024, 5, 1, tzinfo=UTC), ["a"], b"\xff")
+CODEC = RecordCodec("session:{sid}", Session)
+
+
+def _stored(record: Any, codec: RecordCodec[Any] = CODEC) -> dict[bytes, bytes]:
+    flat = codec.encode(record)
+    return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def test_fields_are_readable() -> None:
+    """Text is itself, numbers are decimal, truth is 1, the rest is JSON, and `_v` is the shape."""
+    assert _stored(SESSION) == {
+        b"user": "ann: é".encode(),
+        b"count": b"3",
+        b"admin": b"1",
+        b"when": b'"2024-05-01T00:00:00Z"',
+        b"roles": b'["a"]',
+        b"token": b"\xff",
+        b"plan": b"null",
+        b"_v": CODEC.shape,
+    }
+
+
+def test_a_record_comes_back() -> None:
+    """What was written is read, and fields of others are left alone."""
+    assert CODEC.decode(_stored(SESSION)) == SESSION
+    assert CODEC.decode({**_stored(SESSION), b"_fence": b"7"}) == SESSION
+
+
+def test_missing_fields_take_their_defaults() -> None:
+    """A field that has a default may be absent; one that is required makes a miss."""
+    stored = _stored(SESSION)
+    del stored[b"plan"], stored[b"token"]
+    assert CODEC.decode(stored) == Session("ann: é", 3, True, SESSION.when, ["a"])
+    del stored[b"user"]
+    assert CODEC.decode(stored) is None
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{b"_v": b"other1"}, {b"count": b"many"}, {b"user": b"\xff"}, {b"when": b"{}"}, {b"admin": b"yes"}],
+)
+def test_damaged_records_are_misses(damage: dict[bytes, bytes]) -> None:
+    """Another shape or an undecodable field gives nothing, without an exception."""
+    assert CODEC.decode({**_stored(SESSION), **damage}) is None
+
+
+def test_hashes_of_others_are_misses() -> None:
+    """A hash without a shape was not written by this codec."""
+    stored = _stored(SESSION)
+    del stored[b"_v"]
+    assert CODEC.decode(stored) is None
+    assert CODEC.decode({}) is None
+
+
+def test_single_fields_can_be_written() -> None:
+    """Some fields are encoded as the whole would encode them, by their names in the Struct."""
+    codec = RecordCodec("a:{id}", msgspec.defstruct("A", [("last_seen", int), ("x", str)], rename="camel"))
+    assert codec.encode_some({"last_seen": 5}) == [b"lastSeen", b"5"]
+
+
+@pytest.mark.parametrize("changes", [{}, {"nope": 1}, {"count": "3"}, {"user": None}])
+def test_wrong_changes_are_refused(changes: dict[str, Any]) -> None:
+    """No change, an unknown field or one of another type fails with the pattern's name."""
+    with pytest.raises(InvalidValue, match=r"'session:\{sid\}' holds Session"):
+        CODEC.encode_some(changes)
+
+
+@pytest.mark.parametrize("record", [None, {"user": "x"}, Session("x", "3", True, SESSION.when, [])])  # type: ignore[arg-type]
+def test_wrong_records_are_refused(record: Any) -> None:
+    """What is no such Struct, or holds a field of another type, is not written."""
+    with pytest.raises(InvalidValue, match=r"'session:\{sid\}' holds Session"):
+        CODEC.encode(record)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"kw_only": True}, {"frozen": True}, {"array_like": True}, {"tag": "t"}]
+)
+def test_every_kind_of_struct_works(options: dict[str, Any]) -> None:
+    """Keyword-only, frozen, positional and tagged Structs come back, with one field or several."""
+    for fields in ([("a", int)], [("a", int), ("b", str)]):
+        struct = msgspec.defstruct("T", fields, **options)
+        codec = RecordCodec("t:{id}", struct)
+        record = struct(**{"a": 1, "b": "x"} if len(fields) == 2 else {"a": 1})
+        assert codec.decode(_stored(record, codec)) == record
+
+
+@pytest.mark.parametrize(
+    "struct", [dict, str, list[int], msgspec.defstruct("A", []), msgspec.defstruct("A", ["_v"])]
+)
+def test_types_that_are_no_record_are_refused(struct: Any) -> None:
+    """A hash holds a Struct with fields, none of which has a reserved name."""
+    with pytest.raises(InvalidDeclaration, match=r"^'a:\{id\}': "):
+        RecordCodec("a:{id}", struct)

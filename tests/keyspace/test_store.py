@@ -1,0 +1,190 @@
+"""The store: roles, binding, counts, one trip each, and a server that is away."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import (
+    ConnectionFailed,
+    InvalidDeclaration,
+    OverlappingPatterns,
+    ServerError,
+    Unavailable,
+    UndeclaredSpace,
+)
+from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent
+from tests.keyspace.spaces import ANN, KINDS, OPERATIONS, SPACES, catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.wire import Arg, Client, Script
+
+HASH, VALUE = SPACES["hash", "fixed"], SPACES["value", "fixed"]
+
+
+class Counting:
+    """A client that notes what is sent through it."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self.sent: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._client, name)
+
+    def call(self, *args: Arg) -> Awaitable[Any]:
+        """Note the command and send it."""
+        self.sent.append(str(args[0]))
+        return self._client.call(*args)
+
+    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+        """Note the script and run it."""
+        self.sent.append(script.name)
+        return self._client.run(script, keys, args)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("lifetime", ["fixed", "sliding"])
+async def test_every_operation_is_one_trip(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """One command or script for each, and the renewal of a sliding read leaves with the read."""
+    counting = Counting(store.client())
+    access = Store({"cache": counting, "queue": counting}, catalogue)[SPACES[kind, lifetime]]
+    operations = OPERATIONS[kind]
+    for operation in filter(None, (operations.write, operations.put, operations.change, operations.read)):
+        counting.sent.clear()
+        await operation(access, id=key)
+        renewal = ["PEXPIRE"] if operation is operations.read and lifetime == "sliding" else []
+        assert counting.sent[1:] == ([] if kind in ("value", "flag") else renewal)
+
+
+async def test_a_batch_leaves_in_one_tick(store: Store, key: str) -> None:
+    """All commands of a batch are issued before the first reply is waited for."""
+    counting = Counting(store.client())
+    access = Store({"cache": counting, "queue": counting}, catalogue)[HASH]
+    reading = asyncio.ensure_future(access.get_many([{"id": f"{key}{n}"} for n in range(100)]))
+    await asyncio.sleep(0)
+    assert counting.sent == ["HGETALL"] * 100
+    assert await reading == [None] * 100
+
+
+async def test_an_accessor_is_bound_once(store: Store) -> None:
+    """`store[SPACE]` is the same object every time."""
+    assert store[HASH] is store[HASH]
+    assert store[HASH] is not store[VALUE]
+
+
+async def test_a_space_of_another_catalogue_is_refused(server: Valkey) -> None:
+    """The error names the pattern, its catalogue and those that the store has."""
+    async with connect(server.url, Catalogue("mine")) as store:
+        with pytest.raises(
+            UndeclaredSpace, match=r"'test:hash:fixed:\{id\}' belongs to the catalogue 'test', .*'mine'"
+        ):
+            store[HASH]
+
+
+async def test_a_store_without_a_catalogue_takes_calls(server: Valkey, key: str) -> None:
+    """`connect(url)` is enough for plain commands."""
+    async with connect(server.url) as store:
+        await store.call("SET", key, "x", "PX", 60_000)
+        assert await store.call("GET", key) == b"x"
+
+
+async def test_catalogues_of_one_store_must_not_overlap(server: Valkey) -> None:
+    """They share their servers, so their keys must be told apart as well; names too."""
+    one, other = Catalogue("one"), Catalogue("other")
+    one.flag("lock:{x}", lifetime=fixed(hours=1), purpose="x")
+    other.flag("lock:{y}", lifetime=fixed(hours=1), purpose="x")
+    with pytest.raises(OverlappingPatterns, match=r"'lock:\{y\}': overlaps 'lock:\{x\}'"):
+        async with connect(server.url, one, other):
+            pass
+    with pytest.raises(InvalidDeclaration, match="two catalogues have this name"):
+        async with connect(server.url, one, Catalogue("one")):
+            pass
+
+
+async def test_roles_have_their_own_servers(server: Valkey, key: str) -> None:
+    """A queue-role space is kept on the server that `queue_url` names, and nowhere else."""
+    kept = Catalogue("roles")
+    cache = kept.value("role:cache:{id}", str, lifetime=fixed(hours=1), purpose="x")
+    queue = kept.value("role:queue:{id}", str, lifetime=permanent(reason="x"), role="queue", purpose="x")
+    with embedded.valkey() as second:
+        async with connect(server.url, kept, queue_url=second.url) as store:
+            await store[cache].put("c", id=key)
+            await store[queue].put("q", id=key)
+            assert await store.client("queue").call("EXISTS", queue.key(id=key), cache.key(id=key)) == 1
+            assert await store.call("EXISTS", queue.key(id=key), cache.key(id=key)) == 1
+            assert await store[queue].get(id=key) == "q"
+
+
+async def test_hits_misses_and_writes_are_counted(store: Store, key: str) -> None:
+    """Each space has its counts, an unreadable value is a miss that says so, a batch counts its keys."""
+    value = store[VALUE]
+    await value.get(id=key)
+    await value.put(ANN, id=key)
+    await value.get(id=key)
+    await value.get_many([{"id": key}, {"id": key + "none"}])
+    await store.call("SET", VALUE.key(id=key), "not ours")
+    await value.get(id=key)
+    await value.delete(id=key)
+    stats = store.stats[VALUE]
+    assert stats is value.stats
+    assert (stats.hits, stats.misses, stats.writes, stats.errors, stats.undecodable) == (2, 3, 2, 0, 1)
+    assert stats.hit_ratio == 0.4
+    assert store[HASH].stats.hit_ratio is None
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_errors_of_the_server_are_counted_and_raised(store: Store, key: str, kind: str) -> None:
+    """A key of the wrong type is an error with its key in it, not a miss."""
+    space = SPACES[kind, "sliding"]
+    wrong = ("SET", "x") if space.redis_type != "string" else ("SADD", "x")
+    await store.call(wrong[0], space.key(id=key), wrong[1])
+    operation = OPERATIONS[kind].read if kind != "flag" else None
+    for attempt in filter(None, (operation, OPERATIONS[kind].change)):
+        before = store[space].stats.errors
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            await attempt(store[space], id=key)
+        assert store[space].stats.errors == before + 1
+
+
+async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every operation fails at once with `ConnectionFailed`, is counted, and leaves no error behind."""
+    with embedded.valkey() as mine:
+        async with connect(mine.url, catalogue) as store:
+            client = store.client()
+            await store[HASH].put(ANN, id=key)
+            batch = asyncio.ensure_future(store[HASH].get_many([{"id": key}] * 50))
+            await asyncio.sleep(0)
+            mine.kill()
+            await asyncio.wait([batch])
+            while client.up:
+                await asyncio.sleep(0.01)
+            for space in SPACES.values():
+                if str(space.lifetime) != "until its instant":
+                    for operation in filter(None, OPERATIONS[space.kind]):
+                        with pytest.raises(Unavailable):
+                            await operation(store[space], id=key)
+                    assert store[space].stats.errors >= 2
+    if error := batch.exception():
+        assert isinstance(error, ConnectionFailed)
+    assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_cluster(cluster: Cluster, key: str) -> None:
+    """Every kind works on a cluster, and batches spread over its nodes."""
+    async with connect(cluster.url, catalogue) as store:
+        for kind in KINDS:
+            access = store[SPACES[kind, "sliding"]]
+            assert await OPERATIONS[kind].write(access, id=key)
+            assert await OPERATIONS[kind].read(access, id=key)
+        ids = [{"id": f"{key}{n}"} for n in range(200)]
+        assert await store[HASH].put_many((fields, ANN) for fields in ids) == 200
+        assert await store[HASH].get_many(ids) == [ANN] * 200
+        assert await store[HASH].delete_many(ids) == 200

@@ -1,0 +1,79 @@
+"""What a type checker knows of a declared space: mypy checks this file, running it hardly matters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, assert_type
+
+import msgspec
+
+from ephemera.keyspace import (
+    Catalogue,
+    CounterAccess,
+    FlagAccess,
+    HashAccess,
+    ListAccess,
+    MappingAccess,
+    SetAccess,
+    SortedSetAccess,
+    Space,
+    StreamAccess,
+    ValueAccess,
+    fixed,
+)
+
+if TYPE_CHECKING:
+    from ephemera.keyspace import Store
+
+
+class Session(msgspec.Struct):
+    user: str
+
+
+catalogue = Catalogue("typing")
+HOUR = fixed(hours=1)
+HASH = catalogue.hash("hash:{id}", Session, lifetime=HOUR, purpose="x")
+VALUE = catalogue.value("value:{id}", list[Session], codec="msgpack", lifetime=HOUR, purpose="x")
+COUNTER = catalogue.counter("counter:{id}", lifetime=HOUR, purpose="x")
+FLAG = catalogue.flag("flag:{id}", lifetime=HOUR, purpose="x")
+SET = catalogue.set("set:{id}", int, lifetime=HOUR, purpose="x")
+SORTED = catalogue.sorted_set("sorted:{id}", bytes, lifetime=HOUR, purpose="x")
+LIST = catalogue.list("list:{id}", Session, lifetime=HOUR, purpose="x")
+STREAM = catalogue.stream("stream:{id}", Session, lifetime=HOUR, purpose="x")
+MAPPING = catalogue.mapping("mapping:{id}", float, lifetime=HOUR, purpose="x")
+CHANNEL = catalogue.channel("channel:{id}", Session, purpose="x")
+
+
+def test_a_space_carries_its_accessor() -> None:
+    """The declaration decides what `store[SPACE]` is."""
+    assert_type(HASH, Space[HashAccess[Session]])
+    assert_type(VALUE, Space[ValueAccess[list[Session]]])
+    assert_type(COUNTER, Space[CounterAccess])
+    assert_type(FLAG, Space[FlagAccess])
+    assert_type(SET, Space[SetAccess[int]])
+    assert_type(SORTED, Space[SortedSetAccess[bytes]])
+    assert_type(LIST, Space[ListAccess[Session]])
+    assert_type(STREAM, Space[StreamAccess[Session]])
+    assert_type(MAPPING, Space[MappingAccess[float]])
+
+
+async def what_reads_return(store: Store) -> None:
+    """Each read is of the declared type, or None."""
+    assert_type(await store[HASH].get(id="x"), Session | None)
+    assert_type(await store[HASH].get_many([{"id": "x"}]), list[Session | None])
+    assert_type(await store[VALUE].get(id="x"), list[Session] | None)
+    assert_type(await store[COUNTER].add(id="x"), int)
+    assert_type(await store[FLAG].is_set(id="x"), bool)
+    assert_type(await store[SET].members(id="x"), set[int])
+    assert_type(await store[SORTED].highest(3, id="x"), list[tuple[bytes, float]])
+    assert_type(await store[LIST].pop(id="x"), Session | None)
+    assert_type(await store[STREAM].range(id="x"), list[tuple[str, Session]])
+    assert_type(await store[MAPPING].get_all(id="x"), dict[str, float])
+    assert_type(store[CHANNEL].decode(b""), Session | None)
+
+
+async def what_writes_refuse(store: Store) -> None:
+    """A value of another type, or a declaration without a lifetime, is an error before it runs."""
+    await store[HASH].put("ann", id="x")  # type: ignore[arg-type]
+    await store[SET].add("1", id="x")  # type: ignore[arg-type]
+    catalogue.counter("never:{id}", purpose="x")  # type: ignore[call-arg]
+    catalogue.counter("never:{id}", purpose="x", lifetime=HOUR, ttl=5)  # type: ignore[call-arg]
