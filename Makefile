@@ -24,7 +24,7 @@ $(VENV)/.%-installed: pyproject.toml constraints.txt | $(BIN)/python
 	@touch $@
 
 demo: $(VENV)/.demo-installed
-	@$(BIN)/python -m ephemera.embedded
+	@$(BIN)/ephemera demo
 
 test: check $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(ARGS)

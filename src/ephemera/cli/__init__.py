@@ -1,0 +1,25 @@
+"""The command `ephemera`: what an operator does with a catalogue and a server.
+
+All commands keep to these rules, and `tests/cli` holds them to it:
+
+- exit code 0: done; 1: it failed, or it found something; 2: it was called wrongly;
+- every flag has an environment twin, `--some-flag` is `EPHEMERA_SOME_FLAG`;
+- results go to stdout, everything else to stderr, and what a machine may read has `--json`;
+- an error is one line that says what to do, and no secret is ever printed.
+"""
+
+import importlib.util
+
+if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich") is None:
+    raise SystemExit("ephemera: the command line is an extra of its own: pip install 'ephemera[cli]'")
+
+from ephemera.cli import acl, catalogue, demo, mark, server_config
+from ephemera.cli.application import app, main
+
+COMMANDS = (catalogue.COMMAND, acl.COMMAND, server_config.COMMAND, mark.COMMAND, demo.COMMAND)
+"""Every command, in the order of the help."""
+
+for _command in COMMANDS:
+    _command.add_to(app)
+
+__all__ = ["COMMANDS", "app", "main"]

@@ -1,0 +1,1 @@
+"""What the catalogue gives an operator: documentation, audit, inference, access rules, configuration."""
