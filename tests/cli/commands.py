@@ -1,0 +1,37 @@
+"""Running the command line inside a test, and the tree of its commands."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import typer.main
+from typer.testing import CliRunner
+
+from ephemera.cli import app
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+TREE: Any = typer.main.get_command(app)
+"""The group of all commands, as the parser sees it."""
+
+
+class Outcome:
+    """What a command printed, as one line of words, and how it ended."""
+
+    def __init__(self, result: Any) -> None:
+        if result.exception is not None and not isinstance(result.exception, SystemExit):
+            raise result.exception
+        self.code: int = result.exit_code
+        self.out: str = result.stdout
+        self.err: str = result.stderr
+
+    @property
+    def said(self) -> str:
+        """The error without its frame and line breaks."""
+        return " ".join(word for word in self.err.split() if word not in ("│", "╭─", "─╮"))
+
+
+def ephemera(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
+    """Run `ephemera WORDS`; only an error that the command line should have caught is raised."""
+    return Outcome(CliRunner().invoke(app, words, env=dict(env or {})))

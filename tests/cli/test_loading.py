@@ -1,0 +1,64 @@
+"""Naming a catalogue on the command line, and what is said when there is none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.cli.loading import load_catalogue
+from ephemera.keyspace.identity import RESERVED
+from tests.cli.commands import ephemera
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(autouse=True)
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty current folder, whose modules are forgotten afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    return tmp_path
+
+
+def test_a_catalogue_is_found_by_module_and_object() -> None:
+    """`module:object` gives that very object."""
+    assert load_catalogue("ephemera.keyspace.identity:RESERVED") is RESERVED
+
+
+def test_the_current_folder_comes_first(here: Path) -> None:
+    """A service's own module is found without installing it, also an attribute of an object in it."""
+    (here / "ephemera_loading_sample.py").write_text(
+        "from ephemera.keyspace import Catalogue\nclass Keys:\n    mine = Catalogue('mine')\n"
+    )
+    assert load_catalogue("ephemera_loading_sample:Keys.mine").name == "mine"
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("no.such.module:catalogue", "the module no.such.module cannot be imported: ModuleNotFoundError"),
+        ("ephemera.keyspace.identity:marks", "has no marks; its catalogues: RESERVED"),
+        ("ephemera.errors:catalogue", "the module ephemera.errors has no catalogue; it has no catalogue"),
+        ("ephemera.errors:EphemeraError", "is no Catalogue, but of type type"),
+        ("nosuchsystem", "there is no system 'nosuchsystem'"),
+        (":catalogue", "is not module:object, as in myservice.keys:catalogue"),
+        ("ephemera.errors:", "is not module:object, as in myservice.keys:catalogue"),
+    ],
+)
+def test_what_is_no_catalogue_is_named_with_the_reason(name: str, told: str) -> None:
+    """Each way to miss a catalogue has its own words, and is a wrong call."""
+    outcome = ephemera("catalogue", name)
+    assert outcome.code == 2
+    assert told in outcome.said
+
+
+def test_a_module_that_fails_to_import_is_told_with_its_error(here: Path) -> None:
+    """A declaration that cannot be is shown in its own words, not as a trace."""
+    (here / "ephemera_broken_sample.py").write_text(
+        "from ephemera.keyspace import Catalogue\nc = Catalogue('x')\nc.counter('{id}', purpose='x')\n"
+    )
+    outcome = ephemera("catalogue", "ephemera_broken_sample:c")
+    assert outcome.code == 2
+    assert "cannot be imported: InvalidDeclaration: '{id}': it has no lifetime" in outcome.said

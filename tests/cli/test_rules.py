@@ -1,0 +1,116 @@
+"""The rules that all commands keep, checked on the tree of commands itself."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera.cli import COMMANDS
+from ephemera.cli.reference import reference
+from tests.cli.commands import TREE, ephemera
+
+if TYPE_CHECKING:
+    from ephemera.cli.command import Command
+
+EVERY = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+CLI_PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
+
+
+def parameters_of(command: Command) -> list[Any]:
+    """The parameters that a command declares, `--help` apart."""
+    return list(TREE.commands[command.name].params)
+
+
+def test_the_tree_holds_the_declared_commands_and_no_others() -> None:
+    """Whatever `ephemera` offers went through `COMMANDS`, where its examples are."""
+    assert list(TREE.commands) == [command.name for command in COMMANDS]
+
+
+@EVERY
+def test_every_command_says_what_it_does_with_examples_and_exit_codes(command: Command) -> None:
+    """The help of each command has a text, an example at least, and what its exit codes mean."""
+    shown = ephemera(command.name, "--help")
+    assert shown.code == 0
+    text = " ".join(shown.out.split())
+    assert command.help().partition(".")[0] in text
+    assert command.examples
+    assert all(does in text for does, _ in command.examples)
+    assert all(f"{code} {meaning}" in text for code, meaning in command.exit_codes().items())
+    assert set(command.exit_codes()) >= {0, 1, 2}
+
+
+@EVERY
+def test_every_parameter_has_help_and_an_environment_twin(command: Command) -> None:
+    """`--some-flag` is `EPHEMERA_SOME_FLAG`, for each flag of each command; arguments have one, too."""
+    for parameter in parameters_of(command):
+        assert parameter.help, parameter.name
+        name = parameter.opts[0]
+        if name.startswith("-"):
+            assert parameter.envvar == "EPHEMERA_" + name.strip("-").upper().replace("-", "_")
+        else:
+            assert parameter.envvar.startswith("EPHEMERA_")
+
+
+@EVERY
+def test_what_a_machine_may_read_has_json(command: Command) -> None:
+    """Every command but the demonstration prints JSON when asked."""
+    flags = {flag for parameter in parameters_of(command) for flag in parameter.opts}
+    assert ("--json" in flags) == (command.name != "demo")
+
+
+@EVERY
+def test_every_example_can_be_typed(
+    command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The examples in the help are understood as they stand, in a folder that has what they name."""
+    (tmp_path / "myservice").mkdir()
+    (tmp_path / "myservice" / "keys.py").write_text(
+        "from ephemera.keyspace import Catalogue\ncatalogue = Catalogue('example')\n"
+    )
+    (tmp_path / "secret.txt").write_text("a secret")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    for _, line in command.lines():
+        words = shlex.split(line.partition(">")[0])
+        assert words[:2] == ["ephemera", command.name]
+        with TREE.commands[command.name].make_context(command.name, words[2:]) as context:
+            assert context.command.name == command.name
+
+
+def test_the_environment_stands_in_for_flags_and_the_command_line_comes_first() -> None:
+    """A variable is as good as its flag, and a flag overrules it."""
+    environment = {"EPHEMERA_ROLE": "queue", "EPHEMERA_MEMORY": "2gb"}
+    assert "maxmemory 2gb\n" in ephemera("server-config", env=environment).out
+    assert "maxmemory 1gb\n" in ephemera("server-config", "--memory", "1gb", env=environment).out
+    assert "noeviction" in ephemera("server-config", env=environment).out
+
+
+def test_a_wrong_call_is_told_so() -> None:
+    """Unknown commands, flags and values end with code 2 and say what was wrong."""
+    for words, told in (
+        (["servr-config"], "Did you mean 'server-config'?"),
+        (["server-config", "--rolle", "cache"], "--rolle"),
+        (["server-config", "--role", "both"], "'both' is not one of"),
+        (["server-config"], "Missing option '--role'"),
+        (["server-config", "--role", "cache", "--memory", "lots"], "an amount above 0"),
+        (["mark", "--url", "http://localhost"], "the URL's scheme is not known"),
+    ):
+        outcome = ephemera(*words)
+        assert outcome.code == 2
+        assert told in outcome.said, outcome.err
+        assert not outcome.out
+
+
+def test_the_version_is_told() -> None:
+    """`--version` names the package's version and Python's, and does nothing else."""
+    outcome = ephemera("--version")
+    assert outcome.code == 0
+    assert outcome.out.startswith("ephemera 0.")
+
+
+def test_the_reference_page_is_what_the_commands_say() -> None:
+    """docs/cli.md is the present reference; otherwise: python -m ephemera.cli.reference > docs/cli.md."""
+    assert CLI_PAGE.read_text(encoding="utf-8") == reference()

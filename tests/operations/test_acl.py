@@ -1,0 +1,195 @@
+"""Least privilege: the generated user can do all that a service does, and nothing else."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import CannotConnect, InvalidValue, ServerError
+from ephemera.keyspace import Catalogue, connect, fixed, permanent
+from ephemera.keyspace.identity import MARK, write_mark
+from ephemera.operations.acl import ANY_KEY, BY_TYPE, CONNECTION, IDENTITY, SCRIPTS, access_rules
+from ephemera.wire import open_client
+from tests.keyspace.spaces import OPERATIONS, SPACES
+from tests.keyspace.spaces import catalogue as every_kind
+from tests.operations.least_privilege import admitted
+from tests.wire.debian_redis import BINARY, DebianRedis
+from tests.wire.waiting import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.wire import Arg
+
+ROOT = Path(__file__).parents[2]
+SUITES = (
+    "tests/patterns",
+    "tests/keyspace/test_accessors.py",
+    "tests/keyspace/test_lifetimes_on_a_server.py",
+)
+
+news = Catalogue("news")
+COUNT = news.counter("news:count:{id}", lifetime=fixed(hours=1), purpose="x")
+NEWS = news.channel("news:told:{id}", str, purpose="x")
+QUEUE = news.list("news:jobs", str, lifetime=permanent(reason="workers"), role="queue", purpose="x")
+
+
+@pytest.fixture(scope="module", params=["valkey", "redis7", "cluster"])
+def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
+    """A server of each sort that we promise to work with."""
+    if request.param == "valkey":
+        yield server.url
+    elif request.param == "cluster":
+        yield request.getfixturevalue("cluster").url
+    elif not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    else:
+        with DebianRedis() as redis:
+            yield redis.url
+
+
+@pytest.mark.timeout(600)
+def test_every_suite_of_accessors_and_patterns_passes_under_the_user(tmp_path: Path) -> None:
+    """Run with least privileges, no test makes an accessor or a pattern ask for more than the rules give."""
+    denials = tmp_path / "denials"
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "tests.operations.least_privilege"),
+            *("-p", "no:cacheprovider", "-k", "not cluster and not redis7 and not fire", *SUITES),
+        ],
+        env={**os.environ, "EPHEMERA_DENIALS": str(denials)},
+        cwd=ROOT, capture_output=True, text=True, timeout=590, check=False,
+    )  # fmt: skip
+    assert not denials.exists(), denials.read_text()
+    passed = re.search(r"(\d+) passed", done.stdout)
+    assert passed, done.stdout
+    assert int(passed[1]) > 200, done.stdout
+
+
+async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) -> None:
+    """Writing, replacing, changing, reading and deleting, on each sort of server, without a refusal."""
+    async with admitted(url, every_kind) as user:
+        async with connect(user.url, every_kind) as store:
+            for (kind, lifetime), space in SPACES.items():
+                access, operations = store[space], OPERATIONS[kind]
+                until = {"until": 4e9} if lifetime == "until" else {}
+                for operation in filter(None, (operations.write, operations.put, operations.change)):
+                    await operation(access, id=key, **until)
+                await operations.read(access, id=key)
+                assert await access.exists(id=key)
+                assert await access.delete(id=key)
+        assert await user.denied() == []
+
+
+async def test_channels_tracking_and_identity_work_under_the_user(url: str, key: str) -> None:
+    """Publishing, listening, invalidations and the identity guard need nothing more."""
+    async with admitted(url, news) as user, open_client(url) as admin:
+        await write_mark(admin, "acl-test", force=True)
+        async with connect(user.url, news, identity="acl-test") as store:
+            await store.track(lambda keys: None, ["news:"])
+            async with store.subscribe(NEWS.key(id=key)) as messages:
+                await store[NEWS].publish("hello", id=key)
+                assert store[NEWS].decode((await anext(messages)).data) == "hello"
+        await admin.call("DEL", MARK.key())
+        assert await user.denied() == []
+
+
+async def test_a_restarted_server_is_marked_again_under_the_user() -> None:
+    """The first words of a new connection, which the identity guard adds to, are among the permissions."""
+    with embedded.valkey() as server:
+        server.ask("SET", MARK.key(), "acl-test")
+        async with admitted(server.url, news) as user:
+            async with connect(user.url, news, identity="acl-test") as store:
+                server.ask("FLUSHALL")
+                server.ask("CLIENT", "KILL", "USER", user.name)
+                await answered(lambda: store[COUNT].add(id=1))
+                assert server.ask("GET", MARK.key()) == "acl-test"
+            assert await user.denied() == []
+
+
+REFUSED: tuple[tuple[Arg, ...], ...] = (
+    ("SET", "stranger:1", "x"),
+    ("GET", "stranger:1"),
+    ("RENAME", COUNT.key(id=1), "stranger:1"),
+    ("EVAL", "return redis.call('GET', KEYS[1])", 1, "stranger:1"),
+    ("EVAL", "return redis.call('FLUSHALL')", 1, COUNT.key(id=1)),
+    ("PUBLISH", "stranger", "x"),
+    ("PERSIST", COUNT.key(id=1)),
+    ("HSET", COUNT.key(id=1), "no", "hashes"),
+    ("SORT", QUEUE.key(), "BY", "stranger:*"),
+)
+REFUSED_BY_EACH_NODE: tuple[tuple[Arg, ...], ...] = (
+    ("FLUSHALL",), ("FLUSHDB",), ("CONFIG", "GET", "*"), ("KEYS", "*"), ("SCAN", 0), ("ACL", "LIST"),
+    ("INFO",), ("SHUTDOWN", "NOSAVE"), ("CLIENT", "LIST"), ("SCRIPT", "FLUSH"), ("RANDOMKEY",),
+    ("SWAPDB", 0, 1), ("REPLICAOF", "NO", "ONE"), ("FUNCTION", "LIST"),
+)  # fmt: skip
+
+
+async def test_everything_else_is_refused(url: str) -> None:
+    """Other keys and channels, also from scripts, and commands about the server are not permitted."""
+    async with admitted(url, news) as user:
+        async with open_client(user.url) as client:
+            calls = [client.call(*words) for words in REFUSED]
+            calls += [client.nodes()[0].call(*words) for words in REFUSED_BY_EACH_NODE]
+            for call in calls:
+                with pytest.raises(ServerError, match=r"permissions|can't run this command"):
+                    await call
+        assert await user.denied() != []
+
+
+def test_a_role_has_its_own_keys() -> None:
+    """The user of one role's server knows nothing of the other's keys, nor of commands only they need."""
+    queue, cache = access_rules(news, "q", role="queue"), access_rules(news, "c", role="cache")
+    assert queue.keys == ("ephemera:identity", "news:jobs")
+    assert cache.keys == ("ephemera:identity", "news:count:*")
+    assert (queue.channels, cache.channels) == ((), ("news:told:*",))
+    assert "rpush" in queue.commands
+    assert not {"rpush", "lrange"} & set(cache.commands)
+    assert not {"incrby", "publish"} & set(queue.commands)
+
+
+async def test_the_line_is_one_of_an_acl_file(tmp_path: Path) -> None:
+    """A server loads the line as it is printed, and lets the user in by the password behind the digest."""
+    digest = hashlib.sha256(b"s3cr3t").hexdigest()
+    rules = access_rules(news, "news-service", password_sha256=digest)
+    (tmp_path / "users.acl").write_text(f"user default on nopass ~* &* +@all\n{rules.line()}\n")
+    with embedded.valkey(config={"aclfile": str(tmp_path / "users.acl")}) as guarded:
+        place = f"127.0.0.1:{guarded.port}"
+        async with connect(f"redis://news-service:s3cr3t@{place}", news) as store:
+            assert await store[COUNT].add(id=1) == 1
+        with pytest.raises(CannotConnect, match="user name or password is wrong"):
+            async with connect(f"redis://news-service:other@{place}", news):
+                pytest.fail("it must not open")
+    with pytest.raises(InvalidValue):
+        access_rules(news, "two words")
+
+
+def test_tagged_keys_and_marks_are_covered() -> None:
+    """The globs of tagged patterns keep their braces, and no value can be a glob of its own."""
+    tagged = Catalogue("tagged")
+    space = tagged.counter("job:{id}:{part}.x", tag="id", lifetime=fixed(hours=1), purpose="x")
+    assert access_rules(tagged, "x").keys == ("ephemera:identity", "job:{*}:*.x")
+    assert space.key(id="*", part="*") == "job:{%2A}:%2A.x"
+
+
+def test_every_command_in_a_script_is_in_the_rules() -> None:
+    """A Lua file that calls a command by name must find it here, for whoever adds a pattern."""
+    groups = [ANY_KEY, CONNECTION, IDENTITY, SCRIPTS, *BY_TYPE.values()]
+    allowed = {command for group in groups for command in group.split()}
+    scripts = sorted((ROOT / "src").rglob("lua/*.lua"))
+    called = {
+        (name.lower(), script.name)
+        for script in scripts
+        for name in re.findall(r"redis\.p?call\(\s*['\"](\w+)", script.read_text(encoding="utf-8"))
+    }
+    assert called
+    assert [use for use in sorted(called) if use[0] not in allowed] == []
