@@ -23,6 +23,7 @@ __all__ = [
     "InvalidUrl",
     "InvalidValue",
     "KeyTooLong",
+    "LoadTimeout",
     "LockLost",
     "LockTimeout",
     "LoopMisuse",
@@ -255,6 +256,18 @@ class InvalidClaim(EphemeraError, ValueError):
         self.rule = rule
         self.problem = problem
         self.advice = advice
+
+
+class LoadTimeout(EphemeraError, TimeoutError):
+    """A load that took longer than its cache allows, in seconds, with no stale entry to serve instead."""
+
+    def __init__(self, key: str, seconds: float) -> None:
+        super().__init__(
+            f"{key!r}: not loaded within {seconds:g} s; make the loader faster, or give the cache a longer "
+            "hard_timeout, or a `stale` time to serve what it had"
+        )
+        self.key = key
+        self.seconds = seconds
 
 
 class LockLost(EphemeraError):
