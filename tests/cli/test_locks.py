@@ -1,0 +1,71 @@
+"""`ephemera locks list` on real servers: what is held, by whom, and how many wait."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import connect
+from tests.cli.commands import ephemera
+from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, queued
+
+if TYPE_CHECKING:
+    from ephemera import Store
+
+NAME = "tests.patterns.locking:CATALOGUE"
+
+
+@pytest.fixture(params=["server", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    """One server, and then a cluster."""
+    return str(request.getfixturevalue(request.param).url)
+
+
+async def _shown(url: str, *words: str) -> str:
+    """What the command prints; it runs a loop of its own, so in a thread."""
+    outcome = await asyncio.to_thread(ephemera, "locks", "list", NAME, "--url", url, *words)
+    assert outcome.code == 0, outcome.err
+    return outcome.out
+
+
+async def _wait_for(store: Store, name: str) -> None:
+    async with store[LOCKS].hold(name=name):
+        pass
+
+
+async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key: str) -> None:
+    """Every held lock of the catalogue is shown, of whatever pattern, and none that was given up."""
+    async with connect(url, CATALOGUE) as store:
+        async with store[LOCKS].hold(name=f"{key}-given-up"):
+            pass
+        async with (
+            store[LOCKS].hold(name=key) as held,
+            store[ALONE].hold() as alone,
+            store[PAIRS].hold(org="o", doc=key) as pair,
+        ):
+            waiting = asyncio.create_task(_wait_for(store, key))
+            await queued(store, LOCKS, 1, name=key)
+            told: list[dict[str, Any]] = json.loads(await _shown(url, "--json"))
+            table = await _shown(url)
+        await waiting
+    by_key = {row["key"]: row for row in told}
+    assert {held.key, alone.key, pair.key} <= by_key.keys()
+    row = by_key[held.key]
+    assert (row["pattern"], row["fence"], row["waiters"]) == ("lock:{name}", held.fence, 1)
+    assert row["holder"].endswith(f"/{os.getpid()}")
+    assert 0 < row["lease_left"] <= 30
+    assert not any("given-up" in name for name in by_key)
+    assert str(held.fence) in table
+
+
+async def test_nothing_held_is_told(url: str) -> None:
+    """An empty list is a sentence for people and a list for machines."""
+    async with connect(url, CATALOGUE) as store:
+        for key in [row["key"] for row in json.loads(await _shown(url, "--json"))]:
+            await store.call("UNLINK", key)
+    assert json.loads(await _shown(url, "--json")) == []
+    assert await _shown(url) == "No lock is held.\n"

@@ -1,0 +1,49 @@
+"""Locks for tests: of a long lease, of a short one, without fields and with two; and what to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ephemera import Catalogue
+from ephemera.patterns.locks import Locks
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ephemera import Store
+
+CATALOGUE = Catalogue("test-locks")
+LOCKS = Locks(CATALOGUE, "lock:{name}", lease=timedelta(seconds=30), purpose="A lock that nobody outlives")
+BRIEF = Locks(CATALOGUE, "brief:{name}", lease=timedelta(milliseconds=600), purpose="A lock to be lost soon")
+ALONE = Locks(CATALOGUE, "lock-of-all:here", lease=timedelta(seconds=30), purpose="The only one of its kind")
+PAIRS = Locks(CATALOGUE, "pair:{org}:{doc}", lease=timedelta(seconds=30), purpose="A lock of two fields")
+
+
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 5.0) -> float:
+    """Return the seconds until an awaited condition held; fail when it took more than `within`."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while not await condition():
+        assert loop.time() - begun < within, f"not within {within} s"
+        await asyncio.sleep(0.002)
+    return loop.time() - begun
+
+
+async def queued(store: Store, locks: Locks, count: int, **fields: Any) -> None:
+    """Wait until so many wait for a lock."""
+
+    async def there() -> bool:
+        return await store[locks.waiters].size(**fields) == count
+
+    await until(there)
+
+
+async def free(store: Store, locks: Locks, **fields: Any) -> None:
+    """Wait until nobody has a lock."""
+
+    async def gone() -> bool:
+        return not await store[locks.space].exists(**fields)
+
+    await until(gone)

@@ -1,0 +1,153 @@
+"""Holding a lock: what it keeps others from, its fence, its renewals, and what it leaves behind."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import Catalogue, connect
+from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredSpace
+from ephemera.patterns.locks import Locks
+from ephemera.patterns.locks.keeping import KEEPING
+from ephemera.wire.slots import slot_of
+from tests.patterns.locking import ALONE, BRIEF, CATALOGUE, LOCKS, PAIRS, free, queued, until
+from tests.wire.unhandled import no_unhandled_errors
+
+if TYPE_CHECKING:
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+__all__ = ["no_unhandled_errors"]
+
+
+async def test_fences_grow_and_nothing_is_left_but_the_last(locked: Store, key: str) -> None:
+    """Each holder has a larger fence, and a lock that is given up leaves its fence counter alone."""
+    fences = []
+    for _ in range(3):
+        async with locked[LOCKS].hold(name=key) as held:
+            fences.append(held.fence)
+            assert held.remaining > 25
+            holder = await locked[LOCKS].holder(name=key)
+            assert holder is not None
+            assert holder.fence == held.fence
+    assert fences == sorted(set(fences))
+    assert await locked[LOCKS].holder(name=key) is None
+    assert await locked[LOCKS.fences].get(name=key) == fences[-1]
+
+
+async def test_fences_grow_by_the_counter_and_by_the_clock(locked: Store, key: str) -> None:
+    """A clock that was set back is outrun by the counter, and a counter that was lost by the clock."""
+    first = await _fence(locked, LOCKS, name=key)
+    assert await locked[LOCKS.fences].delete(name=key)
+    second = await _fence(locked, LOCKS, name=key)
+    assert second > first
+    ahead = second + 10**12  # eleven days: the server's clock is behind what it was
+    await locked.client("queue").call("SET", LOCKS.fences.key(name=key), ahead)
+    assert await _fence(locked, LOCKS, name=key) == ahead + 1
+    assert await _fence(locked, LOCKS, name=key) == ahead + 2
+
+
+@pytest.mark.parametrize(("locks", "fields"), [(ALONE, {}), (PAIRS, {"org": "a{b", "doc": "c:d"})])
+async def test_patterns_of_any_number_of_fields(locked: Store, locks: Locks, fields: dict[str, Any]) -> None:
+    """Locks without fields and with several can be held and waited for, on a cluster, too."""
+    async with locked[locks].hold(**fields) as held:
+        next_one = asyncio.create_task(_fence(locked, locks, **fields))
+        await queued(locked, locks, 1, **locks.place(fields).fields)
+    assert await next_one > held.fence
+
+
+async def _fence(store: Store, locks: Locks, **fields: Any) -> int:
+    async with store[locks].hold(**fields) as held:
+        return held.fence
+
+
+async def test_only_one_holds_it(locked: Store, key: str) -> None:
+    """While one holds a lock, `try_hold` gives None to everybody else, and runs the block."""
+    async with locked[LOCKS].hold(name=key):
+        other = asyncio.create_task(_try(locked, key))
+        assert await other is None
+    assert await _try(locked, key) is not None
+    await free(locked, LOCKS, name=key)
+
+
+async def _try(store: Store, name: str) -> int | None:
+    async with store[LOCKS].try_hold(name=name) as held:
+        return None if held is None else held.fence
+
+
+async def test_a_lock_is_renewed_for_as_long_as_it_is_held(locked: Store, key: str) -> None:
+    """A block that takes three leases is alone all the time."""
+    async with locked[BRIEF].hold(name=key) as held:
+        ends = asyncio.get_running_loop().time() + 3 * 0.6
+        while asyncio.get_running_loop().time() < ends:
+            holder = await locked[BRIEF].holder(name=key)
+            assert holder is not None
+            assert holder.fence == held.fence
+            await asyncio.sleep(0.02)
+
+
+async def test_locks_taken_at_different_moments_are_renewed_together(locked: Store, key: str) -> None:
+    """After a lease, all locks of a store have their renewals at the same moment."""
+    keeper = locked[KEEPING]
+    async with asyncio.TaskGroup() as group:
+        done = asyncio.Event()
+
+        async def hold(number: int) -> None:
+            async with locked[BRIEF].hold(name=f"{key}-{number}"):
+                await done.wait()
+
+        for number in range(20):
+            group.create_task(hold(number))
+            await asyncio.sleep(0.01)  # their moments must differ
+        first = max(held.due for held in keeper.held.values())
+
+        async def together() -> bool:
+            dues = [held.due for held in keeper.held.values()]
+            return min(dues) > first and max(dues) - min(dues) < 0.01
+
+        await until(together)
+        done.set()
+
+
+async def test_a_task_that_asks_again_is_told(locked: Store, key: str) -> None:
+    """A task cannot wait for itself; it may hold other locks, and other tasks may wait for this one."""
+    async with locked[LOCKS].hold(name=key) as held, locked[LOCKS].hold(name=f"{key}-other"):
+        with pytest.raises(AlreadyHeld) as caught:
+            async with locked[LOCKS].hold(name=key):
+                pass
+        with pytest.raises(AlreadyHeld):
+            async with locked[LOCKS].try_hold(name=key):
+                pass
+        assert (caught.value.key, caught.value.fence) == (held.key, held.fence)
+        other = asyncio.create_task(_fence(locked, LOCKS, name=key))
+        await queued(locked, LOCKS, 1, name=key)
+    assert await other > held.fence
+
+
+async def test_every_key_is_declared_lives_on_one_slot_and_ends(locked: Store, key: str) -> None:
+    """The lock, its fence and its queue are of the catalogue, end by themselves, and share a slot."""
+    async with locked[LOCKS].hold(name=key):
+        waiting = asyncio.create_task(_fence(locked, LOCKS, name=key))
+        await queued(locked, LOCKS, 1, name=key)
+        place = LOCKS.place({"name": key})
+        names = (*place.taken, LOCKS.channel_of(place, "token"))
+        assert len({slot_of(name) for name in names}) == 1
+        for name in place.taken:
+            assert CATALOGUE.classify(name.encode()) is not None
+            assert await locked.client("queue").call("PTTL", name) > 0
+    await waiting
+
+
+async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
+    """A lease too short to renew, a field that hides an option, and a store without the catalogue fail."""
+    catalogue = Catalogue("refused")
+    with pytest.raises(InvalidDeclaration, match="a lease of"):
+        Locks(catalogue, "x:{a}", lease=timedelta(milliseconds=50), purpose="Too short")
+    with pytest.raises(InvalidDeclaration, match="'timeout' cannot name"):
+        Locks(catalogue, "y:{timeout}", lease=timedelta(seconds=5), purpose="Hides an option")
+    async with connect(server.url, catalogue) as store:
+        with pytest.raises(UndeclaredSpace):
+            store[LOCKS]

@@ -1,0 +1,226 @@
+"""Losing a lock, and being cancelled with one: who is told what, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import connect
+from ephemera.errors import LockLost
+from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free
+from tests.wire.unhandled import no_unhandled_errors
+
+if TYPE_CHECKING:
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+    from ephemera.patterns.locks import Held, Locks
+
+__all__ = ["no_unhandled_errors"]
+
+
+async def _for_ever() -> None:
+    await asyncio.Event().wait()
+
+
+async def _fence(store: Store, locks: Locks, **fields: Any) -> int:
+    async with store[locks].hold(**fields) as held:
+        return held.fence
+
+
+async def test_losing_it_ends_the_block_with_lock_lost(locked: Store, key: str) -> None:
+    """When the server has the lock no more, the block is cancelled, and its task is not left cancelled."""
+    fences = []
+
+    async def work() -> None:
+        async with locked[BRIEF].hold(name=key) as held:
+            fences.append(held.fence)
+            await locked[BRIEF.space].delete(name=key)
+            await _for_ever()
+
+    with pytest.raises(LockLost, match="the server had it no more") as caught:
+        await work()
+    assert (caught.value.key, [caught.value.fence]) == (BRIEF.space.key(name=key), fences)
+    assert isinstance(caught.value.__cause__, asyncio.CancelledError)
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+    await asyncio.sleep(0)  # a cancellation that was left behind would show here
+
+
+async def test_the_next_holder_is_not_harmed_by_one_who_lost_it(locked: Store, key: str) -> None:
+    """A holder whose lock went to another tells so at the end, and the other's lock stays."""
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key):
+            await locked.client("queue").call(
+                "SET", LOCKS.space.key(name=key), "another holder", "PX", 30_000
+            )
+
+    with pytest.raises(LockLost):
+        await work()
+    assert await locked[LOCKS.space].exists(name=key)
+    await locked[LOCKS.space].delete(name=key)
+
+
+async def test_a_cancellation_stays_one(locked: Store, key: str) -> None:
+    """A block that is cancelled from outside ends as cancelled, and gives the lock up."""
+    entered = asyncio.Event()
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key):
+            entered.set()
+            await _for_ever()
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await free(locked, LOCKS, name=key)
+
+
+async def test_a_cancellation_beside_the_loss_stays_one(locked: Store, key: str) -> None:
+    """Whoever cancels a task that is about to learn of its loss is obeyed."""
+    began: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key) as held:
+            began.set_result(held)
+            await _for_ever()
+
+    task = asyncio.create_task(work())
+    held = await began
+    held.lose("the test says so")
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+async def test_an_error_of_the_block_stays_itself(locked: Store, key: str) -> None:
+    """An error of the block's own is raised as it is, with a note that the lock was lost."""
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key) as held:
+            try:
+                held.lose("the test says so")
+                await _for_ever()
+            finally:
+                raise ValueError("its own")
+
+    with pytest.raises(ValueError, match="its own") as caught:
+        await work()
+    assert "the test says so" in caught.value.__notes__[0]
+
+
+async def test_a_block_that_swallows_its_cancellation_ends_with_lock_lost(locked: Store, key: str) -> None:
+    """What was done without the lock is not reported as done."""
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key) as held:
+            held.lose("the test says so")
+            try:
+                await _for_ever()
+            except asyncio.CancelledError:
+                assert held.lost
+
+    with pytest.raises(LockLost, match="the test says so"):
+        await work()
+
+
+async def test_losing_two_locks_at_once(locked: Store, key: str) -> None:
+    """A task that loses two locks ends with one LockLost, and is not left cancelled."""
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=f"{key}-1") as one, locked[LOCKS].hold(name=f"{key}-2") as two:
+            one.lose("the test says so")
+            two.lose("the test says so")
+            await _for_ever()
+
+    with pytest.raises(LockLost):
+        await work()
+    task = asyncio.current_task()
+    assert task is not None
+    assert task.cancelling() == 0
+
+
+async def test_losing_it_within_a_task_group(locked: Store, key: str) -> None:
+    """The tasks that a block has started are cancelled with it."""
+    ended = asyncio.Event()
+
+    async def part() -> None:
+        try:
+            await _for_ever()
+        finally:
+            ended.set()
+
+    async def work() -> None:
+        async with locked[BRIEF].hold(name=key), asyncio.TaskGroup() as group:
+            group.create_task(part())
+            await locked[BRIEF.space].delete(name=key)
+
+    with pytest.raises(LockLost):
+        await work()
+    assert ended.is_set()
+
+
+async def test_an_older_holder_in_the_same_process_is_told_by_its_successor(locked: Store, key: str) -> None:
+    """When the server lost the lock and another task takes it, the first does not wait for a renewal."""
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key):
+            await locked[LOCKS.space].delete(name=key)
+            await asyncio.create_task(_fence(locked, LOCKS, name=key))
+            await _for_ever()
+
+    with pytest.raises(LockLost, match="another task of this process"):
+        await work()
+
+
+@pytest.mark.parametrize("steps", range(8))
+async def test_a_cancelled_taking_leaves_nothing(locked: Store, key: str, steps: int) -> None:
+    """At whatever moment the taking of a lock is cancelled, the lock is free soon after."""
+    task = asyncio.create_task(_fence(locked, LOCKS, name=key))
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await free(locked, LOCKS, name=key)
+    assert await _fence(locked, LOCKS, name=key)
+
+
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_cancelled_release_is_done_all_the_same(locked: Store, key: str, steps: int) -> None:
+    """At whatever moment the end of a block is cancelled, the lock is given up."""
+    entered, leave = asyncio.Event(), asyncio.Event()
+
+    async def work() -> None:
+        async with locked[LOCKS].hold(name=key):
+            entered.set()
+            await leave.wait()
+
+    task = asyncio.create_task(work())
+    await entered.wait()
+    leave.set()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    await free(locked, LOCKS, name=key)
+
+
+async def test_closing_the_store_tells_holders(server: Valkey, key: str) -> None:
+    """A block that outlives its store is told that the lock is renewed no more."""
+    entered = asyncio.Event()
+
+    async def work(store: Store) -> None:
+        async with store[LOCKS].hold(name=key):
+            entered.set()
+            await _for_ever()
+
+    async with connect(server.url, CATALOGUE) as store:
+        task = asyncio.create_task(work(store))
+        await entered.wait()
+    with pytest.raises(LockLost, match="closed"):
+        await task

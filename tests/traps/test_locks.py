@@ -1,0 +1,183 @@
+"""Traps C4, F3 and L3: a lock that expires under its holder, that never does, that the wrong one deletes."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+import pytest
+
+from ephemera import connect
+from ephemera.errors import LockLost, StaleFence
+from ephemera.patterns.locks import FenceGuard, Held
+from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Postgres, Valkey
+
+GUARD = FenceGuard("trap_fences")
+_SLOW = 1.5  # seconds, more than two leases of BRIEF
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store for locks."""
+    async with connect(server.url, CATALOGUE) as opened:
+        yield opened
+
+
+class Ingest:
+    """Work that must not be done by two at once, and notices when it is."""
+
+    def __init__(self) -> None:
+        self.inside = 0
+        self.most = 0
+
+    async def run(self, seconds: float) -> None:
+        """Work for so long."""
+        self.inside += 1
+        self.most = max(self.most, self.inside)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            self.inside -= 1
+
+
+async def _naively(store: Store, key: str, ingest: Ingest, seconds: float) -> None:
+    """As the seed has it: SET NX with a lease, DEL at the end."""
+    while not await store.call("SET", key, "1", "NX", "PX", 600):
+        await asyncio.sleep(0.02)
+    await ingest.run(seconds)
+    await store.call("DEL", key)
+
+
+async def test_c4_a_slow_ingest_outlives_a_naive_lease(store: Store, key: str) -> None:
+    """SET NX with a lease lets a second ingest in beside a slow one; ours is renewed, and stays alone."""
+    naive, ours = Ingest(), Ingest()
+    await asyncio.gather(*(_naively(store, f"naive:{key}", naive, _SLOW) for _ in range(2)))
+    assert naive.most == 2
+
+    async def ingest(seconds: float) -> None:
+        async with store[BRIEF].hold(name=key):
+            await ours.run(seconds)
+
+    await asyncio.gather(ingest(_SLOW), ingest(0.01))
+    assert ours.most == 1
+
+
+async def test_c4_a_holder_that_loses_the_lock_is_cancelled(store: Store, key: str) -> None:
+    """A naive holder works on beside its successor; ours is cancelled in the middle of its work."""
+    naive, ours = Ingest(), Ingest()
+    first = asyncio.create_task(_naively(store, f"naive:{key}", naive, 0.5))
+    while not naive.inside:
+        await asyncio.sleep(0.001)
+    await store.call("DEL", f"naive:{key}")  # whatever the reason: an eviction, a restart, an operator
+    await first
+    assert naive.inside == 0  # it has worked to its end, and never knew
+
+    async def ingest() -> None:
+        async with store[BRIEF].hold(name=key):
+            await store[BRIEF.space].delete(name=key)
+            await ours.run(60)
+
+    with pytest.raises(LockLost):
+        await asyncio.wait_for(ingest(), 5)
+    assert ours.inside == 0
+
+
+async def test_c4_sql_refuses_a_holder_that_was_overtaken(store: Store, postgres: Postgres, key: str) -> None:
+    """Without a fence the late write of an old holder wins; with it SQL refuses what is older."""
+    async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as sql:
+        await sql.execute("CREATE TABLE IF NOT EXISTS trap_rows (name text PRIMARY KEY, content text)")
+        await sql.execute(GUARD.table)
+        async with store[LOCKS].hold(name=key) as old:
+            pass
+        async with store[LOCKS].hold(name=key) as new:
+            pass
+        for content in ("of the new holder", "of the old holder, late"):
+            await _write(sql, f"naive:{key}", content)
+        assert await _content(sql, f"naive:{key}") == "of the old holder, late"
+
+        for held, content in ((new, "of the new holder"), (old, "of the old holder, late")):
+            try:
+                async with sql.transaction():
+                    cursor = await sql.execute(GUARD.pyformat, GUARD.values(held))
+                    GUARD.admit(held, await cursor.fetchone())
+                    await _write(sql, key, content)
+            except StaleFence:
+                assert held is old
+        assert await _content(sql, key) == "of the new holder"
+
+
+async def _write(sql: psycopg.AsyncConnection[Any], name: str, content: str) -> None:
+    await sql.execute(
+        "INSERT INTO trap_rows VALUES (%(name)s, %(content)s) "
+        "ON CONFLICT (name) DO UPDATE SET content = excluded.content",
+        {"name": name, "content": content},
+    )
+
+
+async def _content(sql: psycopg.AsyncConnection[Any], name: str) -> str:
+    row = await (await sql.execute("SELECT content FROM trap_rows WHERE name = %s", (name,))).fetchone()
+    assert row is not None
+    return str(row[0])
+
+
+async def test_f3_a_lock_whose_holder_died_is_free_again(server: Valkey, store: Store, key: str) -> None:
+    """SETNX without a lease is held for ever by a dead worker; ours is free when its lease has ended."""
+    await store.call("SETNX", f"naive:{key}", "1")
+    assert await store.call("PTTL", f"naive:{key}") == -1
+
+    async with connect(server.url, CATALOGUE) as dying:
+        # Taken and never renewed nor released: what a worker leaves that dies the moment it has the lock.
+        got = await dying[BRIEF].attempt(BRIEF.place({"name": key}))
+        dying[BRIEF].keeper.held.clear()
+        async with store[BRIEF].hold(name=key, timeout=5) as held:
+            assert isinstance(got, Held)
+            assert held.fence > got.fence
+    await store.call("DEL", f"naive:{key}")
+
+
+async def test_f3_only_the_holder_can_give_it_up(store: Store, key: str) -> None:
+    """Anybody's DEL frees a lock that has no token; ours is given up by its holder's token alone."""
+    await store.call("SETNX", f"naive:{key}", "1")
+    assert await store.call("DEL", f"naive:{key}") == 1
+
+    async with store[LOCKS].hold(name=key):
+        assert not await store[LOCKS].release(LOCKS.place({"name": key}), "a token of somebody else's")
+        assert await store[LOCKS].holder(name=key) is not None
+
+
+async def test_l3_a_slow_one_does_not_delete_the_next_ones_lock(store: Store, key: str) -> None:
+    """A naive holder that comes back late deletes its successor's lock; ours leaves it, and says so."""
+    naive = f"naive:{key}"
+    await store.call("SET", naive, "slow", "NX", "PX", 1)
+    while not await store.call("SET", naive, "next", "NX", "PX", 60_000):
+        await asyncio.sleep(0.001)
+    assert await store.call("DEL", naive) == 1
+    assert await store.call("EXISTS", naive) == 0  # the next one works without its lock
+
+    async def slow() -> None:
+        async with store[BRIEF].hold(name=key):
+            await store[BRIEF.space].delete(name=key)  # as if its lease had ended
+            await asyncio.create_task(_take(store, key, taken))
+            await asyncio.Event().wait()
+
+    taken: asyncio.Future[Held] = asyncio.get_running_loop().create_future()
+    with pytest.raises(LockLost):
+        await slow()
+    holder = await store[BRIEF].holder(name=key)
+    assert holder is not None
+    assert holder.fence == taken.result().fence
+    await taken.result().end(None)
+    await free(store, BRIEF, name=key)
+
+
+async def _take(store: Store, name: str, taken: asyncio.Future[Held]) -> None:
+    got = await store[BRIEF].attempt(BRIEF.place({"name": name}))
+    assert isinstance(got, Held)
+    taken.set_result(got)
