@@ -1,0 +1,108 @@
+"""What a cache stores: the value with its version, its freshness and what its load took.
+
+An entry is written as an array, `["1k3Xz_9",["4f9c2a…",1763194000123,42,[],0,{"name":"ann"}]]`, so its first
+bytes name its version: `HEAD` of them tell two entries of a key apart without reading the payload.
+Freshness is an instant of the server's clock (`ServerClock`), which readers on all machines agree on.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from ephemera.errors import ConnectionFailed, ServerError
+
+if TYPE_CHECKING:
+    from ephemera.keyspace import Store
+    from ephemera.wire import Client
+
+HEAD = 64
+"""Bytes of a stored entry that name its version."""
+
+_CLOCK_KEPT = 60.0  # seconds after which the server is asked for the time again
+_NEVER_EARLIER = 12  # load costs before the end: further ahead, an early refresh is a matter of 1 in 100,000
+
+
+class Entry(Protocol):
+    """A cached value; `value` is None for what is known not to exist."""
+
+    version: str
+    fresh_until: int  # milliseconds since 1970 by the server's clock
+    cost: int  # milliseconds that the load took
+    tags: list[str]
+    began: int  # the moment of the tags' clock before the load; 0 without tags
+    value: Any
+
+
+def entry_type(value_type: Any) -> Any:
+    """The Struct of a cache's entries."""
+    fields = [
+        ("version", str), ("fresh_until", int), ("cost", int), ("tags", list[str]), ("began", int),
+        ("value", value_type | None),
+    ]  # fmt: skip
+    return msgspec.defstruct("Entry", fields, array_like=True, gc=False)
+
+
+def uncompressed(data: bytes) -> bool:
+    """Whether an entry's first bytes are readable: an array of JSON or of MessagePack."""
+    return data[:1] in (b"[", b"\x92")
+
+
+def due_early(left: float, cost: float, eagerness: float) -> bool:
+    """Whether one reader shall refresh although `left` milliseconds remain (XFetch, Vattani et al. 2015).
+
+    The dearer the load and the nearer the end, the likelier; so of many readers one refreshes in time.
+    """
+    reach = cost * eagerness
+    if left > reach * _NEVER_EARLIER:
+        return False
+    return left < -reach * math.log(1.0 - random.random())
+
+
+class ServerClock:
+    """The server's time, from its last answer and this process's monotonic clock."""
+
+    def __init__(self, client: Client) -> None:
+        self._call = client.call
+        self._ahead = (time() - monotonic()) * 1000  # milliseconds; by this machine until the server says
+        self._asked_at = -math.inf
+
+    def now(self) -> float:
+        """Milliseconds since 1970 on the server."""
+        return monotonic() * 1000 + self._ahead
+
+    def tell(self, server_now: float) -> None:
+        """Take the time from an answer that carries it."""
+        self._asked_at = monotonic()
+        self._ahead = server_now - self._asked_at * 1000
+
+    def is_old(self) -> bool:
+        """Whether the server was not asked for a minute."""
+        return monotonic() >= self._asked_at + _CLOCK_KEPT
+
+    async def ask(self) -> None:
+        """Ask the server what time it is."""
+        self._asked_at = monotonic()
+        try:
+            seconds, microseconds = await self._call("TIME")
+        except ServerError:
+            return  # not allowed: this machine's clock must do, until a script tells
+        except ConnectionFailed:
+            self._asked_at = -math.inf
+            raise
+        self.tell(int(seconds) * 1000 + int(microseconds) / 1000)
+
+
+class Clocks:
+    """Declares the clock of a store: `store[CLOCK]`."""
+
+    def bind(self, store: Store) -> ServerClock:
+        """The clock of the store's cache server."""
+        return ServerClock(store.client("cache"))
+
+
+CLOCK = Clocks()

@@ -1,0 +1,175 @@
+"""The cache of one store: which of copy, entry, stale entry and load answers a caller."""
+
+from __future__ import annotations
+
+import asyncio
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
+
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.access import COUNTED
+from ephemera.patterns.cache.entries import due_early
+from ephemera.patterns.cache.flights import Flights
+from ephemera.patterns.cache.levels import Levels
+from ephemera.patterns.cache.loading import Wish
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
+
+    from ephemera.keyspace import FieldValue, Stats, Store
+    from ephemera.patterns.cache.declared import Cache
+    from ephemera.patterns.cache.levels import Found
+
+V = TypeVar("V")
+R = TypeVar("R")
+
+
+class LiveCache(Generic[V]):
+    """What `store[PROFILE]` gives."""
+
+    def __init__(self, declared: Cache[V], store: Store) -> None:
+        self._declared = declared
+        self.stats: Stats = store[declared.space].stats
+        store[declared.loads]
+        store[declared.loaded]  # both refuse a store without them
+        self._render = declared.space.template.render
+        self._levels: Levels[V] = Levels(declared, store)
+        self._flights: Flights[V] = Flights(declared, store, self._levels, self.stats)
+        copies = self._levels.copies
+        self._copy_of: Callable[[str], Any] = _no_copy if copies is None else copies.get
+        self._eagerness = declared.eagerness
+        self._soft = declared.soft_timeout.total_seconds()
+
+    @overload
+    async def get_or_load(self, load: Callable[..., Awaitable[V]], /, **fields: FieldValue) -> V: ...
+
+    @overload
+    async def get_or_load(
+        self, load: Callable[..., Awaitable[V | None]], /, **fields: FieldValue
+    ) -> V | None: ...
+
+    async def get_or_load(
+        self, load: Callable[..., Awaitable[V | None]], /, **fields: FieldValue
+    ) -> V | None:
+        """The value: a copy, an entry, a stale one, or by `await load(**fields)`; None when there is none."""
+        key = self._render(fields)
+        copy = self._copy_of(key)
+        if copy is not None and monotonic() < copy.trusted_until:
+            self.stats.hits += 1
+            return copy.value  # type: ignore[no-any-return]
+        return await self._reach(Wish(key, load, fields))
+
+    async def get(self, /, **fields: FieldValue) -> V | None:
+        """The cached value if it is fresh; None otherwise. Nothing is loaded."""
+        key = self._render(fields)
+        copy = self._copy_of(key)
+        if copy is not None and monotonic() < copy.trusted_until:
+            self.stats.hits += 1
+            return copy.value  # type: ignore[no-any-return]
+        found = await self._counted(self._levels.look(key))
+        fresh = found is not None and found.left > 0
+        self.stats.hits += fresh
+        self.stats.misses += not fresh
+        return found.value if found is not None and fresh else None
+
+    async def put(self, value: V | None, /, **fields: FieldValue) -> bool:
+        """Store what is true now; loads under way lose. False when its lifetime is nothing."""
+        key = self._forget(fields)
+        tags = [] if self._declared.tags is None or value is None else self._declared.tags(value, **fields)
+        began = 0 if self._levels.tags is None else await self._counted(self._levels.tags.moment())
+        await self._counted(self._levels.ready())
+        place = self._declared.place(key, fields)
+        stored = await self._counted(self._levels.fill(place, "", value, 0, list(tags), began))
+        self._forget(fields)
+        self.stats.writes += stored
+        return stored
+
+    async def delete(self, /, **fields: FieldValue) -> bool:
+        """Forget the value, after its change was committed; loads under way will not be stored."""
+        return await self._end(fields, self._levels.delete)
+
+    async def delete_many(self, keys: Iterable[Mapping[str, FieldValue]], /) -> int:
+        """Forget several values in one trip, on a cluster one for each node; how many were there."""
+        return sum(await asyncio.gather(*(self.delete(**fields) for fields in keys)))
+
+    async def expire(self, /, **fields: FieldValue) -> bool:
+        """Make the value stale: it is served while a newer one is loaded; loads under way are not stored."""
+        return await self._end(fields, self._levels.expire)
+
+    async def end_tag(self, tag: str) -> None:
+        """Forget every value with this tag, in one write however many there are."""
+        if self._levels.tags is None:
+            raise InvalidDeclaration(self._declared.space.pattern, "it has no tags", "declare it with tags=")
+        copies = self._levels.copies
+        if copies is not None:
+            copies.drop_tagged(tag)
+        await self._counted(self._levels.tags.end(tag))
+        if copies is not None:
+            copies.drop_tagged(tag)
+
+    async def _reach(self, wish: Wish[V]) -> V | None:
+        flights = self._flights
+        flights.arrivals = arrived = flights.arrivals + 1
+        if flights.is_loading(wish.key):
+            self.stats.misses += 1
+            return await flights.fetch(wish, arrived)
+        try:
+            found = await self._levels.look(wish.key)
+        except COUNTED:
+            self.stats.errors += 1
+            return await self._apart(wish)
+        if found is None:
+            self.stats.misses += 1
+            return await flights.fetch(wish, arrived)
+        self.stats.hits += 1
+        if found.left <= 0:
+            return await self._stale(wish, found)
+        if self._eagerness and due_early(found.left, found.cost, self._eagerness):
+            flights.refresh(wish, found.version)
+        return found.value
+
+    async def _stale(self, wish: Wish[V], found: Found[V]) -> V | None:
+        """What is newer, if it comes in time, otherwise what there is."""
+        task = self._flights.refresh(wish, found.version)
+        if task is not None and self._soft:
+            await asyncio.wait((task,), timeout=self._soft)
+            if task.done() and not task.cancelled() and task.exception() is None:
+                return task.result()
+        return found.value
+
+    async def _apart(self, wish: Wish[V]) -> V | None:
+        """What can be had while the server is away: a copy, a stale one, a load."""
+        copy, now = self._copy_of(wish.key), monotonic()
+        if copy is None or now >= copy.stale_until:
+            self.stats.misses += 1
+            return await self._flights.apart(wish)
+        self.stats.hits += 1
+        if now >= min(copy.fresh_until, copy.old_at) and now >= copy.retry_at:
+            self._flights.refresh_apart(wish)
+        return copy.value  # type: ignore[no-any-return]
+
+    async def _end(self, fields: Mapping[str, FieldValue], how: Callable[[Any], Awaitable[bool]]) -> bool:
+        key = self._forget(fields)
+        ended = await self._counted(how(self._declared.place(key, fields)))
+        self._forget(fields)  # what was read in between
+        self.stats.writes += 1
+        return ended
+
+    def _forget(self, fields: Mapping[str, FieldValue]) -> str:
+        """Drop the copy, and let nobody share a load from before."""
+        key = self._render(fields)
+        if self._levels.copies is not None:
+            self._levels.copies.drop(key)
+        self._flights.forget(key)
+        return key
+
+    async def _counted(self, call: Awaitable[R]) -> R:
+        try:
+            return await call
+        except COUNTED:
+            self.stats.errors += 1
+            raise
+
+
+def _no_copy(_: str) -> None:
+    """There are no copies in this process."""
