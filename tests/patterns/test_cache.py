@@ -1,0 +1,223 @@
+"""A cache: read through, cache-aside, stale and negative results, lifetimes, tags, a decorator."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Cache, Local
+from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the caches, on each sort of server."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+async def test_a_value_is_loaded_once(store: Store) -> None:
+    """The first call loads, the second does not, with and without copies."""
+    for cache in (PLAIN, COPIED, TAGGED):
+        table, who = Table(), user()
+        table.rows[who] = Profile("ann")
+        for _ in range(3):
+            assert await store[cache].get_or_load(table.load, user_id=who) == Profile("ann")
+        assert table.loads == 1
+        assert await store[cache].get(user_id=who) == Profile("ann")
+
+
+async def test_get_loads_nothing_and_put_stores(store: Store) -> None:
+    """Cache-aside by hand: get gives None until put has stored a value."""
+    who = user()
+    assert await store[PLAIN].get(user_id=who) is None
+    assert await store[PLAIN].put(Profile("bob"), user_id=who)
+    assert await store[PLAIN].get(user_id=who) == Profile("bob")
+
+
+async def test_a_cache_without_fields_is_one_entry(store: Store) -> None:
+    """A pattern without fields works on a cluster too: its companions share its slot."""
+
+    async def load() -> int:
+        return 7
+
+    assert await store[WHOLE].get_or_load(load) == 7
+    assert await store[WHOLE].delete()
+    assert not await store[WHOLE].delete()
+
+
+async def test_delete_makes_the_next_call_load(store: Store) -> None:
+    """After delete nothing of the old value is served, from no level."""
+    for cache in (PLAIN, COPIED, TAGGED):
+        table, who = Table(), user()
+        table.rows[who] = Profile("old")
+        await store[cache].get_or_load(table.load, user_id=who)
+        await store[cache].get_or_load(table.load, user_id=who)
+        table.rows[who] = Profile("new")
+        assert await store[cache].delete(user_id=who)
+        assert await store[cache].get_or_load(table.load, user_id=who) == Profile("new")
+
+
+async def test_several_are_deleted_in_one_call(store: Store) -> None:
+    """delete_many forgets all that it is given, and says how many there were."""
+    people = [user() for _ in range(5)]
+    for who in people:
+        await store[PLAIN].put(Profile("x"), user_id=who)
+    assert await store[PLAIN].delete_many([{"user_id": who} for who in (*people, user())]) == 5
+    assert await store[PLAIN].get(user_id=people[0]) is None
+
+
+async def test_expire_keeps_the_value_as_stale(store: Store) -> None:
+    """After expire the old value is served once more, while the new one is loaded in the background."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    await store[PLAIN].get_or_load(table.load, user_id=who)
+    table.rows[who] = Profile("new")
+    assert await store[PLAIN].expire(user_id=who)
+    assert await store[PLAIN].get(user_id=who) is None
+    assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("old")
+    await eventually(lambda: table.loads == 2)
+    assert await _until_fresh(store, who) == Profile("new")
+    assert not await store[PLAIN].expire(user_id=user())
+
+
+async def _until_fresh(store: Store, who: str) -> Profile:
+    while (value := await store[PLAIN].get(user_id=who)) is None:
+        await asyncio.sleep(0.001)
+    return value
+
+
+async def test_what_does_not_exist_is_remembered(store: Store) -> None:
+    """A negative result is cached for its own time; without such a time it is loaded each time."""
+    table, who = Table(), user()
+    for _ in range(3):
+        assert await store[PLAIN].get_or_load(table.load, user_id=who) is None
+    assert table.loads == 1
+    for _ in range(3):
+        assert await store[COPIED].get_or_load(table.load, user_id=who) is None
+    assert table.loads == 4
+
+
+async def test_what_is_not_to_be_cached_ends_what_was(store: Store) -> None:
+    """A refresh, or a put, of what does not exist any more leaves no stale value behind."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    await store[COPIED].get_or_load(table.load, user_id=who)
+    await store[COPIED].expire(user_id=who)
+    del table.rows[who]
+    assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("ann")
+    while await store.call("EXISTS", COPIED.space.key(user_id=who)):
+        await asyncio.sleep(0.001)
+    assert await store[COPIED].get_or_load(table.load, user_id=who) is None
+    await store[COPIED].put(Profile("ann"), user_id=who)
+    assert not await store[COPIED].put(None, user_id=who)
+    assert await store[COPIED].get(user_id=who) is None
+
+
+async def test_the_value_decides_its_lifetime(store: Store) -> None:
+    """fresh_of shortens an entry's life on the server, and nothing or less keeps it out of the cache."""
+    table, short, never = Table(), user(), user()
+    table.rows = {short: Profile("ann", seconds=10), never: Profile("ann", seconds=0)}
+    await store[PLAIN].get_or_load(table.load, user_id=short)
+    left = await store.call("PTTL", PLAIN.space.key(user_id=short))
+    assert 3600_000 < left <= 3610_000
+    for _ in range(2):
+        await store[PLAIN].get_or_load(table.load, user_id=never)
+    assert table.loads == 3
+
+
+async def test_lifetimes_are_spread(store: Store) -> None:
+    """Jitter makes entries of one moment end at different ones, never later than declared."""
+    lives = set()
+    for _ in range(20):
+        who = user()
+        await store[PLAIN].put(Profile("x"), user_id=who)
+        lives.add(await store.call("PTTL", PLAIN.space.key(user_id=who)))
+    assert len(lives) > 10
+    assert all(3600_000 + 269_000 < life <= 3600_000 + 300_000 for life in lives)
+
+
+async def test_an_ended_tag_ends_all_that_have_it(store: Store) -> None:
+    """Entries of the tag are loaded again, others are not; copies of this store end with it."""
+    table, red, blue = Table(), user(), user()
+    table.rows = {red: Profile("r", "red"), blue: Profile("b", "blue")}
+    for who in (red, blue, red, blue):
+        await store[TAGGED].get_or_load(table.load, user_id=who)
+    table.rows[red] = Profile("r2", "red")
+    await store[TAGGED].end_tag("red")
+    assert await store[TAGGED].get_or_load(table.load, user_id=red) == Profile("r2", "red")
+    assert await store[TAGGED].get_or_load(table.load, user_id=blue) == Profile("b", "blue")
+    assert await store[TAGGED].get_or_load(table.load, user_id=red) == Profile("r2", "red")
+    assert table.loads == 3
+    with pytest.raises(InvalidDeclaration, match="declare it with tags"):
+        await store[PLAIN].end_tag("red")
+
+
+async def test_a_tag_that_ends_during_a_load_wins(store: Store) -> None:
+    """A caller after the tag's end does not get what was loaded from before it."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    table.gate.clear()
+    before = asyncio.create_task(store[TAGGED].get_or_load(table.load, user_id=who))
+    await eventually(lambda: table.loads)
+    table.rows[who] = Profile("new")
+    await store[TAGGED].end_tag("red")
+    after = asyncio.create_task(store[TAGGED].get_or_load(table.load, user_id=who))
+    await asyncio.sleep(0.01)
+    table.gate.set()
+    assert await after == Profile("new")
+    await before
+    assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
+
+
+async def test_the_decorator_asks_the_loader_only_when_it_must(store: Store) -> None:
+    """A decorated loader takes a store and its fields, keeps its name, and is called once."""
+    loads = []
+
+    @PLAIN.cached
+    async def profile_of(user_id: str) -> Profile:
+        """Somebody's profile."""
+        loads.append(user_id)
+        return Profile(user_id)
+
+    who = user()
+    assert await profile_of(store, user_id=who) == Profile(who)
+    assert await profile_of(store, user_id=who) == Profile(who)
+    assert (loads, profile_of.__name__) == ([who], "profile_of")
+
+
+async def test_another_shape_is_a_miss(store: Store) -> None:
+    """An entry that nobody can read is loaded again and replaced."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    await store.call("SET", PLAIN.space.key(user_id=who), "from another program", "PX", 60_000)
+    assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("ann")
+    assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("ann")
+    assert table.loads == 1
+
+
+def test_what_cannot_work_is_refused() -> None:
+    """Durations and numbers that make no sense are refused at the declaration."""
+    declare: Any = Cache
+    minute = timedelta(minutes=1)
+    wrong: list[dict[str, object]] = [
+        {"fresh": timedelta(0)}, {"stale": -minute}, {"most_loads": 0}, {"jitter": 1.0},
+        {"lease": timedelta(0)},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(InvalidDeclaration):
+            declare(Catalogue("x"), "x:{y}", int, **{"fresh": minute, "purpose": "x", **options})
+    with pytest.raises(InvalidDeclaration):
+        Local(entries=0)

@@ -1,0 +1,200 @@
+"""Loads: one for all callers and processes, bounded in time and number, early when they are dear."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import LoadTimeout, StoreClosed, Unavailable
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Cache
+from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, Profile, Table, user
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the caches, on each sort of server."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def stores(server: Valkey) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores on one server, as two processes would have them."""
+    async with keyspace.connect(server.url, CATALOGUE) as one, keyspace.connect(server.url, CATALOGUE) as two:
+        yield one, two
+
+
+async def _load(store: Store, table: Table, who: str) -> Profile | None:
+    return await store[PLAIN].get_or_load(table.load, user_id=who)
+
+
+async def test_callers_share_one_load(store: Store) -> None:
+    """A hundred callers of one cold key load once, whenever they come."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    table.gate.clear()
+    first = [asyncio.create_task(_load(store, table, who)) for _ in range(50)]
+    await eventually(lambda: table.loads)
+    late = [asyncio.create_task(_load(store, table, who)) for _ in range(50)]
+    await asyncio.sleep(0.01)
+    table.gate.set()
+    assert set(await asyncio.gather(*first, *late)) == {Profile("ann")}
+    assert table.loads == 1
+
+
+async def test_another_process_waits_for_the_load(stores: tuple[Store, Store]) -> None:
+    """Callers of a second store are woken by the first one's fill, and load nothing."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    table.gate.clear()
+    first = asyncio.create_task(_load(stores[0], table, who))
+    await eventually(lambda: table.loads)
+    rest = [asyncio.create_task(_load(stores[1], table, who)) for _ in range(20)]
+    await asyncio.sleep(0.02)
+    table.gate.set()
+    assert set(await asyncio.gather(first, *rest)) == {Profile("ann")}
+    assert table.loads == 1
+
+
+async def test_a_dead_loaders_place_is_taken(store: Store) -> None:
+    """A claim that nobody renews ends with its lease, and a waiter loads in its place."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    await store.call("SET", PLAIN.loads.key(user_id=who), "dead", "PX", 300)
+    assert await _load(store, table, who) == Profile("ann")
+    assert table.loads == 1
+
+
+async def test_a_slow_loader_keeps_its_place(stores: tuple[Store, Store]) -> None:
+    """A load longer than its lease is renewed, so nobody else begins one."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    table.gate.clear()
+    first = asyncio.create_task(_load(stores[0], table, who))
+    await eventually(lambda: table.loads)
+    second = asyncio.create_task(_load(stores[1], table, who))
+    await asyncio.sleep(1.3)  # two leases and more
+    table.gate.set()
+    assert (await first, await second) == (Profile("ann"), Profile("ann"))
+    assert table.loads == 1
+
+
+async def test_a_loaders_error_is_its_callers(store: Store) -> None:
+    """Without a stale value all who share the load get its error, and the next call tries again."""
+    table, who = Table(), user()
+    table.broken = True
+    results = await asyncio.gather(*(_load(store, table, who) for _ in range(5)), return_exceptions=True)
+    assert {type(result) for result in results} == {LookupError}
+    assert table.loads == 1
+    table.broken = False
+    table.rows[who] = Profile("ann")
+    assert await _load(store, table, who) == Profile("ann")
+
+
+async def test_a_loaders_connection_error_is_not_taken_for_ours(store: Store) -> None:
+    """A loader that fails as a lost server would is asked once, not once more without the server."""
+    loads = 0
+
+    async def load(user_id: str) -> Profile:
+        nonlocal loads
+        loads += 1
+        raise Unavailable("elsewhere", "it is the loader's own server")
+
+    with pytest.raises(Unavailable, match="elsewhere"):
+        await store[PLAIN].get_or_load(load, user_id=user())
+    assert loads == 1
+
+
+async def test_a_cancelled_caller_leaves_the_load_to_others(store: Store) -> None:
+    """The first caller is cancelled; the second, and the cache, still get the value."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    table.gate.clear()
+    first = asyncio.create_task(_load(store, table, who))
+    second = asyncio.create_task(_load(store, table, who))
+    await eventually(lambda: table.loads)
+    first.cancel()
+    table.gate.set()
+    assert await second == Profile("ann")
+    assert first.cancelled()
+    assert table.loads == 1
+
+
+async def test_soft_and_hard_timeouts(store: Store) -> None:
+    """With a stale value a slow load is waited for softly; with none it fails at the hard limit."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    await store[SOFT].get_or_load(table.load, user_id=who)
+    await store[SOFT].expire(user_id=who)
+    table.rows[who] = Profile("new")
+    assert await store[SOFT].get_or_load(table.load, user_id=who) == Profile("new")
+    await store[SOFT].expire(user_id=who)
+    table.gate.clear()
+    assert await store[SOFT].get_or_load(table.load, user_id=who) == Profile("new")
+    with pytest.raises(LoadTimeout, match="not loaded within"):
+        await store[SOFT].get_or_load(table.load, user_id=user())
+
+
+async def test_a_dear_load_is_refreshed_early(server: Valkey) -> None:
+    """Near the end of an entry that took long to load, readers refresh it before it is stale."""
+    dear = Catalogue("dear")
+    cache = Cache(dear, "dear:{n}", int, fresh=timedelta(seconds=1), eagerness=5, purpose="Dear to load")
+    loads = 0
+
+    async def load(n: str) -> int:
+        nonlocal loads
+        loads += 1
+        await asyncio.sleep(0.2)
+        return loads
+
+    async with keyspace.connect(server.url, dear) as store:
+        assert await store[cache].get_or_load(load, n=user()) == 1
+        name = user()
+        await store[cache].get_or_load(load, n=name)
+
+        async def read() -> bool:
+            return await store[cache].get_or_load(load, n=name) > 2
+
+        while not await read():
+            await asyncio.sleep(0.002)
+        assert store[cache].stats.misses == 2
+
+
+async def test_background_refreshes_are_bounded(store: Store) -> None:
+    """Of many stale entries only so many are refreshed at once; the others are served as they are."""
+    table = Table()
+    people = [user() for _ in range(30)]
+    for who in people:
+        table.rows[who] = Profile("old")
+        await _load(store, table, who)
+        await store[PLAIN].expire(user_id=who)
+    table.gate.clear()
+    for who in people:
+        assert await _load(store, table, who) == Profile("old")
+    await eventually(lambda: table.at_once == PLAIN.most_refreshes)
+    table.gate.set()
+    await eventually(lambda: table.at_once == 0)
+    assert table.loads == 30 + PLAIN.most_refreshes
+
+
+async def test_closing_ends_what_is_under_way(server: Valkey) -> None:
+    """Who waits for a load when the store closes is told so, and no task is left."""
+    table, who = Table(), user()
+    table.gate.clear()
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        waiting = asyncio.create_task(_load(store, table, who))
+        await eventually(lambda: table.loads)
+    with pytest.raises(StoreClosed):
+        await waiting

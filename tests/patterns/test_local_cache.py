@@ -1,0 +1,252 @@
+"""Copies in the process: the budget, the policy, and being told of changes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections import OrderedDict
+from datetime import timedelta
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ephemera import keyspace
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.local_cache import Copies, Copy
+from tests.patterns.profiles import CATALOGUE, COPIED, TAGGED, Profile, Table, user
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def stores(server: Valkey) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores on one server, as two processes would have them."""
+    async with (
+        keyspace.connect(server.url, CATALOGUE) as one,
+        keyspace.connect(server.url, CATALOGUE) as other,
+    ):
+        yield one, other
+
+
+def copy_of(size: int = 0) -> Copy[int]:
+    """A copy that is trusted for ever."""
+    end = float("inf")
+    return Copy(1, size=size, fresh_until=end, stale_until=end, old_at=end, trusted_until=end)
+
+
+def zipf_with_scans(length: int, keys: int) -> Iterator[str]:
+    """A trace of popular keys, interrupted by scans over keys that are used once."""
+    chance = random.Random(7)
+    weights = list(accumulate(1 / rank for rank in range(1, keys + 1)))
+    scanned = 0
+    for _ in range(length // 1000):
+        yield from (f"k{key}" for key in chance.choices(range(keys), cum_weights=weights, k=800))
+        yield from (f"scan{scanned + number}" for number in range(200))
+        scanned += 200
+
+
+def hits_of_lru(trace: list[str], entries: int) -> int:
+    """What an LRU of the same size reaches."""
+    kept: OrderedDict[str, None] = OrderedDict()
+    hits = 0
+    for key in trace:
+        if key in kept:
+            hits += 1
+            kept.move_to_end(key)
+            continue
+        kept[key] = None
+        if len(kept) > entries:
+            kept.popitem(last=False)
+    return hits
+
+
+def hits_of_ours(trace: list[str], entries: int) -> int:
+    """What our policy reaches."""
+    copies: Copies[int] = Copies(Local(entries=entries))
+    hits = 0
+    for key in trace:
+        if copies.get(key) is not None:
+            hits += 1
+        else:
+            copies.keep(key, copy_of())
+    assert len(copies) <= entries
+    return hits
+
+
+@pytest.mark.parametrize("entries", [100, 1000])
+def test_scans_do_not_push_out_what_is_popular(entries: int) -> None:
+    """On a Zipf trace with scans the hit ratio is above that of an LRU of the same size."""
+    trace = list(zipf_with_scans(100_000, 10_000))
+    assert hits_of_ours(trace, entries) > hits_of_lru(trace, entries)
+
+
+@given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 900), st.booleans())))
+def test_the_budget_holds(steps: list[tuple[str, int, bool]]) -> None:
+    """Whatever is kept, used and dropped, entries and bytes stay within the budget, and the sum is right."""
+    copies: Copies[int] = Copies(Local(entries=5, bytes=6000))
+    for key, size, dropped in steps:
+        if dropped:
+            copies.drop(key)
+        elif copies.get(key) is None:
+            copies.keep(key, copy_of(size))
+        assert len(copies) <= 5
+        assert copies.bytes <= 6000
+    assert copies.bytes == sum(copies._copies[key].size for key in "abcdefghij" if copies.get(key))
+
+
+def test_a_place_is_lost_to_a_change() -> None:
+    """A copy that is on its way when its key changes, or when anything may have, is not kept."""
+    copies: Copies[int] = Copies(Local())
+    changes: list[Callable[[], None]] = [
+        lambda: copies.drop("a"),
+        copies.distrust,
+        lambda: copies.drop_tagged("t"),
+    ]
+    for change in changes:
+        place = copies.reserve("a")
+        change()
+        assert not copies.release("a", place)
+    assert copies.release("a", copies.reserve("a"))
+
+
+async def _warm(store: Store, table: Table, who: str, cache: Cache[Profile] = COPIED) -> None:
+    """Read until the value comes from a copy, without a trip."""
+    copies: Any = store[cache]._levels.copies
+    while (copy := copies.get(cache.space.key(user_id=who))) is None or not copy.trusted_until:
+        await store[cache].get_or_load(table.load, user_id=who)
+        await store.call("PING")
+
+
+async def test_a_copy_costs_no_trip(stores: tuple[Store, Store], server: Valkey) -> None:
+    """Once there is a copy, reads send nothing to the server."""
+    store, _ = stores
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann")
+    await _warm(store, table, who)
+    before = str(server.ask("INFO", "commandstats"))
+    for _ in range(100):
+        assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("ann")
+    after = str(server.ask("INFO", "commandstats"))
+    assert [line for line in before.splitlines() if "_get:" in line] == [
+        line for line in after.splitlines() if "_get:" in line
+    ]
+
+
+@pytest.mark.parametrize("how", ["delete", "expire", "put", "by hand", "flush"])
+async def test_another_process_ends_a_copy(stores: tuple[Store, Store], server: Valkey, how: str) -> None:
+    """Whatever another process does to the entry, the copy here is not trusted any more."""
+    store, other = stores
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    await _warm(store, table, who)
+    table.rows[who] = Profile("new")
+    if how == "put":
+        await other[COPIED].put(Profile("new"), user_id=who)
+    elif how == "by hand":
+        server.ask("DEL", COPIED.space.key(user_id=who))
+    elif how == "flush":
+        server.ask("FLUSHALL")
+    else:
+        await getattr(other[COPIED], how)(user_id=who)
+    loaded: list[Profile | None] = []
+
+    async def read() -> None:
+        while Profile("new") not in loaded:
+            loaded.append(await store[COPIED].get_or_load(table.load, user_id=who))
+            await asyncio.sleep(0.001)
+
+    await asyncio.wait_for(read(), 5)
+
+
+async def test_another_process_ends_copies_by_tag(stores: tuple[Store, Store]) -> None:
+    """The end of a tag reaches the copies of other processes."""
+    store, other = stores
+    table, who = Table(), user()
+    table.rows[who] = Profile("ann", team="green")
+    await _warm(store, table, who, TAGGED)
+    await other[TAGGED].end_tag("green")
+    copies: Any = store[TAGGED]._levels.copies
+    await eventually(lambda: copies.get(TAGGED.space.key(user_id=who)) is None)
+    await store[TAGGED].get_or_load(table.load, user_id=who)
+    assert table.loads == 2
+
+
+async def test_a_lost_connection_ends_the_trust(stores: tuple[Store, Store], server: Valkey) -> None:
+    """A change while this process was disconnected is seen after it: copies are read again."""
+    store, other = stores
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    await _warm(store, table, who)
+    client: Any = store.client()
+    connects = client.link.connects
+    client.link.drop("dropped by the test")
+    await other[COPIED].put(Profile("new"), user_id=who)
+    await eventually(lambda: client.link.connects > connects)
+    assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("new")
+    await _warm(store, table, who)
+
+
+async def test_a_copy_is_read_again_at_its_maximum_age(server: Valkey) -> None:
+    """However the server's word was lost, a copy is not trusted for longer than max_age."""
+    catalogue = Catalogue("ages")
+    local = Local(max_age=timedelta(milliseconds=50))
+    cache = Cache(catalogue, "ages:{n}", int, fresh=timedelta(minutes=1), local=local, purpose="Ages")
+
+    async def load(n: str) -> int:
+        return 1
+
+    async with keyspace.connect(server.url, catalogue) as store:
+        name, live = user(), store[cache]
+        await live.get_or_load(load, n=name)
+        copies: Any = live._levels.copies
+        await live.get_or_load(load, n=name)
+        copy = copies.get(cache.space.key(n=name))
+        copy.value = 2  # as if its change had never been told
+        await eventually(
+            lambda: copies.get(cache.space.key(n=name)).old_at <= asyncio.get_running_loop().time()
+        )
+        assert await live.get_or_load(load, n=name) == 1
+
+
+@pytest.mark.parametrize("codec", ["json", "msgpack"])
+async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
+    """Where tracking is refused, the version is compared at each read, and the payload is not sent."""
+    catalogue = Catalogue("untold")
+    cache = Cache(
+        catalogue, "untold:{n}", str, fresh=timedelta(minutes=1), local=Local(), codec=codec, purpose="Untold"
+    )
+
+    async def load(n: str) -> str:
+        return "x" * 10_000
+
+    async with (
+        keyspace.connect(server.url, catalogue) as store,
+        keyspace.connect(server.url, catalogue) as other,
+    ):
+        name = user()
+        await store.client().track(lambda _: None, ["untold:"])  # overlaps what the cache will wish for
+        for _ in range(3):
+            await store[cache].get_or_load(load, n=name)
+        assert not store[cache]._levels.told
+        sent = _bytes_sent(server)
+        for _ in range(10):
+            assert await store[cache].get_or_load(load, n=name) == "x" * 10_000
+        assert _bytes_sent(server) - sent < 50_000
+        await other[cache].put("new", n=name)
+        assert await store[cache].get_or_load(load, n=name) == "new"
+        await other[cache].delete(n=name)
+        assert await store[cache].get(n=name) is None
+
+
+def _bytes_sent(server: Valkey) -> int:
+    stats = str(server.ask("INFO", "stats")).splitlines()
+    return next(int(line.split(":")[1]) for line in stats if line.startswith("total_net_output_bytes"))
