@@ -13,7 +13,7 @@ from ephemera import embedded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from ephemera.embedded import Cluster, Sentinel, Valkey
+    from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 
 _ON_BOTH_LOOPS = "on_both_loops"
 
@@ -51,6 +51,13 @@ def cluster() -> Iterator[Cluster]:
 def sentinel() -> Iterator[Sentinel]:
     """A master, a replica and three Sentinels, for tests that leave the master in its place."""
     with embedded.sentinel() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    """A PostgreSQL for all tests; each makes tables of its own."""
+    with embedded.postgres() as running:
         yield running
 
 

@@ -6,24 +6,24 @@ somebody subscribes, and one for each blocking command that waits at the moment.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ephemera.errors import Unavailable
-from ephemera.wire import sentinel
+from ephemera.errors import ConnectionFailed, ServerError, Unavailable
 from ephemera.wire.commands import PLAIN, blocking_seconds, name_of, refuse_stateful
 from ephemera.wire.dedicated import DedicatedConnections
 from ephemera.wire.handshake import Endpoint
 from ephemera.wire.link import Link
+from ephemera.wire.sentinel import Sentinels
 from ephemera.wire.subscriptions import Hub, Subscription
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ephemera.errors import ServerError
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Entry, Reply
     from ephemera.wire.scripts import Script
-    from ephemera.wire.subscriptions import ChannelKind
+    from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
 
 Invalidations = list[bytes] | None
@@ -55,6 +55,9 @@ class Client(Protocol):
     def nodes(self) -> Sequence[Client]:
         """Every server that holds keys of its own, for commands that concern a server (SCAN, INFO)."""
 
+    def readers(self) -> Sequence[Single]:
+        """As `nodes`, but those that reads go to: replicas, where the URL asks for them and they are up."""
+
     async def aclose(self) -> None:
         """Disconnect; what is in flight is waited for, at most one timeout."""
 
@@ -68,7 +71,7 @@ class Single:
         *,
         redirect: Callable[[Entry, ServerError], bool] | None = None,
         on_state: Callable[[bool], None] | None = None,
-        on_moved: Callable[[], None] | None = None,
+        on_moved: Callable[[Place], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.link = Link(
@@ -113,11 +116,39 @@ class Single:
         if prefixes:
             words += ["BCAST", *(word for prefix in prefixes for word in ("PREFIX", prefix))]
         self._trackers.append(listener)
-        self.link.setup.append(tuple(words))
-        if self.up:
-            await self.link.send(*words)
+        try:
+            await self.set_up(*words)
+        except ServerError:
+            self._trackers.remove(listener)
+            raise
+
+    async def set_up(self, *words: Arg) -> None:
+        """Have the connection begin with a command, now and whenever it is opened again.
+
+        For what changes a connection (CLIENT NO-TOUCH) of a client that its caller shares with nobody.
+        """
+        if words in self.link.setup:
+            return
+        self.link.setup.append(words)
+        try:
+            if self.up:
+                await self.link.send(*words)
+        except ServerError:
+            # Refused now, it would be refused at every reconnection, too, and end it.
+            self.link.setup.remove(words)
+            raise
+        except ConnectionFailed:
+            return  # it is part of the next connection's first words
+
+    def block(self, args: tuple[Arg, ...], *, asking: bool = False) -> Awaitable[Any]:
+        """Run a blocking command on a connection of its own."""
+        return self._dedicated.call(args, blocking_seconds(name_of(args), args) or 0, asking=asking)
 
     def nodes(self) -> Sequence[Single]:
+        """This server alone."""
+        return (self,)
+
+    def readers(self) -> Sequence[Single]:
         """This server alone."""
         return (self,)
 
@@ -127,27 +158,36 @@ class Single:
 
     async def aclose(self) -> None:
         """Disconnect everything."""
-        await self.hub.aclose()
-        await self._dedicated.aclose()
-        await self.link.aclose()
+        await asyncio.gather(self.hub.aclose(), self._dedicated.aclose(), self.link.aclose())
+
+    async def retire(self) -> None:
+        """Disconnect from a server that is not ours any more; the callers of the last moment are told so."""
+        self.link.retired = True
+        await self.aclose()
+
+    def invalidate(self, keys: Invalidations) -> None:
+        """Tell every listener of changed keys; one that fails is reported, and costs nobody anything."""
+        for listener in self._trackers:
+            try:
+                listener(keys)
+            except Exception as error:
+                report = {"message": "a listener of invalidations failed", "exception": error}
+                asyncio.get_running_loop().call_exception_handler(report)
 
     def _unusual(self, args: tuple[Arg, ...]) -> Awaitable[Any]:
         name = name_of(args)
         refuse_stateful(name, args)
-        seconds = blocking_seconds(name, args)
-        if seconds is not None:
-            return self._dedicated.call(args, seconds)
+        if blocking_seconds(name, args) is not None:
+            return self.block(args)
         return self.link.send(name, *args[1:])
 
     def _on_push(self, push: list[Any]) -> None:
         if push[0] == b"invalidate":
-            for listener in self._trackers:
-                listener(push[1])
+            self.invalidate(push[1])
 
     def _on_state(self, up: bool) -> None:
         if not up:
-            for listener in self._trackers:
-                listener(None)
+            self.invalidate(None)
         if self._tell_state is not None:
             self._tell_state(up)
 
@@ -162,16 +202,43 @@ def standalone(target: Target) -> Single:
     return Single(Endpoint(target, target.credentials, here, str(address)))
 
 
-def followed(target: Target) -> Single:
+class Followed(Single):
     """The client of whichever server is master by its Sentinels' word."""
 
-    def not_master(entry: Entry, error: ServerError) -> bool:
+    def __init__(self, target: Target) -> None:
+        self._sentinels = Sentinels(target, self._on_switch)
+        super().__init__(self._sentinels.endpoint, redirect=self._not_master, on_state=self._on_up)
+
+    async def start(self, *, required: bool = True) -> None:
+        """Connect to the master, and hear of every other one from then on."""
+        await super().start(required=required)
+        self._sentinels.listen()
+
+    async def aclose(self) -> None:
+        """Disconnect everything."""
+        await self._sentinels.aclose()
+        await super().aclose()
+
+    def _on_switch(self) -> bool:
+        """Leave a master that is none any more; False when there is none to leave yet."""
+        was_up = self.up
+        self._relocate("its Sentinels name another master")
+        return was_up
+
+    def _on_up(self, up: bool) -> None:
+        if up:
+            self._sentinels.compare()
+
+    def _not_master(self, entry: Entry, error: ServerError) -> bool:
         if error.code != "READONLY":
             return False
-        client.link.drop("it is a replica now")
+        self._relocate("it is a replica now")
         if not entry.reply.done():
-            entry.reply.set_exception(Unavailable(client.endpoint.name, "it is a replica now"))
+            entry.reply.set_exception(Unavailable(self.endpoint.name, "it is a replica now"))
         return True
 
-    client = Single(sentinel.endpoint(target), redirect=not_master)
-    return client
+    def _relocate(self, problem: str) -> None:
+        """End every connection, so that the next ones are made where the master is now."""
+        self.link.drop(problem)
+        self.hub.drop(problem)
+        self._dedicated.drop(problem)

@@ -20,7 +20,7 @@ from ephemera.errors import (
     CannotConnect,
     CommandRefused,
     ConnectionFailed,
-    CrossSlot,
+    EphemeraError,
     ServerError,
     StoreClosed,
     Unavailable,
@@ -30,32 +30,31 @@ from ephemera.wire.commands import (
     ANYWHERE,
     PLAIN,
     READS,
-    all_keys,
-    as_text,
+    blocking_seconds,
     first_key,
     name_of,
     refuse_stateful,
 )
 from ephemera.wire.handshake import Endpoint
+from ephemera.wire.redirections import Redirections
 from ephemera.wire.shard_channels import ShardChannels
 from ephemera.wire.slots import SLOTS, slot_of
 from ephemera.wire.subscriptions import Hub, Subscription
-from ephemera.wire.topology import Shard, read_shards, redirection
+from ephemera.wire.topology import Shard, read_shards
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
 
     from ephemera.wire.commands import Arg
-    from ephemera.wire.connection import Entry, Reply
+    from ephemera.wire.connection import Reply
     from ephemera.wire.scripts import Script
-    from ephemera.wire.subscriptions import ChannelKind
+    from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
 
 log = logging.getLogger("ephemera.wire")
 
-_MOST_REDIRECTIONS = 16
 _REFRESH_EVERY = 0.1
-_TRY_AGAIN_AFTER = 0.02
+_IS_ONE_UP = "Is at least one of these nodes up?"
 
 
 class Cluster:
@@ -67,15 +66,19 @@ class Cluster:
         self._nodes: dict[Address, Single] = {}
         self._masters: list[Single] = []
         self._by_slot: list[Single | None] = [None] * SLOTS
+        self._covered = False
         self._replicas: list[tuple[Single, ...]] = [()] * SLOTS
         self._turn = itertools.count()
+        self._new_master: tuple[Address, ...] = ()
         self._loop = asyncio.get_running_loop()
         self._stale = asyncio.Event()
+        self._refreshing = asyncio.Lock()
         self._refresher: asyncio.Task[None] | None = None
-        self._retiring: set[asyncio.Task[None]] = set()
+        self._redirections = Redirections(self)
+        self._parting: set[asyncio.Task[None]] = set()
         self._trackers: list[tuple[Callable[[Invalidations], None], Sequence[str]]] = []
         self._hub = Hub(Endpoint(target, target.credentials, self._any_address, self.name, "cluster"))
-        self._shards = ShardChannels(self._hub_of_slot)
+        self._shards = ShardChannels(self._hub_of_slot, self._refresh)
         self._closed = False
 
     def __repr__(self) -> str:
@@ -84,15 +87,14 @@ class Cluster:
     @property
     def up(self) -> bool:
         """Whether every slot has a connected master."""
-        return bool(self._masters) and all(node.up for node in self._masters)
+        return self._covered and all(node.up for node in self._masters)
 
     def call(self, *args: Arg) -> Awaitable[Any]:
         """Send a command to the node that serves its key."""
         if args and args[0] in PLAIN and len(args) > 1:
-            key = args[1]
-            node = self._by_slot[slot_of(key if isinstance(key, (str, bytes)) else as_text(key))]
+            node = self._by_slot[slot_of(args[1])]
             if node is None or self.target.read_from == "replicas":
-                node = self._node_for(args)
+                node = self.node_for(args)
             return node.call(*args)
         return self._unusual(args)
 
@@ -101,7 +103,7 @@ class Cluster:
         if len(args) < 2 or args[0] not in PLAIN:
             return False
         try:
-            node = self._node_for(args)
+            node = self.node_for(args)
         except (Unavailable, StoreClosed) as error:
             reply.set_exception(error)
             return True
@@ -109,7 +111,7 @@ class Cluster:
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script on the node of its keys, which must share a slot."""
-        node = self._node_for(("EVALSHA", script.sha, len(keys), *keys))
+        node = self.node_for(("EVALSHA", script.sha, len(keys), *keys))
         return node.run(script, keys, args)
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
@@ -119,19 +121,31 @@ class Cluster:
     async def track(self, listener: Callable[[Invalidations], None], prefixes: Sequence[str] = ()) -> None:
         """Deliver invalidations from every node, also from those that join later."""
         self._trackers.append((listener, prefixes))
-        for node in list(self._nodes.values()):
-            await node.track(listener, prefixes)
+        try:
+            for node in list(self._nodes.values()):
+                await node.track(listener, prefixes)
+        except ServerError:
+            self._trackers.remove((listener, prefixes))
+            raise
 
     def nodes(self) -> Sequence[Single]:
         """The masters, each for commands about that server."""
         return tuple(self._masters)
 
+    def readers(self) -> Sequence[Single]:
+        """A node of each shard: its master, or a replica that is up when the URL says so."""
+        chosen: dict[Single, Single] = {}
+        for master, replicas in zip(self._by_slot, self._replicas, strict=True):
+            if master is not None and master not in chosen:
+                chosen[master] = next((node for node in replicas if node.up), master)
+        return tuple(chosen.values())
+
     async def start(self, *, required: bool = True) -> None:
         """Read the map of slots and connect to every master."""
         try:
             await self._refresh()
-        except CannotConnect as error:
-            if required:
+        except BaseException as error:
+            if required or not isinstance(error, CannotConnect):
                 await self.aclose()
                 raise
             log.warning("starting without %s", error)
@@ -143,10 +157,11 @@ class Cluster:
         self._closed = True
         if self._refresher is not None:
             self._refresher.cancel()
-            await asyncio.gather(self._refresher, return_exceptions=True)
+            await asyncio.wait((self._refresher,))
         await self._hub.aclose()
         await self._shards.aclose()
-        await asyncio.gather(*(node.aclose() for node in self._nodes.values()), *self._retiring)
+        await self._redirections.settled()
+        await asyncio.gather(*(node.aclose() for node in self._nodes.values()), *self._parting)
 
     # Where a command goes.
 
@@ -158,14 +173,17 @@ class Cluster:
                 name,
                 "on a cluster it must say which node: for node in client.nodes(): await node.call(...)",
             )
-        return self._node_for(args).call(*args)
+        if blocking_seconds(name, args) is not None:
+            return self._redirections.block(args)
+        return self.node_for(args).call(*args)
 
-    def _node_for(self, args: tuple[Arg, ...]) -> Single:
+    def node_for(self, args: tuple[Arg, ...]) -> Single:
+        """The node a command goes to: its key's master, or a replica of it for a read."""
         name = name_of(args)
         key = first_key(name, args)
         if key is None:
             return self._any_master()
-        slot = slot_of(key if isinstance(key, (str, bytes)) else as_text(key))
+        slot = slot_of(key)
         if self.target.read_from == "replicas" and name in READS:
             replicas = [node for node in self._replicas[slot] if node.up]
             if replicas:
@@ -173,120 +191,111 @@ class Cluster:
         node = self._by_slot[slot]
         if node is None:
             self._stale.set()
-            raise self._unavailable(f"no node serves slot {slot}")
+            raise self.unavailable(f"no node serves slot {slot}")
         return node
 
     def _any_master(self) -> Single:
         up = [node for node in self._masters if node.up]
         if not up:
-            raise self._unavailable("no master is connected")
+            raise self.unavailable("no master is connected")
         return up[next(self._turn) % len(up)]
 
     async def _any_address(self) -> Address:
-        return self._address_of(self._any_master())
+        try:
+            node = self._any_master()
+        except Unavailable as error:
+            raise CannotConnect(self.name, error.problem, _IS_ONE_UP) from None
+        return next(address for address, known in self._nodes.items() if known is node)
 
     def _hub_of_slot(self, channel: bytes) -> Hub | None:
         node = self._by_slot[slot_of(channel)]
         return node.hub if node is not None else None
 
-    def _unavailable(self, problem: str) -> Unavailable | StoreClosed:
+    def unavailable(self, problem: str) -> Unavailable | StoreClosed:
+        """Why a command cannot be sent: a problem of the cluster, or that it was closed."""
         if self._closed:
             return StoreClosed(f"{self.name}: the store is closed; open a new one")
         return Unavailable(self.name, problem)
 
-    # What nodes answer.
-
-    def _redirected(self, entry: Entry, error: ServerError) -> bool:
-        """Follow MOVED, ASK and TRYAGAIN for the waiting caller; name the keys of CROSSSLOT."""
-        if error.code in ("MOVED", "ASK") and entry.attempts < _MOST_REDIRECTIONS:
-            address = redirection(error.message, self.target.addresses[0])
-            if error.code == "MOVED":
-                self._stale.set()
-            node = self._nodes.get(address)
-            if node is None or not node.up:
-                self._later(self._resend_at(address, entry, asking=error.code == "ASK"))
-            else:
-                node.link.resend(entry, asking=error.code == "ASK")
-            return True
-        if error.code == "TRYAGAIN" and entry.attempts < _MOST_REDIRECTIONS:
-            self._later(self._try_again(entry))
-            return True
-        if error.code in ("CLUSTERDOWN", "MASTERDOWN"):
-            self._stale.set()
-            if not entry.reply.done():
-                entry.reply.set_exception(Unavailable(self.name, error.message))
-            return True
-        if error.code == "CROSSSLOT" and not entry.reply.done():
-            entry.reply.set_exception(_cross_slot(entry.args))
-            return True
-        return False
-
-    async def _resend_at(self, address: Address, entry: Entry, *, asking: bool) -> None:
-        try:
-            node = await self._node(address)
-        except ConnectionFailed as error:
-            if not entry.reply.done():
-                entry.reply.set_exception(Unavailable(error.address, error.problem))
-            return
-        node.link.resend(entry, asking=asking)
-
-    async def _try_again(self, entry: Entry) -> None:
-        await asyncio.sleep(_TRY_AGAIN_AFTER)
-        try:
-            self._node_for(entry.args).link.resend(entry)
-        except (ConnectionFailed, StoreClosed) as error:
-            if not entry.reply.done():
-                entry.reply.set_exception(error)
-
-    def _later(self, work: Any) -> None:
-        task = self._loop.create_task(work)
-        self._retiring.add(task)
-        task.add_done_callback(self._retiring.discard)
-
     # The map of slots.
 
     async def _keep_fresh(self) -> None:
+        problem = "" if self._masters else "not read yet"  # each problem is logged once
         while True:
             await self._stale.wait()
             self._stale.clear()
             try:
                 await self._refresh()
-            except ConnectionFailed as error:
-                log.warning("%s: the map of slots cannot be read: %s", self.name, error)
-                self._stale.set()
-            if not self.up:
+            except EphemeraError as error:
+                if not problem:
+                    log.warning("%s: the map of slots cannot be read: %s", self.name, error)
+                problem = str(error)
+            else:
+                problem = ""
+            if problem or not self.up or not self._shards.settled:
                 self._stale.set()
             await asyncio.sleep(_REFRESH_EVERY)
 
     async def _refresh(self) -> None:
-        """Read the map from any node that answers, and connect to who is new in it."""
-        shards = await self._read_map()
+        """Read the map from any node that answers, connect to who is new in it, part with who is not."""
+        async with self._refreshing:
+            shards = await self._read_map()
+            await self._use(shards)
+
+    async def _use(self, shards: list[Shard]) -> None:
         wanted = {shard.master for shard in shards}
         if self.target.read_from == "replicas":
             wanted |= {replica for shard in shards for replica in shard.replicas}
         replicas = wanted - {shard.master for shard in shards}
-        await asyncio.gather(*(self._node(a, replica=a in replicas) for a in wanted), return_exceptions=True)
+        await asyncio.gather(*(self.node(a, replica=a in replicas) for a in wanted), return_exceptions=True)
         self._install(shards)
-        self._retire(wanted)
         await self._shards.rehome()
+        for address in set(self._nodes) - wanted:
+            self._part_with(self._nodes.pop(address))
 
     async def _read_map(self) -> list[Shard]:
-        problems = []
-        seeds: Iterable[Address] = dict.fromkeys(
-            [a for a, node in self._nodes.items() if node.up] + list(self.target.addresses)
-        )
-        for address in seeds:
+        problems: list[CannotConnect] = []
+        for address in self._seeds():
             try:
-                node = await self._node(address)
-                return read_shards(await node.call("CLUSTER", "SLOTS"), address)
-            except (ConnectionFailed, StoreClosed) as error:
+                return await self._map_of(address)
+            except CannotConnect as error:
                 problems.append(error)
-        if len(problems) == 1 and isinstance(problems[0], CannotConnect):
-            raise problems[0]
-        advice = "Is at least one of these nodes up?"
-        raise CannotConnect(self.name, "; ".join(map(str, problems)), advice)
+            except ConnectionFailed as error:
+                problems.append(CannotConnect(error.address, error.problem, _IS_ONE_UP))
+        if len({(error.problem, error.advice) for error in problems}) == 1:
+            raise CannotConnect(self.name, problems[0].problem, problems[0].advice)
+        raise CannotConnect(self.name, "; ".join(map(str, problems)), _IS_ONE_UP)
 
-    async def _node(self, address: Address, *, replica: bool = False) -> Single:
+    def _seeds(self) -> Iterable[Address]:
+        """Whom to ask for the map: who got a slot, who is up, another one each time, who is in the URL."""
+        new_master, self._new_master = self._new_master, ()
+        up = [address for address, node in self._nodes.items() if node.up]
+        first = next(self._turn) % len(up) if up else 0
+        return dict.fromkeys([*new_master, *up[first:], *up[:first], *self.target.addresses])
+
+    async def _map_of(self, address: Address) -> list[Shard]:
+        node = self._nodes.get(address) or await self.node(address)
+        try:
+            shards = read_shards(await node.call("CLUSTER", "SLOTS"), address)
+        except ServerError as error:
+            advice = "Allow the user CLUSTER SLOTS by ACL"
+            raise CannotConnect(str(address), f"it tells no map of slots ({error.message})", advice) from None
+        if not shards:
+            advice = "Create the cluster first: valkey-cli --cluster create"
+            raise CannotConnect(str(address), "it is in a cluster without slots", advice)
+        return shards
+
+    def known(self, address: Address) -> Single | None:
+        """The client of a node, if there is one."""
+        return self._nodes.get(address)
+
+    def refresh_soon(self, new_master: Address | None = None) -> None:
+        """Have the map of slots read again, best from a master that got a slot: others may not know yet."""
+        if new_master is not None:
+            self._new_master = (new_master,)
+        self._stale.set()
+
+    async def node(self, address: Address, *, replica: bool = False) -> Single:
         """The connected client of a node, opened when it is new."""
         node = self._nodes.get(address)
         if node is not None and node.endpoint.replica == replica:
@@ -305,21 +314,31 @@ class Cluster:
         )
         fresh = Single(
             endpoint,
-            redirect=self._redirected,
+            redirect=self._redirections.follow,
             on_state=self._node_changed,
-            on_moved=self._stale.set,
+            on_moved=self._channel_moved,
         )
-        await fresh.start()
         for listener, prefixes in self._trackers:
             await fresh.track(listener, prefixes)
+        await fresh.start()
+        if self._closed:
+            await fresh.aclose()
+            raise self.unavailable("closed")
         raced = self._nodes.get(address)
         if raced is not None and raced.endpoint.replica == replica:
             await fresh.aclose()
             return raced
         if raced is not None:
-            self._later(raced.aclose())
+            self._part_with(raced)
         self._nodes[address] = fresh
         return fresh
+
+    def _part_with(self, node: Single) -> None:
+        """Close a node that is not ours any more; its changes of keys are not heard from here on."""
+        node.invalidate(None)
+        task = self._loop.create_task(node.retire())
+        self._parting.add(task)
+        task.add_done_callback(self._parting.discard)
 
     def _install(self, shards: list[Shard]) -> None:
         by_slot: list[Single | None] = [None] * SLOTS
@@ -331,28 +350,12 @@ class Cluster:
             replicas[shard.first : shard.last + 1] = [reading] * count
         self._by_slot, self._replicas = by_slot, replicas
         self._masters = list(dict.fromkeys(node for node in by_slot if node is not None))
-        if len(self._masters) < len({shard.master for shard in shards}):
-            self._stale.set()
-
-    def _retire(self, wanted: set[Address]) -> None:
-        for address in set(self._nodes) - wanted:
-            self._later(self._nodes.pop(address).aclose())
+        self._covered = None not in by_slot
 
     def _node_changed(self, up: bool) -> None:
         if not up:
             self._stale.set()
 
-    def _address_of(self, node: Single) -> Address:
-        return next(address for address, known in self._nodes.items() if known is node)
-
-
-def _cross_slot(args: tuple[Arg, ...]) -> CrossSlot:
-    name = name_of(args)
-    keys = [as_text(key) for key in all_keys(name, args)]
-    placed = ", ".join(f"{key!r} in slot {slot_of(key)}" for key in keys[:4])
-    more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
-    return CrossSlot(
-        f"CROSSSLOT its keys live in different slots of the cluster: {placed}{more}. "
-        "Give them a common hash tag (declare the pattern with tag=...), or use one call per key",
-        name,
-    )
+    def _channel_moved(self, place: Place) -> None:
+        self._shards.unsettle(place)
+        self._stale.set()

@@ -232,7 +232,10 @@ REFUSED = {
         "it speaks of the writes of one connection, which here are everybody's",
     ),
 }
-_REFUSED_CLIENT = frozenset(("REPLY", "TRACKING", "CACHING", "NO-TOUCH", "NO-EVICT", "SETNAME", "PAUSE"))
+_REFUSED_PARTS = {
+    "CLIENT": frozenset(("REPLY", "TRACKING", "CACHING", "NO-TOUCH", "NO-EVICT", "SETNAME", "PAUSE")),
+    "DEBUG": frozenset(("PROTOCOL",)),  # replies that no command has, such as pushes and attributes
+}
 
 # Commands whose last or first argument is their time limit in seconds.
 _BLOCKS_LAST = frozenset(("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BZPOPMAX", "BZPOPMIN"))
@@ -249,6 +252,21 @@ _NUMKEYS_AT = {
     **dict.fromkeys(("LMPOP", "ZMPOP", "SINTERCARD", "ZDIFF", "ZINTER", "ZINTERCARD", "ZUNION", "MSETEX"), 1),
     **dict.fromkeys(_BLOCKS_FIRST, 2),
 }
+_TWO_KEYS = frozenset(
+    [
+        "RENAME",
+        "RENAMENX",
+        "COPY",
+        "LMOVE",
+        "SMOVE",
+        "RPOPLPUSH",
+        "BLMOVE",
+        "BRPOPLPUSH",
+        "LCS",
+        "GEOSEARCHSTORE",
+        "ZRANGESTORE",
+    ]
+)
 # Keyless commands that any node of a cluster answers alike.
 ANYWHERE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "CLUSTER"))
 
@@ -268,9 +286,10 @@ def name_of(args: tuple[Arg, ...]) -> str:
 def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
     """Raise `CommandRefused` for a command that would change the shared connection."""
     reason = REFUSED.get(name)
-    if reason is None and name == "CLIENT" and len(args) > 1 and _text(args[1]) in _REFUSED_CLIENT:
-        name, reason = f"CLIENT {_text(args[1])}", _OWN_CONNECTION
-        if _text(args[1]) == "TRACKING":
+    part = _text(args[1]) if len(args) > 1 else ""
+    if reason is None and part in _REFUSED_PARTS.get(name, ()):
+        name, reason = f"{name} {part}", _OWN_CONNECTION
+        if part == "TRACKING":
             reason = "use store.track(listener), which survives a reconnection"
     if reason is not None:
         raise CommandRefused(name, reason)
@@ -303,35 +322,39 @@ def first_key(name: str, args: tuple[Arg, ...]) -> Arg | None:
     if name in ("XREAD", "XREADGROUP"):
         position = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), None)
     elif name in _NUMKEYS_AT:
-        at = _NUMKEYS_AT[name]
-        position = at + 1 if len(args) > at and int(args[at]) > 0 else None
+        position = _NUMKEYS_AT[name] + 1 if _number_of_keys(name, args) > 0 else None
     return args[position] if position is not None and position < len(args) else None
 
 
 def all_keys(name: str, args: tuple[Arg, ...]) -> list[Arg]:
     """The keys of a multi-key command, as far as an error message can name them."""
     if name in _NUMKEYS_AT:
-        at = _NUMKEYS_AT[name]
-        return list(args[at + 1 : at + 1 + int(args[at])])
+        at, count = _NUMKEYS_AT[name] + 1, _number_of_keys(name, args)
+        return list(args[at : at + 2 * count : 2] if name == "MSETEX" else args[at : at + count])
+    if name in ("ZDIFFSTORE", "ZINTERSTORE", "ZUNIONSTORE"):
+        return [args[1], *args[3 : 3 + _count(args, 2)]]
     if name in ("MSET", "MSETNX"):
         return list(args[1::2])
-    if name in (
-        "RENAME",
-        "RENAMENX",
-        "COPY",
-        "LMOVE",
-        "SMOVE",
-        "RPOPLPUSH",
-        "BLMOVE",
-        "BRPOPLPUSH",
-    ):
+    if name in _TWO_KEYS:
         return list(args[1:3])
     if name in ("BLPOP", "BRPOP", "BZPOPMIN", "BZPOPMAX"):
         return list(args[1:-1])
+    if name == "BITOP":
+        return list(args[2:])
     if name in ("XREAD", "XREADGROUP"):
         streams = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), len(args))
         return list(args[streams : streams + (len(args) - streams) // 2])
     return list(args[1:])
+
+
+def _number_of_keys(name: str, args: tuple[Arg, ...]) -> int:
+    return _count(args, _NUMKEYS_AT[name])
+
+
+def _count(args: tuple[Arg, ...], at: int) -> int:
+    """A number among the arguments; 0 when it is none, which is for the server to refuse."""
+    text = as_text(args[at]) if len(args) > at else ""
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def as_text(arg: Arg) -> str:
@@ -342,11 +365,14 @@ def as_text(arg: Arg) -> str:
 
 
 def _text(arg: Arg) -> str:
-    return as_text(arg).upper() if isinstance(arg, (str, bytes)) and len(arg) <= 16 else ""
+    return as_text(arg).upper() if isinstance(arg, (str, bytes, memoryview)) and len(arg) <= 16 else ""
 
 
 def _seconds(name: str, arg: Arg) -> float:
     try:
-        return float(as_text(arg))
+        seconds = float(as_text(arg))
     except ValueError:
-        raise CommandRefused(name, f"its time limit must be a number, not {as_text(arg)!r}") from None
+        seconds = -1.0
+    if not 0 <= seconds < float("inf"):
+        raise CommandRefused(name, f"its time limit must be a number from 0 on, not {as_text(arg)!r}")
+    return seconds

@@ -5,8 +5,8 @@ of one loop tick leave in one write. Replies come in the order of the commands, 
 
 - a cancelled caller leaves its place in the queue; its reply is read and dropped, nobody gets another's;
 - one timer per connection is enough: the server is stalled when something waits for a reply and for `timeout`
-  seconds no byte has arrived and none has left. Progress counts, not age, so a 64 MB value over a slow line
-  is not a stall, and a frozen server is noticed within one timeout.
+  seconds no byte has arrived and no large write has moved on. Progress counts, not age, so a 64 MB value over
+  a slow line is not a stall, and a frozen server is noticed within one timeout.
 
 What is in flight is bounded in count and bytes. Above that a call keeps only its arguments and waits for its
 turn, first come first served. When the connection ends, the owner gets every entry, sent and unsent apart.
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 import hiredis
 
 from ephemera.errors import ServerError
+from ephemera.wire.outflow import Outflow
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,11 +94,11 @@ class Connection(asyncio.Protocol):
         # hiredis types its argument as a tuple of one.
         self._pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
         self._transport: asyncio.Transport
+        self._outflow: Outflow
         self._sweeper: asyncio.TimerHandle | None = None
         self._progress_at = 0.0
         self._written = 0
-        self._gone = 0
-        self._suspect = False
+        self._suspected = -1.0
         self._problem = ""
 
     def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
@@ -140,6 +141,7 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; the in-flight limit bounds its buffer, so writing is never paused on top."""
         self._transport = transport  # type: ignore[assignment]
+        self._outflow = Outflow(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand everything that still waits to the owner."""
@@ -147,13 +149,15 @@ class Connection(asyncio.Protocol):
             self._sweeper.cancel()
         problem = self._problem or (f"connection lost ({exc})" if exc else "the server closed the connection")
         entries = [Entry(*entry) for entry in self.waiting]
-        first_unsent = len(entries) - len(self._out)
+        first_unsent = max(0, len(entries) - len(self._out))
         queued = [Entry(reply, args, 0, 0) for reply, args in self._queued]
         self._out, self._queued = [], deque()
         self.waiting.clear()
-        self._owner.on_lost(problem, entries[:first_unsent], entries[first_unsent:] + queued)
-        if not self.lost.done():
-            self.lost.set_result(None)
+        try:
+            self._owner.on_lost(problem, entries[:first_unsent], entries[first_unsent:] + queued)
+        finally:
+            if not self.lost.done():
+                self.lost.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         """Parse what came and settle the replies it completes."""
@@ -161,6 +165,8 @@ class Connection(asyncio.Protocol):
         try:
             self._reader.feed(data)
             self._deliver()
+            if len(self.waiting) < len(self._out):
+                raise hiredis.ProtocolError("more replies than commands")
         except (hiredis.ProtocolError, TypeError, RecursionError, IndexError) as problem:
             self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
         if self.crowded:
@@ -200,8 +206,8 @@ class Connection(asyncio.Protocol):
 
     def _flush(self) -> None:
         out = self._out
-        if not out:
-            return
+        if not out or self._transport.is_closing():
+            return  # what is left on a closing transport was not sent
         self._out = []
         if len(self.waiting) == len(out):
             self._progress_at = self._loop.time()
@@ -209,25 +215,22 @@ class Connection(asyncio.Protocol):
         self._written += len(data)
         self._transport.write(data)
         if self._sweeper is None:
-            self._sweeper = self._loop.call_later(self._timeout, self._sweep)
+            self._sweeper = self._loop.call_later(self._timeout / 4, self._sweep)
 
     def _sweep(self) -> None:
         """Abort when nothing has moved for `timeout`; look again soon while something is under way."""
         self._sweeper = None
-        if not self.waiting:
+        if not self.waiting or self._transport.is_closing():
             return
         now = self._loop.time()
-        unwritten = self._transport.get_write_buffer_size()
-        if unwritten and self._written - unwritten > self._gone:
+        if self._outflow.moved(self._written):
             self._progress_at = now
-        self._gone = self._written - unwritten
         left = self._progress_at + self._timeout - now
         if left > 0:
-            self._suspect = False
             self._sweeper = self._loop.call_later(min(left, self._timeout / 4), self._sweep)
-        elif not self._suspect:
+        elif self._suspected != self._progress_at:
             # A loop that was held up by its own work runs its timers before it reads its sockets: look twice.
-            self._suspect = True
+            self._suspected = self._progress_at
             self._sweeper = self._loop.call_later(0.002, self._sweep)
         else:
             self.abort(f"no answer for {self._timeout * 1000:.0f} ms")
@@ -241,7 +244,7 @@ class Connection(asyncio.Protocol):
                 continue
             try:
                 self.put(reply, args)
-            except TypeError as error:
+            except (TypeError, ValueError) as error:
                 reply.set_exception(error)
         self.crowded = self.crowded or bool(self._queued)
 

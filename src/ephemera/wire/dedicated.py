@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ephemera.wire.connection import Connection, Entry
 
 _MOST_IDLE = 8
+# What a master that became a replica answers to those who write, and to those who were waiting.
+_DEMOTED = ("READONLY", "UNBLOCKED")
 # What a blocking call may take beyond its own limit; the sweeper of its connection is as patient as this.
 _UNHURRIED = 365 * 86400.0
 
@@ -36,45 +38,66 @@ class DedicatedConnections:
         self._busy: set[Connection] = set()
         self._closed = False
 
-    async def call(self, args: tuple[Arg, ...], seconds: float) -> Any:
+    async def call(self, args: tuple[Arg, ...], seconds: float, *, asking: bool = False) -> Any:
         """Run a blocking command that waits at most `seconds` (0: for ever)."""
         connection = await self._take()
         try:
             async with asyncio.timeout(seconds + self._grace if seconds else None):
+                if asking:
+                    await connection.send("ASKING")
                 reply = await connection.send(*args)
-        except ServerError:
+        except ServerError as error:
+            if self._endpoint.must_be_master and error.code in _DEMOTED:
+                self._end(connection, "it is a replica now")
+                raise Unavailable(str(self._endpoint), "it is a replica now") from None
             self._give_back(connection)
             raise
         except BaseException as error:
-            self._busy.discard(connection)
-            connection.abort("its caller is gone")
+            self._end(connection, "its caller is gone")
             if isinstance(error, TimeoutError):
                 raise self._unanswered(args) from None
             raise
         self._give_back(connection)
         return reply
 
-    async def aclose(self) -> None:
+    def drop(self, problem: str) -> list[Connection]:
         """End all of them, also those somebody waits on."""
-        self._closed = True
         connections = [*self._idle, *self._busy]
-        for connection in connections:
-            connection.abort("the store was closed")
-        for connection in connections:
-            await connection.lost
         self._idle.clear()
+        for connection in connections:
+            connection.abort(problem)
+        return connections
+
+    async def aclose(self) -> None:
+        """End all of them, and take no more calls."""
+        self._closed = True
+        for connection in self.drop("the store was closed"):
+            await connection.lost
 
     async def _take(self) -> Connection:
-        if self._closed:
-            raise StoreClosed(f"{self._endpoint}: the store is closed; open a new one")
+        self._check_open()
         while self._idle:
             connection = self._idle.pop()
             if not connection.lost.done():
                 self._busy.add(connection)
                 return connection
         connection = await open_connection(self._endpoint, Settler(self._endpoint))
+        try:
+            self._check_open()
+        except StoreClosed:
+            connection.abort("the store was closed")
+            await connection.lost
+            raise
         self._busy.add(connection)
         return connection
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"{self._endpoint}: the store is closed; open a new one")
+
+    def _end(self, connection: Connection, problem: str) -> None:
+        self._busy.discard(connection)
+        connection.abort(problem)
 
     def _give_back(self, connection: Connection) -> None:
         self._busy.discard(connection)

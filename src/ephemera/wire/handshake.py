@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import socket
 import ssl
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError
@@ -77,7 +80,7 @@ async def _open_socket(endpoint: Endpoint, address: Address, owner: Owner) -> Co
     if address.path:
         _, made = await loop.create_unix_connection(connection, address.path)
         return made
-    tls = _tls_context(target.tls) if target.tls else None
+    tls = _tls_context(endpoint, target.tls) if target.tls else None
     transport, made = await loop.create_connection(connection, address.host, address.port, ssl=tls)
     raw = transport.get_extra_info("socket")
     raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -85,10 +88,26 @@ async def _open_socket(endpoint: Endpoint, address: Address, owner: Owner) -> Co
     return made
 
 
-def _tls_context(files: TlsFiles) -> ssl.SSLContext:
+def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
+    try:
+        given = (files.ca, files.cert, files.key)
+        return _read_tls_files(files, tuple(Path(path).stat().st_mtime_ns for path in given if path))
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error.strerror
+        raise CannotConnect(
+            endpoint.name,
+            f"the TLS files of its URL cannot be used ({reason})",
+            f"Check ca={files.ca}, cert={files.cert}, key={files.key}: PEM files, the key not encrypted",
+        ) from None
+
+
+@lru_cache(maxsize=16)
+def _read_tls_files(files: TlsFiles, _versions: tuple[int, ...]) -> ssl.SSLContext:
+    """A context once per version of its files: reading the system's authorities takes 70 ms."""
     context = ssl.create_default_context(cafile=files.ca)
     if files.cert:
-        context.load_cert_chain(files.cert, files.key)
+        # With a password given, if an empty one, OpenSSL does not ask the terminal for it.
+        context.load_cert_chain(files.cert, files.key, password="")
     return context
 
 
@@ -111,15 +130,16 @@ async def _greet(connection: Connection, endpoint: Endpoint, setup: Sequence[tup
 
 def _hello(endpoint: Endpoint) -> tuple[Arg, ...]:
     words: list[Arg] = ["HELLO", 3]
-    if endpoint.credentials.password is not None:
-        words += ["AUTH", endpoint.credentials.user or "default", endpoint.credentials.password]
+    who = endpoint.credentials
+    if who.user is not None or who.password is not None:
+        words += ["AUTH", who.user or "default", who.password or ""]
     return (*words, "SETNAME", endpoint.target.client_name)
 
 
 def _inspect(hello: Any, endpoint: Endpoint) -> None:
     """Refuse a server of the wrong age, mode or role."""
     said = {as_text(name): value for name, value in dict(hello).items()}
-    mode, role = as_text(said[_MODE]), as_text(said[_ROLE])
+    mode, role = as_text(said[_MODE]), as_text(said.get(_ROLE, ""))  # a Sentinel has no role
     version = as_text(said[_VERSION])
     if as_text(said[_SERVER]) == "redis" and int(version.partition(".")[0]) < _OLDEST_REDIS:
         raise CannotConnect(endpoint.name, f"it is Redis {version}", "Ephemera needs Redis 7 or Valkey")
@@ -162,10 +182,7 @@ def _explanation(endpoint: Endpoint, error: Exception, limit: float) -> tuple[st
     if isinstance(error, ConnectionFailed):
         if "loading" in error.problem:
             return _CODE_ADVICE["LOADING"]
-        if "protocol" in error.problem:
-            return error.problem, "Is it a Redis or Valkey server, and this the right port?"
-        tls = "" if endpoint.target.tls else " If it wants TLS, use rediss://"
-        return error.problem, f"Is it a Redis or Valkey server?{tls}"
+        return error.problem, _is_it_one(endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message})",
@@ -177,12 +194,23 @@ def _explanation(endpoint: Endpoint, error: Exception, limit: float) -> tuple[st
             "Does it speak TLS on this port? Otherwise use redis://",
         )
     if isinstance(error, TimeoutError):
-        return f"no answer within {limit:g} s", "Is it up, and not blocked by a firewall?"
+        tls = " Does it speak TLS on this port? Otherwise use redis://" if endpoint.target.tls else ""
+        return f"no answer within {limit:g} s", f"Is it up, and not blocked by a firewall?{tls}"
     if isinstance(error, FileNotFoundError):
         return f"{error.filename or endpoint.name} does not exist", "Check the path in the URL"
     if isinstance(error, OSError):
         return _plain(error), "Is it running, and are host and port right?"
-    return f"an unexpected reply ({type(error).__name__})", "Is it a Redis or Valkey server?"
+    return f"it does not speak the Redis protocol ({type(error).__name__} at its greeting)", _is_it_one(
+        endpoint
+    )
+
+
+def _is_it_one(endpoint: Endpoint) -> str:
+    tls = endpoint.target.tls
+    hint = "" if tls else " If it wants TLS, use rediss://"
+    if tls and not tls.cert:
+        hint = " If it wants a client's certificate, give it: rediss://host?cert=/path.pem&key=/path.pem"
+    return f"Is it a Redis or Valkey server, and this the right port?{hint}"
 
 
 def _refusal(endpoint: Endpoint, error: ServerError) -> tuple[str, str]:
@@ -199,4 +227,6 @@ def _refusal(endpoint: Endpoint, error: ServerError) -> tuple[str, str]:
 
 
 def _plain(error: OSError) -> str:
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()  # its own text is often the name of a system call
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -33,6 +33,8 @@ log = logging.getLogger("ephemera.wire")
 _FIRST_BACKOFF = 0.01
 _LONGEST_BACKOFF = 0.5
 _PING_EVERY = 1.0
+# So many connections in a row may end within a second before the next is not made at once any more.
+_MOST_BRIEF = 3
 
 
 class Link:
@@ -50,6 +52,8 @@ class Link:
         self.endpoint = endpoint
         self.connects = 0
         self.closed = False
+        self.retired = False
+        """Whether it is closed because its server went, and not the store."""
         self.setup: list[tuple[Arg, ...]] = []
         self._redirect = redirect
         self._unusual = unusual or self._send_named
@@ -125,20 +129,39 @@ class Link:
             self._come_up(connection)
         self._keeper = self._loop.create_task(self._keep(connection), name="ephemera-link")
 
+    def start_later(self) -> None:
+        """Connect in the background, and stay connected."""
+        self._keeper = self._loop.create_task(self._keep(None), name="ephemera-link")
+
     async def aclose(self) -> None:
         """Wait for what is in flight, at most one timeout, and disconnect."""
         self.closed = True
         connection, self._connection = self._connection, None
+        try:
+            if self._keeper is not None:
+                self._keeper.cancel()
+                await asyncio.wait((self._keeper,))
+            self._give_up_retries()
+            if connection is not None:
+                await self._finish(connection)
+        finally:
+            if connection is not None:
+                connection.abort("the store was closed")
         if connection is not None:
-            if connection.waiting:
-                # Replies come in order: when this one is here, all are.
-                last = connection.send("PING")
-                await asyncio.wait((last,), timeout=self.endpoint.target.timeout)
-            connection.close()
             await connection.lost
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def _finish(self, connection: Connection) -> None:
+        """Let a connection answer what it was asked and say goodbye; a frozen server does neither."""
+        patience = self.endpoint.target.timeout
+        if connection.waiting:
+            # Replies come in order: when this one is here, all are, also of those that wait for room.
+            last = self._create_future()
+            _forget(last)
+            put = connection.put_in_turn if connection.crowded else connection.put
+            put(last, ("PING",))
+            await asyncio.wait((last,), timeout=patience)
+        connection.close()
+        await asyncio.wait((connection.lost,), timeout=patience)
 
     def drop(self, problem: str) -> None:
         """End the present connection, so that the next one finds the server's present place."""
@@ -195,12 +218,13 @@ class Link:
     # Keeping the connection.
 
     async def _keep(self, connection: Connection | None) -> None:
-        failures = 1
+        failures, brief = 1, 0
         while True:
             if connection is not None:
-                failures = 0
-                await self._watch(connection)
+                brief = 0 if await self._watch(connection) else brief + 1
+                failures = max(0, brief - _MOST_BRIEF)
             if failures:
+                self._give_up_retries()
                 ceiling = min(_LONGEST_BACKOFF, _FIRST_BACKOFF * 2 ** min(failures, 10))
                 await asyncio.sleep(random.uniform(_FIRST_BACKOFF / 2, ceiling))
             try:
@@ -213,12 +237,19 @@ class Link:
             else:
                 self._come_up(connection)
 
-    async def _watch(self, connection: Connection) -> None:
-        """Wait for the end of a connection, asking after it every second: a dead peer sends no farewell."""
+    async def _watch(self, connection: Connection) -> bool:
+        """Wait for the end of a connection, asking after it every second: a dead peer sends no farewell.
+
+        False when it ended within its first second.
+        """
+        lasted = False
         while not connection.lost.done():
             await asyncio.wait((connection.lost,), timeout=_PING_EVERY)
-            if not connection.lost.done() and not connection.waiting:
-                _forget(connection.send("PING"))
+            if not connection.lost.done():
+                lasted = True
+                if not connection.waiting:
+                    _forget(connection.send("PING"))
+        return lasted
 
     def _come_up(self, connection: Connection) -> None:
         if connection.lost.done():
@@ -253,7 +284,7 @@ class Link:
         return self.send(*args)
 
     def _unavailable(self) -> Unavailable | StoreClosed:
-        if self.closed:
+        if self.closed and not self.retired:
             return StoreClosed(f"{self.endpoint}: the store is closed; open a new one")
         return Unavailable(str(self.endpoint), self._problem)
 

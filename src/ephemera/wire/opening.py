@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ephemera.wire import url as urls
-from ephemera.wire.client import followed, standalone
+from ephemera.wire.client import Followed, standalone
 from ephemera.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Coroutine
 
     from ephemera.wire.client import Client
 
@@ -24,9 +25,23 @@ async def open_client(url: str, *, required: bool = True) -> AsyncIterator[Clien
         client = cluster = Cluster(target)
         await cluster.start(required=required)
     else:
-        client = single = followed(target) if target.kind == "sentinel" else standalone(target)
+        client = single = Followed(target) if target.kind == "sentinel" else standalone(target)
         await single.start(required=required)
     try:
         yield client
     finally:
-        await client.aclose()
+        await _to_its_end(client.aclose())
+
+
+async def _to_its_end(closing: Coroutine[Any, Any, None]) -> None:
+    """Close whatever comes: that takes some timeouts at most, so a cancellation waits for it."""
+    task = asyncio.ensure_future(closing)
+    cancelled = None
+    while not task.done():
+        try:
+            await asyncio.wait((task,))
+        except asyncio.CancelledError as error:
+            cancelled = error
+    if cancelled is not None:
+        raise cancelled
+    task.result()

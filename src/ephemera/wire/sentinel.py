@@ -1,8 +1,9 @@
 """Where the master is: the Sentinels' answer, by majority, asked anew for each connection.
 
-A fail-over ends the old master's connections (Sentinel sees to it), or it stops answering, or it answers
-READONLY. Each of these makes the link connect again, and so ask again. An address counts only when the server
-there calls itself a master; until one does, calls fail as `Unavailable`.
+An address counts only when the server there calls itself a master; until one does, calls fail as
+`Unavailable`. A master that was replaced need not say so soon: after a fail-over by hand it stays a master
+for ten seconds, and what is written to it then is lost. So each Sentinel is listened to as well, and as soon
+as one names another master, the client asks them all again.
 """
 
 from __future__ import annotations
@@ -10,27 +11,76 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import CannotConnect, EphemeraError
 from ephemera.wire.commands import as_text
 from ephemera.wire.dedicated import Settler
 from ephemera.wire.handshake import Endpoint, open_connection
+from ephemera.wire.link import Link
 from ephemera.wire.url import Address
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from ephemera.wire.url import Target
 
+_SWITCH = "+switch-master"
 
-def endpoint(target: Target) -> Endpoint:
-    """The endpoint that is wherever the Sentinels say the master is."""
-    sentinels = ",".join(map(str, target.addresses))
-    name = f"{target.master} (by Sentinel {sentinels})"
 
-    async def locate() -> Address:
-        return await _master(target, name)
+class Sentinels:
+    """The Sentinels of one master: where it is, and word of every switch."""
 
-    return Endpoint(target, target.credentials, locate, name, must_be_master=True)
+    def __init__(self, target: Target, on_switch: Callable[[], bool]) -> None:
+        name = f"{target.master} (by Sentinel {','.join(map(str, target.addresses))})"
+        self.endpoint = Endpoint(target, target.credentials, self._locate, name, must_be_master=True)
+        self._target = target
+        self._on_switch = on_switch
+        self._master: Address | None = None
+        self._named: Address | None = None
+        self._links = [self._link(address) for address in target.addresses]
+
+    def listen(self) -> None:
+        """Hear of switches from now on, and of those before from each Sentinel as it is reached."""
+        for link in self._links:
+            link.start_later()
+
+    async def aclose(self) -> None:
+        """Listen no more."""
+        await asyncio.gather(*(link.aclose() for link in self._links))
+
+    async def _locate(self) -> Address:
+        self._master = await _master(self._target, self.endpoint.name)
+        return self._master
+
+    def _link(self, address: Address) -> Link:
+        def ask(up: bool) -> None:
+            if up:
+                link.send(*_question(self._target)).add_done_callback(self._answered)
+
+        link = Link(_place(self._target, address), listener=self._heard, on_state=ask)
+        link.setup.append(("SUBSCRIBE", _SWITCH))
+        return link
+
+    def _heard(self, push: list[Any]) -> None:
+        """Take `mymaster old-host old-port new-host new-port`."""
+        if push[0] == b"message":
+            name, _, _, host, port = as_text(push[2]).split(" ")
+            if name == self._target.master:
+                self._told(Address(host, int(port)))
+
+    def _answered(self, answer: asyncio.Future[Any]) -> None:
+        if not answer.cancelled() and answer.exception() is None and answer.result():
+            self._told(_address(answer.result()))
+
+    def _told(self, master: Address) -> None:
+        self._named = master
+        self.compare()
+
+    def compare(self) -> None:
+        """Have the master left, once, when a Sentinel names another than the one last connected to."""
+        if self._named not in (None, self._master) and self._on_switch():
+            self._named = None
 
 
 async def _master(target: Target, name: str) -> Address:
@@ -42,8 +92,10 @@ async def _master(target: Target, name: str) -> Address:
         for answer in asyncio.as_completed(asked, timeout=target.connect_timeout / 2):
             try:
                 votes[await answer] += 1
-            except (EphemeraError, TimeoutError) as problem:
+            except EphemeraError as problem:
                 problems.append(str(problem))
+            except TimeoutError:
+                problems.append("a Sentinel did not answer")
             if votes and max(votes.values()) > len(asked) // 2:
                 break
     finally:
@@ -56,22 +108,29 @@ async def _master(target: Target, name: str) -> Address:
 
 
 async def _ask(target: Target, sentinel: Address) -> Address:
-    async def here() -> Address:
-        return sentinel
-
-    place = Endpoint(
-        replace(target, kind="standalone", database=0),
-        target.sentinel_credentials,
-        here,
-        str(sentinel),
-        mode="sentinel",
-    )
+    place = _place(target, sentinel)
     connection = await open_connection(place, Settler(place))
     try:
-        reply = await connection.send("SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.master)
+        reply = await connection.send(*_question(target))
     finally:
         connection.abort("answered")
         await connection.lost
     if reply is None:
         raise CannotConnect(str(sentinel), f"it watches no master {target.master!r}", "Check the name")
+    return _address(reply)
+
+
+def _place(target: Target, sentinel: Address) -> Endpoint:
+    async def here() -> Address:
+        return sentinel
+
+    plain = replace(target, kind="standalone", database=0)
+    return Endpoint(plain, target.sentinel_credentials, here, str(sentinel), mode="sentinel")
+
+
+def _question(target: Target) -> tuple[str, str, str]:
+    return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.master
+
+
+def _address(reply: Any) -> Address:
     return Address(as_text(reply[0]), int(reply[1]))

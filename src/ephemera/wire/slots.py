@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from binascii import crc_hqx
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from ephemera.wire.commands import Arg
 
 SLOTS = 16384
 
 
-def slot_of(key: str | bytes) -> int:
+def slot_of(key: Arg) -> int:
     """The slot of a key, as CLUSTER KEYSLOT gives it."""
-    if isinstance(key, str):
-        key = key.encode()
+    if not isinstance(key, bytes):
+        key = bytes(key) if isinstance(key, memoryview) else str(key).encode()
     opening = key.find(b"{")
     if opening >= 0:
         closing = key.find(b"}", opening + 1)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any
 
 from ephemera.wire.commands import as_text
 from ephemera.wire.url import Address
+
+_REDIRECTION = re.compile(r"(?:MOVED|ASK) \d+ (?P<host>\S*):(?P<port>\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +40,9 @@ def _address(node: Any, asked: Address) -> Address:
     return Address(asked.host if host in ("", "?") else host, int(node[1]))
 
 
-def redirection(message: str, asked: Address) -> Address:
-    """The address in `MOVED 3999 10.0.0.1:6381` or `ASK ...`."""
-    host, _, port = message.split(" ")[2].rpartition(":")
-    return Address(host or asked.host, int(port))
+def redirection(message: str, asked: Address) -> Address | None:
+    """The address in `MOVED 3999 10.0.0.1:6381` or `ASK ...`; None for any other message."""
+    match = _REDIRECTION.fullmatch(message)
+    if match is None:
+        return None
+    return _address((match["host"], match["port"]), asked)
