@@ -1,0 +1,25 @@
+"""Fixtures of the fault tests: servers of their own, which they may stop, kill and restart."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from tests.wire.unhandled import no_unhandled_errors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ephemera.embedded import Valkey
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture
+def victim() -> Iterator[Valkey]:
+    """A server for one test alone."""
+    with embedded.valkey() as running:
+        yield running
+        running.resume()

@@ -1,0 +1,38 @@
+"""Clients of the kind a test expects, with their inner parts at hand."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ephemera.wire import open_client
+from ephemera.wire.client import Single
+from ephemera.wire.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.wire.connection import Connection
+
+
+@asynccontextmanager
+async def single(url: str, *, required: bool = True) -> AsyncIterator[Single]:
+    """The client of one server, or of a Sentinel-watched one."""
+    async with open_client(url, required=required) as client:
+        assert isinstance(client, Single)
+        yield client
+
+
+@asynccontextmanager
+async def clustered(url: str, *, required: bool = True) -> AsyncIterator[Cluster]:
+    """The client of a cluster."""
+    async with open_client(url, required=required) as client:
+        assert isinstance(client, Cluster)
+        yield client
+
+
+def connection_of(client: Single) -> Connection:
+    """The multiplexed connection of a client that is up."""
+    connection = client.link._connection
+    assert connection is not None
+    return connection

@@ -1,0 +1,60 @@
+"""Redis 7 as Debian packages it, where it is installed: the other server we work with, and with TLS."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ephemera.embedded.ports import free_ports
+from ephemera.embedded.resp import ask
+from ephemera.embedded.server import Server
+from ephemera.errors import EmbeddedError, ServerError
+
+if TYPE_CHECKING:
+    from tests.wire.certificates import Authority
+
+BINARY = Path("/usr/bin/redis-server")
+
+
+class DebianRedis(Server):
+    """A running Redis on a plain port and, with an authority, on one that speaks TLS."""
+
+    def __init__(self, authority: Authority | None = None, *, client_certificates: bool = False) -> None:
+        super().__init__(None)
+        self.port, self.tls_port = free_ports(2)
+        self._settings = ['save ""', "bind 127.0.0.1", f"port {self.port}", "enable-debug-command yes"]
+        if authority is not None:
+            certificate, key = authority.certify("debian", "localhost")
+            self._settings += [
+                f"tls-port {self.tls_port}",
+                f"tls-cert-file {certificate}",
+                f"tls-key-file {key}",
+                f"tls-ca-cert-file {authority.ca}",
+                f"tls-auth-clients {'yes' if client_certificates else 'no'}",
+            ]
+        self._start()
+
+    def __repr__(self) -> str:
+        return f"<DebianRedis on port {self.port}>"
+
+    @property
+    def url(self) -> str:
+        """What to give to a client, without TLS."""
+        return f"redis://127.0.0.1:{self.port}"
+
+    def _prepare(self) -> None:
+        self.data.mkdir(parents=True, exist_ok=True)
+        settings = [*self._settings, f"dir {self.data}", ""]
+        (self._folder / "redis.conf").write_text("\n".join(settings))
+
+    def _command(self) -> list[str]:
+        return [str(BINARY), str(self._folder / "redis.conf")]
+
+    def _is_ready(self) -> bool:
+        try:
+            return f"process_id:{self.pid}\r\n" in str(ask(("127.0.0.1", self.port), "INFO", "server"))
+        except (OSError, ServerError):
+            return False
+
+    def _explained(self, problem: str) -> EmbeddedError:
+        return EmbeddedError(problem)

@@ -1,0 +1,88 @@
+"""Servers that say exactly what a test wants, byte by byte: for what no real server can be made to say."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import hiredis
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    Conversation = Callable[["Peer"], Awaitable[None]]
+
+
+class Peer:
+    """The server's side of one connection."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._commands = hiredis.Reader()
+
+    async def command(self) -> list[bytes]:
+        """The next command of the client; `EOFError` when it has gone."""
+        while (command := self._commands.gets()) is False:
+            data = await self._reader.read(65536)
+            if not data:
+                raise EOFError
+            self._commands.feed(data)
+        words: list[bytes] = command
+        return words
+
+    async def say(self, data: bytes) -> None:
+        """Send some bytes, at once and on their own."""
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def welcome(self, **said: str) -> None:
+        """Answer the client's first words, HELLO to PING, as Redis 7 would."""
+        facts = {"server": "redis", "version": "7.4.0", "mode": "standalone", "role": "master"} | said
+        while True:
+            match (await self.command())[0]:
+                case b"HELLO":
+                    await self.say(b"%%%d\r\n" % len(facts))
+                    for name, value in facts.items():
+                        await self.say(f"+{name}\r\n+{value}\r\n".encode())
+                case b"PING":
+                    return await self.say(b"+PONG\r\n")
+                case _:
+                    await self.say(b"+OK\r\n")
+
+    async def wait_for_the_end(self) -> None:
+        """Say nothing more, until the client goes."""
+        while await self._reader.read(65536):
+            pass
+
+
+@asynccontextmanager
+async def listening(conversation: Conversation, **options: Any) -> AsyncIterator[str]:
+    """A server that has this conversation with every client; gives its host:port."""
+    serving: set[asyncio.Task[None]] = set()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_converse(conversation, Peer(reader, writer)))
+        serving.add(task)
+        await asyncio.wait((task,))
+        serving.discard(task)
+        writer.transport.abort() if task.cancelled() else writer.close()
+
+    server = await asyncio.start_server(serve, "127.0.0.1", 0, **options)
+    host, port = server.sockets[0].getsockname()
+    try:
+        yield f"{host}:{port}"
+    finally:
+        server.close()
+        while serving:
+            for task in serving:
+                task.cancel()
+            await asyncio.sleep(0)
+        await server.wait_closed()
+
+
+async def _converse(conversation: Conversation, peer: Peer) -> None:
+    with contextlib.suppress(EOFError, ConnectionError):  # the client has gone
+        await conversation(peer)

@@ -1,0 +1,166 @@
+"""Blocking commands: each waits on a connection of its own and holds up nobody."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import (
+    CannotConnect,
+    CommandRefused,
+    OutcomeUnknown,
+    ServerError,
+    StoreClosed,
+    Unavailable,
+)
+from tests.wire.clients import single
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.wire.client import Single
+
+
+def _blocked(server: Valkey) -> int:
+    """How many clients wait in a blocking command."""
+    info = str(server.ask("INFO", "clients"))
+    return int(info.partition("blocked_clients:")[2].split("\r\n")[0])
+
+
+async def test_who_waits_holds_up_nobody(client: Single, server: Valkey, key: str) -> None:
+    """While one waits in BLPOP, others are served; the element pushed wakes it."""
+    waiting = asyncio.ensure_future(client.call("BLPOP", key, 5))
+    await eventually(lambda: _blocked(server) == 1)
+    begun = time.perf_counter()
+    assert await client.call("PING") == b"PONG"
+    assert time.perf_counter() - begun < 0.5
+    await client.call("RPUSH", key, "element")
+    assert await waiting == [key.encode(), b"element"]
+
+
+async def test_many_wait_at_once(client: Single, server: Valkey, key: str) -> None:
+    """Many blocking calls wait at the same time, each gets one element, and few connections stay open."""
+    waiting = [asyncio.ensure_future(client.call("BLPOP", key, 5)) for _ in range(30)]
+    await eventually(lambda: _blocked(server) == 30)
+    await client.call("RPUSH", key, *range(30))
+    elements = {int(element) for _, element in await asyncio.gather(*waiting)}
+    assert elements == set(range(30))
+    await eventually(lambda: len(str(server.ask("CLIENT", "LIST")).splitlines()) <= 11)
+
+
+async def test_a_connection_is_used_again(client: Single, key: str) -> None:
+    """One blocking call after another uses the same connection, which comes back from errors, too."""
+    await client.call("SET", key, "text")
+    for _ in range(3):
+        with pytest.raises(ServerError, match="WRONGTYPE"):
+            await client.call("BLPOP", key, 1)
+    await client.call("DEL", key)
+    assert await client.call("BLPOP", key, 0.01) is None
+    connects = await client.call("INFO", "stats")
+    await client.call("BLPOP", key, 0.01)
+    received = b"total_connections_received:"
+    after = await client.call("INFO", "stats")
+    assert after.partition(received)[2].split()[0] == connects.partition(received)[2].split()[0]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("BLPOP", "{0}", 0.05),
+        ("BRPOP", "{0}", "0.05"),
+        ("BLMOVE", "{0}", "{0}", "LEFT", "LEFT", b"0.05"),
+        ("BRPOPLPUSH", "{0}", "{0}", 0.05),
+        ("BZPOPMIN", "{0}", 0.05),
+        ("BLMPOP", 0.05, 1, "{0}", "LEFT"),
+        ("BZMPOP", 0.05, 1, "{0}", "MIN"),
+        ("XREAD", "COUNT", 1, "BLOCK", 50, "STREAMS", "{0}", "$"),
+        ("xread", b"block", 50, "streams", "{0}", "$"),
+    ],
+)
+async def test_each_blocking_command_waits_its_time(client: Single, key: str, words: tuple[Any, ...]) -> None:
+    """Every blocking command waits for as long as it says, and then has nothing."""
+    begun = time.perf_counter()
+    call = client.call(*(word.format(key) if isinstance(word, str) else word for word in words))
+    assert await client.call("PING") == b"PONG"
+    assert await call is None
+    assert time.perf_counter() - begun > 0.049
+
+
+async def test_reading_streams(client: Single, key: str) -> None:
+    """XREAD BLOCK and XREADGROUP BLOCK wait for the next entry and give it."""
+    await client.call("XGROUP", "CREATE", key, "group", "$", "MKSTREAM")
+    plain = asyncio.ensure_future(client.call("XREAD", "BLOCK", 5000, "STREAMS", key, "$"))
+    words = ("XREADGROUP", "GROUP", "group", "me", "BLOCK", 5000, "STREAMS", key, ">")
+    grouped = asyncio.ensure_future(client.call(*words))
+    await eventually(lambda: not plain.done())
+    while not (plain.done() and grouped.done()):
+        await client.call("XADD", key, "*", "field", "value")
+        await asyncio.sleep(0.005)
+    for reply in (await plain, await grouped):
+        assert reply[key.encode()][0][1] == [b"field", b"value"]
+    await client.call("DEL", key)
+
+
+async def test_a_cancelled_waiter_takes_nothing(client: Single, server: Valkey, key: str) -> None:
+    """A waiter that is cancelled is gone from the server, and takes no element with it."""
+    waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
+    await eventually(lambda: _blocked(server) == 1)
+    waiting.cancel()
+    await eventually(lambda: _blocked(server) == 0)
+    await client.call("RPUSH", key, "element")
+    assert await client.call("BLPOP", key, 1) == [key.encode(), b"element"]
+    assert client.link.connects == 1
+
+
+@pytest.mark.parametrize("limit", ["soon", -1, "nan", "inf"])
+async def test_a_time_limit_must_be_one(client: Single, key: str, limit: Any) -> None:
+    """A blocking command whose time limit is no number from 0 on is refused."""
+    with pytest.raises(CommandRefused, match="time limit"):
+        client.call("BLPOP", key, limit)
+
+
+async def test_a_server_that_hangs_is_noticed_after_the_calls_own_time() -> None:
+    """A blocking call to a frozen server fails after its own time and one timeout more."""
+    with embedded.valkey() as server:
+        async with single(server.url) as client:
+            calls = [client.call("BLPOP", "x", 0.2), client.call("XREAD", "BLOCK", 200, "STREAMS", "x", "$")]
+            waiting = [asyncio.ensure_future(call) for call in calls]
+            await eventually(lambda: _blocked(server) == 2)
+            begun = time.perf_counter()
+            server.pause()
+            errors = await asyncio.gather(*waiting, return_exceptions=True)
+            assert time.perf_counter() - begun < 0.2 + 0.25 + 0.1
+            assert [type(error) for error in errors] == [OutcomeUnknown, Unavailable]
+            server.resume()
+
+
+async def test_a_server_that_dies_is_told_to_those_who_wait() -> None:
+    """A waiter whose server is killed is told, though it waits for ever."""
+    with embedded.valkey() as server:
+        async with single(server.url) as client:
+            waiting = asyncio.ensure_future(client.call("BLPOP", "x", 0))
+            await eventually(lambda: _blocked(server) == 1)
+            server.kill()
+            with pytest.raises(OutcomeUnknown):
+                await asyncio.wait_for(waiting, 1)
+            await eventually(lambda: not client.up)
+            with pytest.raises((Unavailable, CannotConnect)):
+                await client.call("BLPOP", "x", 0)
+
+
+async def test_closing_ends_those_who_wait(server: Valkey, key: str) -> None:
+    """Closing a client ends its waiters, also those that are still opening their connection."""
+    async with single(server.url) as client:
+        waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
+        await eventually(lambda: _blocked(server) == 1)
+        opening = asyncio.ensure_future(client.call("BLPOP", key, 0))
+        await asyncio.sleep(0)
+    with pytest.raises(OutcomeUnknown):
+        await waiting
+    with pytest.raises(StoreClosed):
+        await opening
+    await eventually(lambda: _blocked(server) == 0)

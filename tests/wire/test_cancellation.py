@@ -1,0 +1,88 @@
+"""Cancelled callers: their replies are dropped, nobody gets another's, the connection stays."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.wire.clients import connection_of, single
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.wire.client import Single
+
+_CANCELLATIONS = 100_000
+
+
+async def _echo(client: Single, value: str) -> None:
+    """Ask for a value nobody else asks for, and check that the reply is it."""
+    assert await client.call("ECHO", value) == value.encode()
+
+
+@pytest.mark.on_both_loops
+async def test_a_hundred_thousand_cancellations_disturb_nobody(server: Valkey) -> None:
+    """Callers cancelled at random moments cost no other caller its reply, and no reconnection."""
+    async with single(server.url) as client:
+        stopped = asyncio.Event()
+        honest = [asyncio.create_task(_honest(client, name, stopped)) for name in range(8)]
+        cancelled = 0
+        while cancelled < _CANCELLATIONS:
+            cancelled += await _cancel_at_random(client, cancelled)
+        stopped.set()
+        served = await asyncio.gather(*honest)
+        assert min(served) > 100
+        assert client.link.connects == 1
+
+
+async def _honest(client: Single, name: int, stopped: asyncio.Event) -> int:
+    count = 0
+    while not stopped.is_set():
+        await _echo(client, f"honest {name} {count}")
+        count += 1
+    return count
+
+
+async def _cancel_at_random(client: Single, base: int) -> int:
+    """Start callers and cancel most: some before they leave, some in flight, some as replies come in."""
+    calls = [asyncio.ensure_future(_echo(client, f"{base} {n}")) for n in range(500)]
+    cancelled = 0
+    while calls:
+        for _ in range(random.randrange(3)):
+            await asyncio.sleep(0)
+        for _ in range(random.randrange(1, 120)):
+            if calls:
+                cancelled += calls.pop(random.randrange(len(calls))).cancel()
+    return cancelled
+
+
+async def test_a_cancelled_future_is_dropped_in_its_place(client: Single) -> None:
+    """When every second future of a batch is cancelled, each of the others gets its own reply."""
+    futures: list[Any] = [client.call("ECHO", f"value {n}") for n in range(1000)]
+    for future in futures[::2]:
+        future.cancel()
+    replies = await asyncio.gather(*futures, return_exceptions=True)
+    assert replies[1::2] == [f"value {n}".encode() for n in range(1, 1000, 2)]
+    assert all(isinstance(reply, asyncio.CancelledError) for reply in replies[::2])
+
+
+async def test_timed_out_callers_leave_no_trace(client: Single) -> None:
+    """`asyncio.timeout` around a call leaves nothing in the connection's queue once the reply came."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await client.call("GET", "anything")
+    await client.call("PING")
+    connection = connection_of(client)
+    assert (len(connection.waiting), connection._bytes) == (0, 0)
+    assert client.link.connects == 1
+
+
+async def test_error_replies_of_cancelled_callers_are_dropped(client: Single, key: str) -> None:
+    """A cancelled caller's error reply goes to nobody."""
+    await client.call("SET", key, "text")
+    wrong: Any = client.call("INCR", key)
+    right = client.call("GET", key)
+    wrong.cancel()
+    assert await right == b"text"

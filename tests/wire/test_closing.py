@@ -1,0 +1,29 @@
+"""After closing nothing is left: no task, no socket, no warning."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.wire import leaving_nothing
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster, Sentinel, Valkey
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_nothing_is_left(server: Valkey, cluster: Cluster, sentinel: Sentinel, loop: str) -> None:
+    """A program that used everything ends silently in development mode, with warnings as errors."""
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
+        absent = f"redis://{nobody} redis+cluster://{nobody} redis+sentinel://{nobody}/main"
+        urls = f"{server.url} {cluster.url} {cluster.url}?read_from=replicas {sentinel.url}"
+        command = [sys.executable, "-X", "dev", "-W", "error", leaving_nothing.__file__, loop, urls, absent]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    noise = [line for line in ended.stderr.splitlines() if not line.startswith("starting without")]
+    assert (noise, ended.stdout, ended.returncode) == ([], "", 0)

@@ -1,0 +1,82 @@
+"""Channels and tracking on a cluster: heard from whichever node they come."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.errors import ServerError
+from ephemera.wire import Message
+from tests.wire.clients import clustered
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster as Servers
+    from ephemera.wire import Invalidations
+
+
+async def test_a_message_published_anywhere_is_heard(cluster: Servers) -> None:
+    """Plain channels are heard whichever node the message is published on."""
+    async with clustered(cluster.url) as client, client.subscribe("news") as messages:
+        for node in cluster.nodes:
+            node.ask("PUBLISH", "news", node.port)
+        heard = {int((await asyncio.wait_for(anext(messages), 2)).data) for _ in cluster.nodes}
+        assert heard == {node.port for node in cluster.nodes}
+        assert await client.call("PUBLISH", "news", "ours") is not None
+        assert await anext(messages) == Message(b"news", b"ours")
+
+
+async def test_patterns_are_heard_across_nodes(cluster: Servers) -> None:
+    """Patterns are heard across nodes, too."""
+    async with clustered(cluster.url) as client, client.subscribe("news:*", kind="pattern") as messages:
+        for n in range(6):
+            await client.call("PUBLISH", f"news:{n}", n)
+        assert {(await anext(messages)).data for _ in range(6)} == {b"%d" % n for n in range(6)}
+
+
+async def test_shard_channels_of_every_slot(cluster: Servers) -> None:
+    """One subscription may have shard channels of many nodes; each is heard from its own."""
+    names = [f"shard:{n}" for n in range(20)]
+    async with clustered(cluster.url) as client, client.subscribe(*names, kind="shard") as messages:
+        for name in names:
+            assert await client.call("SPUBLISH", name, name) == 1
+        heard = {(await anext(messages)).channel.decode() for _ in names}
+        assert heard == set(names)
+        subscribed = [len(node.ask("PUBSUB", "SHARDCHANNELS")) for node in cluster.nodes[:3]]  # type: ignore[arg-type]
+        assert sum(subscribed) == 20
+        assert min(subscribed) > 0
+    assert not any(node.ask("PUBSUB", "SHARDCHANNELS") for node in cluster.nodes)
+
+
+def _names(heard: list[Invalidations]) -> set[str]:
+    return {key.decode() for told in heard for key in told or ()}
+
+
+async def test_invalidations_come_from_every_node(cluster: Servers) -> None:
+    """Changes of keys on all nodes are told, of those read and of those with a prefix."""
+    keys = {f"tracked:{n}" for n in range(30)}
+    async with (
+        clustered(cluster.url) as reading,
+        clustered(cluster.url) as watching,
+        clustered(cluster.url) as other,
+    ):
+        read: list[Invalidations] = []
+        watched: list[Invalidations] = []
+        await reading.track(read.append)
+        await watching.track(watched.append, prefixes=["tracked:"])
+        await asyncio.gather(*(reading.call("GET", key) for key in keys))
+        await asyncio.gather(*(other.call("SET", key, "1") for key in keys))
+        await eventually(lambda: _names(read) == _names(watched) == keys)
+        await asyncio.gather(*(other.call("DEL", key) for key in keys))
+
+
+async def test_a_refused_wish_is_forgotten_everywhere(cluster: Servers) -> None:
+    """Tracking that a node refuses is an error, and no node keeps it for its next connection."""
+    async with clustered(cluster.url) as client:
+        await client.track(lambda _: None, prefixes=["a"])
+        with pytest.raises(ServerError, match="overlaps"):
+            await client.track(lambda _: None, prefixes=["ab"])
+        assert [len(node.link.setup) for node in client.nodes()] == [1, 1, 1]
+        assert len(client._trackers) == 1

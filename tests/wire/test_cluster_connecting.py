@@ -1,0 +1,128 @@
+"""The beginning and the end of a cluster's client: what may go wrong, and that nothing is left."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import CannotConnect, StoreClosed, Unavailable
+from ephemera.wire.slots import slot_of
+from tests.wire.clients import clustered
+from tests.wire.scripted import listening
+from tests.wire.waiting import answered, eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster as Servers
+    from tests.wire.scripted import Peer
+
+
+async def test_a_cluster_without_slots() -> None:
+    """A node that is in no cluster yet is told as that; once it has its slots, a waiting client serves."""
+    with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
+        url = f"redis+cluster://127.0.0.1:{node.port}"
+        with pytest.raises(CannotConnect, match=r"without slots.*--cluster create"):
+            async with clustered(url):
+                pass
+        assert len(asyncio.all_tasks()) == 1
+        async with clustered(url, required=False) as client:
+            assert not client.up
+            with pytest.raises(Unavailable):
+                await client.call("GET", "x")
+            node.ask("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            await eventually(lambda: client.up)
+
+
+async def test_half_a_cluster_is_not_up() -> None:
+    """Slots that nobody serves are unavailable and make the cluster incomplete; the others are served."""
+    config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
+    served, unserved = "a", "b"
+    with embedded.valkey(config=config) as node:
+        node.ask("CLUSTER", "ADDSLOTS", slot_of(served))
+        async with clustered(f"redis+cluster://127.0.0.1:{node.port}") as client:
+            await answered(lambda: client.call("SET", served, "1"))
+            assert not client.up
+            with pytest.raises(Unavailable, match=f"no node serves slot {slot_of(unserved)}"):
+                await client.call("SET", unserved, "1")
+            with pytest.raises(Unavailable, match="no node serves its slot"):
+                async with client.subscribe(unserved, kind="shard"):
+                    pass
+
+
+async def test_a_user_who_may_not_see_the_map() -> None:
+    """A user without CLUSTER SLOTS is told what to allow, and no connection stays."""
+    with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
+        node.ask("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-cluster")
+        with pytest.raises(CannotConnect, match="Allow the user CLUSTER SLOTS by ACL"):
+            async with clustered(f"redis+cluster://ann:pw@127.0.0.1:{node.port}"):
+                pass
+        assert len(asyncio.all_tasks()) == 1
+
+
+async def test_the_same_problem_is_told_once(cluster: Servers) -> None:
+    """What is wrong with all nodes alike, such as the password, is told once, with its own advice."""
+    with pytest.raises(CannotConnect) as caught:
+        async with clustered(cluster.url.replace("//", "//ann:wrong@")):
+            pass
+    assert str(caught.value).count("password is wrong") == 1
+    assert "ACL LIST" in caught.value.advice
+
+
+async def test_cancelled_while_connecting(cluster: Servers) -> None:
+    """A caller cancelled at any moment of connecting leaves no task behind."""
+
+    async def connect() -> None:
+        async with clustered(cluster.url) as client:
+            await client.call("PING")
+
+    for moments in range(20):
+        connecting = asyncio.create_task(connect())
+        await asyncio.sleep(moments * 0.0007)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        assert len(asyncio.all_tasks()) == 1
+
+
+async def test_closing_while_the_map_is_read(cluster: Servers) -> None:
+    """A client closed in the middle of reading its map again leaves no task, and refuses calls."""
+    for moments in range(10):
+        async with clustered(f"{cluster.url}?read_from=replicas") as client:
+            client.refresh_soon()
+            await asyncio.sleep(moments * 0.0003)
+        assert len(asyncio.all_tasks()) == 1
+        for words in (("GET", "x"), ("PING",), ("BLPOP", "x", 1)):
+            with pytest.raises(StoreClosed):
+                await client.call(*words)
+
+
+async def test_redirected_to_nowhere() -> None:
+    """A command that is sent on to a node that cannot be reached fails as not executed, also on closing."""
+
+    async def stray(peer: Peer) -> None:
+        await peer.welcome(mode="cluster")
+        while True:
+            words = await peer.command()
+            if words[0] == b"CLUSTER":
+                await peer.say(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
+            elif words[1] == b"refused":
+                await peer.say(b"-MOVED 1 127.0.0.1:1\r\n")
+            elif words[1] == b"silent":
+                await peer.say(b"-ASK 1 %s\r\n" % silent.encode())
+            else:
+                await peer.say(b"+PONG\r\n")
+
+    async def ignore(peer: Peer) -> None:
+        await peer.wait_for_the_end()
+
+    async with listening(ignore) as silent, listening(stray) as address:
+        port = int(address.rpartition(":")[2])
+        async with clustered(f"redis+cluster://{address}") as client:
+            with pytest.raises(Unavailable, match="refused"):
+                await client.call("GET", "refused")
+            pending = client.call("GET", "silent")
+            await asyncio.sleep(0.05)
+        with pytest.raises(Unavailable):
+            await asyncio.wait_for(pending, 2)
+    assert len(asyncio.all_tasks()) == 1

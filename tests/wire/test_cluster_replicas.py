@@ -1,0 +1,68 @@
+"""Reads from replicas, where a URL asks for them."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import TYPE_CHECKING
+
+from ephemera.wire.slots import slot_of
+from tests.wire.clients import clustered
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster as Servers
+    from ephemera.embedded import Valkey
+
+
+def _served(node: Valkey, command: str) -> int:
+    """How often a node has run a command."""
+    found = re.search(f"cmdstat_{command}:calls=(\\d+)", str(node.ask("INFO", "commandstats")))
+    return int(found[1]) if found else 0
+
+
+async def _replicated(cluster: Servers, key: str) -> None:
+    def has_it(node: Valkey) -> bool:
+        return key in str(node.ask("CLUSTER", "GETKEYSINSLOT", slot_of(key), 10))
+
+    await eventually(lambda: sum(map(has_it, cluster.nodes)) == 2)
+
+
+async def test_reads_go_to_replicas_and_writes_to_masters(cluster: Servers) -> None:
+    """With read_from=replicas reads are run by replicas, writes and scripts by masters."""
+    masters, replicas = cluster.nodes[:3], cluster.nodes[3:]
+    keys = [f"replica:{n}" for n in range(30)]
+    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+        await asyncio.gather(*(client.call("SET", key, key) for key in keys))
+        for key in keys:
+            await _replicated(cluster, key)
+        before = [_served(node, "get") for node in cluster.nodes]
+        replies = await asyncio.gather(*(client.call("GET", key) for key in keys))
+        assert replies == [key.encode() for key in keys]
+        after = [_served(node, "get") for node in cluster.nodes]
+        assert after[:3] == before[:3]
+        assert sum(after[3:]) == sum(before[3:]) + 30
+        assert sum(_served(node, "set") for node in masters) >= 30
+        assert await client.call("EVAL", "return redis.call('GET', KEYS[1])", 1, keys[0]) == keys[0].encode()
+        assert sum(_served(node, "eval") for node in replicas) == 0
+        await asyncio.gather(*(client.call("DEL", key) for key in keys))
+
+
+async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Servers) -> None:
+    """Without the option no connection is made to a replica."""
+    async with clustered(cluster.url) as client:
+        before = [_served(node, "get") for node in cluster.nodes[3:]]
+        await asyncio.gather(*(client.call("GET", f"master:{n}") for n in range(30)))
+        assert [_served(node, "get") for node in cluster.nodes[3:]] == before
+        assert len(client._nodes) == 3
+
+
+async def test_the_map_is_read_without_changing_connections(cluster: Servers) -> None:
+    """Reading the map of slots again keeps the connections, to replicas as well."""
+    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+        nodes = dict(client._nodes)
+        for _ in range(6):
+            await client._refresh()
+        assert client._nodes == nodes
+        assert len(nodes) == 6
+        assert {node.link.connects for node in nodes.values()} == {1}

@@ -1,0 +1,199 @@
+"""From one URL to a connection: databases, sockets, names, users; and the end of it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.embedded.ports import free_ports
+from ephemera.embedded.standalone import Valkey as ServerProcess
+from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, StoreClosed
+from tests.wire.clients import connection_of, single
+from tests.wire.debian_redis import BINARY, DebianRedis
+from tests.wire.scripted import listening
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.wire.client import Single
+    from tests.wire.scripted import Peer
+
+
+async def test_databases_are_apart(server: Valkey, key: str) -> None:
+    """The number in the URL is the database of all calls, also after a reconnection and for blocking ones."""
+    async with single(f"{server.url}/3") as third, single(server.url) as zeroth:
+        await third.call("RPUSH", key, "here")
+        assert await zeroth.call("EXISTS", key) == 0
+        connection_of(third).abort("dropped by the test")
+        await eventually(lambda: third.link.connects == 2)
+        assert await third.call("LLEN", key) == 1
+        assert await third.call("BLPOP", key, 1) == [key.encode(), b"here"]
+
+
+@pytest.mark.on_both_loops
+async def test_unix_sockets() -> None:
+    """A server on a unix socket is reached by its path, with its password and database."""
+    with embedded.valkey(unix=True, password="päss/word?@") as server:
+        async with single(f"{server.url}?db=2") as client:
+            await client.call("SET", "x", "1")
+            assert b" db=2 " in await client.call("CLIENT", "INFO")
+            async with client.subscribe("news") as messages:
+                await client.call("PUBLISH", "news", "hello")
+                assert (await anext(messages)).data == b"hello"
+
+
+async def test_the_client_has_a_name(server: Valkey) -> None:
+    """Connections are named, `ephemera` or as the URL says, so that an operator knows whose they are."""
+    async with single(server.url) as usual, single(f"{server.url}?client_name=web-1") as named:
+        assert await usual.call("CLIENT", "GETNAME") == b"ephemera"
+        assert await named.call("CLIENT", "GETNAME") == b"web-1"
+        async with named.subscribe("news"):
+            assert " name=web-1 " in str(server.ask("CLIENT", "LIST", "TYPE", "pubsub"))
+
+
+async def test_acl_users() -> None:
+    """A URL's user is the one who calls; what it may not do is the server's error, with the command."""
+    with embedded.valkey() as server:
+        server.ask("ACL", "SETUSER", "ann", "on", ">p@ss", "~ann:*", "+@all")
+        server.ask("ACL", "SETUSER", "open", "on", "nopass", "~*", "+@all")
+        async with single(f"redis://ann:p%40ss@127.0.0.1:{server.port}") as client:
+            assert await client.call("ACL", "WHOAMI") == b"ann"
+            assert await client.call("SET", "ann:1", "x") == b"OK"
+            with pytest.raises(ServerError, match="NOPERM") as caught:
+                await client.call("SET", "bob:1", "x")
+            assert (caught.value.command, caught.value.key) == ("SET", "bob:1")
+        async with single(f"redis://open@127.0.0.1:{server.port}") as client:
+            assert await client.call("ACL", "WHOAMI") == b"open"
+
+
+async def test_sentinels_have_their_own_password(server: Valkey) -> None:
+    """The Sentinels' user and password are apart from the master's."""
+    settings = [f"sentinel monitor main 127.0.0.1 {server.port} 1"]
+    with ServerProcess(free_ports(1)[0], settings, password="theirs", sentinel=True) as sentinel:
+        url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/2?sentinel_password"
+        async with single(f"{url}=theirs") as client:
+            assert b" db=2 " in await client.call("CLIENT", "INFO")
+        with pytest.raises(CannotConnect, match="the user name or password is wrong"):
+            async with single(f"{url}=wrong"):
+                pass
+
+
+@pytest.mark.skipif(not BINARY.exists(), reason=f"{BINARY} is not installed here")
+async def test_redis_7_serves_as_well() -> None:
+    """Debian's Redis 7 is served as Valkey is: calls, scripts, blocking, channels, tracking."""
+    with DebianRedis() as redis:
+        async with single(redis.url) as client:
+            heard: list[object] = []
+            await client.track(heard.append)
+            assert await client.call("HSET", "h", "f", "v") == 1
+            assert await client.call("HGETALL", "h") == {b"f": b"v"}
+            assert await client.call("EVAL", "return redis.call('HLEN', KEYS[1])", 1, "h") == 1
+            assert await client.call("BLPOP", "l", 0.01) is None
+            async with client.subscribe("s", kind="shard") as messages:
+                await client.call("SPUBLISH", "s", "hello")
+                assert (await anext(messages)).data == b"hello"
+            await client.call("DEL", "h")
+            await eventually(lambda: heard == [[b"h"]])
+
+
+async def test_calls_after_closing(server: Valkey) -> None:
+    """A closed client refuses every call, and closing it twice does nothing."""
+    async with single(server.url) as client:
+        await client.call("PING")
+    for words in (("GET", "x"), ("PING",), ("BLPOP", "x", 1), ("get", "x")):
+        with pytest.raises(StoreClosed, match="open a new one"):
+            await client.call(*words)
+    assert not client.up
+    await client.aclose()
+
+
+@pytest.mark.parametrize("limit", [1000, 10])
+async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str, limit: int) -> None:
+    """Calls made before closing get their replies, also those that were waiting for room."""
+    async with single(f"{server.url}?max_in_flight={limit}") as client:
+        calls = [client.call("INCR", key) for _ in range(100)]
+    assert await asyncio.gather(*calls) == list(range(1, 101))
+    async with single(server.url) as client:
+        await client.call("DEL", key)
+
+
+async def test_closing_does_not_wait_for_ever() -> None:
+    """A server that no longer answers delays closing by one timeout; its callers are told."""
+    with embedded.valkey() as server:
+        loop = asyncio.get_running_loop()
+        async with single(server.url) as client:
+            server.pause()
+            call = client.call("INCR", "x")
+            large = client.call("SET", "y", b"x" * 20_000_000)
+            begun = loop.time()
+        assert loop.time() - begun < 0.25 + 0.25 + 0.2
+        for error in await asyncio.gather(call, large, return_exceptions=True):
+            assert isinstance(error, ConnectionFailed)
+        server.resume()
+
+
+async def test_cancelled_while_closing() -> None:
+    """A close that is cancelled has closed all the same: no connection and no task stays."""
+    with embedded.valkey() as server:
+        async with single(server.url) as client:
+            server.pause()
+            call = client.call("GET", "x")
+            closing = asyncio.create_task(client.aclose())
+            await asyncio.sleep(0.05)
+            closing.cancel()
+            await asyncio.gather(closing, return_exceptions=True)
+            with pytest.raises(ConnectionFailed):
+                await asyncio.wait_for(call, 0.1)
+            assert len(asyncio.all_tasks()) == 1
+        server.resume()
+
+
+async def test_cancelled_while_connecting(server: Valkey) -> None:
+    """A caller cancelled at any moment of connecting leaves no task and no connection behind."""
+
+    async def connect() -> None:
+        async with single(server.url) as client:
+            await client.call("PING")
+
+    for moments in range(25):
+        connecting = asyncio.create_task(connect())
+        for _ in range(moments):
+            await asyncio.sleep(0.0002)
+        connecting.cancel()
+        await asyncio.gather(connecting, return_exceptions=True)
+        assert len(asyncio.all_tasks()) == 1
+    await eventually(lambda: str(server.ask("CLIENT", "LIST")).count("\n") <= 1)
+
+
+async def test_lost_in_the_middle_of_a_handshake() -> None:
+    """A server that hangs up in the middle of its greeting again and again is tried again, without end."""
+    refusals = 5
+
+    async def moody(peer: Peer) -> None:
+        nonlocal refusals
+        if refusals:
+            refusals -= 1
+            await peer.command()
+            await peer.say(b"%3\r\n+server\r\n")
+            return
+        await peer.welcome()
+        await peer.wait_for_the_end()
+
+    async with listening(moody) as address, single(f"redis://{address}", required=False) as client:
+        await eventually(lambda: client.up)
+        assert refusals == 0
+
+
+async def test_closing_while_reconnecting(client: Single, server: Valkey) -> None:
+    """A client closed in the middle of reconnecting does not come up again afterwards."""
+    async with single(server.url) as reconnecting:
+        for moments in range(6):
+            if reconnecting.up:
+                connection_of(reconnecting).abort("dropped by the test")
+            for _ in range(moments):
+                await asyncio.sleep(0.0003)
+    assert not reconnecting.up
+    assert len(asyncio.all_tasks()) == 1 + 1  # this one, and the keeper of the other client

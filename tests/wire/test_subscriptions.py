@@ -1,0 +1,192 @@
+"""Channels: one connection for all listeners, every gap told, nobody slowed down by a slow listener."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import CommandRefused, ServerError, StoreClosed
+from ephemera.wire import Message
+from ephemera.wire.subscriptions import Subscription
+from tests.wire.clients import connection_of, single
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.wire.client import Single
+
+
+def _connections(server: Valkey) -> int:
+    return len(str(server.ask("CLIENT", "LIST", "TYPE", "pubsub")).splitlines())
+
+
+async def test_a_message_reaches_its_listener(client: Single, key: str) -> None:
+    """Whatever is published after the subscription was entered arrives, in order, with its channel."""
+    async with client.subscribe(key, f"{key}:other") as messages:
+        assert await client.call("PUBLISH", key, "one") == 1
+        await client.call("PUBLISH", f"{key}:other", b"\xff\r\n")
+        assert await anext(messages) == Message(key.encode(), b"one")
+        assert await anext(messages) == Message(f"{key}:other".encode(), b"\xff\r\n")
+    assert await client.call("PUBLISH", key, "nobody hears this") == 0
+
+
+@pytest.mark.parametrize("kind", ["channel", "pattern", "shard"])
+async def test_every_kind_of_channel(client: Single, kind: Literal["channel", "pattern", "shard"]) -> None:
+    """Channels, patterns and shard channels are heard alike; a pattern's message names both."""
+    name = "kinds:?" if kind == "pattern" else "kinds:1"
+    async with client.subscribe(name, kind=kind) as messages:
+        await client.call("SPUBLISH" if kind == "shard" else "PUBLISH", "kinds:1", "hello")
+        pattern = b"kinds:?" if kind == "pattern" else None
+        assert await anext(messages) == Message(b"kinds:1", b"hello", pattern)
+
+
+async def test_listeners_share_one_connection(client: Single, server: Valkey, key: str) -> None:
+    """However many listen, to whatever channels, the server sees one connection."""
+    async with (
+        client.subscribe(key) as first,
+        client.subscribe(key) as second,
+        client.subscribe("n*", kind="pattern"),
+    ):
+        assert _connections(server) == 1
+        await client.call("PUBLISH", key, "both")
+        assert (await anext(first)).data == (await anext(second)).data == b"both"
+    assert str(server.ask("PUBSUB", "CHANNELS")) == "[]"
+
+
+async def test_names_given_twice_or_not_at_all(client: Single, key: str) -> None:
+    """A channel named twice is heard once, and a subscription to nothing is refused."""
+    async with client.subscribe(key, key) as messages:
+        await client.call("PUBLISH", key, "once")
+        await client.call("PUBLISH", key, "then")
+        assert [(await anext(messages)).data for _ in range(2)] == [b"once", b"then"]
+    with pytest.raises(CommandRefused, match="at least one channel"):
+        client.subscribe()
+
+
+async def test_one_leaves_and_the_other_stays(client: Single, key: str) -> None:
+    """A channel is left when its last listener goes, not before."""
+    async with client.subscribe(key) as staying:
+        async with client.subscribe(key):
+            pass
+        assert await client.call("PUBLISH", key, "still here") == 1
+        assert (await anext(staying)).data == b"still here"
+
+
+async def test_leaving_and_joining_at_once(client: Single, key: str) -> None:
+    """Many who join and leave the same channel all the time never cost a steady listener a message."""
+
+    async def visit(turn: int) -> None:
+        for _ in range(20):
+            async with client.subscribe(key, f"{key}:{turn}"):
+                pass
+
+    async with client.subscribe(key) as steady:
+        visits = [asyncio.create_task(visit(turn)) for turn in range(10)]
+        for n in range(200):
+            await client.call("PUBLISH", key, n)
+        await asyncio.gather(*visits)
+        assert [int((await anext(steady)).data) for _ in range(200)] == list(range(200))
+
+
+async def test_many_wait_for_the_same_subscription(client: Single, key: str) -> None:
+    """Several tasks may take messages from one subscription, each message goes to one of them."""
+    async with client.subscribe(key) as messages:
+        takers = [asyncio.create_task(anext(messages)) for _ in range(5)]
+        await asyncio.sleep(0)
+        takers[0].cancel()
+        for n in range(4):
+            await client.call("PUBLISH", key, n)
+        taken = await asyncio.wait_for(asyncio.gather(*takers[1:]), 2)
+        assert {int(message.data) for message in taken} == set(range(4))
+
+
+async def test_a_slow_listener_is_told_what_it_cost(client: Single, key: str) -> None:
+    """A listener that falls behind holds a bounded number of messages and finds a mark on every channel."""
+    slow = Subscription(client.hub, "channel", [key, f"{key}:other"], backlog=10)
+    async with slow as messages, client.subscribe(key) as quick:
+        await client.call("PUBLISH", f"{key}:other", "dropped as well")
+        for n in range(1000):
+            await client.call("PUBLISH", key, n)
+        assert len(messages._messages) <= 10
+        seen = [await anext(messages) for _ in range(len(messages._messages))]
+        assert {message.channel for message in seen if message.lost} == {
+            key.encode(),
+            f"{key}:other".encode(),
+        }
+        assert not any(message.data for message in seen if message.lost)
+        assert [int((await anext(quick)).data) for _ in range(1000)] == list(range(1000))
+
+
+async def test_a_channel_that_is_not_allowed() -> None:
+    """A channel that the user's ACL forbids is an error of joining it, and leaves nothing behind."""
+    with embedded.valkey() as server:
+        server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&open:*")
+        async with single(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
+            with pytest.raises(ServerError, match="NOPERM"):
+                async with client.subscribe("open:1", "closed:1"):
+                    pass
+            assert not client.hub._listeners
+            async with client.subscribe("open:1") as messages:
+                server.ask("PUBLISH", "open:1", "hello")
+                assert (await anext(messages)).data == b"hello"
+
+
+async def test_a_permission_withdrawn_ends_the_listener() -> None:
+    """When a channel may not be joined again after a lost connection, its listener gets the error."""
+    with embedded.valkey() as server:
+        server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&a", "&b")
+        async with single(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
+            async with client.subscribe("a") as kept, client.subscribe("b") as lost:
+                server.ask("ACL", "SETUSER", "ann", "resetchannels", "&a")
+                with pytest.raises(ServerError, match="NOPERM"):
+                    await asyncio.wait_for(anext(lost), 2)
+                assert await asyncio.wait_for(anext(kept), 2) == Message(b"a", b"", lost=True)
+
+
+async def test_closing_ends_the_iteration(server: Valkey, key: str) -> None:
+    """When the client is closed, listeners get what had arrived, and their loop ends."""
+    async with single(server.url) as client:
+        subscription = client.subscribe(key)
+        messages = await subscription.__aenter__()
+        await client.call("PUBLISH", key, "last")
+        await eventually(lambda: messages._messages)
+    assert [message.data async for message in messages] == [b"last"]
+    await subscription.__aexit__(None, None, None)
+    with pytest.raises(StoreClosed):
+        await client.subscribe(key).__aenter__()
+
+
+async def test_closing_while_somebody_joins(server: Valkey, key: str) -> None:
+    """A subscription that is being opened while the client closes fails, and leaves no connection."""
+    async with single(server.url) as client:
+        joining = asyncio.ensure_future(client.subscribe(key).__aenter__())
+        await asyncio.sleep(0)
+    with pytest.raises(StoreClosed):
+        await joining
+    await eventually(lambda: _connections(server) == 0)
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_cancelled_while_joining(client: Single, server: Valkey, key: str) -> None:
+    """A caller cancelled at any moment of joining leaves no subscription behind."""
+    for moments in range(12):
+        joining = asyncio.ensure_future(client.subscribe(f"{key}:{moments}").__aenter__())
+        for _ in range(moments):
+            await asyncio.sleep(0)
+        joining.cancel()
+        await asyncio.gather(joining, return_exceptions=True)
+        if not joining.cancelled():
+            await client.hub.leave(joining.result(), joining.result()._wanted)
+    async with client.subscribe(key):
+        assert server.ask("PUBSUB", "CHANNELS", f"{key}*") == [key]
+    assert not client.hub._listeners
+
+
+async def test_subscriptions_do_not_use_the_callers_connection(client: Single, key: str) -> None:
+    """Messages come on another connection than replies, so a flood of them delays no call."""
+    async with client.subscribe(key):
+        assert not [args for _, args, *_ in connection_of(client).waiting if args[0] == "SUBSCRIBE"]
+        assert b"sub=0" in await client.call("CLIENT", "INFO")

@@ -1,0 +1,37 @@
+"""Waiting for a condition, with a limit."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ephemera.errors import ConnectionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+
+async def eventually(condition: Callable[[], object], within: float = 5.0) -> float:
+    """Return the seconds it took until the condition held; fail when it took more than `within`."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while not condition():
+        took = loop.time() - begun
+        assert took < within, f"not within {within} s"
+        await asyncio.sleep(0.001)
+    return loop.time() - begun
+
+
+async def answered(attempt: Callable[[], Awaitable[object]], within: float = 5.0) -> float:
+    """Return the seconds until an attempt succeeded; those before it may fail as Ephemera's errors do."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while True:
+        try:
+            await attempt()
+        except ConnectionFailed:
+            took = loop.time() - begun
+            assert took < within, f"not within {within} s"
+            await asyncio.sleep(0.001)
+        else:
+            return loop.time() - begun
