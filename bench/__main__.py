@@ -1,0 +1,104 @@
+"""The command `python -m bench`: measure, show the table, write results.json and the plot."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+import uvloop
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench import machine, plot, report
+from bench.measure import Plan, measure
+from bench.suite import ROWS, chosen
+
+if TYPE_CHECKING:
+    from bench.outcome import Outcome
+    from bench.rows import Row
+
+_WIDTH = 120
+"""Columns of the table where there is no terminal to ask."""
+_EPILOGUE = """\
+examples:
+  python -m bench                          everything; replaces bench/results.json and docs/images/bench.svg
+  python -m bench --only "50 tasks"        rows whose name holds this; the other results stay as they are
+  python -m bench --only wire --rounds 9   more rounds, where the machine is noisy
+  python -m bench --quick                  a smoke test of a minute; writes nothing
+  python -m bench --list                   the rows and their targets
+
+exit code: 0 when every target that could be judged is met, 1 when one is missed, 2 for wrong usage.
+A target is not judged when the peer it names is not installed; the report then says so.
+"""
+
+
+def main() -> int:
+    """Run what the command line asks for; the result is the exit code."""
+    parser = _parser()
+    arguments = parser.parse_args()
+    rows = chosen(arguments.only)
+    if not rows:
+        parser.error(f"no row's name holds {' or '.join(map(repr, arguments.only))}; see --list")
+    screen = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+    if arguments.list:
+        for row in rows:
+            screen.print(f"{row.name}: {row.target}", highlight=False)
+        return 0
+    plan = Plan(rounds=1, seconds=0.2) if arguments.quick else Plan(rounds=arguments.rounds)
+    facts = machine.facts()
+    outcomes = uvloop.run(_measure_all(rows, plan))
+    report.show(screen, facts, outcomes)
+    if not arguments.quick:
+        entries = report.write(outcomes, ROWS)
+        plot.draw(entries)
+        screen.print(f"wrote {report.RESULTS} and {plot.PLOT}", highlight=False)
+    return 1 if any(outcome.met is False for outcome in outcomes) else 0
+
+
+async def _measure_all(rows: list[Row], plan: Plan) -> list[Outcome]:
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    outcomes = []
+    # Drawn between turns only: a refreshing thread would compete with what is measured.
+    with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
+        turns = sum(plan.turns * (1 + len(row.peers)) for row in rows)
+        task = progress.add_task("", total=turns)
+        for row in rows:
+
+            def tell(doing: str, turns_done: int, row: Row = row) -> None:
+                progress.update(task, advance=turns_done, description=f"{row.name} · {doing}", refresh=True)
+
+            outcomes.append(await measure(row, plan, tell))
+    return outcomes
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench",
+        description="Ephemera against its peers: one process, rounds in turn, the median counts.",
+        epilog=_EPILOGUE,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--only", nargs="+", default=[], metavar="TEXT", help="rows whose name holds one of these"
+    )
+    parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds that count (5)")
+    parser.add_argument("--quick", action="store_true", help="one short round each, nothing written")
+    parser.add_argument("--list", action="store_true", help="show the rows and stop")
+    return parser
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError("at least 1")
+    return number
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The embedded servers of one row: started when first asked for, stopped with the row."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from functools import cached_property
+from typing import TYPE_CHECKING, Self
+
+from ephemera import embedded
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Servers:
+    """What a row's contenders connect to; all of them to the same one."""
+
+    def __init__(self) -> None:
+        self._running = ExitStack()
+
+    @cached_property
+    def valkey(self) -> embedded.Valkey:
+        """One Valkey on loopback TCP."""
+        return self._running.enter_context(embedded.valkey())
+
+    @cached_property
+    def cluster(self) -> embedded.Cluster:
+        """Three masters with a replica each."""
+        return self._running.enter_context(embedded.cluster(masters=3, replicas=1))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
