@@ -40,14 +40,14 @@ class _Peak:
     def __init__(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
         self.bytes = 0
-        flush = type(connection)._flush
+        flush = type(connection).write
 
         def watched(flushed: Connection) -> None:
             self.calls = max(self.calls, len(flushed.waiting))
             self.bytes = max(self.bytes, flushed._bytes)
             flush(flushed)
 
-        monkeypatch.setattr(type(connection), "_flush", watched)
+        monkeypatch.setattr(type(connection), "write", watched)
 
 
 async def test_a_million_calls_are_bounded_by_the_limit(

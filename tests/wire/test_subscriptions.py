@@ -188,5 +188,5 @@ async def test_cancelled_while_joining(client: Single, server: Valkey, key: str)
 async def test_subscriptions_do_not_use_the_callers_connection(client: Single, key: str) -> None:
     """Messages come on another connection than replies, so a flood of them delays no call."""
     async with client.subscribe(key):
-        assert not [args for _, args, *_ in connection_of(client).waiting if args[0] == "SUBSCRIBE"]
+        assert not connection_of(client).waiting
         assert b"sub=0" in await client.call("CLIENT", "INFO")

@@ -1,7 +1,8 @@
 """One socket's life: commands out in batches, replies in by order.
 
-Every command is packed and put on two queues: its bytes on `_out`, who waits for it on `waiting`. All bytes
-of one loop tick leave in one write. Replies come in the order of the commands, so matching is a popleft, and:
+Every command is packed and put on two queues: its bytes on `out`, its reply on `waiting`. What is asked in
+one loop tick leaves in one write, or in two when many ask, so that the server works on the first half while
+the second is still being packed. Replies come in the order of the commands, so matching is a popleft, and:
 
 - a cancelled caller leaves its place in the queue; its reply is read and dropped, nobody gets another's;
 - one timer per connection is enough: the server is stalled when something waits for a reply and for `timeout`
@@ -16,7 +17,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import hiredis
 
@@ -24,10 +26,14 @@ from ephemera.errors import ServerError
 from ephemera.wire.outflow import Outflow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from ephemera.wire.commands import Arg
 
+LARGE = 16 * 1024
+"""Bytes of a command that is written at once, so that the limit of bytes holds within a tick too."""
+_BATCH = 100
+"""Commands that are always written together; of more, half of those in flight: a write costs some of them."""
 _INCOMPLETE = object()
 _Push = hiredis.PushNotification
 # Pushes that confirm a subscription command; in RESP3 they come in place of its reply.
@@ -50,11 +56,16 @@ class Reply(Protocol):
 
 
 class Entry(NamedTuple):
-    """A command on its way: who waits for it, what it is, its bytes on the wire, how often it was sent."""
+    """A command on its way: who waits for it, what it is, how often it was sent before."""
 
     reply: Reply
     args: tuple[Arg, ...]
-    size: int
+    attempts: int
+
+
+class _Repeated(bytes):
+    """A packed command that was sent before."""
+
     attempts: int
 
 
@@ -77,15 +88,23 @@ class Connection(asyncio.Protocol):
     def __init__(
         self, owner: Owner, loop: asyncio.AbstractEventLoop, timeout: float, limits: tuple[int, int]
     ) -> None:
-        self.waiting: deque[tuple[Reply, tuple[Arg, ...], int, int]] = deque()
+        self.waiting: deque[Reply] = deque()
+        self.out: list[bytes] = []
+        self.room = min(_BATCH, limits[0])
+        """Commands that `out` may hold before it is written."""
+        self.flushing = False
+        """Whether this tick ends with a `flush`."""
         self.crowded = False
         self.lost: asyncio.Future[None] = loop.create_future()
         self._owner = owner
         self._loop = loop
         self._timeout = timeout
         self._max_calls, self._max_bytes = limits
-        self._bytes = 0
-        self._out: list[bytes] = []
+        # What left in one write, with its bytes, until the last of it is answered.
+        self._sent: deque[tuple[list[bytes], int]] = deque()
+        self._kept = 0  # commands in `_sent`; the first of them may be answered
+        self._bytes = 0  # of `_sent`
+        self._half = _BATCH
         self._queued: deque[tuple[Reply, tuple[Arg, ...]]] = deque()
         self._reader = hiredis.Reader(
             protocolError=hiredis.ProtocolError, replyError=ServerError, notEnoughData=_INCOMPLETE
@@ -102,18 +121,19 @@ class Connection(asyncio.Protocol):
         self._problem = ""
 
     def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
-        """Queue a command for this tick's write; its outcome settles `reply`."""
+        """Queue a command for this tick's write; its outcome settles `reply`. `Link.call` has a copy."""
         packed = self._pack(args)
-        size = len(packed)
-        waiting = self.waiting
-        waiting.append((reply, args, size, attempts))
-        self._bytes += size
-        if len(waiting) >= self._max_calls or self._bytes >= self._max_bytes:
-            self.crowded = True
-        out = self._out
-        if not out:
-            self._loop.call_soon(self._flush)
+        if attempts:
+            packed = _Repeated(packed)
+            packed.attempts = attempts
+        self.waiting.append(reply)
+        out = self.out
         out.append(packed)
+        if not self.flushing:
+            self.flushing = True
+            self._loop.call_soon(self.flush)
+        if len(out) >= self.room or len(packed) >= LARGE:
+            self.write()
 
     def put_in_turn(self, reply: Reply, args: tuple[Arg, ...]) -> None:
         """Queue a command behind those that wait for room."""
@@ -141,6 +161,8 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Keep the transport; the in-flight limit bounds its buffer, so writing is never paused on top."""
         self._transport = transport  # type: ignore[assignment]
+        # Otherwise uvloop holds back what is written until the end of the tick.
+        self._transport.set_write_buffer_limits(high=0)
         self._outflow = Outflow(self._transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -148,10 +170,11 @@ class Connection(asyncio.Protocol):
         if self._sweeper is not None:
             self._sweeper.cancel()
         problem = self._problem or (f"connection lost ({exc})" if exc else "the server closed the connection")
-        entries = [Entry(*entry) for entry in self.waiting]
-        first_unsent = max(0, len(entries) - len(self._out))
-        queued = [Entry(reply, args, 0, 0) for reply, args in self._queued]
-        self._out, self._queued = [], deque()
+        entries = [_entry(*pair) for pair in zip(self.waiting, self._unanswered(), strict=False)]
+        first_unsent = max(0, len(entries) - len(self.out))
+        queued = [Entry(reply, args, 0) for reply, args in self._queued]
+        self.out, self._queued = [], deque()
+        self._sent, self._kept = deque(), 0
         self.waiting.clear()
         try:
             self._owner.on_lost(problem, entries[:first_unsent], entries[first_unsent:] + queued)
@@ -162,56 +185,87 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Parse what came and settle the replies it completes."""
         self._progress_at = self._loop.time()
+        in_flight = len(self.waiting)
+        self._half = in_flight // 2 if in_flight > 2 * _BATCH else _BATCH
         try:
             self._reader.feed(data)
             self._deliver()
-            if len(self.waiting) < len(self._out):
-                raise hiredis.ProtocolError("more replies than commands")
+            self._forget_answered()
         except (hiredis.ProtocolError, TypeError, RecursionError, IndexError) as problem:
             self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
         if self.crowded:
             self._let_in()
+        if not self.flushing:
+            # Those who have their replies run next, and what they ask for leaves right after them: in the
+            # same turn of the loop, where a flush that they schedule would come one poll later.
+            self.flushing = True
+            self._loop.call_soon(self.flush)
 
     def _deliver(self) -> None:
         gets = self._gets
         popleft = self.waiting.popleft
-        freed = 0
         while (said := gets()) is not _INCOMPLETE:
             kind = said.__class__
-            if kind is _Push:
+            if kind is bytes or (kind is not ServerError and kind is not _Push):
+                try:  # noqa: SIM105 - contextlib.suppress costs a call per reply
+                    popleft().set_result(said)
+                except asyncio.InvalidStateError:
+                    pass  # its caller was cancelled; the reply is dropped in its place
+            elif kind is ServerError:
+                packed = next(self._unanswered(), b"")
+                self._owner.on_error(_entry(popleft(), packed), said)
+            else:
                 self._pushed(said)
-                continue
-            reply, args, size, attempts = popleft()
-            freed += size
-            if kind is ServerError:
-                self._bytes -= freed
-                freed = 0
-                self._owner.on_error(Entry(reply, args, size, attempts), said)
-                continue
-            try:  # noqa: SIM105 - contextlib.suppress costs a call per reply
-                reply.set_result(said)
-            except asyncio.InvalidStateError:
-                pass  # its caller was cancelled; the reply is dropped in its place
-        self._bytes -= freed
+
+    def _unanswered(self) -> Iterator[bytes]:
+        """The packed commands that `waiting` waits for, in its order."""
+        kept = chain(chain.from_iterable(commands for commands, _ in self._sent), self.out)
+        return islice(kept, max(0, self._kept + len(self.out) - len(self.waiting)), None)
+
+    def _forget_answered(self) -> None:
+        """Let go of the writes whose last command is answered, and see what room there is now."""
+        sent, waiting, out = self._sent, len(self.waiting), len(self.out)
+        answered = self._kept + out - waiting
+        while sent and answered >= len(sent[0][0]):
+            commands, size = sent.popleft()
+            answered -= len(commands)
+            self._kept -= len(commands)
+            self._bytes -= size
+        if answered and not sent:
+            raise hiredis.ProtocolError("more replies than commands")
+        self.room = min(self._half, self._max_calls - waiting + out)
 
     def _pushed(self, push: list[Any]) -> None:
-        if push[0] in _CONFIRMATIONS and self.waiting:
-            reply, args, size, _ = self.waiting[0]
-            if _confirms(push, args):
-                self.waiting.popleft()
-                self._bytes -= size
-                if not reply.done():
-                    reply.set_result(push)
+        asked = next(self._unanswered(), None) if push[0] in _CONFIRMATIONS else None
+        if asked is not None and _confirms(push, _words(asked)):
+            reply = self.waiting.popleft()
+            if not reply.done():
+                reply.set_result(push)
         self._owner.on_push(push)
 
-    def _flush(self) -> None:
-        out = self._out
-        if not out or self._transport.is_closing():
-            return  # what is left on a closing transport was not sent
-        self._out = []
+    def flush(self) -> None:
+        """End a tick: write what it asked for."""
+        self.flushing = False
+        if self.out:
+            self.write()
+
+    def write(self) -> None:
+        """Hand what is queued to the socket, and see what room is left."""
+        if self._transport.is_closing():
+            self.crowded = True
+            return  # what is in `out` did not leave, and is handed to the owner so
+        out, self.out = self.out, []
         if len(self.waiting) == len(out):
             self._progress_at = self._loop.time()
         data = out[0] if len(out) == 1 else b"".join(out)
+        self._sent.append((out, len(data)))
+        self._kept += len(out)
+        self._bytes += len(data)
+        left = self._max_calls - len(self.waiting)
+        if left < self.room:
+            self.room = left
+        if left <= 0 or self._bytes >= self._max_bytes:
+            self.crowded = True
         self._written += len(data)
         self._transport.write(data)
         if self._sweeper is None:
@@ -249,11 +303,20 @@ class Connection(asyncio.Protocol):
         self.crowded = self.crowded or bool(self._queued)
 
 
-def _confirms(push: list[Any], args: tuple[Arg, ...]) -> bool:
-    name, channel = args[0], args[1] if len(args) > 1 else None
-    if isinstance(channel, str):
-        channel = channel.encode()
-    return isinstance(name, str) and name.lower().encode() == push[0] and channel == push[1]
+def _entry(reply: Reply, packed: bytes) -> Entry:
+    return Entry(reply, _words(packed), packed.attempts if isinstance(packed, _Repeated) else 0)
+
+
+def _words(packed: bytes) -> tuple[bytes, ...]:
+    """The arguments of a packed command, which reads as a reply does."""
+    reader = hiredis.Reader()
+    reader.feed(packed)
+    return tuple(cast("list[bytes]", reader.gets()))
+
+
+def _confirms(push: list[Any], words: tuple[bytes, ...]) -> bool:
+    channel = words[1] if len(words) > 1 else None
+    return bool(words[0].lower() == push[0] and channel == push[1])
 
 
 def _shortened(problem: Exception) -> str:

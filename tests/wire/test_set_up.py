@@ -1,0 +1,56 @@
+"""Commands that a connection begins with, and the nodes that reads go to."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.errors import ServerError
+from ephemera.wire.commands import as_text
+from tests.wire.clients import clustered, connection_of, single
+from tests.wire.waiting import answered
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.wire.client import Single
+
+NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
+
+
+async def flags(client: Single) -> str:
+    """The flags of a client's connection; T stands for no-touch."""
+    told = as_text(await answered(client, "CLIENT", "INFO"))
+    return next(word for word in told.split() if word.startswith("flags=")).removeprefix("flags=")
+
+
+async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey) -> None:
+    """What was set up holds at once, and again after the connection was lost."""
+    async with single(server.url) as client:
+        assert "T" not in await flags(client)
+        await client.set_up(*NO_TOUCH)
+        await client.set_up(*NO_TOUCH)
+        assert "T" in await flags(client)
+        connection_of(client).abort("a test")
+        assert "T" in await flags(client)
+
+
+async def test_what_the_server_refuses_is_not_tried_again(server: Valkey) -> None:
+    """A refused command raises, and does not keep the next connection from being opened."""
+    async with single(server.url) as client:
+        with pytest.raises(ServerError):
+            await client.set_up("CLIENT", "NO-SUCH-THING", "ON")
+        connection_of(client).abort("a test")
+        assert await answered(client, "PING") == b"PONG"
+
+
+async def test_reads_go_to_masters_or_to_replicas(cluster: Cluster) -> None:
+    """`readers` are the masters, or a replica of each when the URL says so; of one server, itself."""
+    masters, replicas = (
+        {f"127.0.0.1:{node.port}" for node in part} for part in (cluster.nodes[:3], cluster.nodes[3:])
+    )
+    async with clustered(cluster.url) as client:
+        assert {str(node.endpoint) for node in client.readers()} == masters
+    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+        assert {str(node.endpoint) for node in client.readers()} == replicas
+        assert {str(node.endpoint) for node in client.nodes()} == masters
