@@ -13,10 +13,19 @@ import importlib.util
 if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich") is None:
     raise SystemExit("ephemera: the command line is an extra of its own: pip install 'ephemera[cli]'")
 
-from ephemera.cli import acl, catalogue, demo, mark, server_config
+from ephemera.cli import acl, audit, catalogue, demo, infer, locks, mark, server_config
 from ephemera.cli.application import app, main
 
-COMMANDS = (catalogue.COMMAND, acl.COMMAND, server_config.COMMAND, mark.COMMAND, demo.COMMAND)
+COMMANDS = (
+    catalogue.COMMAND,
+    audit.COMMAND,
+    infer.COMMAND,
+    acl.COMMAND,
+    server_config.COMMAND,
+    mark.COMMAND,
+    locks.COMMAND,
+    demo.COMMAND,
+)
 """Every command, in the order of the help."""
 
 for _command in COMMANDS:

@@ -18,6 +18,8 @@ from ephemera.keyspace import Catalogue
 
 T = TypeVar("T")
 ENVIRONMENT = "EPHEMERA_"
+GROUPS = {"locks": "Locks: what is held, and by whom."}
+"""What the commands of a group are about."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +34,10 @@ class Command:
     """What exit codes mean here; 0, 1 and 2 have their usual meaning unless said."""
 
     def add_to(self, app: typer.Typer) -> None:
-        """Register the command under its name."""
-        app.command(self.name, help=escape(self.help()), epilog=self._epilog())(self.run)
+        """Register the command under its name; `locks list` is `list` in the group `locks`."""
+        group, _, name = self.name.rpartition(" ")
+        place = _group(app, group) if group else app
+        place.command(name, help=escape(self.help()), epilog=self._epilog())(self.run)
 
     def help(self) -> str:
         """The function's docstring, a line a paragraph, so that the terminal decides where it breaks."""
@@ -67,6 +71,16 @@ def run(work: Coroutine[Any, Any, T]) -> T:
         return asyncio.run(work)
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+def _group(app: typer.Typer, name: str) -> typer.Typer:
+    """The group of commands of this name, made when the first of them is added."""
+    for known in app.registered_groups:
+        if known.name == name and known.typer_instance is not None:
+            return known.typer_instance
+    group = typer.Typer(no_args_is_help=True, help=GROUPS[name])
+    app.add_typer(group, name=name)
+    return group
 
 
 def _twin(name: str) -> str:
