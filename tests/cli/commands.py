@@ -16,6 +16,23 @@ TREE: Any = typer.main.get_command(app)
 """The group of all commands, as the parser sees it."""
 
 
+def parsed(name: str) -> Any:
+    """A command as the parser sees it; `locks list` is in the group `locks`."""
+    found = TREE
+    for word in name.split():
+        found = found.commands[word]
+    return found
+
+
+def names(tree: Any = TREE, before: str = "") -> list[str]:
+    """The names of all commands, those in groups with their group's."""
+    return [
+        name
+        for word, command in tree.commands.items()
+        for name in (names(command, f"{word} ") if hasattr(command, "commands") else [before + word])
+    ]
+
+
 class Outcome:
     """What a command printed, as one line of words, and how it ended."""
 

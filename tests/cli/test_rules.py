@@ -10,7 +10,7 @@ import pytest
 
 from ephemera.cli import COMMANDS
 from ephemera.cli.reference import reference
-from tests.cli.commands import TREE, ephemera
+from tests.cli.commands import ephemera, names, parsed
 
 if TYPE_CHECKING:
     from ephemera.cli.command import Command
@@ -21,18 +21,18 @@ CLI_PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 def parameters_of(command: Command) -> list[Any]:
     """The parameters that a command declares, `--help` apart."""
-    return list(TREE.commands[command.name].params)
+    return list(parsed(command.name).params)
 
 
 def test_the_tree_holds_the_declared_commands_and_no_others() -> None:
     """Whatever `ephemera` offers went through `COMMANDS`, where its examples are."""
-    assert list(TREE.commands) == [command.name for command in COMMANDS]
+    assert sorted(names()) == sorted(command.name for command in COMMANDS)
 
 
 @EVERY
 def test_every_command_says_what_it_does_with_examples_and_exit_codes(command: Command) -> None:
     """The help of each command has a text, an example at least, and what its exit codes mean."""
-    shown = ephemera(command.name, "--help")
+    shown = ephemera(*command.name.split(), "--help")
     assert shown.code == 0
     text = " ".join(shown.out.split())
     assert command.help().partition(".")[0] in text
@@ -75,9 +75,10 @@ def test_every_example_can_be_typed(
     monkeypatch.syspath_prepend(tmp_path)
     for _, line in command.lines():
         words = shlex.split(line.partition(">")[0])
-        assert words[:2] == ["ephemera", command.name]
-        with TREE.commands[command.name].make_context(command.name, words[2:]) as context:
-            assert context.command.name == command.name
+        assert line.startswith(f"ephemera {command.name}")
+        given = words[1 + len(command.name.split()) :]
+        with parsed(command.name).make_context(command.name, given) as context:
+            assert context.command is parsed(command.name)
 
 
 def test_the_environment_stands_in_for_flags_and_the_command_line_comes_first() -> None:

@@ -1,0 +1,52 @@
+"""Servers that a test has for itself: an audit looks at everything that is there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from tests.operations.audited import stock
+from tests.wire.debian_redis import BINARY, DebianRedis
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ephemera.embedded import Cluster, Valkey
+
+
+@pytest.fixture(scope="session")
+def own_valkey() -> Iterator[Valkey]:
+    """A Valkey that is emptied before each test."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def own_redis() -> Iterator[DebianRedis]:
+    """Redis 7 as Debian has it, emptied before each test."""
+    if not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    with DebianRedis() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def own_cluster() -> Iterator[Cluster]:
+    """Three masters with a replica each, emptied before each test."""
+    with embedded.cluster() as running:
+        yield running
+
+
+@pytest.fixture(params=["valkey", "redis"])
+def own_url(request: pytest.FixtureRequest) -> str:
+    """A server of each sort that we promise to work with."""
+    return str(request.getfixturevalue(f"own_{request.param}").url)
+
+
+@pytest.fixture
+async def shop(own_url: str) -> str:
+    """The URL of a server that holds what the catalogue of `audited` declares, and nothing else."""
+    await stock(own_url)
+    return own_url

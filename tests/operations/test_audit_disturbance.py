@@ -1,0 +1,102 @@
+"""The audit leaves a server as it was, but for what its report states."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.wire import open_client
+from ephemera.wire.commands import as_text
+from tests.operations.audited import KEYS, audited, stock
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.wire import Client
+    from tests.wire.debian_redis import DebianRedis
+
+
+async def lookups(client: Client) -> int:
+    """Hits and misses that the server has counted."""
+    stats = as_text(await client.call("INFO", "stats")).splitlines()
+    counts = dict(line.split(":", 1) for line in stats if ":" in line)
+    return int(counts["keyspace_hits"]) + int(counts["keyspace_misses"])
+
+
+async def idle_times(client: Client) -> dict[bytes, int]:
+    """Seconds since each key was used, by the server's account."""
+    _, keys = await client.call("SCAN", 0, "COUNT", 1000)
+    return {key: await client.call("OBJECT", "IDLETIME", key) for key in keys}
+
+
+async def until_all_are_idle(client: Client) -> dict[bytes, int]:
+    """The idle times once each of them is two seconds or more."""
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        idle = await idle_times(client)
+        if min(idle.values()) >= 2:
+            return idle
+        await asyncio.sleep(0.1)
+    raise AssertionError("the keys never became idle")
+
+
+@pytest.mark.parametrize("plan", [{}, {"sample": 3}, {"contents": False}, {"sample": 0}])
+async def test_hits_rise_by_what_the_report_says(shop: str, plan: dict[str, int]) -> None:
+    """The server's hits and misses rise by exactly the lookups that the report states."""
+    async with open_client(shop) as client:
+        before = await lookups(client)
+        report = await audited(shop, **plan)
+        assert await lookups(client) - before == report.disturbance.lookups
+    assert (report.disturbance.lookups == 0) == (plan == {"sample": 0})
+
+
+async def test_valkey_keeps_its_access_times(own_valkey: Valkey) -> None:
+    """With CLIENT NO-TOUCH no key looks used after an audit that read all of them."""
+    await stock(own_valkey.url)
+    async with open_client(own_valkey.url) as client:
+        before = await until_all_are_idle(client)
+        report = await audited(own_valkey.url)
+        after = await idle_times(client)
+    assert report.disturbance.access_times_kept
+    assert report.disturbance.looked_into == KEYS
+    assert all(after[key] >= before[key] for key in before)
+
+
+async def test_redis_7_0_says_what_looks_used(own_redis: DebianRedis) -> None:
+    """Without CLIENT NO-TOUCH the report says how many keys look used, and --no-contents avoids it."""
+    await stock(own_redis.url)
+    async with open_client(own_redis.url) as client:
+        before = await until_all_are_idle(client)
+        careful = await audited(own_redis.url, contents=False)
+        untouched = await idle_times(client)
+        report = await audited(own_redis.url)
+        after = await idle_times(client)
+    assert careful.disturbance.looked_into == 0
+    assert all(untouched[key] >= before[key] for key in before)
+    assert not report.disturbance.access_times_kept
+    assert report.disturbance.looked_into == KEYS
+    assert sum(after[key] < before[key] for key in before) <= KEYS
+
+
+async def test_nothing_is_written(shop: str) -> None:
+    """An audit runs as a user that may only read, and changes no key."""
+    async with open_client(shop) as client:
+        await client.call("ACL", "SETUSER", "looker", "on", ">pw", "~*", "+@read", "+@connection", "+info")
+        await client.call("ACL", "SETUSER", "looker", "+memory|usage", "+xinfo", "-@dangerous", "+info")
+        dump = {key: await client.call("DUMP", key) for key in await idle_times(client)}
+        report = await audited(shop.replace("redis://", "redis://looker:pw@"))
+        assert {key: await client.call("DUMP", key) for key in dump} == dump
+    assert report.coverage.not_seen == []
+    assert report.coverage.names == KEYS
+
+
+async def test_a_command_that_is_forbidden_is_told(shop: str) -> None:
+    """Where the user may not ask for sizes, the report says so, and has everything else."""
+    async with open_client(shop) as client:
+        await client.call("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-memory")
+        report = await audited(shop.replace("redis://", "redis://half:pw@"))
+    assert any("what MEMORY would have said" in each for each in report.coverage.not_seen)
+    assert all(space.size is None for space in report.spaces)
+    assert all(space.sampled == 1 for space in report.spaces)

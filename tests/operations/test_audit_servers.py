@@ -1,0 +1,135 @@
+"""A server's settings against the roles it carries."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.keyspace import Catalogue, fixed, permanent
+from ephemera.keyspace.identity import write_mark
+from ephemera.operations.audit import audit
+from ephemera.wire import open_client
+from ephemera.wire.commands import as_text
+from tests.operations.audited import of_kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ephemera.operations.audit_report import AuditReport
+
+catalogue = Catalogue("roles")
+CACHE = catalogue.counter("cache:{id}", lifetime=fixed(hours=1), purpose="x")
+KEPT = catalogue.counter("kept:{id}", lifetime=permanent(reason="x"), purpose="x")
+QUEUE = catalogue.counter("queue:{id}", lifetime=permanent(reason="x"), role="queue", purpose="x")
+ENDING = catalogue.counter(
+    "ending:{id}", lifetime=fixed(days=1, outlives="the flush"), role="queue", purpose="x"
+)
+_SERVER = {
+    "evictable-queue",
+    "unevictable-cache",
+    "no-memory-limit",
+    "memory-full",
+    "unpersisted-queue",
+    "persisted-cache",
+    "persistence-failing",
+}
+
+
+@contextmanager
+def served(**config: str) -> Iterator[str]:
+    """The URL of a server with these settings."""
+    with embedded.valkey(config={name.replace("_", "-"): value for name, value in config.items()}) as server:
+        yield server.url
+
+
+async def with_keys(url: str, *keys: str) -> AuditReport:
+    """The report on a server that has these keys."""
+    async with open_client(url) as client:
+        for key in keys:
+            await client.call("SET", key, 1)
+    return await audit(url, [catalogue])
+
+
+def about_server(report: AuditReport) -> set[str]:
+    """The kinds of findings about the server itself."""
+    return {finding.kind for finding in report.findings} & _SERVER
+
+
+@pytest.mark.parametrize(
+    ("config", "keys", "found"),
+    [
+        ({"maxmemory": "100mb", "maxmemory_policy": "allkeys-lru"}, ["cache:1"], set()),
+        ({"maxmemory": "100mb", "maxmemory_policy": "allkeys-lru"}, ["queue:1"], {"evictable-queue"}),
+        ({"maxmemory": "100mb", "maxmemory_policy": "volatile-ttl"}, ["queue:1"], set()),
+        ({"maxmemory": "100mb", "maxmemory_policy": "volatile-ttl"}, ["ending:1"], {"evictable-queue"}),
+        ({"maxmemory": "100mb", "maxmemory_policy": "volatile-ttl"}, ["kept:1"], {"unevictable-cache"}),
+        ({"maxmemory": "100mb"}, ["cache:1"], {"unevictable-cache"}),
+        ({"maxmemory": "100mb"}, ["queue:1"], set()),
+        ({}, ["cache:1"], {"no-memory-limit"}),
+    ],
+)
+async def test_eviction_must_suit_the_roles(config: dict[str, str], keys: list[str], found: set[str]) -> None:
+    """Queues must not be evicted, caches must be; volatile policies evict only what has an end."""
+    with served(**config) as url:
+        assert about_server(await with_keys(url, *keys)) - {"unpersisted-queue"} == found
+
+
+async def test_persistence_must_suit_the_roles() -> None:
+    """Queues want an append-only file, caches alone do not."""
+    with served(maxmemory="100mb") as url:
+        assert "unpersisted-queue" in about_server(await with_keys(url, "queue:1"))
+    with served(maxmemory="100mb", maxmemory_policy="allkeys-lru", appendonly="yes") as url:
+        assert about_server(await with_keys(url, "cache:1")) == {"persisted-cache"}
+    with served(maxmemory="100mb", appendonly="yes") as url:
+        assert about_server(await with_keys(url, "queue:1")) == set()
+
+
+async def test_a_full_server_that_does_not_evict_is_told() -> None:
+    """Above nine tenths of its memory, a server with noeviction is about to refuse writes."""
+    with served() as url:
+        async with open_client(url) as client:
+            await client.call("SET", "cache:large", b"1" * 20_000_000)
+            await client.call("CONFIG", "SET", "maxmemory", 21_000_000)
+            report = await audit(url, [catalogue])
+    assert "memory-full" in about_server(report)
+
+
+async def test_a_snapshot_that_failed_is_told() -> None:
+    """A server whose last save failed is found."""
+    with served(enable_protected_configs="yes") as url:
+        async with open_client(url) as client:
+            await client.call("SET", "cache:1", 1)
+            await client.call("CONFIG", "SET", "dir", "/proc")
+            await client.call("BGSAVE")
+            while "rdb_bgsave_in_progress:1" in as_text(await client.call("INFO", "persistence")):
+                await asyncio.sleep(0.01)
+            report = await audit(url, [catalogue])
+    assert "persistence-failing" in about_server(report)
+
+
+async def test_a_role_says_what_belongs_here() -> None:
+    """With a role given, keys of the other are misplaced, and its empty spaces are expected."""
+    with served() as url:
+        await with_keys(url, "cache:1", "queue:1")
+        report = await audit(url, [catalogue], role="cache")
+    assert [finding.space for finding in of_kind(report, "misplaced")] == ["queue:{id}"]
+    assert [finding.space for finding in of_kind(report, "empty-space")] == ["kept:{id}"]
+
+
+async def test_the_mark_of_a_server_is_no_unknown_key() -> None:
+    """The key that says whose server it is belongs to Ephemera itself."""
+    with served() as url:
+        async with open_client(url) as client:
+            await write_mark(client, "roles-cache")
+        report = await with_keys(url, "cache:1")
+    assert report.unknown.keys == 0
+    assert [space.pattern for space in report.spaces] == [
+        "cache:{id}",
+        "kept:{id}",
+        "queue:{id}",
+        "ending:{id}",
+    ]

@@ -1,0 +1,213 @@
+"""Inference: the proposed catalogue imports, fits what is there, and hides what looks like a secret."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ephemera.keyspace import Catalogue, Fixed, Permanent
+from ephemera.keyspace.identity import write_mark
+from ephemera.operations.audit import audit
+from ephemera.operations.infer import infer
+from ephemera.operations.survey import Plan
+from ephemera.wire import open_client
+from tests.operations.audited import of_kind
+from tests.operations.five_systems import TABLES, commands
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.keyspace import Space
+    from ephemera.operations.audit_report import AuditReport
+    from ephemera.operations.infer import Proposal
+    from ephemera.wire import Arg
+
+
+async def write(url: str, writes: Iterable[tuple[Arg, ...]]) -> None:
+    """Do these writes on an empty server."""
+    async with open_client(url) as client:
+        for node in client.nodes():
+            await node.call("FLUSHALL")
+        for command in writes:
+            await client.call(*command)
+
+
+def imported(source: str) -> Catalogue:
+    """The catalogue of a proposed module, imported as any module is."""
+    module = ModuleType("proposed")
+    sys.modules["proposed"] = module  # msgspec looks there for the types of a Struct's fields
+    exec(compile(source, "proposed.py", "exec"), module.__dict__)
+    catalogue: Catalogue = module.catalogue
+    return catalogue
+
+
+async def inferred(url: str, writes: Iterable[tuple[Arg, ...]]) -> tuple[Proposal, Catalogue, AuditReport]:
+    """The proposal for these keys, its catalogue, and the audit against it."""
+    await write(url, writes)
+    proposal = await infer(url)
+    catalogue = imported(proposal.source)
+    return proposal, catalogue, await audit(url, [catalogue])
+
+
+@pytest.mark.parametrize("system", TABLES)
+async def test_an_audit_against_the_result_finds_nothing_unknown(own_url: str, system: str) -> None:
+    """For the keys of each of the five systems every key is declared, with its type and a life that fits."""
+    _, catalogue, report = await inferred(own_url, commands(system))
+    assert report.unknown.keys == 0
+    assert len(catalogue) <= 3 * len(TABLES[system].splitlines())  # a few words may stay words
+    for kind in ("wrong-type", "no-ttl", "ttl-above-policy", "unexpected-ttl"):
+        assert of_kind(report, kind) == []
+    assert {finding.space for finding in of_kind(report, "undecodable")} <= {
+        space.pattern for space in catalogue if space.kind == "stream"
+    }
+
+
+async def test_a_cluster_is_inferred_from_all_of_its_masters(own_cluster: Cluster) -> None:
+    """Keys of all masters are in one catalogue."""
+    _, _, report = await inferred(own_cluster.url, commands("slides"))
+    assert report.unknown.keys == 0
+    assert len(report.servers) == 3
+
+
+async def test_kinds_types_and_lifetimes_are_read_off(own_url: str) -> None:
+    """What is there decides the declaration, and the longest life seen is rounded up to a usual one."""
+    _, catalogue, _ = await inferred(
+        own_url,
+        [
+            *(("SET", f"flag:{n}", "1", "EX", 3000 + n) for n in range(20)),
+            *(("SET", f"view_count:{n}", "1", "EX", 80_000 + n) for n in range(20)),
+            *(("SET", f"total:{n}", n * 7) for n in range(20)),
+            *(("SET", f"switch:{n}", n % 2, "PX", 9000) for n in range(20)),
+            *(("SET", f"price:{n}", f"{n}.5", "EX", 500) for n in range(20)),
+            *(("SET", f"page:{n}", '{"title": "x"}', "EX", 500) for n in range(20)),
+            *(("SET", f"blob:{n}", b"\xff\x00") for n in range(20)),
+            *(("HSET", f"stock:{n}", "apple", 1, "pear", 2) for n in range(20)),
+            *(("ZADD", f"board:{n}", 1, n) for n in range(20)),
+            *(("RPUSH", f"todo:{n}", "text") for n in range(20)),
+            ("XADD", "log:main", "*", "from", "x", "to", "y"),
+        ],
+    )
+    assert {space.pattern: described(space) for space in catalogue} == {
+        "flag:{flag_id}": ("flag", None, 3_600_000),
+        "view_count:{view_id}": ("counter", None, 86_400_000),
+        "total:{total_id}": ("counter", None, None),
+        "switch:{switch_id}": ("value", bool, 10_000),
+        "price:{price_id}": ("value", float, 600_000),
+        "page:{page_id}": ("value", str, 600_000),
+        "blob:{blob_id}": ("value", bytes, None),
+        "stock:{stock_id}": ("mapping", int, None),
+        "board:{board_id}": ("sorted_set", int, None),
+        "todo:{todo_id}": ("list", str, None),
+        "log:main": ("stream", None, None),
+    }
+    assert {space.pattern for space in catalogue if space.role == "queue"} == {"todo:{todo_id}", "log:main"}
+
+
+def described(space: Space[Any]) -> tuple[str, object, int | None]:
+    """Kind, type of values and life of a space."""
+    assert isinstance(space.lifetime, (Fixed, Permanent))
+    if isinstance(space.lifetime, Permanent):
+        assert space.lifetime.reason == "seen without a TTL"
+    return space.kind, getattr(space.codec, "value_type", None), space.lifetime.milliseconds
+
+
+async def test_what_cannot_be_declared_is_listed_with_the_reason(own_url: str) -> None:
+    """Keys that no pattern renders are comments at the end, and unknown to the audit for the same reason."""
+    nasty = {
+        b"\xff\x00raw": "it is not UTF-8 text",
+        b"line\nbreak": "it holds a control character",
+        b"glob:*": "it holds *",
+        b"{user:1}.friends": "its braces are no hash tag round one field",
+        b"a{1}b": "a letter or digit follows its hash tag",
+        "été:1".encode(): "it starts with no literal",
+        b"": "it starts with no literal",
+        b"50%:off": "its % is not how Ephemera writes a value of its own",
+    }
+    fine = [
+        b"with space:a b",
+        b"x::y:",
+        b":lead",
+        b"job:{7}.log",
+        b"q:%3A",
+        b"\x22quoted\x22:'1'",
+        b"a.b-c:9",
+    ]
+    proposal, _, report = await inferred(own_url, [("SET", key, "v") for key in (*nasty, *fine)])
+    assert report.unknown.keys == len(nasty)
+    told = {shape.reason for shape in report.unknown.shapes}
+    for reason in nasty.values():
+        assert any(each and each.startswith(reason) for each in told)
+        assert f"# 1 key: {reason}" in proposal.source or reason == "it starts with no literal"
+    assert sum(each.count for each in proposal.left_out) == len(nasty)
+
+
+async def test_secrets_are_not_shown(own_url: str) -> None:
+    """Neither keys nor values that look like secrets are in the source, and their spaces are sensitive."""
+    token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
+    proposal, catalogue, report = await inferred(
+        own_url,
+        [
+            ("SET", "session:hunter2secretid", "v4lue"),
+            ("SET", "password:hunter", "v4lue"),
+            ("SET", "api_key:abcdefgh", "v4lue"),
+            ("HSET", "account:77", "name", "v4lue", "password", "hunter2"),
+            ("SET", "opaque:1", token),
+            ("SET", "page:1", "welcome"),
+        ],
+    )
+    for secret in ("hunter", "v4lue", "abcdefgh", token):
+        assert secret not in proposal.source
+    shown = {space.pattern for space in catalogue if not space.sensitive}
+    assert shown == {"page:{page_id}"}
+    assert "welcome" in proposal.source
+    assert report.unknown.keys == 0
+
+
+async def test_the_mark_of_a_server_is_left_to_ephemera(own_valkey: Valkey) -> None:
+    """The reserved key is not declared again, which no store would accept."""
+    await write(own_valkey.url, [("SET", "page:1", "x")])
+    async with open_client(own_valkey.url) as client:
+        await write_mark(client, "mine")
+    proposal = await infer(own_valkey.url)
+    assert [declaration.pattern for declaration in proposal.declarations] == ["page:{page_id}"]
+
+
+async def test_a_budget_that_was_too_short_is_told(own_valkey: Valkey) -> None:
+    """A proposal from a part of the keys says so, in its own text as well."""
+    await write(own_valkey.url, [("MSET", *(part for n in range(9000) for part in (f"page:{n}", "x")))])
+    proposal = await infer(own_valkey.url, plan=Plan(budget=1e-9))
+    assert not proposal.coverage.complete
+    assert "Not seen: the names after the cursor" in proposal.source
+    assert imported(proposal.source)
+
+
+async def test_an_empty_server_gives_an_empty_catalogue(own_valkey: Valkey) -> None:
+    """There is nothing to declare, and that imports, too."""
+    proposal, catalogue, _ = await inferred(own_valkey.url, [])
+    assert proposal.declarations == []
+    assert len(catalogue) == 0
+
+
+async def test_long_keys_get_the_room_they_need(own_valkey: Valkey) -> None:
+    """A key above the usual limit is declared with one that renders it."""
+    _, catalogue, _ = await inferred(own_valkey.url, [("SET", "long:" + "x" * 3000, "v")])
+    (space,) = catalogue
+    assert space.key(**{space.template.fields[0]: "x" * 3000})
+
+
+_ANY_KEYS = st.lists(st.text(alphabet="ab1Z:_-./ é{}", max_size=16).map(str.encode), max_size=60)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(keys=_ANY_KEYS)
+async def test_any_keys_are_declared_or_listed(own_valkey: Valkey, keys: list[bytes]) -> None:
+    """Whatever the names, what the audit does not know is exactly what the proposal lists as left out."""
+    proposal, _, report = await inferred(own_valkey.url, [("SET", key, "v") for key in keys])
+    assert report.unknown.keys == sum(each.count for each in proposal.left_out)
+    assert all(shape.pattern is None for shape in report.unknown.shapes)

@@ -1,0 +1,163 @@
+"""Shapes of undeclared keys: they cover every key that can be declared, never overlap, and read well."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ephemera.keyspace import Catalogue, permanent
+from ephemera.keyspace.overlap import shared_key
+from ephemera.keyspace.template import Template
+from ephemera.operations.dissecting import dissect
+from ephemera.operations.shapes import MOST_SHAPES, Shapes
+from tests.keyspace.strategies import field_values
+
+if TYPE_CHECKING:
+    from ephemera.keyspace.catalogue import About
+
+
+def shapes_of(*keys: bytes | str) -> Shapes:
+    """The shapes of some keys."""
+    shapes = Shapes()
+    for key in keys:
+        shapes.add(key if isinstance(key, bytes) else key.encode())
+    return shapes
+
+
+def declared(shapes: Shapes) -> Catalogue:
+    """A catalogue of the shapes, which refuses what overlaps or cannot be declared."""
+    catalogue = Catalogue("shapes")
+    for shape in shapes.found():
+        about: About = {"lifetime": permanent(reason="x"), "purpose": "x"}
+        if shape.tag is not None:
+            about["tag"] = shape.tag
+        catalogue.value(shape.pattern, bytes, **about)
+    return catalogue
+
+
+def patterns_of(*keys: str) -> set[str]:
+    """The patterns that some keys seem to follow."""
+    return {shape.pattern for shape in shapes_of(*keys).found()}
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.text(alphabet="ab1Z:_-./ é{}*", max_size=16).map(str.encode), max_size=50))
+def test_any_text_is_declarable_or_says_why(keys: list[bytes]) -> None:
+    """Without a percent sign, each key fits a shape or is told to be undeclarable, and all are counted."""
+    shapes = shapes_of(*keys)
+    catalogue = declared(shapes)
+    for key in keys:
+        assert (catalogue.classify(key) is None) == isinstance(dissect(key), str), key
+    counted = sum(shape.count for shape in shapes.found()) + sum(each.count for each in shapes.undeclarable())
+    assert counted == len(keys)
+
+
+@st.composite
+def plain_templates(draw: st.DrawFn) -> Template:
+    """A template whose fields stand alone between ':', as nearly all do, with or without a tag."""
+    parts = [draw(st.sampled_from(["a", "b", "ab", "user", "__v", "x-y", "a.b"]))]
+    fields: list[str] = []
+    for _ in range(draw(st.integers(0, 4))):
+        if draw(st.booleans()):
+            fields.append(f"f{len(fields)}")
+            parts.append(f"{{{fields[-1]}}}")
+        else:
+            parts.append(draw(st.sampled_from(["a", "b", "ab", "", "user", "v1", "x-y"])))
+    return Template(":".join(parts), tag=draw(st.sampled_from([None, *fields])))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.data())
+def test_whatever_a_catalogue_renders_is_covered(data: st.DataObject) -> None:
+    """Keys of any catalogue with plain fields, of any values, hostile ones included, fit the shapes."""
+    templates: list[Template] = []
+    for template in data.draw(st.lists(plain_templates(), min_size=1, max_size=8)):
+        if all(shared_key(template, other) is None for other in templates):
+            templates.append(template)
+    keys = [
+        template.render({name: data.draw(field_values) for name in template.fields}).encode()
+        for template in templates
+        for _ in range(data.draw(st.integers(1, 5)))
+    ]
+    catalogue = declared(shapes_of(*keys))
+    assert [key for key in keys if catalogue.classify(key) is None] == []
+
+
+@pytest.mark.parametrize(
+    ("keys", "pattern"),
+    [
+        (["user:1", "user:22"], "user:{user_id}"),
+        (["users:ann7", "users:bob9"], "users:{user_id}"),
+        ([f"order:{uuid.UUID(int=n)}" for n in (1, 2)], "order:{order_id}"),
+        ([f"file:{n:040x}" for n in (1, 2)], "file:{file_hash}"),
+        (["hits:2026-01-31", "hits:2026-02-28"], "hits:{date}"),
+        (["hits:2026013123", "hits:2026022800"], "hits:{hour}"),
+        (["seen:1780000000", "seen:1780000060"], "seen:{timestamp}"),
+        (["login:10.0.0.1", "login:192.168.1.77"], "login:{ip}"),
+        (["mail:a@example.org", "mail:b@example.net"], "mail:{email}"),
+        (["shop:1:cart:2", "shop:3:cart:4"], "shop:{shop_id}:cart:{cart_id}"),
+        (["job:{7}:log", "job:{8}:log"], "job:{job_id}:log"),
+        (["user_12", "user_34"], "user_{user_id}"),
+        (["app/users/12", "app/users/7"], "app/users/{user_id}"),
+        (["page:en-12", "page:en-7"], "page:en-{en_id}"),
+        (["9f3c21ab", "9a77e001"], "9{id}"),
+        (["a::1", "a::2"], "a::{a_id}"),
+        (["league:table"], "league:table"),
+    ],
+)
+def test_fields_are_recognized_and_named(keys: list[str], pattern: str) -> None:
+    """What varies becomes a field, by its look and the word before it; what does not stays a word."""
+    assert patterns_of(*keys) == {pattern}
+
+
+def test_few_words_stay_words_and_many_become_a_field() -> None:
+    """Three kinds of sub-keys are literals, a hundred names are data."""
+    assert patterns_of("md:1:meta", "md:2:live", "md:3:meta") == {"md:{md_id}:meta", "md:{md_id}:live"}
+    names = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
+    assert patterns_of(*(f"home:{name}" for name in names)) == {"home:{home_name}"}
+
+
+def test_words_that_repeat_under_each_other_are_data() -> None:
+    """Plans that all have the same features are a field, the features stay words."""
+    keys = [f"allow:{plan}:{feature}" for plan in ("free", "paid", "pro") for feature in ("ai", "search")]
+    assert patterns_of(*keys) == {"allow:{allow_name}:ai", "allow:{allow_name}:search"}
+
+
+def test_frequent_first_words_are_kept_apart_from_names() -> None:
+    """Hundreds of names as first parts become beginnings that leave the frequent words alone."""
+    names = [f"{a}{b}{c}" for a in "abcdes" for b in "aeiou" for c in "lmnrst"]
+    found = patterns_of(*(f"{name}:1" for name in names), *(f"session:{n}" for n in range(1000)))
+    assert "session:{session_id}" in found
+    assert len(found) < len(names) / 2
+
+
+def test_the_number_of_shapes_is_bounded() -> None:
+    """However many words there are, there are no more shapes than a person can read."""
+    words = [f"{a}{b}" for a in "abcdefghijklmno" for b in "aeiou"]
+    shapes = shapes_of(
+        *(f"{one}:{two}:{three}" for one in words for two in words[:14] for three in words[:9])
+    )
+    assert len(shapes.found()) <= MOST_SHAPES
+    assert len(declared(shapes)) == len(shapes.found())
+
+
+def test_what_follows_a_secret_word_is_never_a_literal() -> None:
+    """A password that reads like a word does not become part of a pattern."""
+    shapes = shapes_of("password:hunter", "reset_token:mellon")
+    assert {shape.pattern for shape in shapes.found()} == {
+        "password:{password_name}",
+        "reset_token:{token_name}",
+    }
+    assert all(shape.secret for shape in shapes.found())
+
+
+def test_texts_glued_to_a_hash_tag_are_bounded() -> None:
+    """Where only literals can stand, right before a tag, too many of them are told instead of declared."""
+    shapes = shapes_of(*(f"user{number}{{7}}" for number in range(200)))
+    assert len(shapes.found()) == 50
+    (left,) = shapes.undeclarable()
+    assert (left.count, "hash tags" in left.reason) == (150, True)
