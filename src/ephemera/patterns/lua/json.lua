@@ -1,0 +1,66 @@
+-- A part of other scripts: change(key, at) sets some fields of a record and leaves its lifetime as it is.
+-- It takes from ARGV[at] on: 'hash' or 'value'; the shape that the record must have (the field `_v` of a hash, the
+-- head of a JSON envelope); then name, value, ... as they are stored (in JSON: the quoted name, the raw value).
+-- It returns false, and has changed nothing, when the key holds no record of that shape.
+
+-- The place of the quote that ends the JSON string which begins at `at`.
+local function string_end(text, at)
+  at = text:find('["\\]', at + 1)
+  while text:byte(at) == 92 do -- a backslash: the character after it ends nothing
+    at = text:find('["\\]', at + 2)
+  end
+  return at
+end
+
+-- The place of the last character of the JSON value which begins at `at`, inside an object.
+local function value_end(text, at)
+  local depth = 0
+  while true do
+    at = text:find('["%[%]{},]', at)
+    local mark = text:sub(at, at)
+    if mark == '"' then
+      at = string_end(text, at)
+    elseif mark == '[' or mark == '{' then
+      depth = depth + 1
+    elseif depth == 0 then
+      return at - 1
+    elseif mark ~= ',' then
+      depth = depth - 1
+    end
+    at = at + 1
+  end
+end
+
+-- The JSON object with the members that ARGV gives from `from` on; all others keep their text.
+local function spliced(object, from)
+  local names, values, at = {}, {}, 2
+  while object:sub(at, at) == '"' do
+    local quote = string_end(object, at)
+    local last = value_end(object, quote + 2)
+    local name = object:sub(at, quote)
+    names[#names + 1] = name
+    values[name] = object:sub(quote + 2, last)
+    at = last + 2
+  end
+  for i = from, #ARGV, 2 do
+    if not values[ARGV[i]] then names[#names + 1] = ARGV[i] end
+    values[ARGV[i]] = ARGV[i + 1]
+  end
+  for i, name in ipairs(names) do names[i] = name .. ':' .. values[name] end
+  return '{' .. table.concat(names, ',') .. '}'
+end
+
+local function change(key, at)
+  local shape = ARGV[at + 1]
+  if ARGV[at] == 'hash' then
+    if redis.call('HGET', key, '_v') ~= shape then return false end
+    redis.call('HSET', key, unpack(ARGV, at + 2))
+    return true
+  end
+  local text = redis.call('GET', key)
+  if not text or text:sub(1, #shape) ~= shape then return false end
+  local whole, object = pcall(spliced, text:sub(#shape + 1, -2), at + 2)
+  if not whole then return false end -- cut off, or not JSON: it reads as a miss, too
+  redis.call('SET', key, shape .. object .. ']', 'KEEPTTL')
+  return true
+end

@@ -1,0 +1,195 @@
+"""The operations on sessions; what they promise, and what happens when Redis is down: see the package."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
+
+import msgspec
+
+from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
+from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.lifetime import Sliding
+from ephemera.patterns.sessions.places import Places
+from ephemera.patterns.sessions.reading import Reading
+from ephemera.patterns.stored_records import Records, changing, records_of
+from ephemera.wire import Script
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Sequence
+
+    from ephemera.keyspace import FieldValue, Store
+    from ephemera.patterns.sessions.declared import Sessions
+    from ephemera.patterns.sessions.places import Place
+    from ephemera.wire import Arg
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+CREATE = Script.load("ephemera.patterns", "sessions_create")
+GET = Script.load("ephemera.patterns", "sessions_get")
+UPDATE = changing("sessions_update")
+ROTATE = Script.load("ephemera.patterns", "sessions_rotate")
+END = Script.load("ephemera.patterns", "sessions_end")
+END_ALL = Script.load("ephemera.patterns", "sessions_end_all")
+LIST = Script.load("ephemera.patterns", "sessions_list")
+BEGIN = Script.load("ephemera.patterns", "sessions_begin")
+
+_SIGN_IN = 600_000  # milliseconds that a sign-in may take from `begin` to `create`
+_COARSEST_SLIDE = 60_000  # milliseconds
+
+
+class Listed(NamedTuple, Generic[S]):
+    """One session in a list: its id opens nothing, and ends it by `end_by_id`."""
+
+    id: str
+    session: S
+    ends: datetime
+
+
+class LiveSessions(Generic[S]):
+    """The sessions of one store: what `store[SESSIONS]` gives."""
+
+    def __init__(self, declared: Sessions[S], store: Store) -> None:
+        self._space, self._user_field = declared.space, declared.user_field
+        self.stats = store[declared.space].stats
+        store[declared.index]  # refuses a store without it
+        client = store.client(declared.space.role)
+        self._run, self._call = client.run, client.call
+        self._places = Places(declared.space, declared.index, declared.user_field)
+        self._records: Records[S] = records_of(declared.space)
+        self.decode = self._records.decode
+        self._most = declared.most_per_user
+        lifetime = declared.space.lifetime
+        self.lifetime = cast("int", lifetime.milliseconds)
+        """Milliseconds, from the last use when it slides."""
+        self._slides_to = self.lifetime if isinstance(lifetime, Sliding) else 0
+        enough = self._slides_to and self.lifetime - min(self.lifetime // 1000, _COARSEST_SLIDE)
+        self._reading = (self._records.read, enough, self.lifetime)
+
+    async def begin(self, user: FieldValue) -> str:
+        """Announce a sign-in before its account is read: `create(..., begun=...)` notices a revocation."""
+        fresh = "~" + secrets.token_urlsafe(12)
+        mark: bytes = await self._do(BEGIN, (self._places.index(user),), fresh, _SIGN_IN)
+        return mark.decode()
+
+    async def create(self, session: S, *, begun: str | None = None, replacing: str | None = None) -> str:
+        """Store a new session and return its token, which is nowhere else.
+
+        `begun` is what `begin` gave: `RevokedMeanwhile` when the user's sessions were ended since.
+        `replacing` is the token of a session to end first, such as the anonymous one of whoever signs in
+        now.
+        """
+        writing = self._records.write(session)
+        user = str(getattr(session, self._user_field))
+        token = self._places.mint(user)
+        place = cast("Place", self._places.of_token(token))
+        if replacing is not None:
+            await self.end(replacing)
+        keys = (place.key, place.index_key)
+        gone = await self._do(CREATE, keys, place.id, self.lifetime, self._most, begun or "", *writing)
+        if gone is None:
+            raise RevokedMeanwhile(self._space.pattern, user)
+        self.stats.writes += 1
+        await self._remove(user, gone)
+        return token
+
+    async def get(self, token: str) -> S | None:
+        """The session of a token, which slides by being read; None when there is none (any more)."""
+        return await Reading(self, self._places.of_token(token)).session()
+
+    async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
+        """The same by id, for callers that know in another way who asks, such as by a signed token."""
+        return await Reading(self, self._places.of_id(user, session_id)).session()
+
+    def reading(self, token: str) -> Reading[S]:
+        """Start the read of a token's session now, to await it later or not at all; on the loop's thread."""
+        return Reading(self, self._places.of_token(token))
+
+    async def update(self, token: str, /, **changes: Any) -> bool:
+        """Change some fields of a session; False, and nothing written, when there is none (any more)."""
+        if self._user_field in changes:
+            raise InvalidValue(self._space.pattern, "a session that stays its user's", self._user_field)
+        change = self._records.change(changes)
+        place = self._places.of_token(token)
+        if place is None:
+            return False
+        keys = (place.key, place.index_key)
+        updated = bool(await self._do(UPDATE, keys, place.id, self._slides_to, *change))
+        self.stats.writes += updated
+        return updated
+
+    async def rotate(self, token: str) -> str | None:
+        """Another token for the same session; the old one is void. None when there is none (any more)."""
+        old = self._places.of_token(token)
+        if old is None:
+            return None
+        fresh = self._places.mint_again(token)
+        new = cast("Place", self._places.of_token(fresh))
+        rotated = bool(await self._do(ROTATE, (old.key, old.index_key, new.key), old.id, new.id))
+        self.stats.writes += rotated
+        return fresh if rotated else None
+
+    async def end(self, token: str) -> bool:
+        """End a session; False when there was none (any more)."""
+        return await self._end(self._places.of_token(token))
+
+    async def end_by_id(self, user: FieldValue, session_id: str) -> bool:
+        """End a user's session by the id that a list shows."""
+        return await self._end(self._places.of_id(user, session_id))
+
+    async def end_all(self, user: FieldValue, *, keep: str | None = None) -> int:
+        """End all sessions of a user, except that of the token `keep`; how many there were.
+
+        When this returns, none of them is valid, and no sign-in that was announced before it can succeed.
+        """
+        kept = self._places.of_token(keep) if keep is not None else None
+        index = self._places.index(user)
+        kept_id = kept.id if kept is not None and kept.index_key == index else ""
+        ended = await self._do(END_ALL, (index,), kept_id)
+        self.stats.writes += len(ended)
+        await self._remove(user, ended)
+        return len(ended)
+
+    async def of_user(self, user: FieldValue) -> list[Listed[S]]:
+        """A user's sessions, the one that ends first first; looking does not let them slide."""
+        flat = await self._do(LIST, (self._places.index(user),))
+        ids = [session_id.decode() for session_id in flat[::2]]
+        reads = (self._call(self._records.read, self._places.key(user, each)) for each in ids)
+        found = zip(ids, await asyncio.gather(*reads), flat[1::2], strict=True)
+        return [
+            Listed(session_id, session, datetime.fromtimestamp(float(ends) / 1000, UTC))
+            for session_id, reply, ends in found
+            if reply and (session := self._records.decode(reply)) is not None
+        ]
+
+    def id_of(self, token: str) -> str | None:
+        """The id of a token's session, as a list shows it; None for a text that is no token."""
+        place = self._places.of_token(token)
+        return None if place is None else place.id
+
+    def ask(self, place: Place) -> Awaitable[Any]:
+        """Send the read of one session."""
+        return self._run(GET, (place.key, place.index_key), (place.id, *self._reading))
+
+    async def _end(self, place: Place | None) -> bool:
+        if place is None:
+            return False
+        ended = bool(await self._do(END, (place.key, place.index_key), place.id))
+        self.stats.writes += ended
+        return ended
+
+    async def _do(self, script: Script, keys: Sequence[str], *arguments: Arg) -> Any:
+        try:
+            return await self._run(script, keys, arguments)
+        except COUNTED:
+            self.stats.errors += 1
+            raise
+
+    async def _remove(self, user: FieldValue, ids: list[bytes]) -> None:
+        """Free the memory of sessions that no index lists; they are void already, so it may fail."""
+        if ids:
+            with suppress(ConnectionFailed):
+                await self._call("UNLINK", *(self._places.key(user, each.decode()) for each in ids))

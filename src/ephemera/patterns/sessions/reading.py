@@ -1,0 +1,65 @@
+"""A session's read, started before it is needed, so that it travels with whatever else is asked meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+import msgspec
+
+from ephemera.keyspace.access import COUNTED
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    from ephemera.patterns.sessions.live import LiveSessions
+    from ephemera.patterns.sessions.places import Place
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class Reading(Generic[S]):
+    """The read of a session, which is on its way from the moment this is made."""
+
+    __slots__ = ("_problem", "_reply", "_sessions")
+
+    def __init__(self, sessions: LiveSessions[S], place: Place | None) -> None:
+        self._sessions = sessions
+        self._problem: Exception | None = None
+        self._reply: Awaitable[Any] | None = None
+        if place is not None:
+            try:
+                self._reply = sessions.ask(place)
+            except COUNTED as problem:
+                self._problem = problem
+
+    async def session(self) -> S | None:
+        """The session; None when there is none (any more). `ConnectionFailed` when Redis cannot be asked."""
+        stats, reply = self._sessions.stats, None
+        try:
+            if self._problem is not None:
+                raise self._problem
+            if self._reply is not None:
+                reply = await self._reply
+        except COUNTED:
+            stats.errors += 1
+            raise
+        session = None if reply is None else self._sessions.decode(reply)
+        if session is None:
+            stats.misses += 1
+            stats.undecodable += reply is not None
+        else:
+            stats.hits += 1
+        return session
+
+    def let_go(self) -> None:
+        """Nobody will ask for the session any more; the read itself still lets it slide."""
+        if isinstance(self._reply, asyncio.Future):
+            # Not cancelled, because the wire does not bring a server a script for a caller who has left.
+            self._reply.add_done_callback(_seen)
+
+
+def _seen(reply: asyncio.Future[Any]) -> None:
+    """Take note of an error, so that it is not reported as overlooked."""
+    if not reply.cancelled():
+        reply.exception()
