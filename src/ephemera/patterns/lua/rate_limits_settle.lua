@@ -1,0 +1,70 @@
+-- Corrects what claims have taken, where and when they took it, and says so when that makes room.
+-- KEYS[i]  the state of claim i; of a fixed window, the one that was taken from
+-- ARGV[1]  the channel on which room is announced
+-- ARGV[2]  and on, for each claim: its id, and by its algorithm
+--          'fixed' units expiry          ms since 1970: when the key ends
+--          'sliding' units per stamp     ms: the end of the grain that the units were taken in
+--          'bucket' units interval       us that one unit takes to come back
+--          units are added when above 0, whatever the limit, and given back when below
+-- RETURNS  how many claims were corrected; what has passed or is gone needs no correction
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local at, corrected, freed = 2, 0, {}
+
+for claim = 1, #KEYS do
+  local key, id, kind, units = KEYS[claim], ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
+  local state, done = redis.call('GET', key), false
+
+  if kind == 'fixed' then
+    local used = state and tonumber(state) or 0
+    local left = math.max(0, used + units)
+    if left ~= used and tonumber(ARGV[at + 3]) > now then
+      redis.call('SET', key, left, 'PXAT', ARGV[at + 3])
+      done = true
+    end
+    at = at + 4
+
+  elseif kind == 'sliding' then
+    local per, stamp = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
+    local log, total, last, before = '', 0, 0, nil
+    local place = state and #state % 12 == 6 and 7 or math.huge
+    while place < #(state or '') do
+      local moment, count = struct.unpack('>I6I6', state, place)
+      place = place + 12
+      if moment == stamp then before, count = count, math.max(0, count + units) end
+      if moment > now - per and count > 0 then
+        log, total, last = log .. struct.pack('>I6I6', moment, count), total + count, moment
+      end
+    end
+    if not before and units > 0 and stamp > now - per then
+      last, total = math.max(last, stamp), total + units
+      log, before = log .. struct.pack('>I6I6', last, units), 0
+    end
+    done = before ~= nil
+    if done and total == 0 then
+      redis.call('DEL', key)
+    elseif done then
+      redis.call('SET', key, struct.pack('>I6', total) .. log, 'PXAT', last + per)
+    end
+    at = at + 5
+
+  else
+    local present = clock[1] * 1000000 + clock[2]
+    local full = math.max(present, state and tonumber(state) or 0)
+    local left = full + units * tonumber(ARGV[at + 3])
+    done = left > present or full > present
+    if left > present then
+      redis.call('SET', key, left, 'PXAT', math.floor(left / 1000) + 1)
+    elseif done then
+      redis.call('DEL', key)
+    end
+    at = at + 4
+  end
+
+  if done then
+    corrected = corrected + 1
+    if units < 0 then freed[#freed + 1] = id end
+  end
+end
+if #freed > 0 then redis.call('PUBLISH', ARGV[1], table.concat(freed, '\n')) end
+return corrected

@@ -1,0 +1,116 @@
+"""The three ways to count, as parameters of `lua/rate_limits_take.lua` and as the reading of its replies.
+
+- **fixed window**: a counter per window. Cheapest, readable keys; admits twice the limit across a boundary.
+- **sliding window**: never more than the limit in any window, by the server's clock. A log of units by grain:
+  each counts from the end of its grain on, so a unit never leaves early, and at most one grain late. Up to
+  `GRAINS` units a window the grain is a millisecond and the log is exact; above, it is a sixtieth of the
+  window, and the log has at most `GRAINS + 1` places of 12 bytes however high the limit is.
+- **token bucket**: GCRA. The one number kept is the moment at which the bucket is full again; a unit moves it
+  by `interval`, and there is room while it stays within `burst` intervals from now. Whole microseconds,
+  rounded up.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+GRAINS = 60
+"""Places that a sliding window's log has at most, but for one."""
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWindow:
+    """Windows one after the other, each with its own key; times in milliseconds."""
+
+    per: int
+    keep: int
+    kind: Literal["fixed"] = "fixed"
+
+    def settings(self, limit: int) -> tuple[int, ...]:
+        """What the script takes after the cost; the window follows, and is the claim's."""
+        return (limit,)
+
+    def remaining(self, limit: int, used: int) -> int:
+        """Units left."""
+        return max(0, limit - used)
+
+    def spent(self, limit: int, remaining: int) -> int:
+        """What is used when so many units are left."""
+        return limit - remaining
+
+    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:
+        """Units left and milliseconds to the reset, once `cost` was taken at `now`."""
+        return self.remaining(limit, used + cost), self.per - now % self.per
+
+
+@dataclass(frozen=True, slots=True)
+class SlidingWindow:
+    """The last `per` milliseconds at any moment."""
+
+    per: int
+    kind: Literal["sliding"] = "sliding"
+
+    def grain(self, limit: int) -> int:
+        """Milliseconds that units share a place of the log in."""
+        return 1 if limit <= GRAINS else max(1, -(-self.per // GRAINS))
+
+    def stamp(self, limit: int, now: int) -> int:
+        """The end of the grain that `now` is in, from which a unit counts."""
+        grain = self.grain(limit)
+        return now - now % grain + grain
+
+    def settings(self, limit: int) -> tuple[int, ...]:
+        """What the script takes after the cost."""
+        return limit, self.per, self.grain(limit), 0
+
+    def remaining(self, limit: int, used: int) -> int:
+        """Units left."""
+        return max(0, limit - used)
+
+    def spent(self, limit: int, remaining: int) -> int:
+        """What is used when so many units are left."""
+        return limit - remaining
+
+    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:
+        """Units left and milliseconds until none is in use, once `cost` was taken at `now`."""
+        return self.remaining(limit, used + cost), self.stamp(limit, now) + self.per - now
+
+
+@dataclass(frozen=True, slots=True)
+class TokenBucket:
+    """A bucket that holds `burst` units at the rule's own limit, and gets `limit` of them back per `per`."""
+
+    per: int
+    limit: int
+    burst: int
+    kind: Literal["bucket"] = "bucket"
+
+    def interval(self, limit: int) -> int:
+        """Microseconds that one unit takes to come back."""
+        return -(-self.per * 1000 // limit) if limit else 1
+
+    def capacity(self, limit: int) -> int:
+        """Units that a full bucket holds: at another limit, the same part of it."""
+        return max(1, self.burst * limit // self.limit) if limit else 0
+
+    def settings(self, limit: int) -> tuple[int, ...]:
+        """What the script takes after the cost."""
+        return self.capacity(limit), self.interval(limit), 0, 0
+
+    def remaining(self, limit: int, used: int) -> int:
+        """Units left; `used` is in microseconds."""
+        interval = self.interval(limit)
+        return max(0, (self.capacity(limit) * interval - used) // interval)
+
+    def spent(self, limit: int, remaining: int) -> int:
+        """What is used, in microseconds, when so many units are left."""
+        return (self.capacity(limit) - remaining) * self.interval(limit)
+
+    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:  # noqa: ARG002
+        """Units left and milliseconds until the bucket is full, once `cost` was taken."""
+        used += cost * self.interval(limit)
+        return self.remaining(limit, used), -(-used // 1000)
+
+
+Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket

@@ -1,0 +1,141 @@
+"""A claim: one rule on one subject, as `check` takes it, with everything that the script needs made ready.
+
+Claims are kept by their rule, so a subject that comes back costs a dict lookup, and several claims that are
+checked together are kept by the limiter as one `JointClaim`. The key of a fixed window changes with the
+window: `turn` makes the next one when the server's time, as estimated, has left the present one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ephemera.errors import InvalidClaim, WrongFields
+from ephemera.patterns.rate_limits.algorithms import FixedWindow, SlidingWindow, TokenBucket
+from ephemera.patterns.rate_limits.windows import NO_WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from ephemera.keyspace import FieldValue
+    from ephemera.patterns.rate_limits.rules import Rule
+
+_ALWAYS = float("inf")
+_LETTERS = {"fixed": b"f", "sliding": b"s", "bucket": b"b"}
+
+
+class Claim:
+    """One rule on one subject; made by `rule.on(subject)`."""
+
+    __slots__ = (
+        "cost",
+        "ends",
+        "home",
+        "id",
+        "key",
+        "keys",
+        "limit",
+        "rule",
+        "settings",
+        "starts",
+        "subject",
+        "taking",
+    )  # fmt: skip
+
+    def __init__(
+        self, rule: Rule, limit: int, subject: tuple[FieldValue, ...], cost: int | None = None
+    ) -> None:
+        self.rule = rule
+        self.home = rule.home
+        self.limit = limit
+        self.subject = subject
+        self.cost = cost  # its own, whatever the check costs
+        # What a subject's use is called between processes: its key, whatever the window.
+        self.id = rule.space.template.render(_fields(rule, subject))
+        if rule.window is None:
+            self._be(self.id, -_ALWAYS, _ALWAYS, ())
+        else:
+            self.starts = self.ends = 0.0  # in no window yet
+
+    def __repr__(self) -> str:
+        return f"<claim {self.rule.name!r} on {', '.join(map(str, self.subject)) or 'everybody'}>"
+
+    def costing(self, cost: int) -> Claim:
+        """The same claim at a cost of its own, whatever the check's other claims cost."""
+        return Claim(self.rule, self.limit, self.subject, check_cost(cost, self.rule.name))
+
+    def turn(self, now: float) -> None:
+        """Move to the fixed window of this moment, in milliseconds since 1970."""
+        window = self.rule.window_at(now)
+        key = self.id.removesuffix(NO_WINDOW) + window.written
+        self._be(key, window.starts, window.ends, window.arguments)
+
+    def words(self, cost: int) -> bytes:
+        """What the script takes for this claim, in the window that it is in."""
+        if cost == 1 or self.cost is not None:
+            return self.taking[0][1:]
+        return _packed(self.rule.algorithm.kind, cost, self.settings)
+
+    def correction(self, units: int, taken_at: int) -> tuple[str, ...]:
+        """What `rate_limits_settle.lua` takes to add units to those taken at a moment, in ms since 1970."""
+        algorithm = self.rule.algorithm
+        match algorithm:
+            case FixedWindow():
+                end = taken_at // algorithm.per * algorithm.per + algorithm.keep
+                return self.id, "fixed", str(units), str(end)
+            case SlidingWindow():
+                stamp = algorithm.stamp(self.limit, taken_at)
+                return self.id, "sliding", str(units), str(algorithm.per), str(stamp)
+            case TokenBucket():
+                return self.id, "bucket", str(units), str(algorithm.interval(self.limit))
+
+    def _be(self, key: str, starts: float, ends: float, window: tuple[int, ...]) -> None:
+        self.key, self.starts, self.ends = key, starts, ends
+        self.settings = (*self.rule.algorithm.settings(self.limit), *window)
+        self.keys: tuple[str, ...] = (key,)
+        self.taking = (b"t" + _packed(self.rule.algorithm.kind, self.cost or 1, self.settings),)
+
+
+class JointClaim:
+    """Several claims at their usual cost, made ready together."""
+
+    __slots__ = ("claims", "ends", "home", "keys", "starts", "taking")
+
+    def __init__(self, claims: tuple[Claim, ...]) -> None:
+        self.claims = claims
+        self.home = claims[0].home
+        self.starts = self.ends = 0.0
+
+    def turn(self, now: float) -> None:
+        """Move all of them to the windows of this moment."""
+        turn_all(self.claims, now)
+        self.starts = max(claim.starts for claim in self.claims)
+        self.ends = min(claim.ends for claim in self.claims)
+        self.keys = tuple(claim.key for claim in self.claims)
+        self.taking = (b"t" + b"".join(claim.words(1) for claim in self.claims),)
+
+
+def turn_all(claims: Sequence[Claim], now: float) -> None:
+    """Move those to the windows of this moment that are not in them."""
+    for claim in claims:
+        if not claim.starts <= now < claim.ends:
+            claim.turn(now)
+
+
+def check_cost(cost: int, rule: str = "check") -> int:
+    """A cost that can be taken."""
+    if type(cost) is not int or cost < 1:
+        raise InvalidClaim(rule, f"it cannot cost {cost!r}", "a cost is a whole number from 1 on")
+    return cost
+
+
+def _packed(kind: str, cost: int, settings: tuple[int, ...]) -> bytes:
+    return _LETTERS[kind] + b"".join([number.to_bytes(6, "big") for number in (cost, *settings)])
+
+
+def _fields(rule: Rule, subject: tuple[FieldValue, ...]) -> dict[str, FieldValue]:
+    if len(subject) != len(rule.subject_fields):
+        raise WrongFields(rule.space.pattern, rule.subject_fields, tuple(map(str, subject)))
+    fields = {**rule.where, **dict(zip(rule.subject_fields, subject, strict=True))}
+    if rule.window is not None:
+        fields[rule.window.name] = ""
+    return fields

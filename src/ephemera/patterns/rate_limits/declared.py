@@ -1,0 +1,157 @@
+"""The declaration of limits: their rules, the rules' keyspaces, and the channel on which room is announced.
+
+Each pattern becomes a space of the catalogue, so that documentation, audit and access rules know it. Rules
+that share a pattern share its space; its lifetime is the longest of theirs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ephemera.errors import InvalidDeclaration, UndeclaredSpace
+from ephemera.keyspace import fixed, until, windowed
+from ephemera.patterns.rate_limits.algorithms import GRAINS, FixedWindow, SlidingWindow, TokenBucket
+from ephemera.patterns.rate_limits.limiter import Limiter
+from ephemera.patterns.rate_limits.windows import window_field
+
+if TYPE_CHECKING:
+    from ephemera.keyspace import Catalogue, ChannelAccess, Role, Space, Store
+    from ephemera.patterns.rate_limits.rules import Rule
+
+_OUTLIVES = "the window that it counts"
+_SPARES = "counting requests in SQL"
+_IF_LOST = "counting starts anew: at most one more limit until the window ends"
+
+
+class RateLimits:
+    """Rules that are checked together; `store[LIMITS]` gives their `Limiter`."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        prefix: str,
+        *rules: Rule,
+        role: Role = "cache",
+        remember: int = 10_000,
+    ) -> None:
+        """Declare the rules' keys, `{prefix}:{rule}:{subject}` where a rule gives none of its own.
+
+        At most `remember` denials are kept in this process; 0 keeps none.
+        """
+        self.catalogue = catalogue
+        self.role: Role = role
+        self.remember = remember
+        self.rules = {rule.name: rule for rule in rules}
+        if len(self.rules) < len(rules) or not rules:
+            raise InvalidDeclaration(
+                prefix,
+                "two of its rules have one name" if rules else "it has no rules",
+                "give each rule a name of its own",
+            )
+        by_pattern: defaultdict[str, list[Rule]] = defaultdict(list)
+        for rule in rules:
+            by_pattern[rule.key or _usual_key(prefix, rule)].append(rule)
+        for pattern, sharing in by_pattern.items():
+            _declare(catalogue, pattern, sharing, role)
+        self.channel: Space[ChannelAccess[str]] = catalogue.channel(
+            f"{prefix}:freed",
+            str,
+            purpose="Says whose limit has room again, after a refund or a reset",
+            if_lost="processes forget the denials they remember",
+            role=role,
+        )
+        for rule in rules:
+            rule.home = self
+
+    def __getitem__(self, name: str) -> Rule:
+        """A rule by its name."""
+        return self.rules[name]
+
+    def __repr__(self) -> str:
+        return f"<RateLimits {', '.join(self.rules)}>"
+
+    def bind(self, store: Store) -> Limiter:
+        """The limits at work on a store that has their catalogue."""
+        if not store.declares(self.channel):
+            names = tuple(catalogue.name for catalogue in store.catalogues)
+            raise UndeclaredSpace(self.channel.pattern, self.catalogue.name, names)
+        return Limiter(self, store)
+
+
+def _usual_key(prefix: str, rule: Rule) -> str:
+    window = ":{window_start}" if isinstance(rule.algorithm, FixedWindow) else ""
+    return f"{prefix}:{rule.name}:{{subject}}{window}"
+
+
+def _declare(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) -> None:
+    """Make the space of a pattern, and tell its rules what its fields are to them."""
+    first = rules[0]
+    for rule in rules:
+        if rule.home is not None:
+            raise InvalidDeclaration(rule.name, "it is declared already", "make another rule")
+        if (type(rule.algorithm), rule.tag) != (type(first.algorithm), first.tag):
+            raise InvalidDeclaration(
+                pattern,
+                f"{first.name} and {rule.name} keep different things in it",
+                "rules that share a pattern share the algorithm and the tag",
+            )
+    space = _space(catalogue, pattern, rules, role)
+    seen: dict[tuple[tuple[str, str], ...], str] = {}
+    for rule in rules:
+        _place(rule, space)
+        own = tuple(sorted((name, str(value)) for name, value in rule.where.items()))
+        other = seen.setdefault(own, rule.name)
+        if other != rule.name:
+            raise InvalidDeclaration(
+                pattern,
+                f"{other} and {rule.name} would count in the same keys",
+                "tell them apart by where={...}, or give one rule tiers",
+            )
+
+
+def _place(rule: Rule, space: Space[Any]) -> None:
+    fields = space.template.fields
+    rule.space, rule.window = space, None
+    if isinstance(rule.algorithm, FixedWindow):
+        rule.window = window_field(space.pattern, fields, rule.algorithm.per, rule.algorithm.keep)
+        fields = fields[:-1]
+    if unknown := rule.where.keys() - set(fields):
+        raise InvalidDeclaration(
+            space.pattern,
+            f"where of {rule.name} names {', '.join(sorted(unknown))}, which it has not",
+            f"its fields are {', '.join(fields) or 'none'}",
+        )
+    rule.subject_fields = tuple(name for name in fields if name not in rule.where)
+
+
+def _space(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) -> Space[Any]:
+    about: dict[str, Any] = {
+        "purpose": f"Use of the limit{'s'[: len(rules) > 1]} {', '.join(rule.name for rule in rules)}",
+        "spares": _SPARES,
+        "ended_by": ("its window's end", "reset"),
+        "if_lost": _IF_LOST,
+        "role": role,
+    }
+    if rules[0].tag is not None:
+        about["tag"] = rules[0].tag
+    outlives = _OUTLIVES if role == "queue" else None
+    algorithms = [rule.algorithm for rule in rules]
+    match algorithms[0]:
+        case FixedWindow():
+            every = max(_duration(each.per) for each in algorithms)
+            keep = max(_duration(each.keep) for each in algorithms if isinstance(each, FixedWindow))
+            about["lifetime"] = windowed(every=every, keep=keep, outlives=outlives)
+            return catalogue.counter(pattern, **about)
+        case SlidingWindow():
+            longest = max(each.per for each in algorithms)
+            about["lifetime"] = fixed(milliseconds=longest + -(-longest // GRAINS), outlives=outlives)
+            return catalogue.value(pattern, bytes, **about)
+        case TokenBucket():
+            about["lifetime"] = until(outlives=outlives)
+            return catalogue.value(pattern, int, **about)
+
+
+def _duration(milliseconds: int) -> timedelta:
+    return timedelta(milliseconds=milliseconds)

@@ -1,0 +1,121 @@
+"""Denials that this process remembers: whoever was denied costs the server nothing until it can pass.
+
+A denial holds until the moment at which the script said there would be room, for the same limit and at least
+the same cost. Before that, only a refund, a settlement or a reset can make room, and each is announced on a
+channel in the step that makes it. So denials are remembered only while this process listens to that channel,
+it starts to listen at its first denial, and it forgets all of them when it may have missed an announcement.
+
+The channel and the replies are different connections, so an announcement may overtake the reply of a check
+that came before it: `version` counts announcements, and a denial asked for under an older version is not
+remembered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import OrderedDict
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ephemera.patterns.rate_limits.claims import Claim
+    from ephemera.patterns.rate_limits.decision import Decision
+    from ephemera.wire import Client
+
+log = logging.getLogger("ephemera.rate_limits")
+
+_RETRY = 0.5  # seconds until the next attempt to listen
+
+
+class Denial(msgspec.Struct, eq=False, gc=False):
+    """Why a claim need not be asked for."""
+
+    until: float
+    limit: int
+    cost: int
+    decision: Decision
+
+    def alone(self, claim: Claim) -> Decision:
+        """The answer to a check that holds this claim among other ones than then: it alone is known."""
+        place = [each.id for each in self.decision.claims].index(claim.id)
+        used, wait, reset = self.decision.stand()[place]
+        reply = [0, self.decision.now, used, wait, reset]
+        return msgspec.structs.replace(self.decision, claims=(claim,), keys=(), reply=reply)
+
+
+class Denials:
+    """At most `most` denials, by claim; and the task that hears when they end early."""
+
+    def __init__(self, client: Client, channel: str, most: int) -> None:
+        self.kept: OrderedDict[str, Denial] = OrderedDict()
+        self.version = 0
+        self._client = client
+        self._channel = channel
+        self._most = most
+        self._listening = False
+        self._task: asyncio.Task[None] | None = None
+
+    def remember(self, decision: Decision) -> None:
+        """Keep a denial for each claim that had no room; the first one only starts to listen."""
+        if self._task is None and self._most:
+            loop = asyncio.get_running_loop()
+            self._task = loop.create_task(self._listen(), name="ephemera-rate-limits")
+        if not self._listening:
+            return
+        decision = msgspec.structs.replace(decision, source="memory")
+        for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
+            if wait:
+                until = decision.at + (wait if wait > 0 else claim.rule.algorithm.per) / 1000
+                if len(self.kept) >= self._most:
+                    self.kept.popitem(last=False)
+                self.kept[claim.id] = Denial(until, claim.limit, claim.cost or decision.cost, decision)
+
+    def forget(self, ids: Iterable[str]) -> None:
+        """Let these claims ask again."""
+        self.version += 1
+        for each in ids:
+            self.kept.pop(each, None)
+
+    def forget_all(self) -> None:
+        """Let everybody ask again."""
+        self.version += 1
+        self.kept.clear()
+
+    async def aclose(self) -> None:
+        """Stop listening."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._hear()
+            except StoreClosed:
+                return
+            except ConnectionFailed:
+                await asyncio.sleep(_RETRY)
+            except ServerError as problem:
+                log.warning("denials are not remembered, for %r cannot be heard: %s", self._channel, problem)
+                return
+            finally:
+                self._listening = False
+                self.forget_all()
+
+    async def _hear(self) -> None:
+        async with self._client.subscribe(self._channel) as messages:
+            self.forget_all()
+            self._listening = True
+            async for message in messages:
+                if message.lost:
+                    self.forget_all()
+                else:
+                    self.forget(message.data.decode().split("\n"))

@@ -1,0 +1,220 @@
+"""The working object of `RateLimits` on a store: check, peek, reserve, settle, refund, reset.
+
+One check is one run of one script on a standalone server. The keys of fixed windows name the window, and all
+keys must be given to the script, so this process estimates the server's time; the script compares, takes
+nothing when the window is another one, and says what time it is. Such a check takes two trips: the first one
+of a process whose clock is wrong, and the few that cross a window's edge on their way.
+"""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Literal
+
+from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
+from ephemera.patterns.rate_limits.asking import TAKE, plan
+from ephemera.patterns.rate_limits.claims import Claim, JointClaim, check_cost, turn_all
+from ephemera.patterns.rate_limits.decision import Decision
+from ephemera.patterns.rate_limits.denials import Denials
+from ephemera.patterns.rate_limits.outage import Shares, is_outage
+from ephemera.patterns.rate_limits.settling import Reservation, Settling
+from ephemera.patterns.rate_limits.slot_groups import SlotGroups
+from ephemera.wire.cluster import Cluster
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ephemera.keyspace import Store
+    from ephemera.patterns.rate_limits.decision import Reply
+    from ephemera.patterns.rate_limits.declared import RateLimits
+    from ephemera.patterns.rate_limits.outage import WhenDown
+    from ephemera.wire import Arg
+
+_JOINT_KEPT = 4096  # then they are made anew
+
+
+class Limiter:
+    """Limits at work on one store, and what they did since it was opened."""
+
+    def __init__(self, home: RateLimits, store: Store) -> None:
+        client = store.client(home.role)
+        on_cluster = isinstance(client, Cluster)
+        channel = home.channel.key()
+        self.allowed = 0
+        self.denied = 0
+        self.remembered = 0  # denials that cost the server nothing; not among `denied`
+        self.degraded = 0  # decisions of a policy, the server being away; not among the above
+        self._home = home
+        self._run = client.run
+        self._denials = Denials(client, channel, home.remember)
+        self._kept = self._denials.kept
+        self._joint: dict[tuple[Claim, ...], JointClaim] = {}
+        self._shares = Shares()
+        self._slots = SlotGroups(self) if on_cluster else None
+        self._offset = (time() - monotonic()) * 1000  # ms from our monotonic clock to the server's, estimated
+        self.settling = Settling(client, self._denials, channel, by_slot=on_cluster)
+        store.before_close(self._denials.aclose)
+
+    async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
+        """Take the cost from every claim if all have room, from none otherwise; one trip, or none."""
+        if self._kept:
+            for claim in claims:
+                denial = self._kept.get(claim.id)
+                if (
+                    denial is not None
+                    and denial.until > monotonic()
+                    and denial.limit == claim.limit
+                    and (claim.cost or cost) >= denial.cost
+                ):
+                    self.remembered += 1
+                    return denial.decision if denial.decision.claims == claims else denial.alone(claim)
+
+        version, sent = self._denials.version, monotonic()
+        try:
+            if cost != 1 or (self._slots is not None and len(claims) > 1):
+                return await self._check_any(claims, cost, when_down)
+            joint = claims[0] if len(claims) == 1 else self._joint.get(claims) or self._join(claims)
+            if joint.home is not self._home:
+                self._accept(claims, cost)
+            now = sent * 1000 + self._offset
+            if not joint.starts <= now < joint.ends:
+                joint.turn(now)
+            keys = joint.keys
+            reply = await self._run(TAKE, keys, joint.taking)
+            if reply.__class__ is not bytes and reply[0] < 0:
+                self.learn(reply[1])
+                reply, keys = await self._ask(claims, cost, "t", attempt=1)
+        except (ConnectionFailed, ServerError) as problem:
+            if not is_outage(problem):
+                raise
+            return self.without_server(claims, cost, when_down)
+        if reply.__class__ is bytes:
+            self.allowed += 1
+            return Decision(True, claims, keys, cost, reply, sent, True)
+        return self.deny(Decision(False, claims, keys, cost, reply, monotonic()), version)
+
+    async def peek(self, *claims: Claim, cost: int = 1) -> Decision:
+        """How these claims stand, and whether `check` would pass; nothing is taken."""
+        self._accept(claims, cost)
+        if self._slots is not None:
+            return await self._slots.peek(claims, cost)
+        reply, keys = await self._ask(claims, cost, "p")
+        return Decision(reply[0] == 1, claims, keys, cost, reply, monotonic())
+
+    @asynccontextmanager
+    async def reserve(
+        self, *claims: Claim, cost: int, when_down: WhenDown | None = None
+    ) -> AsyncIterator[Reservation]:
+        """Take an estimated cost now, and settle the real one when the block ends; an error gives it back."""
+        reservation = Reservation(await self.check(*claims, cost=cost, when_down=when_down))
+        try:
+            yield reservation
+        except BaseException:
+            await self.settle(reservation.decision, reservation.used or 0)
+            raise
+        if reservation.used is not None:
+            await self.settle(reservation.decision, reservation.used)
+
+    async def settle(self, decision: Decision, cost: int) -> bool:
+        """Let a decision have cost this in place of what it took, even above the limit.
+
+        Claims with a cost of their own keep it, except that a cost of 0 gives everything back. False when
+        there was nothing to settle, or the server is away.
+        """
+        return await self.settling.settle(decision, cost)
+
+    async def refund(self, decision: Decision) -> bool:
+        """Give back all that a decision took; False when it took nothing, or the server is away."""
+        return await self.settling.refund(decision)
+
+    async def reset(self, *claims: Claim) -> None:
+        """Forget what these claims have used."""
+        self._accept(claims, 1)
+        for claim in claims:
+            while True:
+                self.turn(claims)
+                reply = await self.settling.reset(claim)
+                if reply[0] > 0:
+                    break
+                self.learn(reply[1])
+
+    # Checks of another cost than 1 or over several slots; what `SlotGroups` shares is public to it.
+
+    async def _check_any(self, claims: tuple[Claim, ...], cost: int, when_down: WhenDown | None) -> Decision:
+        self._accept(claims, cost)
+        version, sent = self._denials.version, monotonic()
+        if self._slots is not None and len(claims) > 1:
+            return await self._slots.check(claims, cost, when_down, version)
+        reply, keys = await self._ask(claims, cost, "t")
+        if isinstance(reply, bytes):
+            self.allowed += 1
+            return Decision(True, claims, keys, cost, reply, sent, True)
+        return self.deny(Decision(False, claims, keys, cost, reply, monotonic()), version)
+
+    async def _ask(
+        self, claims: Sequence[Claim], cost: int, mode: Literal["t", "p"], attempt: int = 0
+    ) -> tuple[Any, tuple[str, ...]]:
+        """The script's reply and the keys that it concerns."""
+        while True:
+            self.turn(claims)
+            keys = tuple([claim.key for claim in claims])
+            reply = await self._run(TAKE, keys, plan(claims, cost, mode, attempt))
+            if reply.__class__ is bytes or reply[0] >= 0:
+                return reply, keys
+            self.learn(reply[1])
+            attempt += 1
+
+    async def take(self, keys: Sequence[Arg], words: Sequence[Arg]) -> Reply:
+        """One run of the script."""
+        reply: Reply = await self._run(TAKE, keys, words)
+        return reply
+
+    def turn(self, claims: Sequence[Claim]) -> None:
+        """Bring claims on fixed windows into the server's present window, as far as we know."""
+        turn_all(claims, monotonic() * 1000 + self._offset)
+
+    def learn(self, now: int) -> None:
+        """Take the server's word on the time, in milliseconds since 1970."""
+        self._offset = now - monotonic() * 1000
+
+    def deny(self, decision: Decision, version: int) -> Decision:
+        """Count a denial, and remember it unless room was announced since it was asked for."""
+        self.denied += 1
+        if version == self._denials.version:
+            self._denials.remember(decision)
+        return decision
+
+    def without_server(self, claims: Sequence[Claim], cost: int, when_down: WhenDown | None) -> Decision:
+        """What the rules' policy decides."""
+        self.degraded += 1
+        known, reply = self._shares.decide(claims, cost, when_down)
+        return Decision(reply[0] == 1, tuple(known), (), cost, reply, monotonic(), source="outage")
+
+    def _join(self, claims: tuple[Claim, ...]) -> JointClaim:
+        """Claims that are checked together, kept for the next time."""
+        self._accept(claims, 1)
+        if len(self._joint) >= _JOINT_KEPT:
+            self._joint.clear()
+        joint = self._joint[claims] = JointClaim(claims)
+        return joint
+
+    def _accept(self, claims: tuple[Claim, ...], cost: int) -> None:
+        """Refuse what no check can mean."""
+        if cost != 1:
+            check_cost(cost)
+        if not claims:
+            raise InvalidClaim("check", "nothing was claimed", "give at least one claim: rule.on(subject)")
+        for claim in claims:
+            if claim.rule.home is not self._home:
+                raise InvalidClaim(
+                    claim.rule.name,
+                    "it is not declared by these limits",
+                    "check it with the limits that declare it: store[LIMITS]",
+                )
+        if len({claim.id for claim in claims}) < len(claims):
+            ids = [claim.id for claim in claims]
+            twice = next(claim for claim in claims if ids.count(claim.id) > 1)
+            raise InvalidClaim(
+                twice.rule.name, "a subject is claimed twice", "claim it once, at the whole cost"
+            )

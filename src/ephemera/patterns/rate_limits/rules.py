@@ -1,0 +1,250 @@
+"""Rules: so many units per period for each subject, by one of three algorithms, perhaps by tier.
+
+    SEARCH = sliding_window("search", 20, per=timedelta(minutes=1))
+    API = fixed_window("api", {"free": 10, "pro": 60}, per=timedelta(minutes=1), key="api:{key_id}:{minute}")
+
+    SEARCH.on(user_id)   API["pro"].on(key_id)   API.at(250).on(key_id)
+
+A rule's key names its subjects by its fields. Those that `where` gives are the rule's own, as an endpoint is;
+the rest are what `on` takes, in order. Rules may share a pattern when `where` tells them apart.
+
+Tiers and limits may change at run time, by `change` or by `at`. What was used stays used: counts of a window
+carry over, and a bucket carries over how full it is as a fraction. The new limit holds from the next `on`; a
+denial that was remembered under another limit is not used.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from ephemera.errors import InvalidClaim, InvalidDeclaration
+from ephemera.patterns.rate_limits.algorithms import Algorithm, FixedWindow, SlidingWindow, TokenBucket
+from ephemera.patterns.rate_limits.claims import Claim
+from ephemera.patterns.rate_limits.outage import WhenDown, check_policy
+
+if TYPE_CHECKING:
+    from datetime import timedelta
+
+    from ephemera.keyspace import FieldValue, Space
+    from ephemera.patterns.rate_limits.windows import Window, WindowField
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_CLAIMS_KEPT = 4096  # for each limit; then they are made anew
+_LIMITS_KEPT = 256  # of those that `at` gave
+_ONLY = ""  # the tier of a rule that has none
+_MOST = 10**12  # units: more would not be counted exactly by the script
+
+
+class Limit:
+    """A rule at one limit: the rule's own, a tier's, or one that was given to `at`."""
+
+    __slots__ = ("claims", "limit", "rule")
+
+    def __init__(self, rule: Rule, limit: int) -> None:
+        self.rule = rule
+        self.limit = limit
+        self.claims: dict[tuple[FieldValue, ...], Claim] = {}
+
+    def on(self, *subject: FieldValue) -> Claim:
+        """The claim of a subject, for `check`."""
+        try:
+            return self.claims[subject]
+        except KeyError:
+            return self.claim(subject)
+
+    def claim(self, subject: tuple[FieldValue, ...]) -> Claim:
+        """A claim that is not kept yet."""
+        self.rule.check_declared()
+        claim = Claim(self.rule, self.limit, subject)
+        if len(self.claims) >= _CLAIMS_KEPT:
+            self.claims.clear()
+        self.claims[subject] = claim
+        return claim
+
+    def __repr__(self) -> str:
+        return f"<{self.rule.name!r} at {self.limit}>"
+
+
+class Rule:
+    """One limit on subjects of one kind; made by `fixed_window`, `sliding_window` or `token_bucket`."""
+
+    space: Space[Any]
+    subject_fields: tuple[str, ...]
+    window: WindowField | None
+
+    def __init__(
+        self,
+        name: str,
+        algorithm: Algorithm,
+        limit: int | Mapping[str, int],
+        *,
+        key: str | None,
+        where: Mapping[str, FieldValue] | None,
+        tag: str | None,
+        when_down: WhenDown,
+    ) -> None:
+        self.name = name
+        self.algorithm = algorithm
+        self.key = key
+        self.where = dict(where or {})
+        self.tag = tag
+        self.when_down = check_policy(name, when_down)
+        self.home: object = None  # the RateLimits that declares it
+        tiers = limit if isinstance(limit, Mapping) else {_ONLY: limit}
+        self._tiers = {tier: Limit(self, check_limit(name, units)) for tier, units in tiers.items()}
+        self._given: dict[int, Limit] = {}
+        self._claims: dict[tuple[FieldValue, ...], Claim] = {}
+        self._window: Window | None = None
+        self._use_only()
+
+    def __repr__(self) -> str:
+        return f"<rule {self.name!r}: {self.algorithm}>"
+
+    def on(self, *subject: FieldValue) -> Claim:
+        """The claim of a subject, for `check`; with tiers, choose one first: `rule["pro"].on(subject)`."""
+        try:
+            return self._claims[subject]
+        except KeyError:
+            return self._tier(_ONLY).claim(subject)
+
+    def __getitem__(self, tier: str) -> Limit:
+        """The rule at a tier's limit."""
+        return self._tier(tier)
+
+    def at(self, limit: int) -> Limit:
+        """The rule at another limit, such as one agreed with a customer."""
+        found = self._given.get(limit)
+        if found is None:
+            if len(self._given) >= _LIMITS_KEPT:
+                self._given.clear()
+            found = self._given[limit] = Limit(self, check_limit(self.name, limit))
+        return found
+
+    def change(self, limit: int, tier: str = _ONLY) -> None:
+        """Set a limit of this process from now on; the next `on` has it. What was used stays used."""
+        self._tier(tier)
+        self._tiers[tier] = Limit(self, check_limit(self.name, limit))
+        self._use_only()
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """The present limits by tier; of a rule without tiers, under an empty name."""
+        return {tier: limit.limit for tier, limit in self._tiers.items()}
+
+    def window_at(self, now: float) -> Window:
+        """The fixed window of a moment; all claims share the last one."""
+        window = self._window
+        if window is None or not window.starts <= now < window.ends:
+            assert self.window is not None  # noqa: S101 - only claims of fixed windows turn
+            window = self._window = self.window.at(now)
+        return window
+
+    def check_declared(self) -> None:
+        """Raise when no `RateLimits` has declared this rule."""
+        if self.home is None:
+            raise InvalidClaim(
+                self.name,
+                "no RateLimits declares this rule, so it has no keys",
+                "give it to one: RateLimits(catalogue, 'ratelimit', rule)",
+            )
+
+    def _use_only(self) -> None:
+        if _ONLY in self._tiers:
+            self._claims = self._tiers[_ONLY].claims
+
+    def _tier(self, tier: str) -> Limit:
+        try:
+            return self._tiers[tier]
+        except KeyError:
+            known = ", ".join(map(repr, filter(None, self._tiers)))
+            raise InvalidClaim(
+                self.name,
+                f"it has no tier {tier!r}" if tier else "it has tiers, and none was chosen",
+                f"use one of {known}, as in rule[tier].on(...)" if known else "use rule.on(...)",
+            ) from None
+
+
+def fixed_window(
+    name: str,
+    limit: int | Mapping[str, int],
+    *,
+    per: timedelta,
+    key: str | None = None,
+    keep: timedelta | None = None,
+    where: Mapping[str, FieldValue] | None = None,
+    tag: str | None = None,
+    when_down: WhenDown = "open",
+) -> Rule:
+    """Count in windows one after the other, each in a readable key that is kept for `keep` from its start.
+
+    Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`.
+    """
+    length = _milliseconds(name, per)
+    kept = length if keep is None else _milliseconds(name, keep)
+    if length % 1000 or kept < length:
+        raise InvalidDeclaration(
+            name,
+            f"a window of {length} ms kept for {kept} ms",
+            "use windows of whole seconds, and keep a key for at least its window",
+        )
+    return Rule(name, FixedWindow(length, kept), limit, key=key, where=where, tag=tag, when_down=when_down)
+
+
+def sliding_window(
+    name: str,
+    limit: int | Mapping[str, int],
+    *,
+    per: timedelta,
+    key: str | None = None,
+    where: Mapping[str, FieldValue] | None = None,
+    tag: str | None = None,
+    when_down: WhenDown = "open",
+) -> Rule:
+    """Never admit more than the limit in any window of `per`, by the server's clock."""
+    algorithm = SlidingWindow(_milliseconds(name, per))
+    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
+
+
+def token_bucket(
+    name: str,
+    limit: int | Mapping[str, int],
+    *,
+    per: timedelta,
+    burst: int | None = None,
+    key: str | None = None,
+    where: Mapping[str, FieldValue] | None = None,
+    tag: str | None = None,
+    when_down: WhenDown = "open",
+) -> Rule:
+    """Admit `burst` at once (the limit unless given) and `limit` per `per` in the long run, evenly (GCRA).
+
+    With tiers, `burst` is that of the first; the others hold the same part of their limit.
+    """
+    first = next(iter(limit.values()), 0) if isinstance(limit, Mapping) else limit
+    first = max(1, check_limit(name, first))
+    algorithm = TokenBucket(_milliseconds(name, per), first, first if burst is None else burst)
+    if algorithm.burst < 1:
+        raise InvalidDeclaration(name, f"a bucket that holds {burst}", "give a burst of at least 1")
+    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
+
+
+def check_limit(name: str, limit: int) -> int:
+    """A limit that can be counted; 0 admits nothing."""
+    if type(limit) is not int or not 0 <= limit <= _MOST:
+        raise InvalidDeclaration(name, f"its limit is {limit!r}", f"use a whole number from 0 to {_MOST}")
+    return limit
+
+
+def _milliseconds(name: str, per: timedelta) -> int:
+    if _NAME.fullmatch(name) is None:
+        raise InvalidDeclaration(
+            name,
+            "it is no name for a rule",
+            "use letters, digits, '.', '_' and '-': keys and headers show it",
+        )
+    length = round(per.total_seconds() * 1000)
+    if length < 100:
+        raise InvalidDeclaration(name, f"a period of {per}", "use at least 100 milliseconds")
+    return length
