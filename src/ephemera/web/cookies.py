@@ -1,0 +1,87 @@
+"""The session cookie: how it is found in a request, and how it is set and cleared."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from ephemera.errors import EphemeraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ephemera.web.asgi import Header
+
+_TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+
+class InvalidCookie(EphemeraError, ValueError):
+    """A combination of cookie attributes that browsers refuse, or that would not protect the session."""
+
+
+@dataclass(frozen=True)
+class Cookie:
+    """A cookie that no script can read, that goes to this host alone, over TLS alone, not with foreign forms.
+
+    The prefix `__Host-` makes browsers enforce it: Secure, Path=/ and no Domain. For a domain or a path
+    choose another name; `secure=False` is for development without TLS. A `persistent` cookie outlives the
+    browser's window, and is sent anew with every response so that it slides with its session.
+    """
+
+    name: str = "__Host-session"
+    same_site: Literal["lax", "strict", "none"] = "lax"
+    domain: str | None = None
+    path: str = "/"
+    secure: bool = True
+    persistent: bool = False
+    _prefix: bytes = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_prefix", f"{self.name}=".encode())
+        if not self.name or not _TOKEN.issuperset(self.name):
+            raise InvalidCookie(f"{self.name!r} cannot name a cookie")
+        if self.name.startswith("__Host-") and (self.domain or self.path != "/"):
+            raise InvalidCookie(f"{self.name!r} takes no domain and no path: choose a name without '__Host-'")
+        if self.name.startswith("__") and not self.secure:
+            raise InvalidCookie(
+                f"{self.name!r} must be secure: choose a name without '__Host-' or '__Secure-'"
+            )
+        if self.same_site not in ("lax", "strict", "none") or (self.same_site == "none" and not self.secure):
+            raise InvalidCookie(
+                f"same_site={self.same_site!r}: use 'lax', 'strict', or 'none' with secure=True"
+            )
+        if any(mark in f"{self.domain}{self.path}" for mark in "; \r\n\t,"):
+            raise InvalidCookie(
+                f"domain={self.domain!r}, path={self.path!r} hold marks that end an attribute"
+            )
+
+    def find(self, headers: Iterable[Header]) -> str | None:
+        """The cookie's value in a request, whatever characters it has; None when there is none."""
+        for name, line in headers:
+            if name == b"cookie" and (value := _value(line, self._prefix)) is not None:
+                return value
+        return None
+
+    def set(self, token: str, life: int) -> bytes:
+        """The header that gives the browser a token; `life` in milliseconds counts if it is persistent."""
+        age = f"; Max-Age={life // 1000}" if self.persistent else ""
+        return f"{self.name}={token}{age}{self._attributes()}".encode()
+
+    def clear(self) -> bytes:
+        """The header that makes the browser forget it."""
+        return f"{self.name}=; Max-Age=0{self._attributes()}".encode()
+
+    def _attributes(self) -> str:
+        domain = f"; Domain={self.domain}" if self.domain else ""
+        secure = "; Secure" if self.secure else ""
+        return f"; Path={self.path}{domain}; HttpOnly{secure}; SameSite={self.same_site.capitalize()}"
+
+
+def _value(line: bytes, prefix: bytes) -> str | None:
+    at = line.find(prefix)
+    while at > 0 and not line[:at].rstrip(b" \t").endswith(b";"):  # inside another cookie's name or value
+        at = line.find(prefix, at + 1)
+    if at < 0:
+        return None
+    end = line.find(b";", at)
+    return line[at + len(prefix) : end if end >= 0 else None].strip(b" \t").decode("latin-1")
