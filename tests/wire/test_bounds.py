@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
@@ -147,6 +148,22 @@ async def test_errors_make_room_too(server: Valkey, key: str) -> None:
         calls = [client.call("INCR" if n % 2 else "GET", key) for n in range(200)]
         replies = await asyncio.gather(*calls, return_exceptions=True)
         assert [type(reply) for reply in replies] == [bytes, ServerError] * 100
+
+
+async def test_a_flood_of_errors_is_as_good_as_one_of_replies(server: Valkey, key: str) -> None:
+    """Very many errors at once, as after a restart or a fail-over, take a few times what replies take."""
+    async with single(server.url) as client:
+        await client.call("SET", key, "text")
+
+        async def seconds(*words: str) -> float:
+            begun = time.perf_counter()
+            await asyncio.gather(*(client.call(*words) for _ in range(20_000)), return_exceptions=True)
+            return time.perf_counter() - begun
+
+        replies = min([await seconds("GET", key) for _ in range(3)])
+        errors = min([await seconds("LPUSH", key, "x") for _ in range(3)])
+        assert errors < 8 * replies
+        await client.call("DEL", key)
 
 
 async def test_who_waits_for_room_is_told_when_the_connection_ends(server: Valkey) -> None:

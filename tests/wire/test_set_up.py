@@ -9,7 +9,7 @@ import pytest
 from ephemera.errors import ServerError
 from ephemera.wire.commands import as_text
 from tests.wire.clients import clustered, connection_of, single
-from tests.wire.waiting import answered
+from tests.wire.waiting import eventually
 
 if TYPE_CHECKING:
     from ephemera.embedded import Cluster, Valkey
@@ -20,8 +20,16 @@ NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
 
 async def flags(client: Single) -> str:
     """The flags of a client's connection; T stands for no-touch."""
-    told = as_text(await answered(client, "CLIENT", "INFO"))
+    await eventually(lambda: client.up)
+    told = as_text(await client.call("CLIENT", "INFO"))
     return next(word for word in told.split() if word.startswith("flags=")).removeprefix("flags=")
+
+
+async def _lose(client: Single) -> None:
+    """End the client's connection, and wait until it knows."""
+    connection = connection_of(client)
+    connection.abort("a test")
+    await connection.lost
 
 
 async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey) -> None:
@@ -31,7 +39,7 @@ async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey)
         await client.set_up(*NO_TOUCH)
         await client.set_up(*NO_TOUCH)
         assert "T" in await flags(client)
-        connection_of(client).abort("a test")
+        await _lose(client)
         assert "T" in await flags(client)
 
 
@@ -40,8 +48,8 @@ async def test_what_the_server_refuses_is_not_tried_again(server: Valkey) -> Non
     async with single(server.url) as client:
         with pytest.raises(ServerError):
             await client.set_up("CLIENT", "NO-SUCH-THING", "ON")
-        connection_of(client).abort("a test")
-        assert await answered(client, "PING") == b"PONG"
+        await _lose(client)
+        await eventually(lambda: client.up)
 
 
 async def test_reads_go_to_masters_or_to_replicas(cluster: Cluster) -> None:

@@ -1,0 +1,49 @@
+"""Stores with the tests' catalogues, on one server and on a cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import keyspace
+from tests.patterns import locking
+from tests.patterns.accounts import CATALOGUE
+from tests.wire.debian_redis import BINARY, DebianRedis
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture(params=["server", "redis7", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    """Where a pattern must work: on Valkey, on Redis 7 and on a cluster."""
+    running: Valkey | DebianRedis | Cluster = request.getfixturevalue(request.param)
+    return running.url
+
+
+@pytest.fixture
+async def accounts(url: str) -> AsyncIterator[Store]:
+    """A store for sessions."""
+    # Looked up late, so that the suite can be run with another `connect` (tests/operations/least_privilege).
+    async with keyspace.connect(url, CATALOGUE) as store:
+        yield store
+
+
+@pytest.fixture(scope="session")
+def redis7() -> Iterator[DebianRedis]:
+    """Debian's Redis 7, where it is installed."""
+    if not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    with DebianRedis() as running:
+        yield running
+
+
+@pytest.fixture(params=["server", "redis7", "cluster"])
+async def locked(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A store for locks, on Valkey, on Redis 7 and then on a cluster."""
+    async with keyspace.connect(request.getfixturevalue(request.param).url, locking.CATALOGUE) as store:
+        yield store

@@ -1,0 +1,66 @@
+"""A process that does random things to the sessions of a few shared users, and tells what it did when.
+
+Run as `python -m tests.patterns.session_hammer URL OPERATIONS SEED USER...`; it prints a line for each token
+it was given and each revocation it began, with the machine's monotonic clock, which all processes share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from ephemera.keyspace import connect
+from tests.patterns.accounts import CATALOGUE, SLIDING, Session
+
+if TYPE_CHECKING:
+    from ephemera.patterns.sessions import LiveSessions
+
+
+async def main(url: str, operations: int, seed: int, users: list[str]) -> None:
+    """Hammer with ten tasks on one connection."""
+    chance = random.Random(seed)
+    async with connect(url, CATALOGUE) as store:
+        tasks = [_hammer(store[SLIDING], operations // 10, chance, users) for _ in range(10)]
+        await asyncio.gather(*tasks)
+
+
+async def _hammer(
+    sessions: LiveSessions[Session], operations: int, chance: random.Random, users: list[str]
+) -> None:
+    mine: list[tuple[str, str]] = []
+    for _ in range(operations):
+        user = chance.choice(users)
+        match chance.choices(("create", "get", "update", "rotate", "end_all"), (4, 4, 2, 3, 1))[0]:
+            case "create":
+                _tell(mine, user, await sessions.create(Session(user_id=user)))
+            case "end_all":
+                _say("revoke", user)
+                await sessions.end_all(user)
+            case "get" if mine:
+                await sessions.get(chance.choice(mine)[1])
+            case "update" if mine:
+                await sessions.update(chance.choice(mine)[1], role="admin")
+            case "rotate" if mine:
+                owner, token = chance.choice(mine)
+                _tell(mine, owner, await sessions.rotate(token))
+
+
+def _tell(mine: list[tuple[str, str]], user: str, token: str | None) -> None:
+    if token is not None:
+        mine.append((user, token))
+        del mine[:-5]
+        _say("token", user, token)
+
+
+def _say(*words: str) -> None:
+    event, *rest = words
+    sys.stdout.write(json.dumps([event, time.monotonic(), *rest]) + "\n")
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.argv[4:]))

@@ -1,0 +1,190 @@
+"""Declaring limits: the keys they get, the spaces that the catalogue knows, and what is refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera.errors import InvalidDeclaration, OverlappingPatterns
+from ephemera.keyspace import Catalogue, connect
+from ephemera.patterns.rate_limits import (
+    RateLimits,
+    Rule,
+    fixed_window,
+    local_share,
+    sliding_window,
+    token_bucket,
+)
+from tests.patterns.limited import (
+    ASK,
+    BUCKET,
+    CATALOGUE,
+    DAY,
+    HOUR,
+    KEY,
+    LIMITS,
+    LOG,
+    LOGIN,
+    MINUTE,
+    PASSAGES,
+    READ,
+    USER,
+    WINDOW,
+    somebody,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from ephemera.embedded import Valkey
+    from ephemera.patterns.rate_limits import Claim
+
+
+def _now(server: Valkey) -> datetime:
+    seconds = server.ask("TIME")
+    assert isinstance(seconds, list)
+    return datetime.fromtimestamp(int(seconds[0]), UTC)
+
+
+async def test_keys_are_those_of_the_seeds(server: Valkey) -> None:
+    """Each rule counts where its service's description says, by the server's minute or hour in UTC."""
+    who = somebody()
+
+    def expected(now: datetime) -> dict[str, int]:
+        """Keys, and the seconds from the window's start that they are kept for."""
+        start = int(now.timestamp())
+        return {
+            f"ratelimit:{who}:{now:%Y%m%d%H%M}": start - start % 60 + 120,
+            f"ratelimit:user:{who}:{now:%Y%m%d%H%M}": start - start % 60 + 120,
+            f"rate:{who}:/api/profiles:{now:%Y%m%d%H}": start - start % 3600 + 3600,
+            f"rate:{who}:/auth/login:{now:%Y%m%d%H}": start - start % 3600 + 3600,
+            f"gl:ratelimit:{who}:passages:{start - start % 60}": start - start % 60 + 60,
+            f"gl:ratelimit:{who}:ask:{start - start % 3600}": start - start % 3600 + 3600,
+        }
+
+    claims = [KEY["pro"].on(who), *(rule.on(who) for rule in (USER, READ, LOGIN, PASSAGES, ASK))]
+    async with connect(server.url, CATALOGUE) as store:
+        before = _now(server)
+        decision = await store[LIMITS].check(*claims)
+        while before.minute != _now(server).minute:  # the minute ended under the test
+            before = _now(server)
+            decision = await store[LIMITS].check(*claims)
+        assert sorted(decision.keys) == sorted(expected(before))
+        for key, ends in expected(before).items():
+            assert await store.call("GET", key) in (b"1", b"2")
+            assert await store.call("EXPIRETIME", key) == ends
+
+
+def test_the_catalogue_knows_every_key() -> None:
+    """Each pattern is a space with a purpose and a lifetime, and every key is told by it."""
+    patterns = {space.pattern for space in CATALOGUE}
+    assert {"ratelimit:{api_key_id}:{minute}", "rate:{subject}:{endpoint}:{yyyyMMddHH}"} < patterns
+    space = CATALOGUE.classify(b"rate:u1:/auth/login:2025093010")
+    assert space is not None
+    assert space.purpose == "Use of the limits profile-read, login"
+    assert str(space.lifetime) == "1 h from the first write of each 1 h window"
+    assert str(CATALOGUE["limited:log:{subject}"].lifetime) == "1464 min"
+    assert str(CATALOGUE["limited:bucket:{subject}"].lifetime) == "until its instant"
+    assert CATALOGUE["limited:freed"].kind == "channel"
+    for claim in (WINDOW.on("x:y{z}"), LOG.on("x:y{z}"), BUCKET.on("x:y{z}")):
+        assert _owner(claim) is claim.rule.space
+
+
+def _owner(claim: Claim) -> Any:
+    if claim.rule.window is not None:
+        claim.turn(0)
+    return CATALOGUE.classify(claim.key.encode())
+
+
+async def test_keys_end_when_what_they_hold_is_over(server: Valkey) -> None:
+    """The TTL of each kind reaches to its window's end, to its last unit's, to the full bucket's."""
+    async with connect(server.url, CATALOGUE) as store:
+        for rule, at_most in ((WINDOW, 86_400), (LOG, 86_401), (BUCKET, 2 * 17_281)):
+            claim = rule.on(somebody())
+            for _ in range(2):
+                await store[LIMITS].check(claim)
+                assert 0 < await store.call("PTTL", claim.key) <= at_most * 1000
+
+
+def _declared(*rules: Rule, **options: Any) -> RateLimits:
+    return RateLimits(Catalogue("t"), "t", *rules, **options)
+
+
+@pytest.mark.parametrize(
+    ("declare", "problem"),
+    [
+        (lambda: fixed_window("no spaces", 1, per=DAY), "'no spaces': it is no name for a rule"),
+        (lambda: fixed_window("r", -1, per=DAY), "'r': its limit is -1"),
+        (lambda: fixed_window("r", {"free": 1.5}, per=DAY), "'r': its limit is 1.5"),  # type: ignore[dict-item]
+        (lambda: sliding_window("r", 1, per=timedelta(0)), "'r': a period of 0:00:00"),
+        (lambda: fixed_window("r", 1, per=timedelta(seconds=1.5)), "windows of whole seconds"),
+        (lambda: fixed_window("r", 1, per=HOUR, keep=MINUTE), "keep a key for at least its window"),
+        (lambda: token_bucket("r", 1, per=DAY, burst=0), "give a burst of at least 1"),
+        (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is no policy"),  # type: ignore[arg-type]
+        (lambda: local_share(of=0), "of=0 processes"),
+        (lambda: _declared(), "it has no rules"),
+        (
+            lambda: _declared(fixed_window("r", 1, per=DAY), sliding_window("r", 1, per=DAY)),
+            "two of its rules have one name",
+        ),
+        (
+            lambda: _declared(fixed_window("r", 1, per=HOUR, key="r:{who}")),
+            "'r:{who}': it does not end with a field that names the window",
+        ),
+        (
+            lambda: _declared(fixed_window("r", 1, per=MINUTE, key="r:{who}:{hour}")),
+            "{hour} tells 3600 s apart, and its windows are 60 s long",
+        ),
+        (
+            lambda: _declared(sliding_window("r", 1, per=DAY, key="r:{who}", where={"what": "x"})),
+            "where of r names what, which it has not; its fields are who",
+        ),
+        (
+            lambda: _declared(
+                sliding_window("a", 1, per=DAY, key="r:{who}"), sliding_window("b", 1, per=DAY, key="r:{who}")
+            ),
+            "a and b would count in the same keys",
+        ),
+        (
+            lambda: _declared(
+                sliding_window("a", 1, per=DAY, key="r:{who}"), token_bucket("b", 1, per=DAY, key="r:{who}")
+            ),
+            "a and b keep different things in it",
+        ),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_declared(declare: Callable[[], object], problem: str) -> None:
+    """The error names the rule or the pattern, what is wrong with it, and what to do."""
+    with pytest.raises(InvalidDeclaration) as refused:
+        declare()
+    assert problem in str(refused.value)
+
+
+def test_a_rule_is_declared_once() -> None:
+    """Its keys cannot belong to two catalogues."""
+    rule = fixed_window("r", 1, per=DAY)
+    _declared(rule)
+    with pytest.raises(InvalidDeclaration, match="'r': it is declared already"):
+        _declared(rule)
+
+
+def test_patterns_of_limits_may_not_overlap_others() -> None:
+    """The catalogue refuses them as it does for every key."""
+    catalogue = Catalogue("t")
+    RateLimits(catalogue, "s", fixed_window("a", 1, per=DAY, key="t:{who}:{day}"))
+    with pytest.raises(OverlappingPatterns):
+        RateLimits(catalogue, "t", sliding_window("b", 1, per=DAY))
+
+
+def test_limits_that_must_not_be_evicted_go_to_the_queue_server() -> None:
+    """With role queue every space of them says what it outlives."""
+    limits = _declared(
+        fixed_window("a", 1, per=DAY),
+        sliding_window("b", 1, per=DAY),
+        token_bucket("c", 1, per=DAY),
+        role="queue",
+    )
+    assert {space.role for space in limits.catalogue} == {"queue"}
+    assert limits["b"].space.lifetime.outlives == "the window that it counts"

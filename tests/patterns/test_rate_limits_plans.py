@@ -1,0 +1,96 @@
+"""Plans: limits by tier or by agreement, changed at run time, and what carries over."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.errors import InvalidClaim, InvalidDeclaration
+from ephemera.keyspace import Catalogue, connect
+from ephemera.patterns.rate_limits import RateLimits, sliding_window
+from tests.patterns.limited import CATALOGUE, DAY, KEY, LIMITS, TIERED_BUCKET, TIERED_LOG, WINDOW, somebody
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.patterns.rate_limits import Limiter
+
+
+@pytest.fixture
+async def limiter(server: Valkey) -> AsyncIterator[Limiter]:
+    """Limits on one server."""
+    async with connect(server.url, CATALOGUE) as store:
+        yield store[LIMITS]
+
+
+async def test_a_tier_has_its_own_limit_in_the_same_keys(limiter: Limiter) -> None:
+    """What the free tier has used is used in the paid one, and there is the difference more of it."""
+    who = somebody()
+    assert TIERED_LOG.tiers == {"free": 2, "pro": 6}
+    assert (await limiter.check(TIERED_LOG["free"].on(who), cost=2)).remaining == 0
+    assert not (await limiter.check(TIERED_LOG["free"].on(who))).allowed
+    assert (await limiter.check(TIERED_LOG["pro"].on(who))).remaining == 3
+
+
+async def test_a_downgrade_counts_what_was_used_before(limiter: Limiter) -> None:
+    """Four used of six leave nothing of two, and nothing of it is forgotten."""
+    who = somebody()
+    await limiter.check(TIERED_LOG["pro"].on(who), cost=4)
+    denied = await limiter.check(TIERED_LOG["free"].on(who))
+    assert not denied.allowed
+    assert denied.remaining == 0
+    assert (await limiter.peek(TIERED_LOG["pro"].on(who))).remaining == 2
+
+
+async def test_a_bucket_carries_over_how_full_it_is(limiter: Limiter) -> None:
+    """Half of a bucket of ten is half of a bucket of a hundred."""
+    who = somebody()
+    assert (await limiter.check(TIERED_BUCKET["free"].on(who), cost=5)).remaining == 5
+    assert (await limiter.peek(TIERED_BUCKET["pro"].on(who))).remaining == 50
+    empty = somebody()
+    await limiter.check(TIERED_BUCKET["pro"].on(empty), cost=100)
+    assert (await limiter.peek(TIERED_BUCKET["free"].on(empty))).remaining == 0
+
+
+async def test_a_limit_by_agreement_needs_no_tier(limiter: Limiter) -> None:
+    """`at` takes any limit, such as an enterprise's from its contract, also none at all."""
+    who = somebody()
+    assert (await limiter.check(KEY.at(250).on(who))).remaining == 249
+    for rule in (KEY, TIERED_BUCKET, WINDOW):
+        denied = await limiter.check(rule.at(0).on(who))
+        assert not denied.allowed
+        assert denied.retry_after is None
+
+
+async def test_a_changed_limit_holds_from_the_next_check(server: Valkey) -> None:
+    """Raised or lowered, with or without tiers, also for a subject whose denial is remembered."""
+    catalogue = Catalogue("changing")
+    plain, tiered = sliding_window("plain", 2, per=DAY), sliding_window("tiered", {"free": 2}, per=DAY)
+    limits, who = RateLimits(catalogue, somebody(), plain, tiered), somebody()
+    async with connect(server.url, catalogue) as store:
+        limiter = store[limits]
+        for rule, tier in ((plain, ""), (tiered, "free")):
+            await limiter.check(rule[tier].on(who), cost=2)
+            denied = await limiter.check(rule[tier].on(who))
+            while denied.source != "memory":
+                denied = await limiter.check(rule[tier].on(who))
+            rule.change(4, tier)
+            assert (await limiter.check(rule[tier].on(who))).remaining == 1
+            rule.change(3, tier)
+            assert not (await limiter.check(rule[tier].on(who))).allowed
+
+
+def test_unknown_tiers_and_limits_are_refused() -> None:
+    """The error names the rule and the tiers that there are."""
+    with pytest.raises(InvalidClaim, match="api-key: it has no tier 'gold'; use one of 'free', 'pro'"):
+        KEY["gold"]
+    with pytest.raises(InvalidClaim, match="api-key: it has tiers, and none was chosen"):
+        KEY.on("k1")
+    with pytest.raises(InvalidClaim, match=r"window: it has no tier 'free'; use rule.on"):
+        WINDOW.change(5, "free")
+    with pytest.raises(InvalidDeclaration, match="'api-key': its limit is -1"):
+        KEY.change(-1, "free")
+    with pytest.raises(InvalidDeclaration, match="'api-key': its limit is None"):
+        KEY.at(None)  # type: ignore[arg-type]

@@ -1,0 +1,172 @@
+"""What was taken, corrected: refunds, reservations and settlements, where and when it was taken."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.errors import InvalidClaim
+from ephemera.keyspace import connect
+from tests.patterns.limited import (
+    BRIEF,
+    CATALOGUE,
+    CROWD,
+    KINDS,
+    LIMITS,
+    LOG,
+    SECONDLY,
+    WINDOW,
+    somebody,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+    from ephemera.patterns.rate_limits import Limiter, Rule
+
+kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
+
+
+@pytest.fixture(params=["server", "cluster"])
+async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
+    """Limits on one server, and then on a cluster."""
+    async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as store:
+        yield store[LIMITS]
+
+
+@kinds
+async def test_a_refund_gives_back_what_a_decision_took(limiter: Limiter, rule: Rule) -> None:
+    """All of its units, of all of its claims, and nobody else's."""
+    claim, other = rule.on(somebody()), WINDOW.on(somebody())
+    await limiter.check(claim)
+    taken = await limiter.check(claim, other, cost=3)
+    assert await limiter.refund(taken)
+    assert (await limiter.peek(claim)).remaining == 4
+    assert (await limiter.peek(other)).remaining == 5
+
+
+@kinds
+async def test_a_settlement_replaces_the_estimate_by_the_real_cost(limiter: Limiter, rule: Rule) -> None:
+    """Less than estimated gives the rest back; more takes it, above the limit too: the work is done."""
+    claim = rule.on(somebody())
+    assert await limiter.settle(await limiter.check(claim, cost=4), 1)
+    assert (await limiter.peek(claim)).remaining == 4
+    assert await limiter.settle(await limiter.check(claim, cost=1), 3)
+    assert (await limiter.peek(claim)).remaining == 1
+    assert await limiter.settle(await limiter.check(claim, cost=1), 6)
+    denied = await limiter.check(claim)
+    assert not denied.allowed
+    assert denied.remaining == 0
+
+
+async def test_a_settlement_leaves_claims_alone_that_have_their_own_cost(limiter: Limiter) -> None:
+    """Tokens are settled, the request itself is not, unless everything is given back."""
+    request, tokens = WINDOW.on(somebody()), LOG.on(somebody())
+    taken = await limiter.check(request.costing(1), tokens, cost=5)
+    assert await limiter.settle(taken, 2)
+    assert [(await limiter.peek(claim)).remaining for claim in (request, tokens)] == [4, 3]
+    taken = await limiter.check(request.costing(1), tokens, cost=2)
+    assert await limiter.settle(taken, 0)
+    assert [(await limiter.peek(claim)).remaining for claim in (request, tokens)] == [4, 3]
+
+
+async def test_a_decision_is_settled_once(limiter: Limiter) -> None:
+    """A second time is a mistake, and is told; a denial has nothing to settle."""
+    claim = WINDOW.on(somebody())
+    taken = await limiter.check(claim, cost=5)
+    denied = await limiter.check(claim)
+    assert not await limiter.refund(denied)
+    assert await limiter.refund(taken)
+    with pytest.raises(InvalidClaim, match="window: this decision is settled already"):
+        await limiter.refund(taken)
+    assert (await limiter.peek(claim)).remaining == 5
+
+
+@pytest.mark.parametrize("rule", [SECONDLY, BRIEF], ids=lambda rule: rule.name)
+async def test_what_has_passed_needs_no_refund(server: Valkey, rule: Rule) -> None:
+    """Units that are free again by themselves are not given back a second time."""
+    async with connect(server.url, CATALOGUE) as store:
+        limiter, claim = store[LIMITS], rule.on(somebody())
+        early = await limiter.check(claim, cost=5)
+        while not (later := await limiter.check(claim, cost=5)).allowed:
+            await asyncio.sleep(0.005)
+        state = await store.call("GET", later.keys[0])
+        await limiter.refund(early)
+        assert await store.call("GET", later.keys[0]) in (state, None)  # None: it has passed, too
+
+
+async def test_a_refund_in_a_crowd_finds_its_grain(limiter: Limiter) -> None:
+    """Units that share a place of the log are given back one by one."""
+    claim = CROWD.on(somebody())
+    taken = [await limiter.check(claim) for _ in range(40)]
+    for decision in taken:
+        assert await limiter.refund(decision)
+    assert (await limiter.peek(claim)).remaining == 600
+
+
+async def test_a_reservation_settles_at_its_end(limiter: Limiter) -> None:
+    """With the cost it was told, or its estimate; with nothing when the block failed before it knew."""
+    claim = LOG.on(somebody())
+    async with limiter.reserve(claim, cost=4) as reservation:
+        assert reservation.allowed
+        assert (await limiter.peek(claim)).remaining == 1
+        reservation.settle(1)
+    assert (await limiter.peek(claim)).remaining == 4
+    async with limiter.reserve(claim, cost=2):
+        pass
+    assert (await limiter.peek(claim)).remaining == 2
+    with pytest.raises(RuntimeError, match="the model is away"):
+        await _fail_in_reservation(limiter, claim.subject[0])
+    assert (await limiter.peek(claim)).remaining == 2
+    async with limiter.reserve(claim, cost=3) as reservation:
+        assert not reservation.allowed
+        assert reservation.decision.violated
+    async with limiter.reserve(claim, cost=2) as reservation:
+        reservation.settle(0)
+    assert (await limiter.peek(claim)).remaining == 2
+    with pytest.raises(InvalidClaim, match="reservation: it cannot cost -1"):
+        reservation.settle(-1)
+
+
+async def _fail_in_reservation(limiter: Limiter, who: object) -> None:
+    async with limiter.reserve(LOG.on(str(who)), cost=2):
+        raise RuntimeError("the model is away")
+
+
+async def test_a_cancelled_reservation_gives_its_units_back(limiter: Limiter) -> None:
+    """A client that hangs up has used nothing."""
+    claim, reserved = LOG.on(somebody()), asyncio.Event()
+
+    async def generate() -> None:
+        async with limiter.reserve(claim, cost=5):
+            reserved.set()
+            await asyncio.sleep(60)
+
+    task = asyncio.create_task(generate())
+    await reserved.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert (await limiter.peek(claim)).remaining == 5
+
+
+async def test_a_settled_key_still_has_its_end(server: Valkey) -> None:
+    """Corrections write the lifetime along, and heal one that was lost."""
+    async with connect(server.url, CATALOGUE) as store:
+        for rule in KINDS:
+            claim = rule.on(somebody())
+            taken = await store[LIMITS].check(claim, cost=3)
+            before = await _expiry(store, claim.key)
+            await store.call("PERSIST", claim.key)
+            await store[LIMITS].settle(taken, 2)
+            after = await _expiry(store, claim.key)
+            assert 0 < after <= before
+
+
+async def _expiry(store: Store, key: str) -> int:
+    expiry: int = await store.call("PEXPIRETIME", key)
+    return expiry

@@ -1,0 +1,271 @@
+"""What revocation promises: by token, user or family, in one trip, and what it says when Redis is away."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera.embedded import valkey
+from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidLifetime, InvalidValue
+from ephemera.keyspace import Catalogue, connect
+from ephemera.patterns.revocation import Revocation, TokenKind, Verdict
+from tests.patterns.accounts import somebody
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+CATALOGUE = Catalogue("tokens")
+REVOKED = Revocation(
+    CATALOGUE,
+    tokens={
+        "access": TokenKind("blacklist:access:{jti}", lives=timedelta(minutes=15), when_down="local"),
+        "refresh": TokenKind("blacklist:refresh:{jti}", lives=timedelta(days=7)),
+    },
+)
+_VALID = Verdict(revoked=False)
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store for revocations."""
+    async with connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+def soon() -> float:
+    """When a token that was issued just now ends."""
+    return time.time() + 600
+
+
+async def test_a_token_is_void_from_its_revocation_on(store: Store) -> None:
+    """Only the token of that kind and id is void, and its mark ends when the token would."""
+    revoked, jti = store[REVOKED], somebody()
+    assert await revoked.check("access", jti=jti) == _VALID
+    assert await revoked.revoke_token("access", jti, until=soon())
+    assert await revoked.check("access", jti=jti) == Verdict(revoked=True, by="token")
+    assert await revoked.check("refresh", jti=jti) == _VALID
+    assert 590 < await store.call("TTL", f"blacklist:access:{jti}") <= 600
+
+
+async def test_an_expired_token_needs_no_revocation(store: Store) -> None:
+    """Revoking what has expired writes nothing and is no error."""
+    revoked, jti = store[REVOKED], somebody()
+    assert not await revoked.revoke_token("access", jti, until=time.time() - 1)
+    assert not await revoked.revoke_token("access", jti, until=datetime(2020, 1, 1, tzinfo=UTC))
+    assert await store.call("EXISTS", f"blacklist:access:{jti}") == 0
+
+
+async def test_an_expiry_further_away_than_tokens_live_is_a_mistake(store: Store) -> None:
+    """Milliseconds in place of seconds do not make a mark for thousands of years."""
+    with pytest.raises(InvalidLifetime):
+        await store[REVOKED].revoke_token("access", somebody(), until=time.time() * 1000)
+
+
+async def test_what_a_user_was_issued_before_is_void(store: Store) -> None:
+    """A user's tokens are void up to the instant of the revocation, those issued after it are valid."""
+    revoked, user = store[REVOKED], somebody()
+    before = await revoked.now(user)
+    assert await revoked.check("access", user=user, issued_at=before) == _VALID
+    instant = await revoked.revoke_user(user)
+    after = await revoked.now(user)
+    assert before < instant < after
+    for issued in (before, instant):
+        assert await revoked.check("access", user=user, issued_at=issued) == Verdict(revoked=True, by="user")
+    assert await revoked.check("access", user=user, issued_at=after) == _VALID
+    assert await revoked.check("access", user=user, issued_at=datetime.fromtimestamp(before, UTC)) != _VALID
+    assert await revoked.check("access", user=somebody(), issued_at=before) == _VALID
+
+
+async def test_an_instant_never_moves_back(store: Store) -> None:
+    """After a fail-over to a clock that is behind, what was void stays void, and new tokens are valid."""
+    revoked, user = store[REVOKED], somebody()
+    ahead = round(time.time() * 1e6) + 60_000_000
+    await store.call("SET", f"revoked:user:{user}", ahead, "EX", 600)
+    assert await revoked.revoke_user(user) == ahead / 1e6
+    assert await revoked.check("access", user=user, issued_at=await revoked.now(user)) == _VALID
+
+
+async def test_clocks_that_are_ahead_are_allowed_for(server: Valkey) -> None:
+    """With a skew, what a fast clock seems to have issued just after the revocation is void, too."""
+    catalogue = Catalogue("skewed")
+    kinds = {"access": TokenKind("skew:{jti}", lives=timedelta(minutes=1))}
+    declared = Revocation(
+        catalogue,
+        tokens=kinds,
+        users="skewu:{u}",
+        families="skewf:{f}",
+        news="skewn",
+        skew=timedelta(seconds=2),
+    )
+    async with connect(server.url, catalogue) as store:
+        for check in (store[declared].check, _checks_elsewhere(server, catalogue, declared)):
+            instant = await store[declared].revoke_user(user := somebody())
+            assert (await check("access", user=user, issued_at=instant + 1.9)).revoked
+            assert not (await check("access", user=user, issued_at=instant + 2.1)).revoked
+
+
+def _checks_elsewhere(server: Valkey, catalogue: Catalogue, declared: Revocation) -> Any:
+    async def check(*given: Any, **asked: Any) -> Verdict:
+        async with connect(server.url, catalogue) as store:
+            return await store[declared].check(*given, **asked)
+
+    return check
+
+
+async def test_a_family_is_void_with_what_is_issued_in_it_later(store: Store) -> None:
+    """All tokens of a revoked family are void, whenever they were issued."""
+    revoked, family = store[REVOKED], somebody()
+    assert await revoked.check("refresh", jti=somebody(), family=family) == _VALID
+    await revoked.revoke_family(family)
+    assert await revoked.check("refresh", jti=somebody(), family=family) == Verdict(revoked=True, by="family")
+    week = timedelta(days=7).total_seconds()
+    assert await store.call("TTL", f"revoked:family:{family}") > week
+
+
+async def test_all_three_are_asked_in_one_trip(server: Valkey) -> None:
+    """A check of token, user and family is one command on one server."""
+    async with connect(server.url, CATALOGUE) as store:
+        revoked, user = store[REVOKED], somebody()
+        await revoked.listening()
+        before = await _commands(store)
+        await revoked.check("access", jti=somebody(), user=user, issued_at=1.0, family=somebody())
+        assert await _commands(store) - before == 2  # the check, and the INFO that counted before it
+
+
+async def _commands(store: Store) -> int:
+    info: bytes = await store.call("INFO", "stats")
+    return int(info.split(b"total_commands_processed:")[1].split()[0])
+
+
+async def test_a_token_that_may_be_used_once_is_spent_once(store: Store) -> None:
+    """Of many who try at once one succeeds, and the reuse revokes the whole family."""
+    revoked, jti, family = store[REVOKED], somebody(), somebody()
+    until = soon()
+    tries = [revoked.spend("refresh", jti, until=until, family=family) for _ in range(10)]
+    assert sorted(await asyncio.gather(*tries)) == ["reused"] * 9 + ["spent"]
+    assert (await revoked.check("refresh", jti=somebody(), family=family)).by == "family"
+    assert (await revoked.check("refresh", jti=jti)).by == "token"
+
+
+async def test_an_expired_token_cannot_be_spent(store: Store) -> None:
+    """A token at its end is expired, not reused: its family stays."""
+    revoked, family = store[REVOKED], somebody()
+    assert await revoked.spend("refresh", somebody(), until=time.time() - 1, family=family) == "expired"
+    assert await revoked.check("refresh", jti=somebody(), family=family) == _VALID
+
+
+async def test_a_revoked_token_cannot_be_spent(store: Store) -> None:
+    """Signing out makes a refresh token useless, and trying it later shows that somebody kept it."""
+    revoked, jti = store[REVOKED], somebody()
+    await revoked.revoke_token("refresh", jti, until=soon())
+    assert await revoked.spend("refresh", jti, until=soon()) == "reused"
+
+
+async def test_revocations_are_heard_by_other_processes(store: Store, url: str) -> None:
+    """What one store revokes, another that has never asked for it remembers."""
+    async with connect(url, CATALOGUE) as other:
+        await other[REVOKED].listening()
+        jti, user, family = somebody(), somebody(), somebody()
+        await store[REVOKED].revoke_token("access", jti, until=soon())
+        await store[REVOKED].revoke_user(user)
+        await store[REVOKED].revoke_family(family)
+        memory = other[REVOKED].memory
+        await eventually(lambda: memory.revoked("family", "", family))
+        assert memory.revoked("token", "access", jti)
+        assert memory.revoked("user", "", user, issued=1)
+
+
+async def test_the_memory_is_bounded(server: Valkey) -> None:
+    """The oldest revocations leave the memory first; Redis still knows them."""
+    catalogue = Catalogue("small")
+    kinds = {"access": TokenKind("small:{jti}", lives=timedelta(hours=1))}
+    declared = Revocation(
+        catalogue, tokens=kinds, users="smallu:{u}", families="smallf:{f}", news="smalln", remembered=3
+    )
+    async with connect(server.url, catalogue) as store:
+        revoked, ids = store[declared], [somebody() for _ in range(10)]
+        for jti in ids:
+            await revoked.revoke_token("access", jti, until=soon())
+        assert len(revoked.memory) == 3
+        assert all([(await revoked.check("access", jti=jti)).revoked for jti in ids])
+        assert len(revoked.memory) == 3
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_the_policy_decides_when_redis_is_down_or_hung(how: str) -> None:
+    """Closed, open and local each say what they promise, at once, and that they are not certain."""
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store:
+            revoked, known, unknown = store[REVOKED], somebody(), somebody()
+            await revoked.revoke_token("access", known, until=soon())
+            getattr(server, how)()
+            closed = await revoked.check("access", jti=unknown, when_down="closed")
+            assert closed == Verdict(revoked=True, certain=False)
+            for policy in ("open", "local"):
+                verdict = await revoked.check("access", jti=unknown, when_down=policy)
+                assert verdict == Verdict(revoked=False, certain=False)
+            assert await revoked.check("access", jti=known) == Verdict(revoked=True, by="token")
+            assert (await revoked.check("refresh", jti=unknown)).revoked
+            assert not (await revoked.check("access", jti=unknown)).revoked
+            server.resume()
+
+
+async def test_what_could_not_be_revoked_is_remembered() -> None:
+    """While Redis is down revoking raises, and this process still refuses what was to be revoked."""
+    with valkey() as victim:
+        async with connect(victim.url, CATALOGUE) as store:
+            revoked, jti, user, family = store[REVOKED], somebody(), somebody(), somebody()
+            issued = time.time()
+            victim.kill()
+            for revoking in (
+                revoked.revoke_token("access", jti, until=soon()),
+                revoked.revoke_user(user),
+                revoked.revoke_family(family),
+            ):
+                with pytest.raises(ConnectionFailed):
+                    await revoking
+            assert (await revoked.check("access", jti=jti)).by == "token"
+            assert (await revoked.check("access", user=user, issued_at=issued)).by == "user"
+            assert (await revoked.check("access", family=family)).by == "family"
+
+
+async def test_a_mark_that_cannot_be_read_makes_everything_void(store: Store) -> None:
+    """What somebody else wrote in a user's place is taken for a revocation, not ignored."""
+    user = somebody()
+    await store.call("SET", f"revoked:user:{user}", "yesterday", "EX", 60)
+    assert (await store[REVOKED].check("access", user=user, issued_at=time.time() + 5)).by == "user"
+
+
+@pytest.mark.parametrize(
+    "asked", [{}, {"user": "u"}, {"issued_at": 1.0}, {"jti": "x", "user": "u"}, {"kind": "id", "jti": "x"}]
+)
+async def test_half_a_question_is_refused(store: Store, asked: dict[str, Any]) -> None:
+    """A check that would look at nothing, or cannot be answered, is a mistake and says so."""
+    with pytest.raises(InvalidValue):
+        await store[REVOKED].check(**{"kind": "access", **asked})
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        (None, {}),
+        (TokenKind("b:{jti}", lives=timedelta(0)), {}),
+        (TokenKind("b:{jti}", lives=timedelta(1), when_down="maybe"), {}),  # type: ignore[arg-type]
+        (TokenKind("b:{kind}:{jti}", lives=timedelta(1)), {}),
+        (TokenKind("b:{jti}", lives=timedelta(1)), {"skew": timedelta(-1)}),
+        (TokenKind("b:{jti}", lives=timedelta(1)), {"remembered": 0}),
+        (TokenKind("b:{jti}", lives=timedelta(1)), {"users": "revoked"}),
+    ],
+)
+def test_what_cannot_work_is_refused_when_declared(kind: TokenKind | None, options: dict[str, Any]) -> None:
+    """A declaration without kinds, with unknown policies or with other fields fails at import."""
+    with pytest.raises(InvalidDeclaration):
+        Revocation(Catalogue("x"), tokens={"access": kind} if kind else {}, **options)

@@ -1,0 +1,88 @@
+"""Sessions when Redis is down, hung, emptied, or evicting whatever it likes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.embedded import valkey
+from ephemera.errors import ConnectionFailed, Unavailable
+from ephemera.keyspace import connect
+from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
+from tests.wire.waiting import answered
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ephemera.patterns.sessions import LiveSessions
+
+OPERATIONS: dict[str, Callable[[LiveSessions[Session], str], Awaitable[object]]] = {
+    "get": lambda sessions, token: sessions.get(token),
+    "create": lambda sessions, _: sessions.create(Session("ann")),
+    "update": lambda sessions, token: sessions.update(token, role="admin"),
+    "rotate": lambda sessions, token: sessions.rotate(token),
+    "end": lambda sessions, token: sessions.end(token),
+    "end_all": lambda sessions, _: sessions.end_all("ann"),
+    "of_user": lambda sessions, _: sessions.of_user("ann"),
+    "begin": lambda sessions, _: sessions.begin("ann"),
+}
+
+
+async def test_down_every_operation_fails_at_once_and_recovers() -> None:
+    """Nobody is let in or thrown out by guessing; an empty server that returns knows nobody."""
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store:
+            sessions = store[SLIDING]
+            token = await sessions.create(Session("ann"))
+            server.kill()
+            with pytest.raises(ConnectionFailed):
+                await sessions.get(token)
+            for name, operation in OPERATIONS.items():
+                began = time.perf_counter()
+                with pytest.raises(Unavailable):
+                    await operation(sessions, token)
+                assert time.perf_counter() - began < 0.1, name
+            assert store.stats[SLIDING.space].errors >= len(OPERATIONS)
+            server.restart()
+            await answered(lambda: sessions.get(token))
+            assert await sessions.get(token) is None
+            assert await sessions.get(await sessions.create(Session("ann"))) == Session("ann")
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+async def test_hung_an_operation_fails_in_time_and_the_session_outlasts_it(name: str) -> None:
+    """A frozen server costs its callers the wire's time-out; who was signed in before can be so after."""
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store:
+            sessions = store[SLIDING]
+            bystander = await sessions.create(Session("bob"))
+            token = await sessions.create(Session("ann"))
+            server.pause()
+            began = time.perf_counter()
+            with pytest.raises(ConnectionFailed):
+                await OPERATIONS[name](sessions, token)
+            assert time.perf_counter() - began < 1
+            server.resume()
+            await answered(lambda: sessions.get(bystander))
+            assert await sessions.get(bystander) == Session("bob")
+
+
+async def test_a_server_that_evicts_keeps_nothing_that_was_revoked() -> None:
+    """Whichever keys go, also the coldest of indexes, no session outlives its revocation."""
+    config = {"maxmemory": "4mb", "maxmemory-policy": "allkeys-lru", "maxmemory-samples": "10"}
+    with valkey(config=config) as server:
+        async with connect(server.url, CATALOGUE) as store:
+            sessions, users = store[SLIDING], [somebody() for _ in range(40)]
+            tokens = {user: [await sessions.create(Session(user)) for _ in range(5)] for user in users}
+            for number in range(3000):
+                await store.call("SET", f"ballast:{number}", "x" * 1000)
+                if number % 10 == 0:  # some sessions are in use meanwhile
+                    await sessions.get(tokens[users[number % 7]][number % 3])
+            evicted = int(str(server.ask("INFO", "stats")).split("evicted_keys:")[1].split()[0])
+            assert evicted > 200
+            for user in users:
+                await sessions.end_all(user)
+            everything = [token for each in tokens.values() for token in each]
+            assert [token for token in everything if await sessions.get(token) is not None] == []

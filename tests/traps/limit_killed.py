@@ -1,0 +1,23 @@
+"""A process that counts requests until it is killed: `python -m tests.traps.limit_killed URL SUBJECT`."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from itertools import count
+
+from ephemera.keyspace import connect
+from tests.patterns.limited import CATALOGUE, KINDS, LIMITS
+
+
+async def main(url: str, subject: str) -> None:
+    """Check new subjects as fast as possible, and say when it has begun."""
+    async with connect(url, CATALOGUE) as store:
+        for number in count():
+            await store[LIMITS].check(*(rule.on(f"{subject}-{number}") for rule in KINDS))
+            if number == 0:
+                print("counting", flush=True)  # noqa: T201
+
+
+if __name__ == "__main__":
+    asyncio.run(main(*sys.argv[1:]))

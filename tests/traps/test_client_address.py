@@ -1,0 +1,52 @@
+"""Trap C6: a header that anybody can write is no address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ephemera.keyspace import connect
+from ephemera.web.client_address import ClientAddress
+from ephemera.web.limits import LimitMiddleware
+from tests.patterns.limited import CATALOGUE, LIMITS, WINDOW
+from tests.web.gateway import get
+from tests.web.test_limits import an_address
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.web.asgi import Receive, Scope, Send
+
+
+async def _found(scope: Scope, receive: Receive, send: Send) -> None:
+    """An application that has what was asked for."""
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    await send({"type": "http.response.body", "body": b"found"})
+
+
+def _first_of_the_header(scope: Scope) -> str:
+    """What many services take for the client's address."""
+    forwarded = dict(scope["headers"]).get(b"x-forwarded-for", b"")
+    return forwarded.decode().split(",")[0].strip() or str(scope["client"][0])
+
+
+async def test_c6_a_forged_header_does_not_make_another_client(server: Valkey) -> None:
+    """Who sends another X-Forwarded-For each time is never limited the naive way, and at once by ours."""
+    proxy, attacker = "10.1.1.1", an_address()
+    trusting = ClientAddress(trusted=["10.0.0.0/8"])
+    async with connect(server.url, CATALOGUE) as store:
+        ways = {
+            "naive": lambda scope: [WINDOW.on(_first_of_the_header(scope))],
+            "ours": lambda scope: [WINDOW.on(trusting.counted(scope))],
+        }
+        for peer in (attacker, proxy):
+            statuses = {}
+            for name, claims in ways.items():
+                app = LimitMiddleware(_found, lambda _: store[LIMITS], claims)
+                told = [(an_address(), attacker) if peer == proxy else (an_address(),) for _ in range(10)]
+                statuses[name] = [
+                    (
+                        await get(app, "/", peer, headers=[(b"x-forwarded-for", ", ".join(hops).encode())])
+                    ).status
+                    for hops in told
+                ]
+            assert statuses["naive"] == [200] * 10
+            assert statuses["ours"] == ([200] * 5 + [429] * 5 if peer == attacker else [429] * 10)

@@ -1,0 +1,82 @@
+"""Trap I4: a reader that loaded the old row writes it back after the updater's delete."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.keyspace import connect
+from tests.patterns.accounts import somebody
+from tests.patterns.test_entitlements import CATALOGUE, LIMITS, PlanLimits, Table
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store for entitlements."""
+    async with connect(server.url, CATALOGUE) as opened:
+        yield opened
+
+
+async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, server: Valkey) -> None:
+    """Cache-aside keeps the old row for its whole life; a fenced fill is refused, whoever attempts it."""
+    table, organization = Table(), somebody()
+    table.rows[organization] = PlanLimits("old")
+    naive = f"naive:{organization}"
+    assert await store.call("GET", naive) is None
+    loaded = await table.load(organization)  # the reader has the old row
+    table.rows[organization] = PlanLimits("new")  # the updater commits
+    await store.call("DEL", naive)
+    assert loaded is not None
+    await store.call("SETEX", naive, 300, loaded.plan_name)
+    assert await store.call("GET", naive) == b"old"
+
+    table.rows[organization] = PlanLimits("old")
+    table.gate.clear()
+    async with connect(server.url, CATALOGUE) as elsewhere:
+        reading = asyncio.create_task(elsewhere[LIMITS].get(table.load, organization_id=organization))
+        await eventually(lambda: table.loads == 2)
+        table.rows[organization] = PlanLimits("new")
+        await store[LIMITS].drop(organization_id=organization)
+        table.gate.set()
+        assert await reading == PlanLimits("old")
+        for reader in (store, elsewhere):
+            assert await reader[LIMITS].get(table.load, organization_id=organization) == PlanLimits("new")
+
+
+async def test_i4_fills_and_changes_in_any_order_never_leave_an_old_row(store: Store) -> None:
+    """Readers and updaters at full speed: who reads after a drop has that change or a newer one."""
+    organization, version = somebody(), 0
+
+    async def load(organization_id: str) -> PlanLimits:
+        seen = version
+        for _ in range(seen % 3):
+            await asyncio.sleep(0)
+        return PlanLimits(organization_id, seen)
+
+    async def update() -> None:
+        nonlocal version
+        for _ in range(200):
+            version += 1
+            await store[LIMITS].drop(organization_id=organization)
+
+    async def read() -> None:
+        dropped = -1
+        while version < 200:
+            at_least = dropped
+            found = await store[LIMITS].get(load, organization_id=organization)
+            assert found is not None
+            assert found.storage_gb >= at_least
+            dropped = version - 1  # every change but the latest was dropped before we ask again
+
+    await asyncio.gather(update(), *(read() for _ in range(5)))
+    found = await store[LIMITS].get(load, organization_id=organization)
+    assert found == PlanLimits(organization, 200)

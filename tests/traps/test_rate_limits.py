@@ -1,0 +1,238 @@
+"""Traps I1, I5, I6, S9, S10 and C1: counters that never end, count twice, or count the wrong thing."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.keyspace import connect
+from ephemera.patterns.rate_limits import fixed_window
+from tests.patterns.limited import (
+    CATALOGUE,
+    FLOW,
+    KINDS,
+    LIMITS,
+    SECONDLY,
+    SLIDING_SECOND,
+    TIERED_LOG,
+    TIERED_WINDOW,
+    WINDOW,
+    somebody,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store for limits."""
+    async with connect(server.url, CATALOGUE) as opened:
+        yield opened
+
+
+async def _milliseconds(store: Store) -> int:
+    """The server's time."""
+    seconds, micros = await store.call("TIME")
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+# What the seeds do.
+
+
+async def _incr_then_expire(store: Store, key: str, limit: int, life: int) -> bool:
+    """Seed 004: count, and give the first one an end."""
+    counted = await store.call("INCR", key)
+    if counted == 1:
+        await store.call("EXPIRE", key, life)
+    return int(counted) <= limit
+
+
+async def _by_the_second(store: Store, subject: str, limit: int = 5) -> bool:
+    """Seed 000's "sliding window" and seed 001's "token bucket", with seconds for minutes."""
+    key = f"naive:{subject}:{await _milliseconds(store) // 1000}"
+    counted, _ = await asyncio.gather(store.call("INCR", key), store.call("EXPIRE", key, 120))
+    return int(counted) <= limit
+
+
+async def test_i1_a_crash_leaves_no_counter_without_an_end(server: Valkey, store: Store) -> None:
+    """Killed between INCR and EXPIRE, the naive counter stays for ever; ours always have their end."""
+    naive = f"naive:{somebody()}"
+    await store.call("INCR", naive)  # and here the process dies
+    await _incr_then_expire(store, naive, 5, 3600)
+    assert await store.call("PTTL", naive) == -1
+
+    subject, chance = somebody(), random.Random(1)
+    for _ in range(5):
+        command = [sys.executable, "-m", "tests.traps.limit_killed", server.url, subject]
+        with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert await asyncio.to_thread(process.stdout.readline) == b"counting\n"
+            await asyncio.sleep(chance.uniform(0, 0.05))
+            process.kill()
+    found = [key async for key in _keys(store, f"limited:*:{subject}*")]
+    assert len(found) > 15
+    assert all([0 < await store.call("PTTL", key) <= 86_400_000 * 1.1 for key in found])
+
+
+async def _keys(store: Store, pattern: str) -> AsyncIterator[bytes]:
+    cursor = b"0"
+    while True:
+        cursor, keys = await store.call("SCAN", cursor, "MATCH", pattern, "COUNT", 1000)
+        for key in keys:
+            yield key
+        if cursor == b"0":
+            return
+
+
+async def test_i1_a_lost_end_heals(store: Store) -> None:
+    """A counter whose end another program removed is given it back by the next unit."""
+    for rule in KINDS:
+        claim = rule.on(somebody())
+        await store[LIMITS].check(claim)
+        await store.call("PERSIST", claim.key)
+        await store[LIMITS].check(claim)
+        assert await store.call("PTTL", claim.key) > 0
+
+
+async def _across_a_boundary(store: Store, check: Callable[[], Awaitable[bool]]) -> tuple[int, int]:
+    """Check from just before a second's end until after it; admissions, and ms from the first to the last."""
+    while await _milliseconds(store) % 1000 < 900:
+        await asyncio.sleep(0.002)
+    began = await _milliseconds(store)
+    admitted = [began]
+    while (now := await _milliseconds(store)) // 1000 <= began // 1000 + 1 and now - began < 400:
+        if await check():
+            admitted.append(await _milliseconds(store))
+    return len(admitted) - 1, admitted[-1] - admitted[0]
+
+
+async def test_s9_a_sliding_window_slides(store: Store) -> None:
+    """Counted by the second, ten of five a second pass within less than a second; sliding, five do."""
+    limiter = store[LIMITS]
+    for _ in range(5):  # once more if this machine was held up over the boundary
+        who = somebody()
+        naive = await _across_a_boundary(store, lambda who=who: _by_the_second(store, who))  # type: ignore[misc]
+        if naive[0] == 10:
+            break
+    assert naive[0] == 10
+    assert naive[1] < 1000
+
+    claim = SLIDING_SECOND.on(somebody())
+
+    async def ours() -> bool:
+        return (await limiter.check(claim)).allowed
+
+    assert (await _across_a_boundary(store, ours))[0] == 5
+
+
+async def test_i5_fixed_windows_admit_twice_across_a_boundary_and_say_so(store: Store) -> None:
+    """The limit on both sides of it, never more, which their documentation says; sliding ones do not."""
+    limiter, claim = store[LIMITS], SECONDLY.on(somebody())
+
+    async def ours() -> bool:
+        return (await limiter.check(claim)).allowed
+
+    for _ in range(5):  # once more if this machine was held up over the boundary
+        admitted, _ = await _across_a_boundary(store, ours)
+        assert admitted <= 10
+        if admitted == 10:
+            break
+    assert admitted == 10
+    claim = SLIDING_SECOND.on(somebody())
+    assert (await _across_a_boundary(store, ours))[0] == 5
+    assert "Up to twice the limit" in (fixed_window.__doc__ or "")
+
+
+async def test_i6_windows_are_the_servers_whatever_the_process_thinks(server: Valkey, store: Store) -> None:
+    """Two time zones count the naive key twice; a wrong clock or zone changes nothing of ours."""
+    script = "import datetime; print(datetime.datetime.now().strftime('%Y%m%d%H'))"
+    hours = {
+        subprocess.run(
+            [sys.executable, "-c", script],
+            env={**os.environ, "TZ": zone},
+            capture_output=True,
+            check=True,
+        ).stdout
+        for zone in ("UTC", "Asia/Tokyo")
+    }
+    assert len(hours) == 2
+
+    limiter, claim = store[LIMITS], WINDOW.on(somebody())
+    await limiter.check(claim)
+    for wrong in (-40, -1, 1, 40):
+        async with connect(server.url, CATALOGUE) as other:
+            other[LIMITS]._offset += wrong * 86_400_000  # days
+            decision = await other[LIMITS].check(claim)
+            assert decision.keys == claim.keys
+    assert (await limiter.peek(claim)).remaining == 0
+    day = datetime.fromtimestamp(await _milliseconds(store) // 1000, UTC).replace(hour=0, minute=0, second=0)
+    assert claim.key.endswith(f":{int(day.timestamp())}")
+
+
+async def test_i6_the_zone_of_a_process_is_not_in_its_keys(server: Valkey) -> None:
+    """Processes in two time zones count in the same readable key."""
+    script = (
+        "import asyncio, sys, tests.patterns.limited as limited; from ephemera.keyspace import connect\n"
+        "async def main():\n"
+        "    async with connect(sys.argv[1], limited.CATALOGUE) as store:\n"
+        "        print((await store[limited.LIMITS].check(limited.READ.on(sys.argv[2]))).keys[0])\n"
+        "asyncio.run(main())"
+    )
+    who, keys = somebody(), []
+    for zone in ("UTC", "Asia/Tokyo"):
+        command = [sys.executable, "-c", script, server.url, who]
+        done = subprocess.run(
+            command, env={**os.environ, "TZ": zone}, capture_output=True, check=True, text=True
+        )
+        keys.append(done.stdout.strip())
+    hours = {datetime.now(UTC).strftime("%Y%m%d%H"), keys[0].rpartition(":")[2]}
+    assert keys[0].rpartition(":")[2] in hours
+    assert keys[0] == keys[1] or datetime.now(UTC).minute == 0  # an hour may end under the test
+
+
+async def test_s10_denied_requests_take_nothing(store: Store) -> None:
+    """The naive counter goes on counting, so an upgrade does not help; ours has what the new plan adds."""
+    naive = f"naive:{somebody()}"
+    for _ in range(100):
+        await _incr_then_expire(store, naive, 2, 3600)
+    assert not await _incr_then_expire(store, naive, 6, 3600)
+
+    for rule in (TIERED_LOG, TIERED_WINDOW):
+        who, limiter = somebody(), store[LIMITS]
+        for _ in range(100):
+            await limiter.check(rule["free"].on(who))
+        assert [(await limiter.check(rule["pro"].on(who))).allowed for _ in range(5)] == [True] * 4 + [False]
+
+
+async def test_c1_a_bucket_refills_all_the_time(store: Store) -> None:
+    """The seed's bucket is empty until its window ends; ours has a unit again after one interval."""
+    who = somebody()
+    while await _milliseconds(store) % 1000 > 300:
+        await asyncio.sleep(0.002)
+    while await _by_the_second(store, who):
+        pass
+    began = await _milliseconds(store)
+    while not await _by_the_second(store, who):
+        await asyncio.sleep(0.002)
+    assert await _milliseconds(store) // 1000 > began // 1000  # not before the next window
+
+    limiter, claim = store[LIMITS], FLOW.on(somebody())
+    began_at = time.monotonic()
+    admitted = 0
+    while time.monotonic() - began_at < 0.5:
+        admitted += (await limiter.check(claim)).allowed
+        await asyncio.sleep(0.001)
+    took = time.monotonic() - began_at
+    assert 5 + 5 <= admitted <= 5 + took * 20 + 1

@@ -1,0 +1,60 @@
+"""Traps I2 and I7: revoking what has expired, and checking when nobody can be asked."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.embedded import valkey
+from ephemera.errors import EphemeraError, ServerError
+from ephemera.keyspace import connect
+from tests.patterns.accounts import somebody
+from tests.patterns.test_revocation import CATALOGUE, REVOKED
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+async def test_i2_revoking_an_expired_token_does_nothing(server: Valkey) -> None:
+    """SETEX with a time that is over fails the sign-out; ours writes nothing and is no error."""
+    async with connect(server.url, CATALOGUE) as store:
+        expired, jti = time.time() - 30, somebody()
+        for seconds in (0, int(expired - time.time())):
+            with pytest.raises(ServerError, match="invalid expire time"):
+                await store.call("SETEX", f"blacklist:access:{jti}", seconds, "true")
+        assert await store[REVOKED].revoke_token("access", jti, until=expired) is False
+        assert await store.call("EXISTS", f"blacklist:access:{jti}") == 0
+
+
+async def _naive_is_blacklisted(store: Store, jti: str) -> bool:
+    """The seed's check, with the handler that such code ends up with."""
+    try:
+        return bool(await store.call("EXISTS", f"blacklist:access:{jti}"))
+    except EphemeraError:
+        return False
+
+
+async def test_i7_a_check_that_cannot_be_made_does_not_pass_silently() -> None:
+    """With Redis down the naive check admits a revoked token; ours refuses it, or says that it guesses."""
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
+            revoked, jti = store[REVOKED], somebody()
+            await other[REVOKED].listening()
+            await revoked.listening()
+            await revoked.revoke_token("access", jti, until=time.time() + 600)
+            await revoked.revoke_token("refresh", jti, until=time.time() + 600)
+            await other[REVOKED].check("access", jti=jti)
+            server.kill()
+            assert await _naive_is_blacklisted(store, jti) is False
+
+            for process in (revoked, other[REVOKED]):
+                assert (await process.check("access", jti=jti)).revoked
+            unknown = await revoked.check("refresh", jti=somebody())
+            assert (unknown.revoked, unknown.certain) == (True, False)
+            admin = await revoked.check("access", jti=somebody(), when_down="closed")
+            assert (admin.revoked, admin.certain) == (True, False)
+            guessed = await revoked.check("access", jti=somebody())
+            assert (guessed.revoked, guessed.certain) == (False, False)

@@ -1,0 +1,65 @@
+"""A FastAPI application with sessions, as a service would write it, and a browser for it."""
+
+from __future__ import annotations
+
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import httpx
+from fastapi import Depends, FastAPI, Response
+
+from ephemera.keyspace import connect
+from ephemera.web.session_dependencies import SignedIn, request_session
+from ephemera.web.sessions import RequestSession, SessionMiddleware
+from tests.patterns.accounts import CATALOGUE, SLIDING, Session
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+
+Handle = Annotated[RequestSession[Session], Depends(request_session)]
+User = Annotated[Session, Depends(SignedIn(Session))]
+
+
+def application(store: Store, **options: Any) -> FastAPI:
+    """Sign in, look, change, sign out."""
+    app = FastAPI()
+    app.add_middleware(SessionMiddleware, sessions=lambda _: store[SLIDING], **options)
+
+    @app.get("/open")
+    async def anybody(handle: Handle) -> dict[str, bool]:
+        return {"signed_in": await handle.get() is not None, "known": handle.known}
+
+    @app.get("/plain")
+    async def plain() -> str:
+        return "no session needed"
+
+    @app.get("/me")
+    async def me(user: User) -> dict[str, str]:
+        return {"user_id": user.user_id, "role": user.role}
+
+    @app.post("/login/{user_id}")
+    async def login(user_id: str, handle: Handle) -> None:
+        begun = await handle.begin(user_id)
+        await handle.start(Session(user_id=user_id), begun=begun)
+
+    @app.post("/promote")
+    async def promote(handle: Handle, user: User) -> dict[str, bool]:
+        return {"updated": await handle.update(role="admin"), "rotated": await handle.rotate()}
+
+    @app.post("/logout")
+    async def logout(handle: Handle, response: Response) -> None:
+        response.headers["cache-control"] = "private"
+        await handle.end()
+
+    return app
+
+
+@asynccontextmanager
+async def browser(url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser on the application, over TLS as far as cookies can tell."""
+    async with connect(url, CATALOGUE) as store:
+        transport = httpx.ASGITransport(app=application(store, **options))
+        async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:
+            yield client

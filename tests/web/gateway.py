@@ -1,0 +1,113 @@
+"""A service behind limits, as its owner would write it, and requests to it as a server makes them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi import Depends, FastAPI, WebSocket
+
+from ephemera.patterns.rate_limits import Decision  # noqa: TC001 - FastAPI reads the annotation
+from ephemera.web.client_address import ClientAddress
+from ephemera.web.limit_dependencies import LIMITED, Limited, send_problem
+from ephemera.web.limits import LimitMiddleware
+from ephemera.web.problems import Problem
+from tests.patterns.limited import BRIEF, BUCKET, CLOSED, LIMITS, LOG, WINDOW
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from ephemera.keyspace import Store
+    from ephemera.patterns.rate_limits import Claim
+    from ephemera.web.asgi import ASGIApp, Message, Scope
+
+CLIENT = ClientAddress(trusted=["10.0.0.0/8", "fd00::/8", "192.0.2.1"])
+
+
+def application(store: Store) -> ASGIApp:
+    """Searches are limited by address, and by API key when there is one; questions by the route itself."""
+
+    def claims(scope: Scope) -> Iterable[Claim]:
+        if scope["path"] not in ("/search", "/closed", "/ws"):
+            return
+        yield (CLOSED if scope["path"] == "/closed" else WINDOW).on(CLIENT.counted(scope))
+        for name, value in scope["headers"]:
+            if name == b"x-api-key":
+                yield LOG.on(value)
+
+    async def asked(scope: Scope) -> list[Claim]:
+        return [BUCKET.on(CLIENT.counted(scope)), BRIEF.on(CLIENT.counted(scope)).costing(1)]
+
+    limited = Depends(Limited(lambda _: store[LIMITS], asked))
+    app = FastAPI()
+    app.add_middleware(LimitMiddleware, limits=lambda _: store[LIMITS], claims=claims)
+    app.add_exception_handler(Problem, send_problem)  # type: ignore[arg-type]
+
+    @app.get("/search")
+    @app.get("/closed")
+    @app.get("/free")
+    async def found() -> str:
+        return "found"
+
+    @app.get("/ask", responses=LIMITED)
+    async def ask(decision: Decision | None = limited) -> int | None:
+        return None if decision is None else decision.remaining
+
+    @app.get("/idle", dependencies=[Depends(Limited(lambda _: store[LIMITS], lambda _: []))])
+    async def idle() -> str:
+        return "idle"
+
+    @app.websocket("/ws")
+    async def talk(socket: WebSocket) -> None:
+        await socket.accept()
+        await socket.close()
+
+    return app
+
+
+class Answer(NamedTuple):
+    """A response as a client sees it; `headers` by name in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def get(
+    app: ASGIApp, path: str, client: str | None = None, *, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> Answer:
+    """Ask for a path from an address."""
+    sent = await exchange(app, "http", path, client, headers)
+    start = sent[0]
+    found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
+    return Answer(start["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))
+
+
+async def exchange(
+    app: ASGIApp, kind: str, path: str, client: str | None, headers: Iterable[tuple[bytes, bytes]] = ()
+) -> list[Message]:
+    """What an application sends for a request without a body."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request" if kind == "http" else "websocket.connect", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {
+        "type": kind,
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": "GET",
+        "scheme": "http" if kind == "http" else "ws",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "root_path": "",
+        "headers": list(headers),
+        "client": None if client is None else (client, 40_000),
+        "server": ("test", 80),
+        "subprotocols": [],
+    }
+    await app(scope, receive, send)
+    return sent

@@ -1,0 +1,359 @@
+"""Sessions on the web: the cookie and its attributes, 401 and 503 as problem documents, and hostile input."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ephemera.embedded import valkey
+from ephemera.keyspace import connect
+from ephemera.web.cookies import Cookie, InvalidCookie
+from ephemera.web.problems import Problem
+from ephemera.web.sessions import SessionMiddleware
+from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
+from tests.web.accounts import application, browser
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    import httpx
+
+    from ephemera.embedded import Valkey
+    from ephemera.web.asgi import Message, Receive, Scope, Send
+
+COOKIE = "__Host-session"
+
+
+@pytest.fixture
+async def client(server: Valkey) -> AsyncIterator[httpx.AsyncClient]:
+    """A browser on the application."""
+    async with browser(server.url) as opened:
+        yield opened
+
+
+async def test_signing_in_and_out(client: httpx.AsyncClient) -> None:
+    """The cookie comes with the sign-in, lets its bearer in, and is void and cleared after the sign-out."""
+    user = somebody()
+    assert (await client.get("/me")).status_code == 401
+    signed_in = await client.post(f"/login/{user}")
+    token = client.cookies[COOKIE]
+    assert signed_in.headers["set-cookie"] == f"{COOKIE}={token}; Path=/; HttpOnly; Secure; SameSite=Lax"
+    assert signed_in.headers["cache-control"] == "no-store"
+    assert (await client.get("/me")).json() == {"user_id": user, "role": "viewer"}
+
+    signed_out = await client.post("/logout")
+    cleared = f"{COOKIE}=; Max-Age=0; Path=/; HttpOnly; Secure; SameSite=Lax"
+    assert signed_out.headers["set-cookie"] == cleared
+    assert signed_out.headers["cache-control"] == "private"
+    assert COOKIE not in client.cookies
+    client.cookies.set(COOKIE, token)
+    assert (await client.get("/me")).status_code == 401
+
+
+async def test_an_ordinary_response_sets_no_cookie(client: httpx.AsyncClient) -> None:
+    """Only a change of the token is worth a header."""
+    await client.post(f"/login/{somebody()}")
+    assert "set-cookie" not in (await client.get("/me")).headers
+    assert "set-cookie" not in (await client.get("/open")).headers
+
+
+async def test_every_request_of_a_bearer_lets_the_session_slide(server: Valkey) -> None:
+    """Also one whose route does not look at the session, and whose response is out before Redis answers."""
+    async with connect(server.url, CATALOGUE) as store:
+        token = await store[SLIDING].create(Session(somebody()))
+        key = f"session:{store[SLIDING].id_of(token)}"
+        await store.call("PEXPIRE", key, 60_000)
+        await store.call("SCRIPT", "FLUSH")
+        cookie = [(b"cookie", f"{COOKIE}={token}".encode())]
+        sent = await _respond(application(store), "/plain", cookie)
+        assert sent[0]["status"] == 200
+        lives = [await store.call("PTTL", key) for _ in range(50)]  # the script's text takes a second trip
+        assert lives[-1] > 60_000
+
+
+async def test_a_stranger_gets_a_problem_document(client: httpx.AsyncClient) -> None:
+    """401 says what is wrong in the form of RFC 9457, and what would help."""
+    refused = await client.get("/me")
+    assert refused.status_code == 401
+    assert refused.headers["content-type"] == "application/problem+json"
+    assert refused.headers["www-authenticate"] == "Cookie"
+    assert refused.json() == {
+        "type": "about:blank",
+        "title": "Unauthorized",
+        "status": 401,
+        "detail": "Sign in first: there is no valid session.",
+    }
+
+
+async def test_rotation_and_update(client: httpx.AsyncClient) -> None:
+    """After a promotion the browser has another token, the old one is void, and the session has changed."""
+    await client.post(f"/login/{somebody()}")
+    old = client.cookies[COOKIE]
+    assert (await client.post("/promote")).json() == {"updated": True, "rotated": True}
+    assert client.cookies[COOKIE] != old
+    assert (await client.get("/me")).json()["role"] == "admin"
+    client.cookies.clear()
+    assert (await client.get("/me", headers={"cookie": f"{COOKIE}={old}"})).status_code == 401
+
+
+async def test_signing_in_again_ends_the_session_before(client: httpx.AsyncClient) -> None:
+    """An id that somebody planted before the sign-in is worth nothing after it."""
+    await client.post(f"/login/{somebody()}")
+    planted = client.cookies[COOKIE]
+    await client.post(f"/login/{somebody()}")
+    client.cookies.clear()
+    assert (await client.get("/me", headers={"cookie": f"{COOKIE}={planted}"})).status_code == 401
+
+
+async def test_a_cookie_whose_session_is_over_is_left_alone(client: httpx.AsyncClient) -> None:
+    """A late response to an old token must not take the new one away."""
+    await client.post(f"/login/{somebody()}")
+    old = client.cookies[COOKIE]
+    await client.post("/promote")
+    client.cookies.clear()
+    assert "set-cookie" not in (await client.get("/open", headers={"cookie": f"{COOKIE}={old}"})).headers
+
+
+async def test_a_persistent_cookie_slides(server: Valkey) -> None:
+    """It is sent anew with every response, for as long as the session may now live."""
+    async with browser(server.url, cookie=Cookie(persistent=True)) as client:
+        await client.post(f"/login/{somebody()}")
+        token = client.cookies[COOKIE]
+        header = (await client.get("/me")).headers["set-cookie"]
+        assert header == f"{COOKIE}={token}; Max-Age=86400; Path=/; HttpOnly; Secure; SameSite=Lax"
+
+
+async def test_a_cookie_for_a_domain(server: Valkey) -> None:
+    """Another name, a domain, a path and another policy for foreign sites appear in the header."""
+    cookie = Cookie("sid", same_site="strict", domain="example.org", path="/app", secure=False)
+    async with browser(server.url, cookie=cookie) as client:
+        header = (await client.post(f"/login/{somebody()}")).headers["set-cookie"]
+        assert header.endswith("; Path=/app; Domain=example.org; HttpOnly; SameSite=Strict")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"domain": "example.org"},
+        {"path": "/app"},
+        {"secure": False},
+        {"name": "__Secure-x", "secure": False},
+        {"name": "a b"},
+        {"name": ""},
+        {"name": "x", "same_site": "none", "secure": False},
+        {"name": "x", "same_site": "maybe"},
+        {"name": "x", "path": "/; Domain=evil"},
+        {"name": "x", "domain": "a\r\nb"},
+    ],
+)
+def test_a_cookie_that_browsers_would_refuse_is_refused_here(options: dict[str, Any]) -> None:
+    """What `__Host-` forbids, and what would break the header, fails when it is configured."""
+    with pytest.raises(InvalidCookie):
+        Cookie(**options)
+
+
+@pytest.mark.parametrize(
+    ("header", "value"),
+    [
+        (b"__Host-session=abc", "abc"),
+        (b"a=b; __Host-session=abc; c=d", "abc"),
+        (b"a=b;__Host-session=abc", "abc"),
+        (b"a=b; \t __Host-session= abc ", "abc"),
+        (b"x__Host-session=evil; __Host-session=abc", "abc"),
+        (b'a="b __Host-session=evil"; __Host-session=abc', "abc"),
+        (b"a=__Host-session=evil", None),
+        (b"a=b", None),
+        (b"__Host-session=", ""),
+        (b"__Host-session", None),
+        (b"", None),
+    ],
+)
+def test_the_cookie_is_found_where_it_is_and_nowhere_else(header: bytes, value: str | None) -> None:
+    """A cookie's name inside another cookie's name or value is not that cookie."""
+    assert Cookie().find([(b"host", b"x"), (b"cookie", header)]) == value
+    assert Cookie().find([(b"cookie", b"z=1"), (b"cookie", header)]) == value
+
+
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> None:
+    """A bearer is told to come again soon, and keeps the cookie; who needs no session is served as ever."""
+    with valkey() as server:
+        async with browser(server.url) as client:
+            await client.post(f"/login/{somebody()}")
+            getattr(server, how)()
+            for path in ("/me", "/open"):
+                refused = await client.get(path)
+                assert refused.status_code == 503
+                assert refused.headers["retry-after"] == "1"
+                assert refused.headers["content-type"] == "application/problem+json"
+                assert "set-cookie" not in refused.headers
+            assert (await client.get("/plain")).status_code == 200
+            client.cookies.clear()
+            assert (await client.get("/open")).json() == {"signed_in": False, "known": True}
+            assert (await client.get("/me")).status_code == 401
+            server.resume()
+
+
+async def test_redis_down_can_leave_open_routes_open() -> None:
+    """With `anonymous` a bearer is a stranger on open routes, and nobody is told to sign in by mistake."""
+    with valkey() as server:
+        async with browser(server.url, when_down="anonymous") as client:
+            await client.post(f"/login/{somebody()}")
+            server.kill()
+            assert (await client.get("/open")).json() == {"signed_in": False, "known": False}
+            refused = await client.get("/me")
+            assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+
+
+def test_an_unknown_policy_is_refused() -> None:
+    """A misspelt policy fails when the application is built."""
+    with pytest.raises(ValueError, match="when_down"):
+        SessionMiddleware(None, None, when_down="maybe")  # type: ignore[arg-type]
+
+
+@settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    value=st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")), named=st.booleans()
+)
+def test_any_cookie_is_a_clean_401(server: Valkey, value: bytes, named: bool) -> None:
+    """Whatever bytes stand in the cookie header, the answer is 401, never 500."""
+
+    async def ask() -> None:
+        async with connect(server.url, CATALOGUE) as store:
+            line = COOKIE.encode() + b"=" + value if named else value
+            sent = await _respond(application(store), "/me", [(b"cookie", line)])
+            assert sent[0]["status"] == 401
+
+    asyncio.run(ask())
+
+
+@settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_any_change_to_a_token_makes_it_worthless(server: Valkey, data: st.DataObject) -> None:
+    """A token with a character replaced, removed or added opens nothing and breaks nothing."""
+
+    async def ask() -> None:
+        async with connect(server.url, CATALOGUE) as store:
+            token = await store[SLIDING].create(Session(somebody()))
+            at = data.draw(st.integers(0, len(token) - 1))
+            put = data.draw(st.text(max_size=2))
+            changed = token[:at] + put + token[at + 1 :]
+            opened = await store[SLIDING].get(changed)
+            assert opened is None or store[SLIDING].id_of(changed) == store[SLIDING].id_of(token)
+
+    asyncio.run(ask())
+
+
+async def _respond(
+    app: Any, path: str, headers: list[tuple[bytes, bytes]], kind: str = "http"
+) -> list[Message]:
+    """What an application sends in answer to a raw scope."""
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": f"{kind}.connect" if kind == "websocket" else "http.request"}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope = {"type": kind, "path": path, "raw_path": path.encode(), "headers": headers, "query_string": b""}
+    scope |= {"method": "GET", "root_path": "", "scheme": "https", "server": ("test", 443)}
+    await app(scope, receive, send)
+    return sent
+
+
+async def test_websockets_have_sessions_too(server: Valkey) -> None:
+    """A WebSocket knows who connects, and a problem before it is accepted closes it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        handle = scope["state"]["session"]
+        if await handle.get() is None:
+            raise Problem(401, "Unauthorized")
+        await handle.rotate()
+        await send({"type": "websocket.accept"})
+
+    async with connect(server.url, CATALOGUE) as store:
+        wrapped = SessionMiddleware(app, lambda _: store[SLIDING])
+        token = await store[SLIDING].create(Session(somebody()))
+        cookie = [(b"cookie", f"{COOKIE}={token}".encode())]
+        accepted = await _respond(wrapped, "/", cookie, "websocket")
+        assert dict(accepted[0]["headers"])[b"set-cookie"].startswith(COOKIE.encode())
+        closed = await _respond(wrapped, "/", [], "websocket")
+        assert closed == [{"type": "websocket.close", "code": 1008, "reason": "Unauthorized"}]
+
+
+async def test_a_problem_after_the_response_began_is_an_error(server: Valkey) -> None:
+    """What is already on its way cannot be taken back, so the server must hear of it."""
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        raise Problem(401, "Unauthorized")
+
+    async with connect(server.url, CATALOGUE) as store:
+        with pytest.raises(Problem):
+            await _respond(SessionMiddleware(app, lambda _: store[SLIDING]), "/", [])
+
+
+async def test_a_request_leaves_no_garbage_behind(server: Valkey) -> None:
+    """When a request is over its objects are freed at once, without waiting for the garbage collector."""
+
+    class Exchange:
+        """As a server has it: it knows the scope, and its `send` is given to the application."""
+
+        def __init__(self, scope: Scope) -> None:
+            self.scope = scope
+
+        async def send(self, message: Message) -> None:
+            pass
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        await scope["state"]["session"].get()
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+
+    async with connect(server.url, CATALOGUE) as store:
+        token = await store[SLIDING].create(Session(somebody()))
+        wrapped = SessionMiddleware(app, lambda _: store[SLIDING])
+        exchange = Exchange({"type": "http", "headers": [(b"cookie", f"{COOKIE}={token}".encode())]})
+        gone = weakref.ref(exchange)
+        gc.disable()
+        try:
+            await wrapped(exchange.scope, None, exchange.send)  # type: ignore[arg-type]
+            del exchange
+            assert gone() is None
+        finally:
+            gc.enable()
+
+
+async def test_other_scopes_pass(server: Valkey) -> None:
+    """The application's start and end are none of our business."""
+    seen: list[str] = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope["type"])
+
+    await _respond(SessionMiddleware(app, lambda _: None), "/", [], "lifespan")  # type: ignore[arg-type,return-value]
+    assert seen == ["lifespan"]
+
+
+async def test_a_dependency_without_the_middleware_says_so(server: Valkey) -> None:
+    """Forgetting the middleware is a clear error at the first request."""
+    async with connect(server.url, CATALOGUE) as store:
+        app = application(store)
+        app.user_middleware.clear()
+        with pytest.raises(TypeError, match="add SessionMiddleware"):
+            await _respond(app, "/me", [])
+
+
+async def test_the_openapi_document_names_the_cookie(server: Valkey) -> None:
+    """Protected routes show which cookie they need."""
+    async with connect(server.url, CATALOGUE) as store:
+        document = application(store).openapi()
+        assert document["paths"]["/me"]["get"]["security"] == [{"Session": []}]
+        scheme = document["components"]["securitySchemes"]["Session"]
+        assert scheme == {"type": "apiKey", "in": "cookie", "name": COOKIE}
