@@ -40,19 +40,22 @@ class Session(msgspec.Struct):
 RECORD = Session("ada@example.com", "admin", 42, 0.75, True)
 CATALOGUE = Catalogue("bench")
 HASH = CATALOGUE.hash("session:{session_id}", Session, lifetime=fixed(hours=1), purpose="Read as a hash")
-VALUE = CATALOGUE.value("profile:{user_id}", Session, lifetime=fixed(hours=1), purpose="Read as a value")
+VALUE = CATALOGUE.value(
+    "profile:{user_id}", Session, codec="msgpack", lifetime=fixed(hours=1), purpose="Read as a value"
+)
 
 
 @asynccontextmanager
 async def typed_hash(servers: Servers) -> AsyncIterator[Round]:
     """Our accessor of a hash."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
-        await store[HASH].put(RECORD, session_id=ID)
-        _check(await store[HASH].get(session_id=ID), RECORD)
+        sessions = store[HASH]
+        await sessions.put(RECORD, session_id=ID)
+        _check(await sessions.get(session_id=ID), RECORD)
 
         async def work(count: int) -> None:
             for _ in range(count):
-                await store[HASH].get(session_id=ID)
+                await sessions.get(session_id=ID)
 
         yield Tasks(TASKS, work)
 
@@ -91,12 +94,13 @@ async def redis_om_hash(servers: Servers) -> AsyncIterator[Round]:
 async def typed_value(servers: Servers) -> AsyncIterator[Round]:
     """Our accessor of a value, msgspec inside."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
-        await store[VALUE].put(RECORD, user_id=ID)
-        _check(await store[VALUE].get(user_id=ID), RECORD)
+        profiles = store[VALUE]
+        await profiles.put(RECORD, user_id=ID)
+        _check(await profiles.get(user_id=ID), RECORD)
 
         async def work(count: int) -> None:
             for _ in range(count):
-                await store[VALUE].get(user_id=ID)
+                await profiles.get(user_id=ID)
 
         yield Tasks(TASKS, work)
 

@@ -1,11 +1,16 @@
-"""The peers, each set up as well as we know: what follows was measured, not assumed.
+"""The peers, each set up as well as we know.
 
-- redis-py asyncio, with hiredis, RESP3, replies not decoded. Its plain pool with room for every task beats
-  `BlockingConnectionPool` at every size tried (10 to 500) by 10 to 30 %, at 500 tasks too. Without its
-  default socket timeout it is faster by 10 to 20 % when many tasks wait, so there it goes without it.
+Tried on the asyncio clients of one server:
+
+- redis-py, with hiredis, RESP3, replies not decoded. At 50 tasks its plain pool with room for every task is
+  20 to 30 % faster than `BlockingConnectionPool` of 10 to 100; at 500 tasks no size was clearly better.
+  Without its default socket timeout it is 10 to 30 % faster when many tasks wait, so there it goes without.
 - coredis multiplexes by itself; its pool size (1 to 50) makes no difference, so it has its defaults.
-- valkey-glide multiplexes in Rust threads of its own. Defaults, except a timeout nobody runs into.
-- redis-benchmark is C, with 50 connections and 16 commands in each write: the server's speed, nearly.
+- valkey-glide multiplexes in Rust threads of its own; a larger in-flight limit changes nothing. Defaults,
+  except a timeout nobody runs into.
+
+The cluster clients and redis-py's threads have the same settings; nothing else was tried on them.
+redis-benchmark is C, with 50 connections and 16 commands in each write: the server's speed, nearly.
 
 Imports are late, so that a peer that is not installed is missing from its rows and nothing else.
 """

@@ -1,0 +1,25 @@
+"""All rows, in the order of the table."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from bench import cache, keyspace, locks, operations, sessions, web, wire
+
+if TYPE_CHECKING:
+    from bench.rows import Row
+
+ROWS: tuple[Row, ...] = (
+    *wire.ROWS,
+    *keyspace.ROWS,
+    *operations.ROWS,
+    *cache.ROWS,
+    *locks.ROWS,
+    *sessions.ROWS,
+    *web.ROWS,
+)
+
+
+def chosen(only: list[str]) -> list[Row]:
+    """The rows whose name holds one of these texts; all of them when there is none."""
+    return [row for row in ROWS if not only or any(text.lower() in row.name.lower() for text in only)]

@@ -1,0 +1,150 @@
+"""The row of the web adapters: what sessions and limits leave of a bare "hello" under uvicorn.
+
+Both applications run in a uvicorn process of their own (uvloop, httptools, no access log) and take the same
+requests, each with a session's cookie, over 50 connections that are kept open. The load comes from this
+process, by a protocol that writes a fixed request and waits for the fixed body, so that it costs as little as
+Python can. On two cores it shares one with Valkey, which is part of the price.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from bench.load import Load
+from bench.rows import Opener, Row, Times
+from bench.sessions import CATALOGUE, JSON, Session
+from bench.web_app import HELLO
+from ephemera.embedded.ports import free_ports
+from ephemera.keyspace import connect
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bench.rows import Round
+    from bench.servers import Servers
+
+_CONNECTIONS = 50
+_STARTS_WITHIN = 20.0  # seconds
+_UVICORN = {"loop": "uvloop", "http": "httptools", "log-level": "warning", "timeout-keep-alive": "600"}
+
+
+class Browser(asyncio.Protocol):
+    """One connection that asks the same again as soon as it is answered."""
+
+    def __init__(self, request: bytes) -> None:
+        self._request = request
+        self._left = 0
+        self._received = b""
+        self._done: asyncio.Future[None]
+        self._transport: asyncio.WriteTransport
+
+    def ask(self, times: int) -> asyncio.Future[None]:
+        """Done when so many requests were answered."""
+        self._left = times
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.write(self._request)
+        return self._done
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the connection."""
+        self._transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        """Ask again when the answer is complete and right."""
+        self._received += data
+        if not self._received.endswith(_END):
+            return
+        if not self._received.startswith(b"HTTP/1.1 200"):
+            self._done.set_exception(RuntimeError(self._received.partition(b"\r\n")[0].decode()))
+            return
+        self._received = b""
+        self._left -= 1
+        if self._left:
+            self._transport.write(self._request)
+        else:
+            self._done.set_result(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """End a round that cannot be finished."""
+        if self._left and not self._done.done():
+            self._done.set_exception(exc or ConnectionError("the application closed the connection"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._transport.close()
+
+
+_END = HELLO.encode()
+
+
+class Requests(Load):
+    """So many browsers, each with one request under way."""
+
+    def __init__(self, browsers: list[Browser]) -> None:
+        super().__init__(len(browsers))
+        self._browsers = browsers
+
+    async def perform(self, each: int) -> float:
+        """Let every browser ask so often."""
+        began = time.perf_counter()
+        await asyncio.gather(*(browser.ask(each) for browser in self._browsers))
+        return time.perf_counter() - began
+
+
+def served(application: str) -> Opener:
+    """An application under uvicorn, and the browsers that ask it, each signed in as somebody else."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with connect(servers.valkey.url, CATALOGUE) as store:
+            users = [Session(f"018e9a1f-b3c2-7654-9abc-{number:012x}") for number in range(_CONNECTIONS)]
+            tokens = [await store[JSON].create(user) for user in users]
+        port = free_ports(1)[0]
+        options = [word for name, value in _UVICORN.items() for word in (f"--{name}", value)]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "uvicorn", f"bench.web_app:{application}", "--port", str(port)),
+            *("--no-access-log", *options),
+            env={**os.environ, "BENCH_URL": servers.valkey.url},
+        )
+        try:
+            yield Requests([await _browser(port, _request(token)) for token in tokens])
+        finally:
+            process.terminate()
+            await process.wait()
+
+    return opened
+
+
+def _request(token: str) -> bytes:
+    lines = ("GET / HTTP/1.1", "Host: bench", f"Cookie: theme=dark; __Host-session={token}")
+    return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
+
+
+async def _browser(port: int, request: bytes) -> Browser:
+    """A connected browser, once the application is up."""
+    loop, began = asyncio.get_running_loop(), time.perf_counter()
+    while True:
+        try:
+            _, browser = await loop.create_connection(lambda: Browser(request), "127.0.0.1", port)
+        except ConnectionRefusedError:
+            if time.perf_counter() - began > _STARTS_WITHIN:
+                raise
+            await asyncio.sleep(0.05)
+        else:
+            return browser
+
+
+ROWS = (
+    Row(
+        "web: sessions and limits on a hello",
+        served("guarded"),
+        {"bare Starlette": served("bare")},
+        (Times(0.65, "bare Starlette"),),
+        unit="requests/s",
+    ),
+)

@@ -1,0 +1,63 @@
+"""The applications that `bench.web` serves: a bare Starlette "hello", and the same behind our middlewares.
+
+The server to use is in the environment variable `BENCH_URL`. Sessions are those of `bench.sessions`, and the
+guarded hello looks at its own. The limit is by client address, and so high that nobody meets it: what is
+measured is what every request pays. The session's read is sent first and awaited last, so it shares its trip
+with the limit's check.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from bench.sessions import CATALOGUE, JSON
+from ephemera.keyspace import connect
+from ephemera.patterns.rate_limits import RateLimits, token_bucket
+from ephemera.web.client_address import ClientAddress
+from ephemera.web.limits import LimitMiddleware
+from ephemera.web.sessions import SessionMiddleware
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from starlette.requests import Request
+
+HELLO = "Hello, world!"
+REQUESTS = token_bucket("requests", 100_000_000, per=timedelta(minutes=1))
+LIMITS = RateLimits(CATALOGUE, "bench:limit", REQUESTS)
+CLIENT = ClientAddress()
+
+
+async def hello(_: Request) -> PlainTextResponse:
+    """Say hello."""
+    return PlainTextResponse(HELLO)
+
+
+async def hello_again(request: Request) -> PlainTextResponse:
+    """Say hello to whoever is signed in."""
+    if await request.state.session.get() is None:
+        return PlainTextResponse("Who are you?", 401)
+    return PlainTextResponse(HELLO)
+
+
+@asynccontextmanager
+async def _with_store(_: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async with connect(os.environ["BENCH_URL"], CATALOGUE) as store:
+        yield {"store": store}
+
+
+bare = Starlette(routes=[Route("/", hello)])
+guarded = Starlette(routes=[Route("/", hello_again)], lifespan=_with_store)
+guarded.add_middleware(
+    LimitMiddleware,
+    limits=lambda scope: scope["state"]["store"][LIMITS],
+    claims=lambda scope: [REQUESTS.on(CLIENT.counted(scope))],
+)
+guarded.add_middleware(SessionMiddleware, sessions=lambda scope: scope["state"]["store"][JSON])
