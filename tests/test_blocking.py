@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -138,6 +139,23 @@ def test_cluster_is_reached_through_the_same_face(cluster: Cluster, key: str) ->
         keys = [f"{key}:{i}" for i in range(100)]
         list(pool.map(lambda one: store.call("SET", one, one, "EX", 60), keys))
         assert list(pool.map(lambda one: store.call("GET", one), keys)) == [one.encode() for one in keys]
+
+
+def test_interrupted_call_leaves_its_reply_to_nobody(store: BlockingStore, key: str) -> None:
+    """A call that a signal broke off gets no reply later, and neither does the next call by mistake."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise InterruptedError("a soft time limit")
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.1)
+        with pytest.raises(InterruptedError):
+            store.call("BLPOP", key, 1)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    store.call("RPUSH", key, "late")
+    assert [store.call("ECHO", number) for number in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")

@@ -117,6 +117,10 @@ class _Gates(threading.local):
     """The gate at which this thread waits: a lock that the loop's thread opens. One per thread, reused."""
 
     def __init__(self) -> None:
+        self.renew()
+
+    def renew(self) -> None:
+        """Take a new, closed gate; the old one belongs to whoever may still open it."""
         self.gate = threading.Lock()
         self.gate.acquire()
 
@@ -180,7 +184,12 @@ class _LoopThread:
         if not self._scheduled:
             self._scheduled = True
             self.loop.call_soon_threadsafe(self._send_all)
-        reply.gate.acquire()
+        try:
+            reply.gate.acquire()
+        except BaseException:
+            # A signal's handler raised: the reply is still to come, and must not open the next call's gate.
+            self._gates.renew()
+            raise
         if reply.error is not None:
             raise reply.error
         return reply.result
