@@ -176,3 +176,11 @@ def test_the_five_systems_can_be_declared() -> None:
     for pattern in patterns.split():
         catalogue.flag(pattern, lifetime=DAY, purpose="x")
     assert len(catalogue) == len(patterns.split())
+
+
+def test_a_pattern_is_declared_once_whatever_its_tag() -> None:
+    """The same pattern with another tag renders other keys, but would take the first one's name: refused."""
+    catalogue = Catalogue("jobs")
+    catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x")
+    with pytest.raises(InvalidDeclaration, match="declared twice"):
+        catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x", tag="job_id")

@@ -36,7 +36,7 @@ def catalogue(
 
 
 def _print_tables(name: Catalogue) -> None:
-    console = Console()
+    console = Console(emoji=False)  # a key may hold ":x:"
     if not console.is_terminal:
         console.width = _PIPED_WIDTH
     for table in tables(name):

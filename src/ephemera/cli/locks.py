@@ -25,7 +25,7 @@ def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     elif not found:
         typer.echo("No lock is held.")
     else:
-        console = Console()
+        console = Console(emoji=False)  # a key may hold ":x:"
         if not console.is_terminal:
             console.width = _PIPED_WIDTH
         console.print(_table(found))

@@ -185,6 +185,10 @@ class Catalogue:
         template = Template(
             pattern, **{name: about.pop(name) for name in ("tag", "max_key_length") if name in about}
         )
+        if pattern in self._spaces:
+            raise InvalidDeclaration(
+                pattern, "it is declared twice", "a pattern is its space's name: declare it once"
+            )
         for other in self:
             refuse_overlap(template, kind, other)
         space = Space(self.name, template, kind, codec, accessor, max_length=max_length, **about)
