@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -10,6 +11,7 @@ import pytest
 from ephemera.errors import CannotConnect, OverlappingPatterns
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.operations.audit import audit
+from ephemera.operations.findings import KINDS
 from ephemera.wire import open_client
 from tests.operations.audited import KEYS, audited, catalogue, of_kind, state_of
 
@@ -184,3 +186,11 @@ async def test_a_server_that_is_not_there_is_an_error() -> None:
     """Nothing is reported about a server that cannot be reached."""
     with pytest.raises(CannotConnect):
         await audit("redis://127.0.0.1:1", [catalogue])
+
+
+def test_every_kind_of_finding_is_documented() -> None:
+    """The page on the audit names each kind, with its weight in the same row."""
+    page = (Path(__file__).parents[2] / "docs" / "operations" / "audit.md").read_text(encoding="utf-8")
+    rows = [line for line in page.splitlines() if line.startswith("| `")]
+    for kind, (weight, _) in KINDS.items():
+        assert any(f"`{kind}`" in row and f"| {weight} |" in row for row in rows), kind

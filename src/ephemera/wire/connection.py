@@ -105,6 +105,7 @@ class Connection(asyncio.Protocol):
         self._kept = 0  # commands in `_sent`; the first of them may be answered
         self._bytes = 0  # of `_sent`
         self._half = _BATCH
+        self._commands: list[bytes] | None = None
         self._queued: deque[tuple[Reply, tuple[Arg, ...]]] = deque()
         self._reader = hiredis.Reader(
             protocolError=hiredis.ProtocolError, replyError=ServerError, notEnoughData=_INCOMPLETE
@@ -193,6 +194,7 @@ class Connection(asyncio.Protocol):
             self._forget_answered()
         except (hiredis.ProtocolError, TypeError, RecursionError, IndexError) as problem:
             self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
+        self._commands = None
         if self.crowded:
             self._let_in()
         if not self.flushing:
@@ -212,10 +214,16 @@ class Connection(asyncio.Protocol):
                 except asyncio.InvalidStateError:
                     pass  # its caller was cancelled; the reply is dropped in its place
             elif kind is ServerError:
-                packed = next(self._unanswered(), b"")
+                packed = self._asked()
                 self._owner.on_error(_entry(popleft(), packed), said)
             else:
                 self._pushed(said)
+
+    def _asked(self) -> bytes:
+        """The packed command that the next reply answers; listed once a read, however many errors it has."""
+        if self._commands is None:
+            self._commands = [*chain.from_iterable(commands for commands, _ in self._sent), *self.out]
+        return self._commands[self._kept + len(self.out) - len(self.waiting)]
 
     def _unanswered(self) -> Iterator[bytes]:
         """The packed commands that `waiting` waits for, in its order."""
@@ -236,8 +244,7 @@ class Connection(asyncio.Protocol):
         self.room = min(self._half, self._max_calls - waiting + out)
 
     def _pushed(self, push: list[Any]) -> None:
-        asked = next(self._unanswered(), None) if push[0] in _CONFIRMATIONS else None
-        if asked is not None and _confirms(push, _words(asked)):
+        if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, _words(self._asked())):
             reply = self.waiting.popleft()
             if not reply.done():
                 reply.set_result(push)
