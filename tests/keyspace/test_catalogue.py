@@ -51,7 +51,7 @@ def test_keys_are_classified() -> None:
     channel = catalogue.channel("b:{x}", str, purpose="x")
     assert catalogue.classify(b"a:1") is flag
     assert catalogue.classify(b"b:1") is None
-    value = catalogue.value("b:{x}", str, lifetime=DAY, purpose="x")
+    value = catalogue.value("b:{y}", str, lifetime=DAY, purpose="x")
     assert catalogue.classify(b"b:1") is value
     assert channel.kind == "channel"
 
