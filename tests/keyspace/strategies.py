@@ -42,7 +42,7 @@ def catalogues_of_templates(draw: st.DrawFn) -> list[Template]:
     """Templates that do not overlap, as a catalogue holds them."""
     kept: list[Template] = []
     for template in draw(st.lists(templates(), min_size=1, max_size=12)):
-        if all(shared_key(template, other) is None for other in kept):
+        if all(template.pattern != other.pattern and shared_key(template, other) is None for other in kept):
             kept.append(template)
     return kept
 
