@@ -35,6 +35,7 @@ __all__ = [
     "StoreClosed",
     "Unavailable",
     "UndeclaredSpace",
+    "Unreadable",
     "WrongFields",
     "WrongServer",
 ]
@@ -198,6 +199,18 @@ class InvalidValue(EphemeraError, TypeError):
         self.pattern = pattern
         self.expected = expected
         self.given = given
+
+
+class Unreadable(EphemeraError):
+    """Items of a queue that are not of its space's type; they were put back, nothing is lost."""
+
+    def __init__(self, pattern: str, key: str) -> None:
+        super().__init__(
+            f"{pattern!r}: {key!r} holds items of another shape, which were put back; let the version of "
+            "the program that wrote them take them out, or move them away"
+        )
+        self.pattern = pattern
+        self.key = key
 
 
 class WrongServer(EphemeraError):

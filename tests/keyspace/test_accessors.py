@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from ephemera.errors import InvalidValue, WrongFields
-from ephemera.keyspace import Catalogue, connect, fixed, sliding, until
+from ephemera.errors import InvalidValue, Unreadable, WrongFields
+from ephemera.keyspace import Catalogue, connect, fixed, permanent, sliding, until
 from tests.keyspace.spaces import Session
 
 if TYPE_CHECKING:
@@ -260,3 +260,33 @@ async def test_a_hostile_id_stays_in_its_place(store: Store, key: str) -> None:
     assert catalogue.classify(TEXT.key(id=hostile).encode()) is TEXT
     assert await store[TEXT].delete(id=hostile)
     assert await store[TEXT].get(id=key) == "other"
+
+
+class Job(msgspec.Struct):
+    name: str
+
+
+class JobWithRetries(msgspec.Struct):
+    name: str
+    retries: int = 0
+
+
+async def test_a_queue_keeps_what_a_newer_program_cannot_read(url: str, key: str) -> None:
+    """Popping from a queue whose items have another shape raises, and leaves every item in its place."""
+    queued = permanent(reason="until it is done")
+    before, after = Catalogue("before"), Catalogue("after")
+    written = before.list("acc:queue:{id}", Job, role="queue", lifetime=queued, purpose="x")
+    read = after.list("acc:queue:{id}", JobWithRetries, role="queue", lifetime=queued, purpose="x")
+    async with connect(url, before) as old, connect(url, after) as new:
+        await old[written].push(Job("a"), Job("b"), Job("c"), id=key)
+        with pytest.raises(Unreadable, match="put back"):
+            await new[read].pop(id=key)
+        with pytest.raises(Unreadable):
+            await new[read].pop_many(10, id=key)
+        assert await old[written].pop_many(10, id=key) == [Job("a"), Job("b"), Job("c")]
+
+
+async def test_what_is_not_declared_is_named(store: Store) -> None:
+    """Asking a store for a pattern's text, and not for its space, says what to use."""
+    with pytest.raises(TypeError, match="declared space or pattern"):
+        store["acc:hash:{id}"]  # type: ignore[index]

@@ -66,8 +66,15 @@ def bare_codec(pattern: str, value_type: Any) -> Codec[Any]:
     """The codec of values inside a hash: plain, or JSON without an envelope."""
     shape_of(pattern, value_type)
     encode, decode = cell(value_type)
-    name: Literal["plain", "json"] = "plain" if plain_cell(value_type) else "json"
-    return Codec(name, value_type, _refusing(pattern, value_type, encode), _missing(decode))
+    if plain_cell(value_type):
+        return Codec("plain", value_type, _refusing(pattern, value_type, encode), _missing(decode))
+
+    def encode_readable(value: object) -> bytes:
+        data = encode(value)
+        decode(data)
+        return data
+
+    return Codec("json", value_type, _refusing(pattern, value_type, encode_readable), _missing(decode))
 
 
 def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
@@ -127,6 +134,7 @@ def _packed(
         if is_struct and not isinstance(value, value_type):
             raise TypeError
         data: bytes = to_bytes(envelope(value))
+        from_bytes(data)  # what could never be read again is refused here, not missed later
         if compress_over is not None and len(data) > compress_over:
             return compress(data)
         return data

@@ -209,9 +209,9 @@ def shown(milliseconds: int) -> str:
 def _positive(kind: str, duration: Duration) -> int:
     try:
         total = _milliseconds(timedelta(**duration))
-    except TypeError:
+    except (TypeError, ValueError, OverflowError):
         raise InvalidLifetime(
-            f"{kind}({_given(duration)}): use {', '.join(Duration.__annotations__)}, each a number"
+            f"{kind}({_given(duration)}): use {', '.join(Duration.__annotations__)}, each a finite number"
         ) from None
     if total <= 0:
         raise InvalidLifetime(f"{kind}({_given(duration)}): give a positive duration, as in hours=24")

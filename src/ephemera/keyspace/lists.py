@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
+from ephemera.errors import Unreadable
 from ephemera.keyspace.access import Access, in_chunks
 
 if TYPE_CHECKING:
@@ -51,9 +52,18 @@ class ListAccess(Access, Generic[V]):
         return next(iter(await self.pop_many(1, **fields)), None)
 
     async def pop_many(self, count: int, /, **fields: FieldValue) -> list[V]:
-        """Remove and return up to `count` of the oldest items, oldest first."""
-        replies = await self._change_existing(self._render(fields), ("LPOP", count))
-        return self._readable((replies and replies[0]) or ())
+        """Remove and return up to `count` of the oldest items, oldest first.
+
+        In a space of role `queue`, items that cannot be read are put back, and `Unreadable` is raised.
+        """
+        key = self._render(fields)
+        replies = await self._change_existing(key, ("LPOP", count))
+        stored: list[bytes] = (replies and replies[0]) or []
+        if self.space.role == "queue" and any(self._decode(data) is None for data in stored):
+            await self._change_existing(key, *in_chunks("LPUSH", stored[::-1]))
+            self.stats.errors += 1
+            raise Unreadable(self.space.pattern, key)
+        return self._readable(stored)
 
     async def range(self, start: int = 0, stop: int = -1, /, **fields: FieldValue) -> list[V]:
         """Items by position, oldest first, `stop` included; -1 is the newest."""

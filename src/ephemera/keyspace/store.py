@@ -57,6 +57,11 @@ class Store:
         try:
             return self._bound[declared]  # type: ignore[no-any-return]
         except KeyError:
+            if not hasattr(declared, "bind"):
+                raise TypeError(
+                    f"store[...] takes a declared space or pattern, not {declared!r}; "
+                    "use what catalogue.hash(...) and its like returned"
+                ) from None
             bound = self._bound[declared] = declared.bind(self)
             return bound
 
