@@ -12,7 +12,14 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded.ports import free_ports
-from ephemera.errors import ConnectionFailed, InvalidUrl, InvalidValue, OverlappingPatterns, WrongServer
+from ephemera.errors import (
+    CannotConnect,
+    ConnectionFailed,
+    InvalidUrl,
+    InvalidValue,
+    OverlappingPatterns,
+    WrongServer,
+)
 from ephemera.keyspace import Catalogue, connect, fixed, identity
 from ephemera.keyspace.identity import MARK, RESERVED, read_mark, write_mark
 from ephemera.wire import open_client
@@ -225,3 +232,10 @@ async def test_the_mark_is_a_declared_key_that_nobody_else_may_declare(server: V
             pytest.fail("it must not open")
     async with connect(server.url, RESERVED) as store:
         assert await store[MARK].get() is None
+
+
+async def test_a_cluster_that_is_away_is_not_taken_on_trust() -> None:
+    """With an identity to check, a cluster that cannot be asked is refused, also when it may be absent."""
+    with pytest.raises(CannotConnect, match="cannot be asked whose it is"):
+        async with connect("redis+cluster://127.0.0.1:1", identity="mine", required=False):
+            pass

@@ -26,7 +26,7 @@ import re
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING
 
-from ephemera.errors import EphemeraError, InvalidValue, WrongServer
+from ephemera.errors import CannotConnect, EphemeraError, InvalidValue, WrongServer
 from ephemera.keyspace.catalogue import Catalogue
 from ephemera.keyspace.lifetime import permanent
 from ephemera.wire import Script
@@ -97,6 +97,12 @@ async def guarded(
     """Check a client's server now, whenever it connects again, and keep the mark alive meanwhile."""
     if isinstance(client, Single):
         client.link.setup.append(("EVAL", ARRIVE.source, 1, MARK.key(), name))
+    elif not client.up:
+        raise CannotConnect(
+            address,
+            "a cluster that is away cannot be asked whose it is",
+            "Open the store when it is up, or without identity=",
+        )
     if client.up:
         await check(client, address, name, modules)
     keeper = asyncio.create_task(_keep(client, name), name="ephemera-identity")
