@@ -68,6 +68,15 @@ async def test_an_audit_against_the_result_finds_nothing_unknown(own_url: str, s
     }
 
 
+async def test_hostile_names_of_a_streams_fields_do_not_break_the_source(own_url: str) -> None:
+    """The proposed module imports whatever somebody called the fields of an entry."""
+    hostile = (b'a"b', b"c\\d", b"e\nf", b"\xff", b"_v", b"class", b"plain")
+    writes = [("XADD", "events:main", "*", *(word for name in hostile for word in (name, "1")))]
+    _, catalogue, report = await inferred(own_url, writes)
+    assert [space.kind for space in catalogue] == ["stream"]
+    assert report.unknown.keys == 0
+
+
 async def test_a_cluster_is_inferred_from_all_of_its_masters(own_cluster: Cluster) -> None:
     """Keys of all masters are in one catalogue."""
     _, _, report = await inferred(own_cluster.url, commands("slides"))

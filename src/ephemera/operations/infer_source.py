@@ -80,7 +80,7 @@ def _entry(constant: str, declaration: Declaration) -> Iterator[str]:
     if declaration.kind != "stream":
         return
     renamed = {_attribute(name, place): name for place, name in enumerate(declaration.fields)}
-    renamed = {attribute: name for attribute, name in renamed.items() if not name.startswith("_")}
+    renamed = {attribute: name for attribute, name in renamed.items() if _may_be_named(name)}
     different = {attribute: name for attribute, name in renamed.items() if attribute != name}
     written = ", ".join(f"{quoted(attribute)}: {quoted(name)}" for attribute, name in different.items())
     yield ""
@@ -89,6 +89,11 @@ def _entry(constant: str, declaration: Declaration) -> Iterator[str]:
     yield ""
     yield from (f"    {attribute}: str | None = None" for attribute in renamed or ("data",))
     yield from ("", "")
+
+
+def _may_be_named(name: str) -> bool:
+    """Whether a Struct may read a field of this name; others stay unread, which does no harm."""
+    return name.isprintable() and not name.startswith("_") and not set('"\\') & set(name)
 
 
 def _entry_name(constant: str) -> str:
