@@ -4,11 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check format bench clean
+.PHONY: help demo test check lint format bench clean
 help:
 	@echo "make demo    start the embedded server, run the README's example, say what happened"
 	@echo "make test    all checks and all tests (what CI runs)"
-	@echo "make check   format, lint, types, import contracts (no tests)"
+	@echo "make check   the same as make test"
+	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
 	@echo "make clean   remove the virtual environment and caches"
@@ -26,10 +27,10 @@ $(VENV)/.%-installed: pyproject.toml constraints.txt | $(BIN)/python
 demo: $(VENV)/.demo-installed
 	@$(BIN)/ephemera demo
 
-test: check $(VENV)/.test-installed
+test check: lint $(VENV)/.test-installed
 	$(BIN)/python -m pytest $(ARGS)
 
-check: $(VENV)/.test-installed $(VENV)/.check-installed
+lint: $(VENV)/.test-installed $(VENV)/.check-installed
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy

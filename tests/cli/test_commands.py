@@ -55,7 +55,7 @@ def test_acl_takes_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> 
     (tmp_path / "secret").write_text(SECRET + "\n")
     outcome = ephemera("acl", DEMO, "--password-file", str(tmp_path / "secret"), "--json")
     rules = json.loads(outcome.out)
-    assert rules["user"] == "demo"
+    assert rules["user"] == "shop"
     assert f"#{hashlib.sha256(SECRET.encode()).hexdigest()}" in rules["line"].split()
     assert SECRET not in outcome.out + outcome.err
     assert outcome.err == ""

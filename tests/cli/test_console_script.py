@@ -24,7 +24,7 @@ def test_the_demo_shows_every_step_and_leaves_nothing() -> None:
     for shown in (
         "Valkey is up at redis://127.0.0.1:",
         "session:{session_id}",
-        "Session(user='ann', role='admin')",
+        "Session(user='ada', role='admin')",
         "86400",
         "1,000 hits",
         "refused: nothing comes back",

@@ -1,4 +1,4 @@
-"""`ephemera demo`: a real server, a catalogue of three spaces, and what they do, with timings.
+"""`ephemera demo`: the README's example on a real server, two spaces more, and what they do, with timings.
 
 Nothing has to be installed or running: the server comes in a wheel, on a free port, and is gone at the end.
 """
@@ -20,14 +20,14 @@ from ephemera.errors import Unavailable
 from ephemera.keyspace import Catalogue, Space, Store, connect, fixed, sliding
 from ephemera.operations.documentation import tables
 
-catalogue = Catalogue("demo")
+catalogue = Catalogue("shop")
 
 
 class Session(msgspec.Struct):
     """Who is signed in."""
 
     user: str
-    role: str = "member"
+    role: str
 
 
 SESSION = catalogue.hash(
@@ -76,11 +76,12 @@ async def _show(console: Console, connecting: AbstractAsyncContextManager[Store]
     step = Steps(console)
     async with connecting as store:
         sessions, profiles, visits = store[SESSION], store[PROFILE], store[VISITS]
-        ann = Session(user="ann", role="admin")
-        await step("store[SESSION].put(ann, session_id='s1')", sessions.put(ann, session_id="s1"))
+        ada = Session("ada", "admin")
+        put = "store[SESSION].put(Session('ada', 'admin'), session_id='s1')"
+        await step(put, sessions.put(ada, session_id="s1"))
         await step("store[SESSION].get(session_id='s1')", sessions.get(session_id="s1"))
         await step("its key lives, in seconds", store.call("TTL", SESSION.key(session_id="s1")))
-        await step("store[PROFILE].put({'name': 'Ann'}, user_id=7)", profiles.put({"name": "Ann"}, user_id=7))
+        await step("store[PROFILE].put({'name': 'Ada'}, user_id=7)", profiles.put({"name": "Ada"}, user_id=7))
         await step("store[PROFILE].get(user_id=7)", profiles.get(user_id=7))
         await step("store[VISITS].add(page='/', day='mon')", visits.add(page="/", day="mon"))
         await step("store[VISITS].add(page='/', day='mon')", visits.add(page="/", day="mon"))
@@ -104,7 +105,7 @@ class Steps:
         result = await work
         took = time.perf_counter() - began
         rate = f", {each / took:,.0f} a second" if each else ""
-        line = f"  [cyan]{escape(code):<46}[/] → {escape(str(result)):<33} [dim]{took * 1000:.2f} ms{rate}[/]"
+        line = f"  [cyan]{escape(code):<60}[/] → {escape(str(result)):<33} [dim]{took * 1000:.2f} ms{rate}[/]"
         self._print(line, soft_wrap=True)
 
 
