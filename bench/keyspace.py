@@ -159,6 +159,30 @@ def _check(read: Any, stored: Any) -> None:
         raise RuntimeError(f"read {read!r} in place of the stored {stored!r}")
 
 
+@asynccontextmanager
+async def counting(servers: Servers) -> AsyncIterator[Round]:
+    """What counting a hit adds to a value read, in per cent of the read."""
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        profiles = store[VALUE]
+        await profiles.put(RECORD, user_id=ID)
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                await profiles.get(user_id=ID)
+
+        reads = Tasks(TASKS, work)
+
+        async def share(seconds: float) -> float:
+            rate = await reads(seconds)
+            stats, times = profiles.stats, 1_000_000
+            began = time.perf_counter()
+            for _ in range(times):
+                stats.hits += 1
+            return 100 * rate * (time.perf_counter() - began) / times
+
+        yield share
+
+
 ROWS = (
     Row("keyspace: classify names", classify, targets=(Absolute(400_000, "keys/s"),), unit="keys/s"),
     Row(
@@ -172,6 +196,13 @@ ROWS = (
         typed_hash,
         {"bare wire": bare_hash},
         (Times(0.6, "bare wire"),),
+    ),
+    Row(
+        "keyspace: cost of counting, share of a read",
+        counting,
+        targets=(Absolute(5, "%", at_most=True),),
+        unit="%",
+        higher_is_better=False,
     ),
     Row(
         "keyspace: value read, share of GET",
