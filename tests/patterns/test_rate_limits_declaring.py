@@ -121,7 +121,9 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
         (lambda: sliding_window("r", 1, per=timedelta(0)), "'r': a period of 0:00:00"),
         (lambda: fixed_window("r", 1, per=timedelta(seconds=1.5)), "windows of whole seconds"),
         (lambda: fixed_window("r", 1, per=HOUR, keep=MINUTE), "keep a key for at least its window"),
-        (lambda: token_bucket("r", 1, per=DAY, burst=0), "give a burst of at least 1"),
+        (lambda: sliding_window("r", 1, per=400 * DAY), "use 100 milliseconds to 366 days"),
+        (lambda: token_bucket("r", 1, per=DAY, burst=0), "use a burst of 1 to"),
+        (lambda: token_bucket("r", 10**10, per=MINUTE), "use at most 100 million per second"),
         (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is no policy"),  # type: ignore[arg-type]
         (lambda: local_share(of=0), "of=0 processes"),
         (lambda: _declared(), "it has no rules"),
@@ -152,6 +154,13 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
                 sliding_window("a", 1, per=DAY, key="r:{who}"), token_bucket("b", 1, per=DAY, key="r:{who}")
             ),
             "a and b keep different things in it",
+        ),
+        (
+            lambda: _declared(
+                sliding_window("a", 1, per=DAY, key="r:{who}:{what}", where={"what": "x"}),
+                sliding_window("b", 1, per=DAY, key="r:{who}:{what}"),
+            ),
+            "share the algorithm, the tag and the fields that where= gives",
         ),
     ],
 )

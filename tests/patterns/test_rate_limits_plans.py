@@ -8,8 +8,18 @@ import pytest
 
 from ephemera.errors import InvalidClaim, InvalidDeclaration
 from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.rate_limits import RateLimits, sliding_window
-from tests.patterns.limited import CATALOGUE, DAY, KEY, LIMITS, TIERED_BUCKET, TIERED_LOG, WINDOW, somebody
+from ephemera.patterns.rate_limits import RateLimits, sliding_window, token_bucket
+from tests.patterns.limited import (
+    CATALOGUE,
+    DAY,
+    KEY,
+    LIMITS,
+    MINUTE,
+    TIERED_BUCKET,
+    TIERED_LOG,
+    WINDOW,
+    somebody,
+)
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -94,3 +104,15 @@ def test_unknown_tiers_and_limits_are_refused() -> None:
         KEY.change(-1, "free")
     with pytest.raises(InvalidDeclaration, match="'api-key': its limit is None"):
         KEY.at(None)  # type: ignore[arg-type]
+
+
+async def test_a_bucket_of_bytes_is_exact(server: Valkey) -> None:
+    """Three hundred megabytes a minute come back in fractions of a microsecond each, and are counted so."""
+    catalogue, rule = Catalogue("bytes"), token_bucket("bytes", 300_000_000, per=MINUTE, burst=30_000_000)
+    limits = RateLimits(catalogue, somebody(), rule)
+    async with connect(server.url, catalogue) as store:
+        claim = rule.on(somebody())
+        assert (await store[limits].check(claim, cost=15_000_000)).remaining == 15_000_000
+        denied = await store[limits].check(claim, cost=20_000_000)
+        assert denied.retry_after is not None
+        assert 0.5 < denied.retry_after <= 1  # five of them, at five a second

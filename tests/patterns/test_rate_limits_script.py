@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ephemera import blocking
 from ephemera.patterns.rate_limits.algorithms import SlidingWindow, TokenBucket
-from ephemera.patterns.rate_limits.asking import TAKE
+from ephemera.patterns.rate_limits.claims import TAKE
 from tests.patterns.limited import somebody
 
 if TYPE_CHECKING:
@@ -117,18 +117,19 @@ def test_a_bucket_is_gcra(store: BlockingStore, taken: list[tuple[int, int]], li
     """It agrees with the textbook to the microsecond, and its waits are right to the millisecond."""
     algorithm = TokenBucket(_PER, limit, burst)
     clocked, moment, full = Clocked(store, algorithm, limit), _START, 0
-    interval = -(-_PER * 1000 // limit)
+    interval = -(-_PER * 1_000_000 // limit)  # nanoseconds
+    capacity = -(-burst * interval // 1000)
     for wait, cost in taken:
         moment += wait
-        after = max(full, moment) + cost * interval
+        after = max(full, moment) - (-cost * interval // 1000)
         allowed, told = clocked.check(moment, cost)
-        assert allowed == (after - moment <= burst * interval)
+        assert allowed == (after - moment <= capacity)
         if allowed:
             full = after
         elif cost > burst:
             assert told == -1
         else:
-            assert told == -((moment + burst * interval - after) // 1000)
+            assert told == -((moment + capacity - after) // 1000)
 
 
 def test_a_clock_that_is_set_back_admits_no_more(store: BlockingStore) -> None:

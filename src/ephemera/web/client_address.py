@@ -18,6 +18,7 @@ rewrites the peer itself must be told not to (uvicorn: `--no-proxy-headers`), or
 
 from __future__ import annotations
 
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -65,11 +66,7 @@ class ClientAddress:
 
     def counted(self, scope: Scope) -> str:
         """What a limit by address should count: an IPv4 address, or an IPv6 network."""
-        found = self.of(scope)
-        address = _address(found)
-        if address is None or address.version == 4:
-            return found if address is None else str(address)
-        return str(IPv6Network((int(address), self._prefix), strict=False))
+        return _counted(self.of(scope), self._prefix)
 
     def _behind(self, address: Address, scope: Scope) -> Address:
         """The first address from the right that is not a trusted proxy's."""
@@ -87,6 +84,14 @@ class ClientAddress:
 
     def _trusts(self, address: Address) -> bool:
         return any(address in network for network in self._networks)
+
+
+@lru_cache(maxsize=4096)
+def _counted(client: str, ipv6_prefix: int) -> str:
+    address = _address(client)
+    if address is None or address.version == 4:
+        return client if address is None else str(address)
+    return str(IPv6Network((int(address), ipv6_prefix), strict=False))
 
 
 def _appended(line: str) -> Iterator[str]:

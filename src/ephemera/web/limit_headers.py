@@ -12,6 +12,7 @@ A denial is 429 with the draft's problem type `quota-exceeded`; while Redis is a
 
 from __future__ import annotations
 
+from functools import lru_cache
 from math import ceil
 from typing import TYPE_CHECKING
 
@@ -29,9 +30,9 @@ def limit_headers(decision: Decision) -> list[Header]:
     outcomes = decision.outcomes
     if not outcomes:
         return []
-    policies = ", ".join(map(_policy, outcomes))
-    states = ", ".join(map(_state, outcomes))
-    return [(b"ratelimit-policy", policies.encode()), (b"ratelimit", states.encode())]
+    policies = [_policy(each.rule, each.limit, _window(each)) for each in outcomes]
+    states = [_state(each) for each in outcomes]
+    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", ", ".join(states).encode())]
 
 
 def refusal(decision: Decision) -> Problem:
@@ -63,8 +64,9 @@ def refusal(decision: Decision) -> Problem:
     )
 
 
-def _policy(outcome: Outcome) -> str:
-    return f'"{outcome.rule}";q={outcome.limit};w={_window(outcome)}'
+@lru_cache(maxsize=1024)
+def _policy(rule: str, limit: int, window: int) -> bytes:
+    return f'"{rule}";q={limit};w={window}'.encode()
 
 
 def _state(outcome: Outcome) -> str:
@@ -73,7 +75,7 @@ def _state(outcome: Outcome) -> str:
 
 
 def _window(outcome: Outcome) -> int:
-    return ceil(outcome.claim.rule.algorithm.per / 1000)
+    return -(-outcome.claim.rule.algorithm.per // 1000)
 
 
 def _seconds(wait: float) -> int:

@@ -4,7 +4,7 @@
 -- ARGV[2]  and on, for each claim: its id, and by its algorithm
 --          'fixed' units expiry          ms since 1970: when the key ends
 --          'sliding' units per stamp     ms: the end of the grain that the units were taken in
---          'bucket' units interval       us that one unit takes to come back
+--          'bucket' units interval parts one unit takes interval/parts us to come back
 --          units are added when above 0, whatever the limit, and given back when below
 -- RETURNS  how many claims were corrected; what has passed or is gone needs no correction
 local clock = redis.call('TIME')
@@ -51,14 +51,14 @@ for claim = 1, #KEYS do
   else
     local present = clock[1] * 1000000 + clock[2]
     local full = math.max(present, state and tonumber(state) or 0)
-    local left = full + units * tonumber(ARGV[at + 3])
+    local left = full + math.ceil(units * ARGV[at + 3] / ARGV[at + 4])
     done = left > present or full > present
     if left > present then
       redis.call('SET', key, left, 'PXAT', math.floor(left / 1000) + 1)
     elseif done then
       redis.call('DEL', key)
     end
-    at = at + 4
+    at = at + 5
   end
 
   if done then

@@ -24,9 +24,10 @@ emptied: counting starts anew, so at most one more limit fits into that window; 
 from ephemera.patterns.rate_limits.claims import Claim
 from ephemera.patterns.rate_limits.decision import Decision, Outcome
 from ephemera.patterns.rate_limits.declared import RateLimits
+from ephemera.patterns.rate_limits.kinds import fixed_window, sliding_window, token_bucket
 from ephemera.patterns.rate_limits.limiter import Limiter
 from ephemera.patterns.rate_limits.outage import LocalShare, WhenDown, local_share
-from ephemera.patterns.rate_limits.rules import Limit, Rule, fixed_window, sliding_window, token_bucket
+from ephemera.patterns.rate_limits.rules import Limit, Rule
 from ephemera.patterns.rate_limits.settling import Reservation
 
 __all__ = [

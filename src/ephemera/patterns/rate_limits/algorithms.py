@@ -18,6 +18,9 @@ from typing import Literal, TypeAlias
 GRAINS = 60
 """Places that a sliding window's log has at most, but for one."""
 
+Settings: TypeAlias = tuple[int, ...]
+"""What the script takes of a rule at a limit, after the cost."""
+
 
 @dataclass(frozen=True, slots=True)
 class FixedWindow:
@@ -27,21 +30,21 @@ class FixedWindow:
     keep: int
     kind: Literal["fixed"] = "fixed"
 
-    def settings(self, limit: int) -> tuple[int, ...]:
-        """What the script takes after the cost; the window follows, and is the claim's."""
+    def settings(self, limit: int) -> Settings:
+        """The limit; the window follows, and is the claim's."""
         return (limit,)
 
-    def remaining(self, limit: int, used: int) -> int:
+    def remaining(self, settings: Settings, used: int) -> int:
         """Units left."""
-        return max(0, limit - used)
+        return max(0, settings[0] - used)
 
-    def spent(self, limit: int, remaining: int) -> int:
+    def spent(self, settings: Settings, remaining: int) -> int:
         """What is used when so many units are left."""
-        return limit - remaining
+        return settings[0] - remaining
 
-    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:
+    def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:
         """Units left and milliseconds to the reset, once `cost` was taken at `now`."""
-        return self.remaining(limit, used + cost), self.per - now % self.per
+        return self.remaining(settings, used + cost), self.per - now % self.per
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,26 +58,26 @@ class SlidingWindow:
         """Milliseconds that units share a place of the log in."""
         return 1 if limit <= GRAINS else max(1, -(-self.per // GRAINS))
 
-    def stamp(self, limit: int, now: int) -> int:
+    def stamp(self, settings: Settings, now: int) -> int:
         """The end of the grain that `now` is in, from which a unit counts."""
-        grain = self.grain(limit)
+        grain = settings[2]
         return now - now % grain + grain
 
-    def settings(self, limit: int) -> tuple[int, ...]:
-        """What the script takes after the cost."""
+    def settings(self, limit: int) -> Settings:
+        """Limit, window and grain."""
         return limit, self.per, self.grain(limit), 0
 
-    def remaining(self, limit: int, used: int) -> int:
+    def remaining(self, settings: Settings, used: int) -> int:
         """Units left."""
-        return max(0, limit - used)
+        return max(0, settings[0] - used)
 
-    def spent(self, limit: int, remaining: int) -> int:
+    def spent(self, settings: Settings, remaining: int) -> int:
         """What is used when so many units are left."""
-        return limit - remaining
+        return settings[0] - remaining
 
-    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:
+    def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:
         """Units left and milliseconds until none is in use, once `cost` was taken at `now`."""
-        return self.remaining(limit, used + cost), self.stamp(limit, now) + self.per - now
+        return self.remaining(settings, used + cost), self.stamp(settings, now) + self.per - now
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,31 +89,38 @@ class TokenBucket:
     burst: int
     kind: Literal["bucket"] = "bucket"
 
-    def interval(self, limit: int) -> int:
-        """Microseconds that one unit takes to come back."""
-        return -(-self.per * 1000 // limit) if limit else 1
+    def interval(self, limit: int) -> tuple[int, int]:
+        """The time that one unit takes to come back, as a fraction of microseconds; rounded up."""
+        parts = 1000 if self.per * 1_000_000 < limit << 47 else 1  # nanoseconds, if six bytes hold them
+        return -(-self.per * 1000 * parts // limit) if limit else 1, parts
 
     def capacity(self, limit: int) -> int:
         """Units that a full bucket holds: at another limit, the same part of it."""
         return max(1, self.burst * limit // self.limit) if limit else 0
 
-    def settings(self, limit: int) -> tuple[int, ...]:
-        """What the script takes after the cost."""
-        return self.capacity(limit), self.interval(limit), 0, 0
+    def settings(self, limit: int) -> Settings:
+        """Capacity and interval."""
+        return self.capacity(limit), *self.interval(limit), 0
 
-    def remaining(self, limit: int, used: int) -> int:
+    def remaining(self, settings: Settings, used: int) -> int:
         """Units left; `used` is in microseconds."""
-        interval = self.interval(limit)
-        return max(0, (self.capacity(limit) * interval - used) // interval)
+        capacity, interval, parts, _ = settings
+        return max(0, (_time(settings, capacity) - used) * parts // interval)
 
-    def spent(self, limit: int, remaining: int) -> int:
+    def spent(self, settings: Settings, remaining: int) -> int:
         """What is used, in microseconds, when so many units are left."""
-        return (self.capacity(limit) - remaining) * self.interval(limit)
+        return _time(settings, settings[0]) - _time(settings, remaining)
 
-    def after(self, limit: int, used: int, cost: int, now: int) -> tuple[int, int]:  # noqa: ARG002
+    def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:  # noqa: ARG002
         """Units left and milliseconds until the bucket is full, once `cost` was taken."""
-        used += cost * self.interval(limit)
-        return self.remaining(limit, used), -(-used // 1000)
+        used += _time(settings, cost)
+        return self.remaining(settings, used), -(-used // 1000)
+
+
+def _time(settings: Settings, units: int) -> int:
+    """Microseconds that so many units of a bucket take to come back."""
+    _, interval, parts, _ = settings
+    return -(-units * interval // parts)
 
 
 Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket

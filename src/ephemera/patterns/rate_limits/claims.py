@@ -7,17 +7,26 @@ window: `turn` makes the next one when the server's time, as estimated, has left
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from ephemera.errors import InvalidClaim, WrongFields
 from ephemera.patterns.rate_limits.algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits.windows import NO_WINDOW
+from ephemera.wire import Script
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from ephemera.keyspace import FieldValue
     from ephemera.patterns.rate_limits.rules import Rule
+
+TAKE = Script.load("ephemera.patterns", "rate_limits_take")
+
+_PATIENT = 2
+"""Attempts that heed the server's word on the window; after them, nodes of a cluster disagree on the time."""
+
+MOST_UNITS = 10**12
+"""Units that the script counts exactly, whatever else it must multiply them with."""
 
 _ALWAYS = float("inf")
 _LETTERS = {"fixed": b"f", "sliding": b"s", "bucket": b"b"}
@@ -39,6 +48,7 @@ class Claim:
         "starts",
         "subject",
         "taking",
+        "window",
     )  # fmt: skip
 
     def __init__(
@@ -48,6 +58,7 @@ class Claim:
         self.home = rule.home
         self.limit = limit
         self.subject = subject
+        self.settings = rule.algorithm.settings(limit)
         self.cost = cost  # its own, whatever the check costs
         # What a subject's use is called between processes: its key, whatever the window.
         self.id = rule.space.template.render(_fields(rule, subject))
@@ -73,7 +84,7 @@ class Claim:
         """What the script takes for this claim, in the window that it is in."""
         if cost == 1 or self.cost is not None:
             return self.taking[0][1:]
-        return _packed(self.rule.algorithm.kind, cost, self.settings)
+        return self._packed(cost)
 
     def correction(self, units: int, taken_at: int) -> tuple[str, ...]:
         """What `rate_limits_settle.lua` takes to add units to those taken at a moment, in ms since 1970."""
@@ -83,16 +94,21 @@ class Claim:
                 end = taken_at // algorithm.per * algorithm.per + algorithm.keep
                 return self.id, "fixed", str(units), str(end)
             case SlidingWindow():
-                stamp = algorithm.stamp(self.limit, taken_at)
+                stamp = algorithm.stamp(self.settings, taken_at)
                 return self.id, "sliding", str(units), str(algorithm.per), str(stamp)
             case TokenBucket():
-                return self.id, "bucket", str(units), str(algorithm.interval(self.limit))
+                interval, parts = self.settings[1:3]
+                return self.id, "bucket", str(units), str(interval), str(parts)
 
     def _be(self, key: str, starts: float, ends: float, window: tuple[int, ...]) -> None:
         self.key, self.starts, self.ends = key, starts, ends
-        self.settings = (*self.rule.algorithm.settings(self.limit), *window)
+        self.window = window
         self.keys: tuple[str, ...] = (key,)
-        self.taking = (b"t" + _packed(self.rule.algorithm.kind, self.cost or 1, self.settings),)
+        self.taking = (b"t" + self._packed(self.cost or 1),)
+
+    def _packed(self, cost: int) -> bytes:
+        numbers = (cost, *self.settings, *self.window)
+        return _LETTERS[self.rule.algorithm.kind] + b"".join([each.to_bytes(6, "big") for each in numbers])
 
 
 class JointClaim:
@@ -114,6 +130,12 @@ class JointClaim:
         self.taking = (b"t" + b"".join(claim.words(1) for claim in self.claims),)
 
 
+def plan(claims: Iterable[Claim], cost: int, mode: Literal["t", "p"], attempt: int) -> tuple[bytes]:
+    """What the script takes to take or to peek, at a cost for those that have none of their own."""
+    letter = mode if attempt < _PATIENT else mode.upper()
+    return (letter.encode() + b"".join([claim.words(cost) for claim in claims]),)
+
+
 def turn_all(claims: Sequence[Claim], now: float) -> None:
     """Move those to the windows of this moment that are not in them."""
     for claim in claims:
@@ -123,13 +145,9 @@ def turn_all(claims: Sequence[Claim], now: float) -> None:
 
 def check_cost(cost: int, rule: str = "check") -> int:
     """A cost that can be taken."""
-    if type(cost) is not int or cost < 1:
-        raise InvalidClaim(rule, f"it cannot cost {cost!r}", "a cost is a whole number from 1 on")
+    if type(cost) is not int or not 1 <= cost <= MOST_UNITS:
+        raise InvalidClaim(rule, f"it cannot cost {cost!r}", f"use a whole number from 1 to {MOST_UNITS}")
     return cost
-
-
-def _packed(kind: str, cost: int, settings: tuple[int, ...]) -> bytes:
-    return _LETTERS[kind] + b"".join([number.to_bytes(6, "big") for number in (cost, *settings)])
 
 
 def _fields(rule: Rule, subject: tuple[FieldValue, ...]) -> dict[str, FieldValue]:

@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 import msgspec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from ephemera.patterns.rate_limits.claims import Claim
 
 Source: TypeAlias = Literal["server", "memory", "outage"]
@@ -55,18 +53,13 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     def outcomes(self) -> tuple[Outcome, ...]:
         """How each rule stands."""
         since = monotonic() - self.at
-        return tuple(
-            Outcome(
-                claim,
-                claim.rule.name,
-                claim.limit,
-                remaining,
-                max(0.0, reset / 1000 - since),
-                None if wait < 0 else max(0.0, wait / 1000 - since),
-                wait != 0,
-            )
-            for claim, (remaining, wait, reset) in zip(self.claims, self._findings(), strict=True)
-        )
+        made = []
+        for claim, (remaining, wait, reset) in zip(self.claims, self._findings(), strict=True):
+            seconds = wait / 1000 - since
+            retry_after = None if wait < 0 else (seconds if wait and seconds > 0 else 0.0)
+            left = max(0.0, reset / 1000 - since)
+            made.append(Outcome(claim, claim.rule.name, claim.limit, remaining, left, retry_after, wait != 0))
+        return tuple(made)
 
     @property
     def violated(self) -> tuple[Outcome, ...]:
@@ -111,22 +104,27 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         assert isinstance(reply, list)  # noqa: S101 - units were not taken
         return list(zip(reply[2::3], reply[3::3], reply[4::3], strict=True))
 
-    def _findings(self) -> Iterator[tuple[int, int, int]]:
+    def _findings(self) -> list[tuple[int, int, int]]:
         """Remaining units, ms to wait and ms to the reset, of each claim."""
+        found = []
         if isinstance(self.reply, bytes):
             now, *used = numbers(self.reply)
             for claim, before in zip(self.claims, used, strict=True):
                 cost = claim.cost or self.cost
-                remaining, reset = claim.rule.algorithm.after(claim.limit, before, cost, now)
-                yield remaining, 0, reset
+                remaining, reset = claim.rule.algorithm.after(claim.settings, before, cost, now)
+                found.append((remaining, 0, reset))
         else:
             for claim, (before, wait, reset) in zip(self.claims, self.stand(), strict=True):
-                yield claim.rule.algorithm.remaining(claim.limit, before), wait, reset
+                found.append((claim.rule.algorithm.remaining(claim.settings, before), wait, reset))
+        return found
 
 
 def numbers(reply: bytes) -> list[int]:
     """The six-byte numbers of a reply."""
-    return [int.from_bytes(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
+    read = int.from_bytes
+    if len(reply) == 12:  # of one claim, as most are
+        return [read(reply[:6], "big"), read(reply[6:], "big")]
+    return [read(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
 
 
 def _wait(outcome: Outcome) -> float:

@@ -91,11 +91,11 @@ def _declare(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) 
     for rule in rules:
         if rule.home is not None:
             raise InvalidDeclaration(rule.name, "it is declared already", "make another rule")
-        if (type(rule.algorithm), rule.tag) != (type(first.algorithm), first.tag):
+        if _sort(rule) != _sort(first):
             raise InvalidDeclaration(
                 pattern,
                 f"{first.name} and {rule.name} keep different things in it",
-                "rules that share a pattern share the algorithm and the tag",
+                "rules that share a pattern share the algorithm, the tag and the fields that where= gives",
             )
     space = _space(catalogue, pattern, rules, role)
     seen: dict[tuple[tuple[str, str], ...], str] = {}
@@ -109,6 +109,10 @@ def _declare(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) 
                 f"{other} and {rule.name} would count in the same keys",
                 "tell them apart by where={...}, or give one rule tiers",
             )
+
+
+def _sort(rule: Rule) -> tuple[object, ...]:
+    return type(rule.algorithm), rule.tag, rule.where.keys()
 
 
 def _place(rule: Rule, space: Space[Any]) -> None:

@@ -16,6 +16,7 @@ import asyncio
 import logging
 from collections import OrderedDict
 from contextlib import suppress
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -55,6 +56,8 @@ class Denials:
 
     def __init__(self, client: Client, channel: str, most: int) -> None:
         self.kept: OrderedDict[str, Denial] = OrderedDict()
+        self.exact: dict[tuple[Claim, ...], Denial] = {}
+        """The same by all claims of a check, at the usual cost: one look for who comes again as before."""
         self.version = 0
         self._client = client
         self._channel = channel
@@ -73,20 +76,48 @@ class Denials:
         for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
             if wait:
                 until = decision.at + (wait if wait > 0 else claim.rule.algorithm.per) / 1000
-                if len(self.kept) >= self._most:
-                    self.kept.popitem(last=False)
-                self.kept[claim.id] = Denial(until, claim.limit, claim.cost or decision.cost, decision)
+                denial = Denial(until, claim.limit, claim.cost or decision.cost, decision)
+                self._keep(claim.id, denial)
+                if decision.cost == 1:
+                    self.exact[decision.claims] = denial
+
+    def recall(self, claims: tuple[Claim, ...], cost: int) -> Decision | None:
+        """The denial of a check that holds a denied claim, at the same limit and at least the same cost."""
+        for claim in claims:
+            denial = self.kept.get(claim.id)
+            if (
+                denial is not None
+                and denial.until > monotonic()
+                and denial.limit == claim.limit
+                and (claim.cost or cost) >= denial.cost
+            ):
+                return denial.decision if denial.decision.claims == claims else denial.alone(claim)
+        return None
 
     def forget(self, ids: Iterable[str]) -> None:
         """Let these claims ask again."""
         self.version += 1
         for each in ids:
-            self.kept.pop(each, None)
+            self._drop(each)
 
     def forget_all(self) -> None:
         """Let everybody ask again."""
         self.version += 1
         self.kept.clear()
+        self.exact.clear()
+
+    def _keep(self, claim: str, denial: Denial) -> None:
+        self._drop(claim)
+        if len(self.kept) >= self._most:
+            self._drop(next(iter(self.kept)))
+        if len(self.exact) >= self._most:
+            self.exact.clear()
+        self.kept[claim] = denial
+
+    def _drop(self, claim: str) -> None:
+        denial = self.kept.pop(claim, None)
+        if denial is not None:
+            denial.until = 0.0  # `exact` may still have it
 
     async def aclose(self) -> None:
         """Stop listening."""

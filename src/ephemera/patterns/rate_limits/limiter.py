@@ -13,8 +13,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
-from ephemera.patterns.rate_limits.asking import TAKE, plan
-from ephemera.patterns.rate_limits.claims import Claim, JointClaim, check_cost, turn_all
+from ephemera.patterns.rate_limits.claims import TAKE, Claim, JointClaim, check_cost, plan, turn_all
 from ephemera.patterns.rate_limits.decision import Decision
 from ephemera.patterns.rate_limits.denials import Denials
 from ephemera.patterns.rate_limits.outage import Shares, is_outage
@@ -48,7 +47,7 @@ class Limiter:
         self._home = home
         self._run = client.run
         self._denials = Denials(client, channel, home.remember)
-        self._kept = self._denials.kept
+        self._kept, self._exact = self._denials.kept, self._denials.exact
         self._joint: dict[tuple[Claim, ...], JointClaim] = {}
         self._shares = Shares()
         self._slots = SlotGroups(self) if on_cluster else None
@@ -59,16 +58,14 @@ class Limiter:
     async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
         """Take the cost from every claim if all have room, from none otherwise; one trip, or none."""
         if self._kept:
-            for claim in claims:
-                denial = self._kept.get(claim.id)
-                if (
-                    denial is not None
-                    and denial.until > monotonic()
-                    and denial.limit == claim.limit
-                    and (claim.cost or cost) >= denial.cost
-                ):
-                    self.remembered += 1
-                    return denial.decision if denial.decision.claims == claims else denial.alone(claim)
+            denial = self._exact.get(claims)
+            if denial is not None and cost == 1 and denial.until > monotonic():
+                self.remembered += 1
+                return denial.decision
+            known = self._denials.recall(claims, cost)
+            if known is not None:
+                self.remembered += 1
+                return known
 
         version, sent = self._denials.version, monotonic()
         try:
@@ -86,9 +83,7 @@ class Limiter:
                 self.learn(reply[1])
                 reply, keys = await self._ask(claims, cost, "t", attempt=1)
         except (ConnectionFailed, ServerError) as problem:
-            if not is_outage(problem):
-                raise
-            return self.without_server(claims, cost, when_down)
+            return self.without_server(claims, cost, when_down, problem)
         if reply.__class__ is bytes:
             self.allowed += 1
             return Decision(True, claims, keys, cost, reply, sent, True)
@@ -185,8 +180,12 @@ class Limiter:
             self._denials.remember(decision)
         return decision
 
-    def without_server(self, claims: Sequence[Claim], cost: int, when_down: WhenDown | None) -> Decision:
-        """What the rules' policy decides."""
+    def without_server(
+        self, claims: Sequence[Claim], cost: int, when_down: WhenDown | None, problem: Exception
+    ) -> Decision:
+        """What the rules' policy decides; a problem that is no outage is raised."""
+        if not is_outage(problem):
+            raise problem
         self.degraded += 1
         known, reply = self._shares.decide(claims, cost, when_down)
         return Decision(reply[0] == 1, tuple(known), (), cost, reply, monotonic(), source="outage")

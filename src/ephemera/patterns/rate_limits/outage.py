@@ -91,7 +91,7 @@ class Shares:
                 numbers += _stand(log, claim, units, chosen, now)
                 shared.append((log, now + claim.rule.algorithm.per / 1000, units))
             else:
-                numbers += (claim.rule.algorithm.spent(claim.limit, 0), _TRY_AGAIN, _TRY_AGAIN)
+                numbers += (claim.rule.algorithm.spent(claim.settings, 0), _TRY_AGAIN, _TRY_AGAIN)
         allowed = not any(numbers[1::3])
         if allowed:
             for log, free_at, units in shared:
@@ -121,4 +121,4 @@ def _stand(log: Log, claim: Claim, cost: int, policy: LocalShare, now: float) ->
         free_at = next(when for (when, _), freed in zip(log, gone, strict=True) if freed >= over)
         wait = max(1, round((free_at - now) * 1000))
     reset = round((log[-1][0] - now) * 1000) if log else 0
-    return claim.rule.algorithm.spent(claim.limit, left), wait, reset
+    return claim.rule.algorithm.spent(claim.settings, left), wait, reset

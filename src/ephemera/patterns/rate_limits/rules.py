@@ -15,36 +15,34 @@ denial that was remembered under another limit is not used.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import InvalidClaim, InvalidDeclaration
-from ephemera.patterns.rate_limits.algorithms import Algorithm, FixedWindow, SlidingWindow, TokenBucket
-from ephemera.patterns.rate_limits.claims import Claim
+from ephemera.patterns.rate_limits.algorithms import Algorithm, TokenBucket
+from ephemera.patterns.rate_limits.claims import MOST_UNITS, Claim
 from ephemera.patterns.rate_limits.outage import WhenDown, check_policy
 
 if TYPE_CHECKING:
-    from datetime import timedelta
-
     from ephemera.keyspace import FieldValue, Space
     from ephemera.patterns.rate_limits.windows import Window, WindowField
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _CLAIMS_KEPT = 4096  # for each limit; then they are made anew
 _LIMITS_KEPT = 256  # of those that `at` gave
 _ONLY = ""  # the tier of a rule that has none
-_MOST = 10**12  # units: more would not be counted exactly by the script
+_GIVEN_KEPT = 256  # claims of each of those
+_FASTEST = 10  # nanoseconds that a unit of a bucket takes to come back: closer would not be exact
 
 
 class Limit:
     """A rule at one limit: the rule's own, a tier's, or one that was given to `at`."""
 
-    __slots__ = ("claims", "limit", "rule")
+    __slots__ = ("claims", "limit", "most", "rule")
 
-    def __init__(self, rule: Rule, limit: int) -> None:
+    def __init__(self, rule: Rule, limit: int, most: int = _CLAIMS_KEPT) -> None:
         self.rule = rule
-        self.limit = limit
+        self.limit = check_limit(rule, limit)
+        self.most = most
         self.claims: dict[tuple[FieldValue, ...], Claim] = {}
 
     def on(self, *subject: FieldValue) -> Claim:
@@ -58,7 +56,7 @@ class Limit:
         """A claim that is not kept yet."""
         self.rule.check_declared()
         claim = Claim(self.rule, self.limit, subject)
-        if len(self.claims) >= _CLAIMS_KEPT:
+        if len(self.claims) >= self.most:
             self.claims.clear()
         self.claims[subject] = claim
         return claim
@@ -68,7 +66,7 @@ class Limit:
 
 
 class Rule:
-    """One limit on subjects of one kind; made by `fixed_window`, `sliding_window` or `token_bucket`."""
+    """One limit on subjects of one kind; made by one of `kinds`."""
 
     space: Space[Any]
     subject_fields: tuple[str, ...]
@@ -93,7 +91,7 @@ class Rule:
         self.when_down = check_policy(name, when_down)
         self.home: object = None  # the RateLimits that declares it
         tiers = limit if isinstance(limit, Mapping) else {_ONLY: limit}
-        self._tiers = {tier: Limit(self, check_limit(name, units)) for tier, units in tiers.items()}
+        self._tiers = {tier: Limit(self, units) for tier, units in tiers.items()}
         self._given: dict[int, Limit] = {}
         self._claims: dict[tuple[FieldValue, ...], Claim] = {}
         self._window: Window | None = None
@@ -119,13 +117,13 @@ class Rule:
         if found is None:
             if len(self._given) >= _LIMITS_KEPT:
                 self._given.clear()
-            found = self._given[limit] = Limit(self, check_limit(self.name, limit))
+            found = self._given[limit] = Limit(self, limit, _GIVEN_KEPT)
         return found
 
     def change(self, limit: int, tier: str = _ONLY) -> None:
         """Set a limit of this process from now on; the next `on` has it. What was used stays used."""
         self._tier(tier)
-        self._tiers[tier] = Limit(self, check_limit(self.name, limit))
+        self._tiers[tier] = Limit(self, limit)
         self._use_only()
 
     @property
@@ -166,85 +164,12 @@ class Rule:
             ) from None
 
 
-def fixed_window(
-    name: str,
-    limit: int | Mapping[str, int],
-    *,
-    per: timedelta,
-    key: str | None = None,
-    keep: timedelta | None = None,
-    where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
-    when_down: WhenDown = "open",
-) -> Rule:
-    """Count in windows one after the other, each in a readable key that is kept for `keep` from its start.
-
-    Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`.
-    """
-    length = _milliseconds(name, per)
-    kept = length if keep is None else _milliseconds(name, keep)
-    if length % 1000 or kept < length:
-        raise InvalidDeclaration(
-            name,
-            f"a window of {length} ms kept for {kept} ms",
-            "use windows of whole seconds, and keep a key for at least its window",
-        )
-    return Rule(name, FixedWindow(length, kept), limit, key=key, where=where, tag=tag, when_down=when_down)
-
-
-def sliding_window(
-    name: str,
-    limit: int | Mapping[str, int],
-    *,
-    per: timedelta,
-    key: str | None = None,
-    where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
-    when_down: WhenDown = "open",
-) -> Rule:
-    """Never admit more than the limit in any window of `per`, by the server's clock."""
-    algorithm = SlidingWindow(_milliseconds(name, per))
-    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
-
-
-def token_bucket(
-    name: str,
-    limit: int | Mapping[str, int],
-    *,
-    per: timedelta,
-    burst: int | None = None,
-    key: str | None = None,
-    where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
-    when_down: WhenDown = "open",
-) -> Rule:
-    """Admit `burst` at once (the limit unless given) and `limit` per `per` in the long run, evenly (GCRA).
-
-    With tiers, `burst` is that of the first; the others hold the same part of their limit.
-    """
-    first = next(iter(limit.values()), 0) if isinstance(limit, Mapping) else limit
-    first = max(1, check_limit(name, first))
-    algorithm = TokenBucket(_milliseconds(name, per), first, first if burst is None else burst)
-    if algorithm.burst < 1:
-        raise InvalidDeclaration(name, f"a bucket that holds {burst}", "give a burst of at least 1")
-    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
-
-
-def check_limit(name: str, limit: int) -> int:
+def check_limit(rule: Rule, limit: int) -> int:
     """A limit that can be counted; 0 admits nothing."""
-    if type(limit) is not int or not 0 <= limit <= _MOST:
-        raise InvalidDeclaration(name, f"its limit is {limit!r}", f"use a whole number from 0 to {_MOST}")
+    if type(limit) is not int or not 0 <= limit <= MOST_UNITS:
+        advice = f"use a whole number from 0 to {MOST_UNITS}"
+        raise InvalidDeclaration(rule.name, f"its limit is {limit!r}", advice)
+    if isinstance(rule.algorithm, TokenBucket) and rule.algorithm.per * 1_000_000 < limit * _FASTEST:
+        advice = "use at most 100 million per second, or larger units"
+        raise InvalidDeclaration(rule.name, f"its limit is {limit} per {rule.algorithm.per} ms", advice)
     return limit
-
-
-def _milliseconds(name: str, per: timedelta) -> int:
-    if _NAME.fullmatch(name) is None:
-        raise InvalidDeclaration(
-            name,
-            "it is no name for a rule",
-            "use letters, digits, '.', '_' and '-': keys and headers show it",
-        )
-    length = round(per.total_seconds() * 1000)
-    if length < 100:
-        raise InvalidDeclaration(name, f"a period of {per}", "use at least 100 milliseconds")
-    return length

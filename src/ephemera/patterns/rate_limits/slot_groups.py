@@ -19,7 +19,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ephemera.errors import ConnectionFailed, ServerError
-from ephemera.patterns.rate_limits.asking import plan
+from ephemera.patterns.rate_limits.claims import plan
 from ephemera.patterns.rate_limits.decision import Decision, numbers
 from ephemera.patterns.rate_limits.outage import is_outage
 from ephemera.patterns.rate_limits.settling import Change
@@ -57,15 +57,17 @@ class Answer(NamedTuple):
         """The node's time in milliseconds since 1970."""
         return numbers(self.reply)[0] if isinstance(self.reply, bytes) else self.reply[1]
 
-    def stand(self) -> list[int]:
+    def used(self) -> list[int]:
+        """What each claim had used before."""
+        return numbers(self.reply)[1:] if isinstance(self.reply, bytes) else self.reply[2::3]
+
+    def stand(self) -> list[tuple[int, int, int]]:
         """Used, wait and reset of each claim, as they are with nothing taken."""
-        if not isinstance(self.reply, bytes):
-            return self.reply[2:]
-        now, *used = numbers(self.reply)
+        if isinstance(self.reply, list):
+            return list(zip(self.reply[2::3], self.reply[3::3], self.reply[4::3], strict=True))
         return [
-            number
-            for claim, before in zip(self.claims, used, strict=True)
-            for number in (before, 0, claim.rule.algorithm.after(claim.limit, before, 0, now)[1])
+            (used, 0, claim.rule.algorithm.after(claim.settings, used, 0, self.now)[1])
+            for claim, used in zip(self.claims, self.used(), strict=True)
         ]
 
 
@@ -82,21 +84,26 @@ class SlotGroups:
         asked = await self._ask(claims, cost, "t")
         answers = [answer for answer in asked if answer.problem is None]
         failed = [answer for answer in asked if answer.problem is not None]
-        for answer in failed:
-            if answer.problem is not None and not is_outage(answer.problem):
-                await self._give_back(answers, cost)
-                raise answer.problem
-        if failed:
-            absent = [claim for answer in failed for claim in answer.claims]
-            by_policy = self._limiter.without_server(absent, cost, when_down)
-            answers.append(Answer(by_policy.claims, (), by_policy.reply))
-        allowed = all(answer.verdict for answer in answers)
-        decision = _merged(answers, cost, allowed=allowed, degraded=bool(failed))
-        if allowed:
+        try:
+            if failed:
+                answers.append(self._by_policy(failed, cost, when_down))
+        except ServerError:
+            await self._give_back(answers, cost)
+            raise
+        decision = _merged(claims, answers, cost, degraded=bool(failed))
+        if decision.allowed:
             self._limiter.allowed += not failed
             return decision
         await self._give_back(answers, cost)
         return decision if failed else self._limiter.deny(decision, version)
+
+    def _by_policy(self, failed: list[Answer], cost: int, when_down: WhenDown | None) -> Answer:
+        """What the policies say of all claims whose slots failed; a problem that is no outage is raised."""
+        claims = [claim for answer in failed for claim in answer.claims]
+        problems = [answer.problem for answer in failed if answer.problem is not None]
+        worst = min(problems, key=is_outage)
+        decided = self._limiter.without_server(claims, cost, when_down, worst)
+        return Answer(decided.claims, ("",) * len(decided.claims), decided.reply)
 
     async def peek(self, claims: Sequence[Claim], cost: int) -> Decision:
         """How the claims stand; every slot must answer."""
@@ -104,8 +111,7 @@ class SlotGroups:
         for answer in answers:
             if answer.problem is not None:
                 raise answer.problem
-        allowed = all(answer.verdict for answer in answers)
-        return _merged(answers, cost, allowed=allowed, degraded=False)
+        return _merged(claims, answers, cost, degraded=False)
 
     async def _ask(self, claims: Sequence[Claim], cost: int, mode: Literal["t", "p"]) -> list[Answer]:
         answers: list[Answer] = []
@@ -152,17 +158,24 @@ def by_slot(claims: Sequence[Claim]) -> list[list[Claim]]:
     return list(groups.values())
 
 
-def _merged(answers: list[Answer], cost: int, *, allowed: bool, degraded: bool) -> Decision:
-    """One decision of what all slots said, in the script's own form."""
-    claims = tuple(claim for answer in answers for claim in answer.claims)
-    keys = tuple(key for answer in answers for key in answer.keys)
-    now = max((answer.now for answer in answers), default=0)
+def _merged(claims: Sequence[Claim], answers: list[Answer], cost: int, *, degraded: bool) -> Decision:
+    """One decision of what all slots said, in the script's own form and the order of the claims."""
+    allowed = all(answer.verdict for answer in answers)
     taken = allowed and bool(answers) and all(answer.took for answer in answers)
+    said = {
+        claim: (key, answer.now, used, stand)
+        for answer in answers
+        for claim, key, used, stand in zip(
+            answer.claims, answer.keys, answer.used(), answer.stand(), strict=True
+        )
+    }
+    known = tuple(claim for claim in claims if claim in said)
+    keys, moments, used, stands = zip(*(said[claim] for claim in known), strict=True) if known else ((),) * 4
+    now = max(moments, default=0)
     reply: Reply
     if taken:
-        reply = now.to_bytes(6, "big") + b"".join(bytes(answer.reply)[6:] for answer in answers)
+        reply = b"".join(number.to_bytes(6, "big") for number in (now, *used))
     else:
-        reply = [int(allowed), now, *(number for answer in answers for number in answer.stand())]
+        reply = [int(allowed), now, *(number for stand in stands for number in stand)]
     source: Source = "outage" if degraded else "server"
-    moments = tuple(answer.now for answer in answers for _ in answer.claims)
-    return Decision(allowed, claims, keys, cost, reply, monotonic(), taken, source, moments)
+    return Decision(allowed, known, keys, cost, reply, monotonic(), taken, source, moments)
