@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench import cache, keyspace, locks, operations, sessions, web, wire
+from bench import cache, keyspace, locks, operations, rate_limits, sessions, web, wire
 
 if TYPE_CHECKING:
     from bench.rows import Row
@@ -16,6 +16,7 @@ ROWS: tuple[Row, ...] = (
     *cache.ROWS,
     *locks.ROWS,
     *sessions.ROWS,
+    *rate_limits.ROWS,
     *web.ROWS,
 )
 
