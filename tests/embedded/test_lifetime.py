@@ -150,6 +150,7 @@ with valkey() as server:
 def test_control_c_leaves_the_server_to_its_owner() -> None:
     """SIGINT to the owner's process group lets the owner still use the server, then stop it."""
     script = """
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
 with valkey() as server:
     try:
         tell_servers(server)
