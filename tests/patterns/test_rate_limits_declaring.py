@@ -124,6 +124,7 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
         (lambda: sliding_window("r", 1, per=400 * DAY), "use 100 milliseconds to 366 days"),
         (lambda: token_bucket("r", 1, per=DAY, burst=0), "use a burst of 1 to"),
         (lambda: token_bucket("r", 10**10, per=MINUTE), "use at most 100 million per second"),
+        (lambda: token_bucket("r", 1, per=DAY, burst=10**9), "takes more than eight years to come back"),
         (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is no policy"),  # type: ignore[arg-type]
         (lambda: local_share(of=0), "of=0 processes"),
         (lambda: _declared(), "it has no rules"),

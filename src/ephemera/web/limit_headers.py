@@ -14,12 +14,13 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import ceil
+from time import monotonic
 from typing import TYPE_CHECKING
 
 from ephemera.web.problems import Problem
 
 if TYPE_CHECKING:
-    from ephemera.patterns.rate_limits import Decision, Outcome
+    from ephemera.patterns.rate_limits import Decision
     from ephemera.web.asgi import Header
 
 _TYPES = "https://iana.org/assignments/http-problem-types#"
@@ -27,11 +28,15 @@ _TYPES = "https://iana.org/assignments/http-problem-types#"
 
 def limit_headers(decision: Decision) -> list[Header]:
     """The fields that tell how a request's limits stand; none when the server could not be asked."""
-    outcomes = decision.outcomes
-    if not outcomes:
+    claims = decision.claims
+    if not claims:
         return []
-    policies = [_policy(each.rule, each.limit, _window(each)) for each in outcomes]
-    states = [_state(each) for each in outcomes]
+    since = int((monotonic() - decision.at) * 1000)
+    policies, states = [], []
+    for claim, (remaining, wait, reset) in zip(claims, decision.findings(), strict=True):
+        seconds = -((since - (wait if wait > 0 else reset)) // 1000)
+        policies.append(_policy(claim.rule.name, claim.limit, claim.rule.algorithm.per))
+        states.append(f'"{claim.rule.name}";r={remaining};t={max(0, seconds)}')
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", ", ".join(states).encode())]
 
 
@@ -52,7 +57,9 @@ def refusal(decision: Decision) -> Problem:
             headers=headers,
             **{"violated-policies": names},
         )
-    limits = ", ".join(f"{each.rule} allows {each.limit} per {_window(each)} s" for each in violated)
+    limits = ", ".join(
+        f"{each.rule} allows {each.limit} per {_window(each.claim.rule.algorithm.per)} s" for each in violated
+    )
     hope = "It is more than the limit at once." if wait is None else f"Try again in {_seconds(wait)} s."
     return Problem(
         429,
@@ -65,17 +72,13 @@ def refusal(decision: Decision) -> Problem:
 
 
 @lru_cache(maxsize=1024)
-def _policy(rule: str, limit: int, window: int) -> bytes:
-    return f'"{rule}";q={limit};w={window}'.encode()
+def _policy(rule: str, limit: int, per: int) -> bytes:
+    return f'"{rule}";q={limit};w={_window(per)}'.encode()
 
 
-def _state(outcome: Outcome) -> str:
-    wait = outcome.retry_after if outcome.violated and outcome.retry_after is not None else outcome.reset
-    return f'"{outcome.rule}";r={outcome.remaining};t={ceil(wait)}'
-
-
-def _window(outcome: Outcome) -> int:
-    return -(-outcome.claim.rule.algorithm.per // 1000)
+def _window(per: int) -> int:
+    """Whole seconds: the draft has no shorter ones."""
+    return -(-per // 1000)
 
 
 def _seconds(wait: float) -> int:

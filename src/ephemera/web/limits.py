@@ -17,7 +17,7 @@ hung: each rule's `when_down` decides, and a denial is then 503. For FastAPI rou
 
 from __future__ import annotations
 
-from inspect import isawaitable
+from collections.abc import Awaitable
 from typing import TYPE_CHECKING, TypeAlias
 
 from ephemera.errors import InvalidField
@@ -25,7 +25,7 @@ from ephemera.web.limit_headers import limit_headers, refusal
 from ephemera.web.problems import Problem
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Callable, Iterable
 
     from ephemera.patterns.rate_limits import Claim, Decision, Limiter
     from ephemera.web.asgi import ASGIApp, Header, Message, Receive, Scope, Send
@@ -71,7 +71,7 @@ async def admit(
     """Take what a request claims, a subject twice claimed once; a `Problem` when it may not have it."""
     try:
         claimed = claims(scope)
-        wanted = {claim.id: claim for claim in (await claimed if isawaitable(claimed) else claimed)}
+        wanted = {claim.id: claim for claim in (await claimed if isinstance(claimed, Awaitable) else claimed)}
     except InvalidField as problem:
         detail = f"This request cannot be counted: its {problem.field} is not usable."
         raise Problem(400, "Bad Request", detail) from None

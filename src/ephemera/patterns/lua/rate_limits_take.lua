@@ -2,9 +2,9 @@
 -- KEYS[i]  the state of claim i
 -- ARGV[1]  one letter: t (take) or p (peek, take nothing); T and P do so in the windows named whatever the time is
 --          then 31 bytes for each claim: the letter of its algorithm and five numbers of six bytes, big-endian
---          f  cost limit start end expiry  ms since 1970: the window that the key names, and the key's own end
---          s  cost limit per grain 0       ms: a unit counts for `per` from the end of the grain it came in
---          b  cost burst interval parts 0  one unit takes interval/parts us to come back
+--          f  cost limit start end expiry     ms since 1970: the window that the key names, the key's own end
+--          s  cost limit per grain 0          ms: a unit counts for `per` from the end of the grain it came in
+--          b  cost burst interval parts time  us: one unit takes interval/parts to come back, all take `time`
 -- RETURNS  taken: a string of six-byte numbers, now in ms, then what each claim had used before, in units, of a
 --          bucket in us (strings in and out cost the server half of what lists of numbers do);
 --          otherwise {1 or 0: all have room or not, now, then for each claim: used, ms until it has room (0: it has,
@@ -62,13 +62,13 @@ for claim = 1, claims do
     end
 
   else
-    local interval, parts, present = one, two, second * 1000000 + micros
+    local interval, parts, time, present = one, two, three, second * 1000000 + micros
     local full = state and tonumber(state) or present  -- the moment at which the bucket is full again
     if full < present then full = present end
     used = full - present
     reset = (used + 999 - (used + 999) % 1000) / 1000
     full = full + math.ceil(cost * interval / parts)
-    local over = full - present - math.ceil(limit * interval / parts)
+    local over = full - present - time
     if over > 0 then wait = (over + 999 - (over + 999) % 1000) / 1000 end
     next_state, expiry = full, (full - full % 1000) / 1000 + 1
   end

@@ -99,28 +99,24 @@ class TokenBucket:
         return max(1, self.burst * limit // self.limit) if limit else 0
 
     def settings(self, limit: int) -> Settings:
-        """Capacity and interval."""
-        return self.capacity(limit), *self.interval(limit), 0
+        """Capacity, interval, and the microseconds in which an empty bucket fills."""
+        capacity, (interval, parts) = self.capacity(limit), self.interval(limit)
+        return capacity, interval, parts, -(-capacity * interval // parts)
 
     def remaining(self, settings: Settings, used: int) -> int:
         """Units left; `used` is in microseconds."""
-        capacity, interval, parts, _ = settings
-        return max(0, (_time(settings, capacity) - used) * parts // interval)
+        _, interval, parts, time = settings
+        return max(0, (time - used) * parts // interval)
 
     def spent(self, settings: Settings, remaining: int) -> int:
         """What is used, in microseconds, when so many units are left."""
-        return _time(settings, settings[0]) - _time(settings, remaining)
+        _, interval, parts, time = settings
+        return time + -remaining * interval // parts
 
     def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:  # noqa: ARG002
         """Units left and milliseconds until the bucket is full, once `cost` was taken."""
-        used += _time(settings, cost)
+        used -= -cost * settings[1] // settings[2]
         return self.remaining(settings, used), -(-used // 1000)
-
-
-def _time(settings: Settings, units: int) -> int:
-    """Microseconds that so many units of a bucket take to come back."""
-    _, interval, parts, _ = settings
-    return -(-units * interval // parts)
 
 
 Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket

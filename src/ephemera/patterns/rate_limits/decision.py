@@ -54,7 +54,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         """How each rule stands."""
         since = monotonic() - self.at
         made = []
-        for claim, (remaining, wait, reset) in zip(self.claims, self._findings(), strict=True):
+        for claim, (remaining, wait, reset) in zip(self.claims, self.findings(), strict=True):
             seconds = wait / 1000 - since
             retry_after = None if wait < 0 else (seconds if wait and seconds > 0 else 0.0)
             left = max(0.0, reset / 1000 - since)
@@ -104,8 +104,8 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         assert isinstance(reply, list)  # noqa: S101 - units were not taken
         return list(zip(reply[2::3], reply[3::3], reply[4::3], strict=True))
 
-    def _findings(self) -> list[tuple[int, int, int]]:
-        """Remaining units, ms to wait and ms to the reset, of each claim."""
+    def findings(self) -> list[tuple[int, int, int]]:
+        """Of each claim, as it was at the decision: remaining units, ms to wait, ms to the reset."""
         found = []
         if isinstance(self.reply, bytes):
             now, *used = numbers(self.reply)

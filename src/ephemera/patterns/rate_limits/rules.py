@@ -31,6 +31,7 @@ _CLAIMS_KEPT = 4096  # for each limit; then they are made anew
 _LIMITS_KEPT = 256  # of those that `at` gave
 _ONLY = ""  # the tier of a rule that has none
 _GIVEN_KEPT = 256  # claims of each of those
+_LONGEST = 8 * 365 * 86_400 * 1_000_000  # microseconds: less than the 48 bits that the script takes
 _FASTEST = 10  # nanoseconds that a unit of a bucket takes to come back: closer would not be exact
 
 
@@ -169,7 +170,12 @@ def check_limit(rule: Rule, limit: int) -> int:
     if type(limit) is not int or not 0 <= limit <= MOST_UNITS:
         advice = f"use a whole number from 0 to {MOST_UNITS}"
         raise InvalidDeclaration(rule.name, f"its limit is {limit!r}", advice)
-    if isinstance(rule.algorithm, TokenBucket) and rule.algorithm.per * 1_000_000 < limit * _FASTEST:
-        advice = "use at most 100 million per second, or larger units"
-        raise InvalidDeclaration(rule.name, f"its limit is {limit} per {rule.algorithm.per} ms", advice)
+    algorithm = rule.algorithm
+    if isinstance(algorithm, TokenBucket):
+        if algorithm.per * 1_000_000 < limit * _FASTEST:
+            advice = "use at most 100 million per second, or larger units"
+            raise InvalidDeclaration(rule.name, f"its limit is {limit} per {algorithm.per} ms", advice)
+        if algorithm.settings(limit)[3] > _LONGEST:
+            problem = f"a burst of {algorithm.capacity(limit)} takes more than eight years to come back"
+            raise InvalidDeclaration(rule.name, problem, "use a smaller burst, or a higher limit")
     return limit
