@@ -44,6 +44,8 @@ VALUE = CATALOGUE.value(
     "profile:{user_id}", Session, codec="msgpack", lifetime=fixed(hours=1), purpose="Read as a value"
 )
 
+AS_JSON = CATALOGUE.value("card:{user_id}", Session, lifetime=fixed(hours=1), purpose="Read as JSON")
+
 
 @asynccontextmanager
 async def typed_hash(servers: Servers) -> AsyncIterator[Round]:
@@ -101,6 +103,20 @@ async def typed_value(servers: Servers) -> AsyncIterator[Round]:
         async def work(count: int) -> None:
             for _ in range(count):
                 await profiles.get(user_id=ID)
+
+        yield Tasks(TASKS, work)
+
+
+@asynccontextmanager
+async def typed_json(servers: Servers) -> AsyncIterator[Round]:
+    """The default way: JSON, and the accessor asked of the store for each read."""
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        await store[AS_JSON].put(RECORD, user_id=ID)
+        _check(await store[AS_JSON].get(user_id=ID), RECORD)
+
+        async def work(count: int) -> None:
+            for _ in range(count):
+                await store[AS_JSON].get(user_id=ID)
 
         yield Tasks(TASKS, work)
 
@@ -205,7 +221,13 @@ ROWS = (
         higher_is_better=False,
     ),
     Row(
-        "keyspace: value read, share of GET",
+        "keyspace: JSON value read, share of GET",
+        typed_json,
+        {"bare wire": bare_value},
+        (Times(0.7, "bare wire"),),
+    ),
+    Row(
+        "keyspace: MessagePack value read, share of GET",
         typed_value,
         {"bare wire": bare_value},
         (Times(0.7, "bare wire"),),
