@@ -104,7 +104,7 @@ class Single:
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
-        return self.link.send("EVALSHA", script.sha, len(keys), *keys, *args)
+        return self.link.run(script, keys, args)
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels on a connection of their own."""

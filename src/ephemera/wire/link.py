@@ -18,24 +18,34 @@ from typing import TYPE_CHECKING, Any
 
 import hiredis
 
-from ephemera.errors import CannotConnect, OutcomeUnknown, ServerError, StoreClosed, Unavailable
+from ephemera.errors import (
+    CannotConnect,
+    OutcomeUnknown,
+    ServerError,
+    StoreClosed,
+    Unavailable,
+    WrongServer,
+)
 from ephemera.wire.commands import PLAIN, READS, as_text, first_key, name_of
 from ephemera.wire.connection import LARGE
 from ephemera.wire.handshake import open_connection
 from ephemera.wire.scripts import source_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Connection, Entry, Reply
     from ephemera.wire.handshake import Endpoint
+    from ephemera.wire.scripts import Script
 
 log = logging.getLogger("ephemera.wire")
 
 _FIRST_BACKOFF = 0.01
 _LONGEST_BACKOFF = 0.5
 _PING_EVERY = 1.0
+# A script is the work of many commands: written by the hundred, the server and we would take turns to idle.
+_SCRIPTS_TOGETHER = 16
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 # So many connections in a row may end within a second before the next is not made at once any more.
 _MOST_BRIEF = 3
@@ -106,6 +116,21 @@ class Link:
         self.submit(reply, args)
         return reply
 
+    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> asyncio.Future[Any]:
+        """Run a script on its keys; a few at a time, so that the server works while the next are packed."""
+        connection = self._connection
+        if connection is None:
+            raise self._unavailable()
+        reply = self._create_future()
+        words = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        if connection.crowded:
+            connection.put_in_turn(reply, words)
+            return reply
+        connection.put(reply, words)
+        if len(connection.out) >= _SCRIPTS_TOGETHER:
+            connection.write()
+        return reply
+
     def submit(self, reply: Reply, args: tuple[Arg, ...]) -> None:
         """Send a plain command whose outcome, also "down", settles the given reply."""
         connection = self._connection
@@ -135,7 +160,7 @@ class Link:
             connection = await self._open()
         except CannotConnect as error:
             self._problem = error.problem
-            if required:
+            if required or isinstance(error, WrongServer):
                 raise
             log.warning("starting without %s", error)
         else:
