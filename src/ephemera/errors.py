@@ -22,19 +22,26 @@ __all__ = [
     "InvalidLifetime",
     "InvalidUrl",
     "InvalidValue",
+    "JobFailed",
+    "JobLost",
+    "JobTimedOut",
     "KeyTooLong",
+    "LoadFailed",
     "LoadTimeout",
     "LockLost",
     "LockTimeout",
     "LoopMisuse",
     "OutcomeUnknown",
     "OverlappingPatterns",
+    "RepeatedStep",
     "RevokedMeanwhile",
     "ServerError",
     "StaleFence",
+    "StillLoading",
     "StoreClosed",
     "Unavailable",
     "UndeclaredSpace",
+    "UnknownJob",
     "Unreadable",
     "WrongFields",
     "WrongServer",
@@ -213,15 +220,18 @@ class Unreadable(EphemeraError):
         self.key = key
 
 
-class WrongServer(EphemeraError):
+class WrongServer(CannotConnect):
     """A server that is not the one it was taken for: `found` is its mark, `modules` those nobody expected."""
 
     def __init__(
-        self, address: str, expected: str, *, found: str | None = None, modules: tuple[str, ...] = ()
+        self, address: str, expected: str | None, *, found: str | None = None, modules: tuple[str, ...] = ()
     ) -> None:
         if modules:
-            problem = f"carries the modules {', '.join(modules)}, which {expected!r} does not expect"
+            problem = f"carries the modules {', '.join(modules)}, which nobody here expects"
             advice = f"correct the URL, or say that they belong there: modules={modules!r}"
+        elif expected is None:
+            problem = f"is marked as {found!r}, and the store was opened without a name"
+            advice = f"correct the URL, or say that it is this one's: identity={found!r}"
         elif found is not None:
             problem = f"is marked as {found!r}, not as {expected!r}"
             advice = (
@@ -233,11 +243,13 @@ class WrongServer(EphemeraError):
             advice = (
                 f"correct the URL, or if it is the right server: ephemera mark --url URL --name {expected}"
             )
-        super().__init__(f"{address} {problem}; {advice}")
-        self.address = address
+        super().__init__(address, problem, advice)
         self.expected = expected
         self.found = found
         self.modules = modules
+
+    def __str__(self) -> str:
+        return f"{self.address} {self.problem}; {self.advice}"
 
 
 class InvalidCursor(EphemeraError, ValueError):
@@ -281,6 +293,26 @@ class LoadTimeout(EphemeraError, TimeoutError):
         )
         self.key = key
         self.seconds = seconds
+
+
+class LoadFailed(EphemeraError):
+    """A resource whose load has failed, with nothing stale to serve; no other is tried for some seconds."""
+
+    def __init__(self, key: str, retry_after: float) -> None:
+        super().__init__(
+            f"{key!r}: its load has failed, and is not repeated for {retry_after:.3g} s; see the log"
+        )
+        self.key = key
+        self.retry_after = retry_after
+
+
+class StillLoading(EphemeraError, TimeoutError):
+    """A resource that is being loaded for longer than its caller would wait, in seconds; ask again later."""
+
+    def __init__(self, key: str, waited: float) -> None:
+        super().__init__(f"{key!r}: still being loaded after {waited:g} s; ask again in a moment")
+        self.key = key
+        self.waited = waited
 
 
 class LockLost(EphemeraError):
@@ -329,3 +361,57 @@ class StaleFence(EphemeraError):
         )
         self.key = key
         self.fence = fence
+
+
+class JobLost(EphemeraError):
+    """A job that is no longer this worker's: taken over, cancelled, or its lease could not be kept."""
+
+    def __init__(self, job_id: str, fence: int, reason: str) -> None:
+        super().__init__(
+            f"the job {job_id} (fence {fence}) is no longer this worker's: {reason}; "
+            "what it does from here on is refused"
+        )
+        self.job_id = job_id
+        self.fence = fence
+        self.reason = reason
+
+
+class JobFailed(EphemeraError):
+    """Raise it in a job that no further attempt can help: its state becomes `failed`, with this reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class JobTimedOut(EphemeraError, TimeoutError):
+    """An attempt that took longer than its job's time limit, in seconds."""
+
+    def __init__(self, job_id: str, seconds: float, step: str) -> None:
+        super().__init__(
+            f"the job {job_id} did not end within {seconds:g} s, and was in the step {step!r}; "
+            "the next attempt goes on from there; make the step shorter, or give the job a longer time_limit"
+        )
+        self.job_id = job_id
+        self.seconds = seconds
+        self.step = step
+
+
+class UnknownJob(EphemeraError, LookupError):
+    """A job that is not in the table, or in no state for what was asked."""
+
+    def __init__(self, job_id: str, problem: str) -> None:
+        super().__init__(f"the job {job_id!r} {problem}")
+        self.job_id = job_id
+        self.problem = problem
+
+
+class RepeatedStep(EphemeraError, ValueError):
+    """Two steps of one job with the same name: a resumed job could not tell which was done."""
+
+    def __init__(self, kind: str, step: str) -> None:
+        super().__init__(
+            f"the job {kind!r} has two steps {step!r}; give each a name of its own, as in f'slide:{{number}}'"
+        )
+        self.kind = kind
+        self.step = step

@@ -110,5 +110,5 @@ def test_a_mark_is_for_a_whole_cluster(cluster: embedded.Cluster) -> None:
     assert ephemera("mark", "--url", cluster.url, "--name", "cli-cluster", "--force").code == 0
     assert "is marked as 'cli-cluster'" in ephemera("mark", "--url", cluster.url).out
     assert ephemera("mark", "--url", cluster.url, "--name", "other").code == 1
-    with blocking.connect(cluster.url) as store:
+    with blocking.connect(cluster.url, identity="cli-cluster") as store:
         store.call("DEL", MARK.key())

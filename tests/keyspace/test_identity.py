@@ -99,10 +99,20 @@ async def test_anothers_server_is_refused_by_name(ours: Valkey) -> None:
     )
 
 
-async def test_a_store_without_a_name_asks_nothing(ours: Valkey) -> None:
-    """The guard is for those who ask for it; others connect as ever."""
-    async with connect(ours.url) as store:
-        assert await store.call("PING") == b"PONG"
+async def test_a_store_without_a_name_keeps_off_a_marked_server(ours: Valkey) -> None:
+    """A mark says that the server is somebody's: who cannot name it is refused, and told the name."""
+    with pytest.raises(WrongServer, match="is marked as 'slides-cache', and the store was opened") as refused:
+        async with connect(ours.url):
+            pytest.fail("it must not open")
+    assert (refused.value.found, refused.value.expected) == ("slides-cache", None)
+    assert str(refused.value).endswith("identity='slides-cache'")
+
+
+async def test_a_user_who_may_not_read_the_mark_is_held_by_its_acl(ours: Valkey) -> None:
+    """Least privilege for keys of one's own is enough: the guard asks, and takes a refusal for an answer."""
+    ours.ask("ACL", "SETUSER", "narrow", "on", ">secret", "~mine:*", "+@all")
+    async with connect(f"redis://narrow:secret@127.0.0.1:{ours.port}") as store:
+        assert await store.call("SET", "mine:a", 1, "EX", 60) == b"OK"
 
 
 async def test_each_role_has_its_own_server_and_name(ours: Valkey, tmp_path: Path) -> None:
@@ -180,22 +190,49 @@ async def test_an_evicted_mark_is_put_back(ours: Valkey, monkeypatch: pytest.Mon
         assert await read_mark(store.client()) == "feed"
 
 
-async def test_a_module_nobody_expects_is_refused_unless_told(tmp_path: Path) -> None:
-    """A graph database is not taken for a cache, even when it carries the mark."""
+@pytest.fixture
+def graph_module(tmp_path: Path) -> str:
+    """The path of a server module that calls itself Graph, as a graph database has."""
     compiler = which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler to build a server module with")
     source, module = tmp_path / "graph.c", tmp_path / "graph.so"
     source.write_text(GRAPH_MODULE)
     subprocess.run([compiler, "-shared", "-fPIC", "-o", str(module), str(source)], check=True)
-    with embedded.valkey(config={"loadmodule": str(module)}) as graph:
-        graph.ask("SET", MARK.key(), "slides-cache")
-        with pytest.raises(WrongServer, match="carries the modules Graph, which 'slides-cache'") as refused:
-            async with connect(graph.url, identity="slides-cache"):
+    return str(module)
+
+
+@pytest.mark.parametrize("name", ["slides-cache", None])
+@pytest.mark.parametrize("required", [True, False])
+async def test_a_module_nobody_expects_is_refused_unless_told(
+    graph_module: str, name: str | None, required: bool
+) -> None:
+    """A graph database is not taken for a cache, named or not, even when it carries the mark."""
+    with embedded.valkey(config={"loadmodule": graph_module}) as graph:
+        if name:
+            graph.ask("SET", MARK.key(), name)
+        with pytest.raises(WrongServer, match="carries the modules Graph, which nobody here") as refused:
+            async with connect(graph.url, identity=name, required=required):
                 pytest.fail("it must not open")
         assert refused.value.modules == ("Graph",)
-        async with connect(graph.url, identity="slides-cache", modules=["graph"]):
-            pass
+        async with connect(graph.url, identity=name, modules=["graph"]) as store:
+            assert await store.call("SET", "a", 1, "EX", 60) == b"OK"
+
+
+async def test_a_graph_database_that_takes_the_place_gets_no_command(graph_module: str) -> None:
+    """Modules are looked at whenever the store connects: it stays down on a server with others."""
+    with embedded.valkey() as ours:
+        async with connect(ours.url) as store:
+            port = ours.port
+            ours.stop()
+            with embedded.valkey(port=port, config={"loadmodule": graph_module}) as neighbour:
+                while True:
+                    with pytest.raises(ConnectionFailed) as failed:
+                        await store.call("SET", "a", 1, "EX", 60)
+                    if "carries the modules Graph" in str(failed.value):
+                        break
+                    await asyncio.sleep(0.005)
+                assert neighbour.ask("DBSIZE") == 0
 
 
 async def test_a_cluster_carries_one_mark(cluster: Cluster) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl
 from ephemera.keyspace.catalogue import refuse_overlap
-from ephemera.keyspace.identity import RESERVED, guarded
+from ephemera.keyspace.identity import RESERVED, check_mark, guarded
 from ephemera.keyspace.space import Space
 from ephemera.wire import open_client
 from ephemera.wire.url import parse as parse_url
@@ -103,17 +103,21 @@ async def connect(
     """An open store; with `required=False` its servers may be absent at first.
 
     `identity` is the name that its server must be marked with, `queue_identity` that of the `queue_url`
-    server if it differs; `modules` are those that a marked server may carry.
+    server if it differs; without one, a server that is marked as somebody's is refused. `modules` are those
+    that its servers may carry beside their own.
     """
     if queue_identity is not None and queue_url is None:
         raise InvalidUrl("queue_identity names a server, and there is no queue_url that says where it is")
     async with AsyncExitStack() as opened:
 
         async def opening(url: str, name: str | None) -> Client:
-            client = await opened.enter_async_context(open_client(url, required=required))
+            opening = open_client(url, required=required, modules=modules)
+            client = await opened.enter_async_context(opening)
+            address = ",".join(map(str, parse_url(url).addresses))
             if name is not None:
-                address = ",".join(map(str, parse_url(url).addresses))
-                await opened.enter_async_context(guarded(client, address, name, modules))
+                await opened.enter_async_context(guarded(client, address, name))
+            elif client.up:
+                await check_mark(client, address, None)
             return client
 
         cache = await opening(url, identity)

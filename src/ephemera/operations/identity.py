@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from ephemera.errors import WrongServer
-from ephemera.keyspace.identity import modules_of, read_mark, write_mark
+from ephemera.keyspace.identity import read_mark, write_mark
 from ephemera.wire import open_client
+from ephemera.wire.commands import as_text
 from ephemera.wire.url import parse
+
+if TYPE_CHECKING:
+    from ephemera.wire import Client
+
+_OWN_MODULES = frozenset(("lua",))  # Valkey 9 lists its own script engine
 
 
 class Marking(msgspec.Struct, frozen=True):
@@ -31,3 +39,11 @@ async def mark_server(url: str, name: str | None = None, *, force: bool = False)
     if before not in (None, name) and not force:
         raise WrongServer(address, name, found=before)
     return Marking(address, name, before, modules)
+
+
+async def modules_of(client: Client) -> tuple[str, ...]:
+    """The names of the modules of all nodes, without the server's own."""
+    names = {
+        as_text(module[b"name"]) for node in client.nodes() for module in await node.call("MODULE", "LIST")
+    }
+    return tuple(sorted(names - _OWN_MODULES, key=str.lower))

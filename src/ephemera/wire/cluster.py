@@ -24,6 +24,7 @@ from ephemera.errors import (
     ServerError,
     StoreClosed,
     Unavailable,
+    WrongServer,
 )
 from ephemera.wire.client import Invalidations, Single
 from ephemera.wire.commands import (
@@ -145,7 +146,7 @@ class Cluster:
         try:
             await self._refresh()
         except BaseException as error:
-            if required or not isinstance(error, CannotConnect):
+            if required or not isinstance(error, CannotConnect) or isinstance(error, WrongServer):
                 await self.aclose()
                 raise
             log.warning("starting without %s", error)
@@ -258,6 +259,8 @@ class Cluster:
         for address in self._seeds():
             try:
                 return await self._map_of(address)
+            except WrongServer:
+                raise
             except CannotConnect as error:
                 problems.append(error)
             except ConnectionFailed as error:

@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ephemera.errors import CannotConnect, ConnectionFailed, ServerError
+from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, WrongServer
 from ephemera.wire.commands import as_text
 from ephemera.wire.connection import Connection
 
@@ -141,7 +141,7 @@ def _inspect(hello: Any, endpoint: Endpoint) -> None:
     said = {as_text(name): value for name, value in dict(hello).items()}
     mode, role = as_text(said[_MODE]), as_text(said.get(_ROLE, ""))  # a Sentinel has no role
     version = as_text(said[_VERSION])
-    if as_text(said[_SERVER]) == "redis" and int(version.partition(".")[0]) < _OLDEST_REDIS:
+    if as_text(said[_SERVER]) == "redis" and _major(version) < _OLDEST_REDIS:
         raise CannotConnect(endpoint.name, f"it is Redis {version}", "Ephemera needs Redis 7 or Valkey")
     if mode != endpoint.mode:
         raise CannotConnect(endpoint.name, f"it runs in {mode} mode", _MODE_ADVICE[mode])
@@ -151,9 +151,30 @@ def _inspect(hello: Any, endpoint: Endpoint) -> None:
             f"it is a {role}",
             "Its Sentinels are in the middle of a fail-over; try again",
         )
+    expected = endpoint.target.modules
+    if expected is not None and mode != "sentinel":
+        modules = _surprising_modules(said, expected)
+        if modules:
+            raise WrongServer(endpoint.name, None, modules=modules)
 
 
-_SERVER, _VERSION, _MODE, _ROLE = "server", "version", "mode", "role"
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _surprising_modules(said: dict[str, Any], expected: frozenset[str]) -> tuple[str, ...]:
+    """The modules that a server's greeting names, without its own and those that are expected."""
+    is_redis = as_text(said[_SERVER]) == "redis"
+    bundled = is_redis and _major(as_text(said[_VERSION])) >= 8
+    known = expected | _OWN_MODULES | (_MODULES_OF_REDIS_8 if bundled else frozenset())
+    names = {as_text(dict(module)[b"name"]) for module in said.get(_MODULES, ())}
+    return tuple(sorted((name for name in names if name.lower() not in known), key=str.lower))
+
+
+_SERVER, _VERSION, _MODE, _ROLE, _MODULES = "server", "version", "mode", "role", "modules"
+_OWN_MODULES = frozenset(("lua",))  # Valkey 9.1 lists its own script engine
+# Parts of the server since then.
+_MODULES_OF_REDIS_8 = frozenset(("bf", "rejson", "search", "timeseries", "vectorset"))
 _MODE_ADVICE = {
     "standalone": "Use a redis:// URL for it",
     "cluster": "Use a redis+cluster:// URL with some of its nodes",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ephemera.wire import url as urls
@@ -11,15 +12,22 @@ from ephemera.wire.client import Followed, standalone
 from ephemera.wire.cluster import Cluster
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Coroutine
+    from collections.abc import AsyncIterator, Collection, Coroutine
 
     from ephemera.wire.client import Client
 
 
 @asynccontextmanager
-async def open_client(url: str, *, required: bool = True) -> AsyncIterator[Client]:
-    """A connected client for a URL; with `required=False` the server may be absent at first."""
+async def open_client(
+    url: str, *, required: bool = True, modules: Collection[str] | None = None
+) -> AsyncIterator[Client]:
+    """A connected client for a URL; with `required=False` the server may be absent at first.
+
+    A server that carries other modules than these is refused, whenever it is connected to.
+    """
     target = urls.parse(url)
+    if modules is not None:
+        target = replace(target, modules=frozenset(name.lower() for name in modules))
     client: Client
     if target.kind == "cluster":
         client = cluster = Cluster(target)

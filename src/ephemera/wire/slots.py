@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from binascii import crc_hqx
+from itertools import count
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,3 +22,8 @@ def slot_of(key: Arg) -> int:
         if closing > opening + 1:
             key = key[opening + 1 : closing]
     return crc_hqx(key, 0) % SLOTS
+
+
+def number_in(slot: int) -> int:
+    """The smallest number that, as a hash tag, leads to a slot."""
+    return next(number for number in count() if slot_of(b"%d" % number) == slot)

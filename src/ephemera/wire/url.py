@@ -90,6 +90,8 @@ class Target:
     max_in_flight: int = 20_000
     max_in_flight_bytes: int = 64 * 1024 * 1024
     read_from: Literal["masters", "replicas"] = "masters"
+    modules: frozenset[str] | None = None
+    """Names, in lower case, of modules that its servers may carry beside their own; None: any."""
 
 
 def parse(url: str) -> Target:
