@@ -18,10 +18,11 @@ from ephemera.errors import (
     UndeclaredSpace,
 )
 from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent
+from ephemera.wire import open_client
 from tests.keyspace.spaces import ANN, KINDS, OPERATIONS, SPACES, catalogue
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ephemera.embedded import Cluster, Valkey
     from ephemera.wire import Arg, Client, Script
@@ -175,6 +176,30 @@ async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture)
     if error := batch.exception():
         assert isinstance(error, ConnectionFailed)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
+
+
+async def test_a_batch_on_a_cluster_is_a_trip_to_each_node(cluster: Cluster, key: str) -> None:
+    """Three hundred keys are read, written and deleted by one arrival at each master, not by one a key."""
+
+    async def arrivals(client: Client) -> list[int]:
+        said = [(await node.call("INFO", "stats")).decode() for node in client.nodes()]
+        return [int(text.split("total_reads_processed:")[1].split()[0]) for text in said]
+
+    items = [({"id": f"{key}{number}"}, ANN) for number in range(300)]
+    keys = [fields for fields, _ in items]
+    async with connect(cluster.url, catalogue) as store, open_client(cluster.url) as observer:
+        access = store[VALUE]
+        batches: list[tuple[Callable[[Any], Awaitable[Any]], Any]] = [
+            (access.put_many, items),
+            (access.get_many, keys),
+            (access.delete_many, keys),
+        ]
+        for operation, batch in batches:
+            before = await arrivals(observer)
+            await operation(batch)
+            after = await arrivals(observer)
+            # The observer's own question is among them, and at times a PING or a replica's word.
+            assert all(1 < now - then <= 5 for then, now in zip(before, after, strict=True)), (before, after)
 
 
 async def test_a_cluster(cluster: Cluster, key: str) -> None:

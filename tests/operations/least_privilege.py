@@ -1,7 +1,7 @@
 """A pytest plugin that puts a suite under the least privileges: `-p tests.operations.least_privilege`.
 
-Each store that a test opens with catalogues on the suite's shared server gets two clients: what the test
-itself calls (`store.call`) goes as before, and what accessors and patterns send goes as a user with the
+Each store that a test opens with catalogues on one of the suite's shared servers gets two clients: what the
+test itself calls (`store.call`) goes as before, and what accessors and patterns send goes as a user with the
 `access_rules` of these catalogues and no more. Servers that a test starts for itself, mostly to kill them,
 are left alone. What the server refused to that user is appended to the file that EPHEMERA_DENIALS names: the
 reason, the command or key, whether in a script, and the test.
@@ -95,9 +95,9 @@ async def _note_denials(user: User) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-    """Note the URL of the server that the whole suite shares."""
+    """Note the URLs of the servers that the whole suite shares: Valkey, the cluster, Debian's Redis 7."""
     made = yield
-    if fixturedef.argname == "server":
+    if fixturedef.argname in ("server", "cluster", "redis7"):
         _shared.add(made.url)
     return made
 

@@ -11,9 +11,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ephemera.errors import ConnectionFailed, InvalidLifetime, ServerError
+from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
 from ephemera.keyspace.lifetime import Sliding, Until
 from ephemera.keyspace.space import Stats
 from ephemera.wire import Script
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     Command = Sequence[Arg]
     """A command without its key: the name, then what follows the key."""
+
+T = TypeVar("T")
 
 WRITE = Script.load("ephemera.keyspace", "write")
 COUNTED = (ConnectionFailed, ServerError)
@@ -68,10 +70,34 @@ class Access:
 
     async def delete_many(self, keys: Iterable[Fields], /) -> int:
         """Remove several keys in one trip; how many of them were there."""
-        rendered = [self._render(fields) for fields in keys]
+        rendered = self._rendered(keys)
         removed = await self._all(self._call("UNLINK", key) for key in rendered)
         self.stats.writes += len(removed)
         return sum(removed)
+
+    # Batches: each key by a mapping of its fields.
+
+    def _rendered(self, keys: Iterable[Fields]) -> list[str]:
+        """The keys of several sets of fields."""
+        try:
+            return [self._render(fields) for fields in keys]
+        except (AttributeError, TypeError) as problem:
+            raise self._explained(problem, "[{%s}, ...]") from None
+
+    def _paired(self, items: Iterable[tuple[Fields, T]]) -> list[tuple[str, T]]:
+        """The keys of several sets of fields, each with what it comes with."""
+        try:
+            return [(self._render(fields), item) for fields, item in items]
+        except (AttributeError, TypeError, ValueError) as problem:
+            raise self._explained(problem, "[({%s}, ...), ...]") from None
+
+    def _explained(self, problem: Exception, form: str) -> Exception:
+        """What is wrong with a batch that is no sequence of mappings; other errors say it themselves."""
+        if isinstance(problem, EphemeraError):
+            return problem
+        template = self.space.template
+        shown = form % ", ".join(f"{name!r}: ..." for name in template.fields)
+        return WrongFields(template.pattern, template.fields, (f"a batch of another form than {shown}",))
 
     # One trip each; what the kinds' own operations are made of.
 

@@ -11,7 +11,8 @@ says in words what it `outlives`: `fixed(days=90, outlives="the flush every 15 m
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, get_args
+import re
+from typing import TYPE_CHECKING, Any, Required, TypedDict, TypeVar, Unpack, cast, get_args
 
 import msgspec
 
@@ -19,6 +20,7 @@ from ephemera.errors import InvalidDeclaration, OverlappingPatterns
 from ephemera.keyspace.classify import Classifier
 from ephemera.keyspace.codec import bare_codec, choose_codec, member_codec
 from ephemera.keyspace.counters import CounterAccess
+from ephemera.keyspace.entries import EntryCodec
 from ephemera.keyspace.hashes import HashAccess
 from ephemera.keyspace.lifetime import Lifetime, Momentary, Permanent, Until
 from ephemera.keyspace.lists import ListAccess
@@ -42,6 +44,8 @@ A = TypeVar("A")
 S = TypeVar("S", bound=msgspec.Struct)
 V = TypeVar("V")
 M = TypeVar("M", str, bytes, int)
+
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 class AboutChannel(TypedDict, total=False):
@@ -68,6 +72,10 @@ class Catalogue:
     """The declared spaces of one service."""
 
     def __init__(self, name: str) -> None:
+        given: object = name
+        if not isinstance(given, str) or not _NAME.fullmatch(given):
+            advice = "use at most 64 letters, digits and . _ -, as in Catalogue('slides')"
+            raise InvalidDeclaration(str(name)[:80], "it cannot name a catalogue", advice)
         self.name = name
         self._spaces: dict[str, Space[Any]] = {}
         self._classifier: Classifier[Space[Any]] | None = None
@@ -150,14 +158,22 @@ class Catalogue:
     def stream(
         self,
         pattern: str,
-        entry: type[S],
+        entry: type[V],
         *,
         max_length: int | None = None,
+        codec: CodecName | None = None,
         **about: Unpack[About],
-    ) -> Space[StreamAccess[S]]:
-        """Entries in order, each with an id, the newest `max_length` of them."""
-        codec = RecordCodec(pattern, entry)
-        return self._declare(pattern, "stream", StreamAccess, codec, about, max_length)
+    ) -> Space[StreamAccess[V]]:
+        """Entries in order, each with an id, the newest `max_length` of them.
+
+        An entry is a Struct, each of its fields a field of it; with a codec, one value of any type.
+        """
+        chosen = (
+            RecordCodec(pattern, cast("Any", entry))
+            if codec is None
+            else EntryCodec(choose_codec(pattern, entry, codec))
+        )
+        return self._declare(pattern, "stream", StreamAccess, chosen, about, max_length)
 
     def channel(
         self,
@@ -177,7 +193,7 @@ class Catalogue:
         pattern: str,
         kind: Kind,
         accessor: Callable[[Space[Any], Client], A],
-        codec: Codec[Any] | RecordCodec[Any] | None,
+        codec: Codec[Any] | RecordCodec[Any] | EntryCodec[Any] | None,
         about: Any,
         max_length: int | None = None,
     ) -> Space[A]:
@@ -225,10 +241,9 @@ def _problems(kind: Kind, about: dict[str, Any], max_length: int | None) -> Iter
         yield f"the option {', '.join(sorted(unknown))} is unknown", f"options are {options}"
     if about.get("role", "cache") not in get_args(Role):
         yield f"the role {about['role']!r} is unknown", "use 'cache' or 'queue'"
-    if isinstance(about.get("ended_by", ()), str):
-        yield "ended_by is one text", "give a tuple of events, as in ended_by=('logout',)"
-    if max_length is not None and max_length < 1:
-        yield f"max_length={max_length} holds nothing", "give a positive number, or leave it out"
+    if max_length is not None and (type(max_length) is not int or max_length < 1):
+        yield f"max_length={max_length!r} holds nothing", "give a positive number, or leave it out"
+    yield from _unclear(about)
     if isinstance(lifetime, Until) and lifetime.derive and kind not in ("value", "hash"):
         yield (
             f"until() cannot derive an instant from a {kind}",
@@ -239,6 +254,23 @@ def _problems(kind: Kind, about: dict[str, Any], max_length: int | None) -> Iter
             f"role 'queue' must not vanish before it was used, but its lifetime is {lifetime}",
             "use permanent(reason=...), or say what it outlives: fixed(days=90, outlives='the hourly flush')",
         )
+
+
+def _unclear(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """What is said of a space, but not as texts and numbers that its documentation can show."""
+    for name in ("purpose", "spares", "if_lost", "owner"):
+        if not isinstance(about.get(name, ""), str):
+            yield f"{name}={about[name]!r} is no text", "say it in words"
+    events = about.get("ended_by", ())
+    if isinstance(events, str):
+        yield "ended_by is one text", "give a tuple of events, as in ended_by=('logout',)"
+    elif not all(isinstance(event, str) for event in events):
+        yield f"ended_by={events!r} holds what is no text", "name the events, as in ended_by=('logout',)"
+    if not isinstance(about.get("sensitive", False), bool):
+        yield f"sensitive={about['sensitive']!r} is neither True nor False", "use one of them"
+    length = about.get("max_key_length", 1)
+    if type(length) is not int or length < 1:
+        yield f"max_key_length={length!r} is no length", "give a number of bytes, or leave it out"
 
 
 def _survives(lifetime: Any) -> bool:

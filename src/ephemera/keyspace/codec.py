@@ -170,9 +170,9 @@ def _check_compression(pattern: str, compress_over: int | None) -> None:
         raise InvalidDeclaration(
             pattern, "compression needs zstandard", "install the extra: pip install 'ephemera[zstd]'"
         )
-    if compress_over < 0:
+    if type(compress_over) is not int or compress_over < 0:
         raise InvalidDeclaration(
-            pattern, f"compress_over={compress_over} is no size", "give a number of bytes"
+            pattern, f"compress_over={compress_over!r} is no size", "give a number of bytes"
         )
 
 

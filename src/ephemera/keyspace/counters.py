@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ephemera.errors import InvalidValue
 from ephemera.keyspace.access import Access
 from ephemera.keyspace.plain import UNDECODABLE
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from ephemera.keyspace.field_values import FieldValue
     from ephemera.keyspace.lifetime import Instant
     from ephemera.keyspace.template import Fields
+
+
+_BOUND = 2**63
 
 
 class CounterAccess(Access):
@@ -30,12 +34,12 @@ class CounterAccess(Access):
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[int]:
         """Several counts in one trip."""
-        rendered = [self._render(fields) for fields in keys]
+        rendered = self._rendered(keys)
         return [self._counted(data) for data in await self._read_all("GET", rendered)]
 
     async def add(self, by: int = 1, /, *, until: Instant | None = None, **fields: FieldValue) -> int:
         """Add to the count and return it; 0 when `until` has passed and nothing was counted."""
-        replies = await self._change(self._render(fields), ("INCRBY", by), until=until)
+        replies = await self._change(self._render(fields), ("INCRBY", self._whole(by)), until=until)
         return replies[0] if replies else 0
 
     async def add_many(
@@ -43,10 +47,15 @@ class CounterAccess(Access):
     ) -> list[int]:
         """Add to several counts in one trip; each as `add`."""
         rule, end = self.space.lifetime.on_change, self._end(until)
-        rendered = [(self._render(fields), by) for fields, by in additions]
+        rendered = [(key, self._whole(by)) for key, by in self._paired(additions)]
         replies = await self._all(self._writing(rule, key, [("INCRBY", by)], end) for key, by in rendered)
         self.stats.writes += sum(reply is not None for reply in replies)
         return [reply[0] if reply else 0 for reply in replies]
+
+    def _whole(self, by: int) -> int:
+        if type(by) is not int or not -_BOUND <= by < _BOUND:
+            raise InvalidValue(self.space.pattern, "whole numbers of 64 bits", repr(by)[:40])
+        return by
 
     def _counted(self, data: bytes | None) -> int:
         try:

@@ -56,7 +56,7 @@ class HashAccess(Access, Generic[S]):
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[S | None]:
         """The records of several keys in one trip, each None as in `get`."""
-        rendered = [self._render(fields) for fields in keys]
+        rendered = self._rendered(keys)
         return [self._decoded(stored) for stored in await self._read_all("HGETALL", rendered)]
 
     async def put(self, record: S, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
@@ -67,8 +67,7 @@ class HashAccess(Access, Generic[S]):
         """Replace several hashes in one trip; how many were stored."""
         rule = self.space.lifetime.on_put
         prepared = [
-            (self._render(fields), self._codec.encode(record), self._end(until, record))
-            for fields, record in items
+            (key, self._codec.encode(record), self._end(until, record)) for key, record in self._paired(items)
         ]
         replies = await self._all(
             self._writing(rule, key, [("UNLINK",), ("HSET", *flat)], end) for key, flat, end in prepared

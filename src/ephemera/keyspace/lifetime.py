@@ -171,6 +171,8 @@ def until(
 
     `at_most` bounds how far ahead an instant may be: further ones are refused as mistakes.
     """
+    if derive is not None and not callable(derive):
+        raise InvalidLifetime(f"until({derive!r}): give a function from a value to the instant of its end")
     if at_most is not None and at_most <= timedelta(0):
         raise InvalidLifetime(f"until(at_most={at_most}): give a positive duration, or none")
     return Until(derive, None if at_most is None else _milliseconds(at_most), outlives)
@@ -178,7 +180,8 @@ def until(
 
 def permanent(*, reason: str) -> Permanent:
     """A life without end, and the reason why that is right."""
-    if not reason.strip():
+    given: object = reason
+    if not isinstance(given, str) or not given.strip():
         raise InvalidLifetime("permanent(reason=...): say why these keys may live for ever")
     return Permanent(reason)
 

@@ -6,12 +6,15 @@ by one, use a sorted set with the end as score and `remove_between`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from math import isnan
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
+from ephemera.errors import InvalidValue
 from ephemera.keyspace.access import Access, in_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
     from ephemera.keyspace.codec import Codec
     from ephemera.keyspace.field_values import FieldValue
@@ -89,8 +92,12 @@ class SortedSetAccess(_Members[M]):
     ) -> int:
         """Give members their scores; how many were new."""
         flat: list[Arg] = []
+        given: object = scores
+        if not isinstance(given, Mapping):
+            expected = "members with scores, as in add({member: 1.5})"
+            raise InvalidValue(self.space.pattern, expected, type(given).__name__)
         for member, score in scores.items():
-            flat += (score, self._encode(member))
+            flat += (self._number(score), self._encode(member))
         writes = in_chunks("ZADD", flat)
         return sum(await self._change(self._render(fields), *writes, until=until) or ())
 
@@ -98,7 +105,7 @@ class SortedSetAccess(_Members[M]):
         self, member: M, by: float, /, *, until: Instant | None = None, **fields: FieldValue
     ) -> float:
         """Add to a member's score and return it; 0 when `until` has passed."""
-        write = ("ZINCRBY", by, self._encode(member))
+        write = ("ZINCRBY", self._number(by), self._encode(member))
         replies = await self._change(self._render(fields), write, until=until)
         return float(replies[0]) if replies else 0.0
 
@@ -133,6 +140,11 @@ class SortedSetAccess(_Members[M]):
     async def size(self, /, **fields: FieldValue) -> int:
         """How many members there are."""
         return int(await self._read("ZCARD", self._render(fields)))
+
+    def _number(self, score: float) -> float:
+        if type(score) not in (int, float) or isnan(score):
+            raise InvalidValue(self.space.pattern, "members with numbers as scores", repr(score)[:40])
+        return score
 
     async def _range(self, fields: Fields, *bounds: Arg) -> Ranked[M]:
         stored = await self._read("ZRANGE", self._render(fields), *bounds, "WITHSCORES")

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ephemera.keyspace.codec import Codec
+    from ephemera.keyspace.entries import EntryCodec
     from ephemera.keyspace.field_values import FieldValue
     from ephemera.keyspace.lifetime import Lifetime
     from ephemera.keyspace.records import RecordCodec
@@ -41,7 +42,7 @@ class Space(Generic[A]):
     catalogue: str
     template: Template
     kind: Kind
-    codec: Codec[Any] | RecordCodec[Any] | None
+    codec: Codec[Any] | RecordCodec[Any] | EntryCodec[Any] | None
     accessor: Callable[[Space[A], Client], A]
     lifetime: Lifetime
     purpose: str

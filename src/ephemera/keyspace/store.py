@@ -12,7 +12,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl
-from ephemera.keyspace.catalogue import refuse_overlap
+from ephemera.keyspace.catalogue import Catalogue, refuse_overlap
 from ephemera.keyspace.identity import RESERVED, check_mark, guarded
 from ephemera.keyspace.space import Space
 from ephemera.wire import open_client
@@ -21,7 +21,6 @@ from ephemera.wire.url import parse as parse_url
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
 
-    from ephemera.keyspace.catalogue import Catalogue
     from ephemera.keyspace.space import Role, Stats
     from ephemera.wire import Client
 
@@ -40,6 +39,9 @@ class Store:
     """Open clients by role, and what is declared in the store's catalogues, bound to them."""
 
     def __init__(self, clients: Mapping[Role, Client], *catalogues: Catalogue) -> None:
+        for catalogue in catalogues:
+            if not isinstance(catalogue, Catalogue):
+                raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
         _refuse_clashes(catalogues)
         self.catalogues = catalogues
         self._clients = dict(clients)
@@ -56,7 +58,7 @@ class Store:
         """The accessor of a space, or the working object of a pattern."""
         try:
             return self._bound[declared]  # type: ignore[no-any-return]
-        except KeyError:
+        except (KeyError, TypeError):  # not bound yet, or nothing that can be
             if not hasattr(declared, "bind"):
                 raise TypeError(
                     f"store[...] takes a declared space or pattern, not {declared!r}; "

@@ -1,15 +1,13 @@
 """Streams and channels: what happened, kept in order; and news of it, kept by nobody.
 
-A stream's entry is a Struct, each of its fields a field of the entry. `append` gives it the next id, trims
-the stream to its `max_length` exactly, and applies the lifetime, in one step. A channel only wakes whoever
-listens at the moment: what must not be missed goes into a stream.
+A stream's entry is a Struct, each of its fields a field of the entry, or one value of any type (`entries`).
+`append` gives it the next id, trims the stream to its `max_length` exactly, and applies the lifetime, in one
+step. A channel only wakes whoever listens at the moment: what must not be missed goes into a stream.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
-
-import msgspec
 
 from ephemera.keyspace.access import COUNTED, Access
 from ephemera.keyspace.space import Stats
@@ -18,28 +16,28 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ephemera.keyspace.codec import Codec
+    from ephemera.keyspace.entries import EntryCodec
     from ephemera.keyspace.field_values import FieldValue
     from ephemera.keyspace.lifetime import Instant
     from ephemera.keyspace.records import RecordCodec
     from ephemera.keyspace.space import Space
     from ephemera.wire import Arg, Client
 
-S = TypeVar("S", bound=msgspec.Struct)
 V = TypeVar("V")
 
 
-class StreamAccess(Access, Generic[S]):
+class StreamAccess(Access, Generic[V]):
     """Entries in the order of their ids, under each key."""
 
     __slots__ = ("_codec", "_trim")
 
     def __init__(self, space: Space[Any], client: Client) -> None:
         super().__init__(space, client)
-        self._codec = cast("RecordCodec[S]", space.codec)
+        self._codec = cast("RecordCodec[Any] | EntryCodec[V]", space.codec)
         longest = space.max_length
         self._trim: tuple[Arg, ...] = () if longest is None else ("MAXLEN", longest)
 
-    async def append(self, entry: S, /, *, until: Instant | None = None, **fields: FieldValue) -> str | None:
+    async def append(self, entry: V, /, *, until: Instant | None = None, **fields: FieldValue) -> str | None:
         """Add an entry and return its id; None when `until` has passed."""
         write: list[Arg] = ["XADD", *self._trim, "*", *self._codec.encode(entry)]
         replies = await self._change(self._render(fields), write, until=until)
@@ -47,12 +45,12 @@ class StreamAccess(Access, Generic[S]):
 
     async def range(
         self, first: str = "-", last: str = "+", count: int | None = None, /, **fields: FieldValue
-    ) -> list[tuple[str, S]]:
+    ) -> list[tuple[str, V]]:
         """Entries with ids from `first` to `last`, oldest first; `(id` leaves that id itself out."""
         limit: tuple[Arg, ...] = () if count is None else ("COUNT", count)
         return self._readable(await self._read("XRANGE", self._render(fields), first, last, *limit))
 
-    async def newest(self, count: int, /, **fields: FieldValue) -> list[tuple[str, S]]:
+    async def newest(self, count: int, /, **fields: FieldValue) -> list[tuple[str, V]]:
         """The last entries, newest first."""
         key = self._render(fields)
         return self._readable(await self._read("XREVRANGE", key, "+", "-", "COUNT", count))
@@ -61,11 +59,11 @@ class StreamAccess(Access, Generic[S]):
         """How many entries there are."""
         return int(await self._read("XLEN", self._render(fields)))
 
-    def decode(self, flat: list[bytes]) -> S | None:
+    def decode(self, flat: list[bytes]) -> V | None:
         """An entry out of the fields that XREAD and its like give, or None when it is not one."""
         return self._codec.decode(dict(zip(flat[::2], flat[1::2], strict=True)))
 
-    def _readable(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, S]]:
+    def _readable(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, V]]:
         decoded = [(entry_id.decode(), self.decode(flat)) for entry_id, flat in stored]
         entries = [(entry_id, entry) for entry_id, entry in decoded if entry is not None]
         self.stats.undecodable += len(decoded) - len(entries)

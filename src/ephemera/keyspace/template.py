@@ -45,6 +45,8 @@ class Template:
     )  # fmt: skip
 
     def __init__(self, pattern: str, *, tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH) -> None:
+        if not isinstance(pattern, str):
+            raise InvalidDeclaration(repr(pattern), "a pattern is a text", "write it as 'session:{id}'")
         self.pattern = pattern
         self.tag = tag
         self.max_key_length = max_key_length

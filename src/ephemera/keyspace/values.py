@@ -83,7 +83,7 @@ class ValueAccess(_Strings, Generic[V]):
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[V | None]:
         """The values of several keys in one trip, each None as in `get`."""
-        rendered = [self._render(fields) for fields in keys]
+        rendered = self._rendered(keys)
         if self._renewal is None:
             replies = await self._all(self._call("GET", key) for key in rendered)
         else:
@@ -97,9 +97,7 @@ class ValueAccess(_Strings, Generic[V]):
 
     async def put_many(self, items: Iterable[tuple[Fields, V]], /, *, until: Instant | None = None) -> int:
         """Store several values in one trip; how many were stored."""
-        prepared = [
-            (self._render(fields), self._encode(value), self._end(until, value)) for fields, value in items
-        ]
+        prepared = [(key, self._encode(value), self._end(until, value)) for key, value in self._paired(items)]
         replies = await self._all(self._putting(*item) for item in prepared)
         stored = sum(reply is not None for reply in replies)
         self.stats.writes += stored
@@ -150,7 +148,7 @@ class FlagAccess(_Strings):
 
     async def are_set(self, keys: Iterable[Fields], /) -> list[bool]:
         """Which of several flags are raised, in one trip."""
-        rendered = [self._render(fields) for fields in keys]
+        rendered = self._rendered(keys)
         replies = await self._all(self._looking(key) for key in rendered)
         hits = sum(replies)
         self.stats.hits += hits

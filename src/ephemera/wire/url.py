@@ -96,6 +96,8 @@ class Target:
 
 def parse(url: str) -> Target:
     """The target that a URL names; `InvalidUrl` says which part is wrong."""
+    if not isinstance(url, str):
+        raise InvalidUrl(f"a URL is a text such as redis://127.0.0.1:6379, not {type(url).__name__}")
     if any("\ud800" <= character <= "\udfff" for character in url):
         raise InvalidUrl("the URL holds characters that are no text (lone surrogates)")
     if url.startswith("unix://"):

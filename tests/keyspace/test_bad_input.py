@@ -1,0 +1,147 @@
+"""Bad input to declarations and accessors: a clear error that names the key, and nothing is written."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ephemera.errors import InvalidDeclaration, InvalidLifetime, InvalidUrl, InvalidValue, WrongFields
+from ephemera.keyspace import Catalogue, connect, fixed, permanent, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+class Card(msgspec.Struct):
+    """Something to store."""
+
+    name: str
+    number: int = 0
+
+
+catalogue = Catalogue("bad-input")
+VALUE = catalogue.value("bad:value:{id}", Card, lifetime=fixed(hours=1), purpose="x")
+HASH = catalogue.hash("bad:hash:{id}", Card, lifetime=fixed(hours=1), purpose="x")
+COUNTER = catalogue.counter("bad:counter:{id}", lifetime=fixed(hours=1), purpose="x")
+RANKED = catalogue.sorted_set("bad:ranked:{id}", str, lifetime=fixed(hours=1), purpose="x")
+FLAG = catalogue.flag("bad:flag:{id}", lifetime=fixed(hours=1), purpose="x")
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store of the spaces above."""
+    async with connect(server.url, catalogue) as opened:
+        yield opened
+
+
+BATCHES: dict[str, Callable[[Store], Any]] = {
+    "ids for fields": lambda store: store[VALUE].get_many(["a", "b"]),  # type: ignore[list-item]
+    "nothing": lambda store: store[VALUE].get_many(None),  # type: ignore[arg-type]
+    "pairs swapped": lambda store: store[VALUE].put_many([(Card("a"), {"id": 1})]),  # type: ignore[list-item]
+    "no pairs": lambda store: store[HASH].put_many([Card("a")]),  # type: ignore[list-item]
+    "triples": lambda store: store[HASH].put_many([({"id": 1}, Card("a"), 3)]),  # type: ignore[list-item]
+    "hashes by id": lambda store: store[HASH].get_many(["a"]),  # type: ignore[list-item]
+    "counters by id": lambda store: store[COUNTER].get_many(["a"]),  # type: ignore[list-item]
+    "additions by id": lambda store: store[COUNTER].add_many([("a", 1)]),  # type: ignore[list-item]
+    "flags by id": lambda store: store[FLAG].are_set(["a"]),  # type: ignore[list-item]
+    "deletion by id": lambda store: store[FLAG].delete_many(["a"]),  # type: ignore[list-item]
+}
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+async def test_a_batch_of_another_form_says_which_form_it_takes(store: Store, batch: str) -> None:
+    """The error names the pattern and shows a batch of its fields."""
+    with pytest.raises(
+        WrongFields, match=r"'bad:\w+:\{id\}' takes id; given a batch of another form than \[.*'id'"
+    ):
+        await BATCHES[batch](store)
+
+
+@pytest.mark.parametrize("by", ["1", 1.5, True, 2**63, -(2**63) - 1, None])
+async def test_a_counter_takes_whole_numbers_of_64_bits(store: Store, key: str, by: Any) -> None:
+    """What the server could not add is refused here, and counts nothing."""
+    with pytest.raises(InvalidValue, match=r"'bad:counter:{id}' holds whole numbers of 64 bits"):
+        await store[COUNTER].add(by, id=key)
+    with pytest.raises(InvalidValue):
+        await store[COUNTER].add_many([({"id": key}, by)])
+    assert not await store[COUNTER].exists(id=key)
+
+
+@pytest.mark.parametrize("score", [math.nan, "1", None, True])
+async def test_a_score_is_a_number(store: Store, key: str, score: Any) -> None:
+    """A score that orders nothing is refused before it is sent."""
+    with pytest.raises(InvalidValue, match=r"'bad:ranked:{id}' holds members with numbers as scores"):
+        await store[RANKED].add({"ann": score}, id=key)
+    with pytest.raises(InvalidValue):
+        await store[RANKED].increment("ann", score, id=key)
+    with pytest.raises(InvalidValue, match="as in add"):
+        await store[RANKED].add(["ann"], id=key)  # type: ignore[arg-type]
+    assert not await store[RANKED].exists(id=key)
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"purpose": 5},
+        {"owner": 5},
+        {"spares": ("a", "b")},
+        {"if_lost": None},
+        {"ended_by": (1, 2)},
+        {"ended_by": "logout"},
+        {"sensitive": "no"},
+        {"max_key_length": "9"},
+        {"max_key_length": 0},
+        {"compress_over": "9"},
+    ],
+    ids=str,
+)
+def test_what_is_said_of_a_space_has_its_form(about: dict[str, Any]) -> None:
+    """A declaration that the documentation could not show, or that only looks right, fails at once."""
+    options = {"lifetime": fixed(hours=1), "purpose": "x", **about}
+    with pytest.raises(InvalidDeclaration, match=r"'form:{id}': "):
+        Catalogue("form").value("form:{id}", Card, **options)
+
+
+@pytest.mark.parametrize("length", ["9", 0, 1.5, True])
+def test_a_length_is_a_positive_number(length: Any) -> None:
+    """A stream or list that could hold nothing, or no one knows how much, is refused."""
+    for declare in (Catalogue("form").list, Catalogue("form").stream):
+        with pytest.raises(InvalidDeclaration, match="max_length"):
+            declare("form:{id}", Card, max_length=length, lifetime=fixed(hours=1), purpose="x")
+
+
+def test_names_patterns_and_reasons_are_texts() -> None:
+    """A catalogue's name goes into metrics and files; a pattern and a reason are read by people."""
+    for name in (5, None, "", "two words", "line\n", "x" * 65):
+        with pytest.raises(InvalidDeclaration, match="cannot name a catalogue"):
+            Catalogue(name)  # type: ignore[arg-type]
+    with pytest.raises(InvalidDeclaration, match="a pattern is a text"):
+        Catalogue("form").flag(5, lifetime=fixed(hours=1), purpose="x")  # type: ignore[arg-type]
+    with pytest.raises(InvalidLifetime, match="say why"):
+        permanent(reason=5)  # type: ignore[arg-type]
+    with pytest.raises(InvalidLifetime, match="give a function"):
+        until(5)  # type: ignore[arg-type]
+
+
+async def test_a_store_opens_on_a_url_and_catalogues(server: Valkey) -> None:
+    """Anything else is named for what it is."""
+    for url in (None, 5, b"redis://x"):
+        with pytest.raises(InvalidUrl, match="a URL is a text such as redis://"):
+            async with connect(url):  # type: ignore[arg-type]
+                pytest.fail("it must not open")
+    with pytest.raises(TypeError, match="takes catalogues, not 'slides'"):
+        async with connect(server.url, "slides"):  # type: ignore[arg-type]
+            pytest.fail("it must not open")
+
+
+async def test_only_what_is_declared_can_be_asked_of_a_store(store: Store) -> None:
+    """A text or a list is no space; the error says what is."""
+    for wrong in ("bad:value:{id}", [VALUE], None):
+        with pytest.raises(TypeError, match="takes a declared space or pattern"):
+            store[wrong]  # type: ignore[index]
