@@ -105,6 +105,13 @@ def test_mark_says_what_is_wrong_with_a_server_that_cannot_be_reached(marked: Va
         assert "s3cr3t" not in outcome.err
 
 
+def test_forcing_needs_a_name(server: embedded.Valkey) -> None:
+    """To replace a mark without saying by which is a slip, not a question."""
+    outcome = ephemera("mark", "--url", server.url, "--force")
+    assert outcome.code == 2
+    assert "--name" in outcome.err
+
+
 def test_a_mark_is_for_a_whole_cluster(cluster: embedded.Cluster) -> None:
     """One mark, found through any node."""
     assert ephemera("mark", "--url", cluster.url, "--name", "cli-cluster", "--force").code == 0

@@ -32,7 +32,7 @@ def test_the_source_can_be_audited_against(
     legacy: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What infer prints is a module, and audit against it knows all keys that can be declared."""
-    outcome = ephemera("infer", "--url", legacy.url, "--name", "legacy")
+    outcome = ephemera("infer", "--url", legacy.url, "--catalogue-name", "legacy")
     assert outcome.code == 0
     assert (
         outcome.err

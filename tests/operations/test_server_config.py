@@ -115,7 +115,9 @@ def test_every_setting_has_its_reason_above_it(role: Role) -> None:
     assert "volatile-*" in server_config("cache")
 
 
-@pytest.mark.parametrize("memory", ["", "0", "0mb", "lots", "-1", "1 gb", "1tb", "256mb\nport 1"])
+@pytest.mark.parametrize(
+    "memory", ["", "0", "0mb", "lots", "-1", "1 gb", "1tb", "256mb\nport 1", "12", "12k", "900kb"]
+)
 def test_memory_that_means_nothing_is_refused(memory: str) -> None:
     """No limit, or none that the server knows, is a mistake and not a default."""
     with pytest.raises(InvalidValue, match="maxmemory"):

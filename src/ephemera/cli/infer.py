@@ -16,7 +16,9 @@ from ephemera.operations.survey import SAMPLE, Plan
 
 def infer(
     url: Url,
-    name: Annotated[str, flag("--name", "What to call the catalogue.", metavar="NAME")] = "inferred",
+    name: Annotated[
+        str, flag("--catalogue-name", "What to call the catalogue.", metavar="NAME")
+    ] = "inferred",
     budget: Annotated[
         float, flag("--budget", "The time it may take: 30s, 5m.", metavar="TIME", parser=seconds)
     ] = "30s",  # type: ignore[assignment] # the parser takes it
@@ -67,7 +69,7 @@ COMMAND = Command(
     "infer",
     infer,
     examples=(
-        ("a first catalogue", "--url redis://legacy.internal --name legacy > keys.py"),
+        ("a first catalogue", "--url redis://legacy.internal --catalogue-name legacy > keys.py"),
         ("a large server", "--url redis://legacy.internal --budget 5m --sample 500 > keys.py"),
         ("for a machine", "--url redis://legacy.internal --json"),
     ),

@@ -23,6 +23,10 @@ def mark(
     A store that is opened with `identity="slides-cache"` refuses a server with another mark or none, so a
     wrong port never writes into a neighbour's database. On a cluster one mark is for all of it.
     """
+    if force and name is None:
+        raise typer.BadParameter(
+            "it replaces a mark by another: say which, with --name", param_hint="--force"
+        )
     done = run(mark_server(url, name, force=force))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(done)))

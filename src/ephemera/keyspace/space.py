@@ -87,7 +87,8 @@ class Stats:
     """What one store did with one space since it was opened; plain counts, read at any time.
 
     A batch counts each of its keys. `undecodable` are those of `misses` where something was stored that
-    is not of the space's type. Deletions count as writes.
+    is not of the space's type; of a list, set or stream, which is one hit or miss, the items that are not.
+    Deletions count as writes.
     """
 
     __slots__ = ("errors", "hits", "misses", "undecodable", "writes")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ephemera.keyspace import Role
 
 DEFAULT_MEMORY = "256mb"
+_LEAST_MEMORY = 1_000_000
+"""Bytes; with less, a server has no room for its own connections."""
 _MEMORY = re.compile(r"0*[1-9][0-9]*(b|kb?|mb?|gb?)?", re.IGNORECASE)
 
 
@@ -93,8 +95,8 @@ _LISTENING = (
 
 def server_settings(role: Role, memory: str = DEFAULT_MEMORY) -> tuple[Setting, ...]:
     """The settings of a role, `memory` as the server writes it: 256mb, 1gb, or bytes."""
-    if not _MEMORY.fullmatch(memory):
-        raise InvalidValue("maxmemory", "an amount above 0 such as 256mb or 1gb", repr(memory))
+    if not _MEMORY.fullmatch(memory) or _bytes(memory) < _LEAST_MEMORY:
+        raise InvalidValue("maxmemory", "an amount of at least 1mb, such as 256mb or 1gb", repr(memory))
     limit = Setting(
         "maxmemory",
         memory,
@@ -114,3 +116,11 @@ def server_config(role: Role, memory: str = DEFAULT_MEMORY) -> str:
 
 def _comment(text: str) -> str:
     return "\n".join(f"# {line}" for line in textwrap.wrap(text, 100))
+
+
+def _bytes(memory: str) -> int:
+    """An amount as the server reads it: `k` is a thousand, `kb` is 1024, and so on."""
+    number = memory.rstrip("bkmgBKMG")
+    unit = memory[len(number) :].lower()
+    base = 1024 if unit.endswith("b") else 1000
+    return int(number) * base ** "bkmg".index(unit[0] if unit else "b")
