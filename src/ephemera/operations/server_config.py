@@ -123,4 +123,5 @@ def _bytes(memory: str) -> int:
     number = memory.rstrip("bkmgBKMG")
     unit = memory[len(number) :].lower()
     base = 1024 if unit.endswith("b") else 1000
-    return int(number) * base ** "bkmg".index(unit[0] if unit else "b")
+    size: int = base ** "bkmg".index(unit[0] if unit else "b")
+    return int(number) * size

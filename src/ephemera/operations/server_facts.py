@@ -43,12 +43,21 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
 
 async def ask(node: Single) -> ServerFacts:
     """The facts of a server, in one trip."""
-    said = {
+    return facts_of(node, await info(node))
+
+
+async def info(node: Single) -> dict[str, str]:
+    """All that a server says of itself, by name."""
+    return {
         name: value
         for line in as_text(await node.call("INFO")).splitlines()
         for name, colon, value in [line.partition(":")]
         if colon
     }
+
+
+def facts_of(node: Single, said: dict[str, str]) -> ServerFacts:
+    """The facts among what a server said."""
     database = f"db{node.endpoint.target.database}"
     keys = {name: _keys(value) for name, value in said.items() if name.startswith("db") and "keys=" in value}
     return ServerFacts(

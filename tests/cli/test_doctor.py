@@ -1,0 +1,45 @@
+"""`ephemera doctor`, as it is typed."""
+
+from __future__ import annotations
+
+import json
+
+from ephemera import embedded
+from ephemera.embedded.ports import free_ports
+from tests.cli.commands import ephemera
+
+
+def test_a_server_that_is_well() -> None:
+    """The figures, the rules, what the spaces take, and exit code 0."""
+    with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
+        outcome = ephemera(
+            *("doctor", "--url", server.url, "--role", "cache", "--watch", "100ms"),
+            *("--catalogue", "tests.operations.test_health:news"),
+        )
+    assert outcome.code == 0, outcome.err
+    for said in ("hit ratio >= 85%", "evictions = 0", "All is well.", "news:page:{id}", "it evicts"):
+        assert said in outcome.out, outcome.out
+
+
+def test_a_server_that_is_away() -> None:
+    """A problem is told on stdout with advice, and is exit code 1; nobody's password is shown."""
+    [port] = free_ports(1)
+    url = f"redis://:hidden-secret@127.0.0.1:{port}"
+    outcome = ephemera("doctor", "--url", url, "--catalogue", "tests.operations.test_health:news")
+    assert outcome.code == 1
+    assert "is it running, and is the URL right?" in outcome.out
+    assert "hidden-secret" not in outcome.out + outcome.err
+
+
+def test_json_has_everything() -> None:
+    """A machine gets health, capacity and the days until full."""
+    with embedded.valkey() as server:
+        outcome = ephemera(
+            *("doctor", "--url", server.url, "--watch", "100ms", "--json"),
+            *("--catalogue", "tests.operations.test_health:news"),
+        )
+    said = json.loads(outcome.out)
+    assert said["health"]["servers"][0]["checks"]
+    assert {space["pattern"] for space in said["capacity"]["spaces"]} >= {"news:page:{id}", "news:jobs"}
+    assert said["days_until_full"] is None
+    assert outcome.code == (1 if said["health"]["status"] == "problem" else 0)

@@ -1,0 +1,159 @@
+"""Check-ups: every rule with its figure, on servers that keep and break it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.embedded.ports import free_ports
+from ephemera.keyspace import Catalogue, connect, fixed, permanent
+from ephemera.keyspace.identity import MARK
+from ephemera.operations.capacity import estimate
+from ephemera.operations.health import Health, check_up, examine
+from ephemera.wire import open_client
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.operations.health_checks import Check
+
+news = Catalogue("news")
+PAGE = news.value("news:page:{id}", str, lifetime=fixed(hours=1), purpose="x")
+QUEUE = news.list("news:jobs", str, lifetime=permanent(reason="workers"), role="queue", purpose="x")
+
+
+def named(health: Health, name: str) -> Check:
+    """The one check of this name on the one server."""
+    [server] = health.servers
+    [check] = [check for check in server.checks if check.name == name]
+    return check
+
+
+async def test_a_server_that_is_well(key: str) -> None:
+    """Every rule has its figure, nothing is advised, and the status is ok."""
+    with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
+        health = await check_up(server.url, [news], role="cache")
+    [seen] = health.servers
+    assert health.status == "ok", health.advice
+    assert health.advice == []
+    assert {check.name for check in seen.checks} == {
+        "clients", "clock", "evictions", "fragmentation", "hit ratio", "identity", "latency", "memory",
+        "reachable", "replication", "roles", "slow log",
+    }  # fmt: skip
+    assert all(check.figure and check.rule for check in seen.checks)
+    assert seen.version.startswith("valkey ")
+
+
+async def test_an_absent_server_is_a_problem_and_not_an_error() -> None:
+    """Who asks for a check-up gets one, also when nobody answers."""
+    [port] = free_ports(1)
+    health = await check_up(f"redis://127.0.0.1:{port}", [news])
+    assert health.status == "problem"
+    assert named(health, "reachable").status == "problem"
+
+
+async def test_a_hung_server_is_a_problem() -> None:
+    """A frozen server does not freeze its doctor."""
+    with embedded.valkey() as server:
+        async with open_client(server.url) as client:
+            server.pause()
+            try:
+                health = await examine(client)
+            finally:
+                server.resume()
+    assert health.status == "problem"
+    assert "reachable" in {check.name for check in health.advice}
+
+
+async def test_a_cache_that_misses_and_evicts_is_advised_to_grow() -> None:
+    """Hit ratio and evictions are judged with the figure that broke the rule."""
+    with embedded.valkey(config={"maxmemory": "3mb", "maxmemory-policy": "allkeys-lru"}) as server:
+        for number in range(60):
+            server.ask("SET", f"news:page:{number}", "x" * 50_000, "EX", "60")
+        for number in range(1200):
+            server.ask("GET", f"news:page:none{number}")
+        health = await check_up(server.url, [news], role="cache")
+    assert health.status == "warning"
+    ratio, evictions = named(health, "hit ratio"), named(health, "evictions")
+    assert ratio.figure.startswith("0.0% of 1,2")
+    assert ratio.rule == "hit ratio >= 85%"
+    assert evictions.status == "warning"
+    assert "raise maxmemory above 3.0 MiB" in evictions.advice
+
+
+async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
+    """What the audit says of policy and persistence, the check-up says without a scan."""
+    with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
+        health = await check_up(server.url, [news], role="queue")
+    assert health.status == "problem"
+    assert any("may evict news:jobs" in check.figure for check in health.advice)
+
+
+async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
+    """Another mark, or none, is a problem that says how to mark."""
+    health = await check_up(f"{server.url}/7", identity="slides-cache")
+    mark = named(health, "identity")
+    assert (mark.status, mark.figure) == ("problem", "no mark")
+    assert mark.advice.endswith("--name slides-cache")
+    async with open_client(f"{server.url}/7") as client:
+        await client.call("SET", MARK.key(), "slides-cache")
+        assert named(await examine(client, identity="slides-cache"), "identity").status == "ok"
+        await client.call("DEL", MARK.key())
+
+
+async def test_slow_commands_and_refused_clients_are_seen() -> None:
+    """A slow log with entries, and clients turned away, are warnings."""
+    with embedded.valkey(config={"slowlog-log-slower-than": "0"}) as server:
+        server.ask("PING")
+        health = await check_up(server.url)
+        assert named(health, "slow log").status == "warning"
+        server.ask("CONFIG", "SET", "maxclients", "1")
+        async with open_client(server.url) as client:
+            with pytest.raises(Exception, match=r"max number of clients|closed"):
+                server.ask("PING")
+            await client.call("CONFIG", "SET", "maxclients", 100)
+            assert named(await examine(client), "clients").status == "warning"
+
+
+async def test_a_cluster_has_a_check_up_for_each_master(cluster: Cluster) -> None:
+    """Masters side by side, each with its replica."""
+    health = await check_up(cluster.url, [news])
+    assert len(health.servers) == 3
+    for server in health.servers:
+        [replication] = [check for check in server.checks if check.name == "replication"]
+        assert replication.figure.startswith("1 replica")
+
+
+async def test_a_replica_without_its_master_is_a_problem() -> None:
+    """A link that is down is told with what to look at."""
+    [port] = free_ports(1)
+    with embedded.valkey(config={"replicaof": f"127.0.0.1 {port}"}) as replica:
+        health = await check_up(replica.url)
+    assert named(health, "replication").status == "problem"
+
+
+async def test_capacity_says_what_spaces_take_and_when_memory_is_full() -> None:
+    """Bytes a key are measured, and growth seen while watching becomes days until full."""
+    with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "noeviction"}) as server:
+        async with connect(server.url, news) as store:
+            await store[PAGE].put_many([({"id": number}, "x" * 1000) for number in range(500)])
+
+            async def grow() -> None:
+                for number in range(500, 1500):
+                    await store[PAGE].put("x" * 1000, id=number)
+                    await asyncio.sleep(0.0002)
+
+            growing = asyncio.create_task(grow())
+            found = await estimate(server.url, [news], watch=0.5, budget=10)
+            await growing
+            resting = await estimate(server.url, [news], watch=0.1, budget=10)
+    [page] = [space for space in found.spaces if space.pattern == PAGE.pattern]
+    assert page.keys >= 500
+    assert 1000 < page.bytes_per_key < 1500
+    assert found.growth > 0
+    assert found.days_until_full is not None
+    assert 0 < found.days_until_full < 1
+    assert resting.days_until_full is None
+    assert resting.spaces[0].pattern == PAGE.pattern
