@@ -35,9 +35,10 @@ def limit_headers(decision: Decision) -> list[Header]:
     policies, states = [], []
     for claim, (remaining, wait, reset) in zip(claims, decision.findings(), strict=True):
         seconds = -((since - (wait if wait > 0 else reset)) // 1000)
-        policies.append(_policy(claim.rule.name, claim.limit, claim.rule.algorithm.per))
-        states.append(f'"{claim.rule.name}";r={remaining};t={max(0, seconds)}')
-    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", ", ".join(states).encode())]
+        name, policy = _policy(claim.rule.name, claim.limit, claim.rule.algorithm.per)
+        policies.append(policy)
+        states.append(b"%b;r=%d;t=%d" % (name, remaining, seconds if seconds > 0 else 0))
+    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
 
 
 def refusal(decision: Decision) -> Problem:
@@ -72,8 +73,9 @@ def refusal(decision: Decision) -> Problem:
 
 
 @lru_cache(maxsize=1024)
-def _policy(rule: str, limit: int, per: int) -> bytes:
-    return f'"{rule}";q={limit};w={_window(per)}'.encode()
+def _policy(rule: str, limit: int, per: int) -> tuple[bytes, bytes]:
+    """The name of a policy as the fields have it, and what RateLimit-Policy says of it."""
+    return f'"{rule}"'.encode(), f'"{rule}";q={limit};w={_window(per)}'.encode()
 
 
 def _window(per: int) -> int:

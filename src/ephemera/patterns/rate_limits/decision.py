@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 Source: TypeAlias = Literal["server", "memory", "outage"]
 """Who decided: the server; this process, by a denial it remembers; a policy, the server being away."""
 
+_SIX_BYTES = 1 << 48
+
 Reply: TypeAlias = bytes | list[int]
 """What `lua/rate_limits_take.lua` returns: bytes when units were taken."""
 
@@ -108,6 +110,11 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         """Of each claim, as it was at the decision: remaining units, ms to wait, ms to the reset."""
         found = []
         if isinstance(self.reply, bytes):
+            if len(self.claims) == 1:  # as most are, and each response asks
+                [claim] = self.claims
+                now, before = divmod(int.from_bytes(self.reply, "big"), _SIX_BYTES)
+                left, reset = claim.rule.algorithm.after(claim.settings, before, claim.cost or self.cost, now)
+                return [(left, 0, reset)]
             now, *used = numbers(self.reply)
             for claim, before in zip(self.claims, used, strict=True):
                 cost = claim.cost or self.cost
@@ -122,8 +129,6 @@ class Decision(msgspec.Struct, eq=False, gc=False):
 def numbers(reply: bytes) -> list[int]:
     """The six-byte numbers of a reply."""
     read = int.from_bytes
-    if len(reply) == 12:  # of one claim, as most are
-        return [read(reply[:6], "big"), read(reply[6:], "big")]
     return [read(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
 
 
