@@ -37,7 +37,7 @@ def limit_headers(decision: Decision) -> list[Header]:
         seconds = -((since - (wait if wait > 0 else reset)) // 1000)
         name, policy = _policy(claim.rule.name, claim.limit, claim.rule.algorithm.per)
         policies.append(policy)
-        states.append(b"%b;r=%d;t=%d" % (name, remaining, seconds if seconds > 0 else 0))
+        states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
 
 
