@@ -18,11 +18,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from itertools import chain, islice
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
 import hiredis
 
 from ephemera.errors import ServerError
+from ephemera.wire.latency import Latencies
 from ephemera.wire.outflow import Outflow
 
 if TYPE_CHECKING:
@@ -101,7 +103,8 @@ class Connection(asyncio.Protocol):
         self._timeout = timeout
         self._max_calls, self._max_bytes = limits
         # What left in one write, with its bytes, until the last of it is answered.
-        self._sent: deque[tuple[list[bytes], int]] = deque()
+        self._sent: deque[tuple[list[bytes], int, float]] = deque()
+        self.latencies = Latencies()
         self._kept = 0  # commands in `_sent`; the first of them may be answered
         self._bytes = 0  # of `_sent`
         self._half = _BATCH
@@ -222,20 +225,22 @@ class Connection(asyncio.Protocol):
     def _asked(self) -> bytes:
         """The packed command that the next reply answers; listed once a read, however many errors it has."""
         if self._commands is None:
-            self._commands = [*chain.from_iterable(commands for commands, _ in self._sent), *self.out]
+            self._commands = [*chain.from_iterable(commands for commands, _, _ in self._sent), *self.out]
         return self._commands[self._kept + len(self.out) - len(self.waiting)]
 
     def _unanswered(self) -> Iterator[bytes]:
         """The packed commands that `waiting` waits for, in its order."""
-        kept = chain(chain.from_iterable(commands for commands, _ in self._sent), self.out)
+        kept = chain(chain.from_iterable(commands for commands, _, _ in self._sent), self.out)
         return islice(kept, max(0, self._kept + len(self.out) - len(self.waiting)), None)
 
     def _forget_answered(self) -> None:
         """Let go of the writes whose last command is answered, and see what room there is now."""
         sent, waiting, out = self._sent, len(self.waiting), len(self.out)
         answered = self._kept + out - waiting
+        now = monotonic()  # uvloop's own clock counts in milliseconds, and stands still within a tick
         while sent and answered >= len(sent[0][0]):
-            commands, size = sent.popleft()
+            commands, size, left_at = sent.popleft()
+            self.latencies.add(now - left_at, len(commands))
             answered -= len(commands)
             self._kept -= len(commands)
             self._bytes -= size
@@ -265,7 +270,7 @@ class Connection(asyncio.Protocol):
         if len(self.waiting) == len(out):
             self._progress_at = self._loop.time()
         data = out[0] if len(out) == 1 else b"".join(out)
-        self._sent.append((out, len(data)))
+        self._sent.append((out, len(data), monotonic()))
         self._kept += len(out)
         self._bytes += len(data)
         left = self._max_calls - len(self.waiting)

@@ -29,6 +29,7 @@ from ephemera.errors import (
 from ephemera.wire.commands import PLAIN, READS, as_text, first_key, name_of
 from ephemera.wire.connection import LARGE
 from ephemera.wire.handshake import open_connection
+from ephemera.wire.latency import Latencies
 from ephemera.wire.scripts import source_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,7 @@ class Link:
     ) -> None:
         self.endpoint = endpoint
         self.connects = 0
+        self.latencies = Latencies()
         self.closed = False
         self.retired = False
         """Whether it is closed because its server went, and not the store."""
@@ -296,6 +298,7 @@ class Link:
         if self.connects:
             log.info("%s: connected again", self.endpoint)
         self.connects += 1
+        connection.latencies = self.latencies
         self._connection = connection
         retries, self._retries = self._retries, []
         for entry in retries:

@@ -1,0 +1,37 @@
+"""Latencies: every command is counted once, in the class of the time that its answer took."""
+
+from __future__ import annotations
+
+import asyncio
+
+from ephemera import embedded
+from ephemera.wire import open_client
+from ephemera.wire.client import Single
+from ephemera.wire.latency import BOUNDS, Latencies
+
+
+def test_classes_hold_their_upper_ends() -> None:
+    """A time on a bound is in the class that it ends; what is above all of them is in the last."""
+    latencies = Latencies()
+    for seconds in (*BOUNDS, 2.0):
+        latencies.add(seconds, 3)
+    assert latencies.counts == [3] * (len(BOUNDS) + 1)
+    assert abs(latencies.seconds - 3 * (sum(BOUNDS) + 2)) < 1e-9
+
+
+async def test_every_answered_command_is_counted_once() -> None:
+    """Alone or in a crowd, and on after a reconnection; a slow one is in a class of its own length."""
+    with embedded.valkey(config={"enable-debug-command": "local"}) as server:
+        async with open_client(server.url) as client:
+            assert isinstance(client, Single)
+            counted = client.link.latencies
+            before = sum(counted.counts)
+            await asyncio.gather(*(client.call("SET", f"key:{n}", n, "EX", 60) for n in range(1000)))
+            await client.call("GET", "key:1")
+            # The keep-alive may have asked a PING meanwhile.
+            assert 1001 <= sum(counted.counts) - before <= 1003
+            slow = sum(counted.counts[BOUNDS.index(0.05) + 1 :])
+            await client.call("DEBUG", "SLEEP", 0.12)
+            assert sum(counted.counts[BOUNDS.index(0.1) + 1 :]) >= 1
+            assert sum(counted.counts[BOUNDS.index(0.05) + 1 :]) > slow
+            assert counted.seconds > 0.1
