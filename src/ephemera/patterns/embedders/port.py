@@ -1,0 +1,30 @@
+"""What an embedder is to those who use it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from ephemera.errors import EphemeraError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+class Embedder(Protocol):
+    """Makes vectors of texts."""
+
+    @property
+    def model(self) -> str:
+        """The name of what its vectors depend on; only vectors of one model are compared."""
+
+    async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
+        """A vector for each text, in their order, all of one length."""
+
+
+class EmbeddingFailed(EphemeraError):
+    """Vectors that could not be made: by which model, why, and nothing secret."""
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f"embeddings by {model!r}: {problem}")
+        self.model = model
+        self.problem = problem

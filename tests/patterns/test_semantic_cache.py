@@ -1,0 +1,285 @@
+"""Answers by exact match, by neighbours, by asking once: counted, and never older than a change."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import blocking, keyspace
+from ephemera.errors import InvalidValue, LoadTimeout, StoreClosed
+from ephemera.keyspace import Catalogue, fixed
+from ephemera.patterns.semantic_cache import Hits, Qdrant, Scope, SemanticCache
+from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+    from ephemera.patterns.semantic_cache import LiveSemanticCache
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the cache, on each sort of server."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def vectors() -> AsyncIterator[Qdrant]:
+    """Vectors of this test alone."""
+    async with Qdrant() as opened:
+        yield opened
+
+
+@pytest.fixture
+def outlines(store: Store, vectors: Qdrant) -> LiveSemanticCache[Outline, Scope]:
+    """The cache, with the compass for an embedder."""
+    return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+
+
+async def _everything(vectors: Qdrant) -> int:
+    pages = [await vectors.page(name, None) for name in await vectors.collections("")]
+    return sum(len(page.points) for page in pages)
+
+
+async def test_exact_then_semantic_then_asked(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """The same prompt is an exact hit, one 10 degrees away a semantic one, one 30 degrees away is asked."""
+    model, where = Model(), scope()
+    first = await outlines.get_or_ask("a pitch @0", where, model)
+    same = await outlines.get_or_ask("a pitch @0", where, model)
+    near = await outlines.get_or_ask("the pitch @10", where, model)
+    far = await outlines.get_or_ask("a lecture @30", where, model)
+    assert [first.how, same.how, near.how, far.how] == ["asked", "exact", "semantic", "asked"]
+    assert first.value == same.value == near.value == Outline("a pitch @0")
+    assert (near.id, near.prompt) == (first.id, "a pitch @0")
+    assert near.similarity == pytest.approx(0.9848, abs=1e-4)
+    assert far.value == Outline("a lecture @30")
+    assert model.asked == ["a pitch @0", "a lecture @30"]
+
+
+async def test_the_threshold_is_a_cosine(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """At 0.95, 18 degrees (0.9511) are near enough and 19 degrees (0.9455) are not."""
+    model, where = Model(), scope()
+    await outlines.get_or_ask("a pitch @0", where, model)
+    assert (await outlines.get_or_ask("close @18", where, model)).how == "semantic"
+    assert (await outlines.get_or_ask("far @-19", where, model)).how == "asked"
+
+
+async def test_the_nearest_neighbour_answers(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """Of two neighbours above the threshold the nearer one's answer is given."""
+    model, where = Model(), scope()
+    for prompt in ("one @0", "two @25"):
+        await outlines.get_or_ask(prompt, where, model)
+    assert (await outlines.get_or_ask("three @15", where, model)).value == Outline("two @25")
+
+
+async def test_looking_asks_nobody(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """`find` gives what is there, and None when there is nothing."""
+    model, where = Model(), scope()
+    assert await outlines.find("a pitch @0", where) is None
+    await outlines.get_or_ask("a pitch @0", where, model)
+    found = await outlines.find("a pitch @1", where)
+    assert found is not None
+    assert (found.how, found.value) == ("semantic", Outline("a pitch @0"))
+    assert len(model.asked) == 1
+
+
+async def test_hits_and_tokens_are_counted(outlines: LiveSemanticCache[Outline, Scope], store: Store) -> None:
+    """Each hit counts beside its entry and in the day's tally, with the tokens that it saved."""
+    model, where = Model(), scope()
+    before = await outlines.tally()
+    answer = await outlines.get_or_ask("a pitch @0", where, model)
+    assert await outlines.hits(answer.id) == Hits()
+    for prompt in ("a pitch @0", "a pitch @0", "the pitch @3"):
+        await outlines.get_or_ask(prompt, where, model)
+    assert await outlines.hits(answer.id) == Hits(exact=2, semantic=1, tokens_saved=300)
+    entry, _, hits = OUTLINES.keys(answer.id)
+    assert await store.call("PEXPIRETIME", hits) == await store.call("PEXPIRETIME", entry) > 0
+    after = await outlines.tally(days=2)
+    assert after.exact - before.exact == 2
+    assert after.semantic - before.semantic == 1
+    assert after.asked - before.asked == 1
+    assert after.tokens_saved - before.tokens_saved == 300
+    assert after.hit_ratio is not None
+    assert outlines.stats.hits == 3
+
+
+async def test_an_answer_lives_as_long_as_declared(
+    outlines: LiveSemanticCache[Outline, Scope], store: Store
+) -> None:
+    """The entry has its 24 hours from the start, without jitter."""
+    answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
+    left = await store.call("PTTL", OUTLINES.entry_key(answer.id))
+    assert 86_390_000 < left <= 86_400_000
+
+
+async def test_callers_share_one_ask(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """Fifty callers of one cold prompt ask the model once; one is told that it was asked, the others not."""
+    model, where = Model(), scope()
+    model.gate.clear()
+    calls = [asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model)) for _ in range(50)]
+    await eventually(lambda: model.asked)
+    model.gate.set()
+    answers = await asyncio.gather(*calls)
+    assert len(model.asked) == 1
+    assert sorted(answer.how for answer in answers) == ["asked", *["exact"] * 49]
+
+
+async def test_a_models_error_is_its_callers(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """A failed ask is raised as it is, nothing is kept of it, and the next call asks again."""
+    model, where = Model(), scope()
+    model.broken = True
+    with pytest.raises(LookupError, match="broken"):
+        await outlines.get_or_ask("a pitch @0", where, model)
+    model.broken = False
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
+
+
+async def test_an_answer_of_another_type_is_refused(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """What could not be read again is an error at once, and not cached."""
+
+    async def ask(prompt: str) -> Outline:
+        wrong: Any = 5
+        return Outline(wrong)
+
+    with pytest.raises(InvalidValue):
+        await outlines.get_or_ask("a pitch @0", scope(), ask)
+
+
+async def test_a_reported_hit_is_evicted(
+    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+) -> None:
+    """A bad hit's entry, counts and vector are gone at once, and the next caller asks."""
+    model, where = Model(), scope()
+    await outlines.get_or_ask("to Paris @0", where, model)
+    hit = await outlines.get_or_ask("from Paris @5", where, model)
+    assert hit.how == "semantic"
+    assert await outlines.report_bad_hit(hit.id)
+    assert await _everything(vectors) == 0
+    assert not any([await store.call("EXISTS", key) for key in OUTLINES.keys(hit.id)])
+    assert (await outlines.get_or_ask("from Paris @5", where, model)).value == Outline("from Paris @5")
+    assert not await outlines.report_bad_hit(hit.id)
+    assert (await outlines.tally()).reported >= 1
+
+
+async def test_deleting_an_answer(outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant) -> None:
+    """`delete` removes the answer of a prompt in a scope, and its vector."""
+    model, where = Model(), scope()
+    await outlines.get_or_ask("a pitch @0", where, model)
+    assert not await outlines.delete("a pitch @0", scope())
+    assert await outlines.delete("a pitch @0", where)
+    assert await _everything(vectors) == 0
+    assert await outlines.find("a pitch @2", where) is None
+
+
+async def test_invalidation_during_an_ask_wins(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """An answer that was being written when it was deleted is neither stored nor anybody's neighbour."""
+    model, where = Model(), scope()
+    model.says = "old"
+    model.gate.clear()
+    before = asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model))
+    await eventually(lambda: model.asked)
+    await outlines.delete("a pitch @0", where)
+    model.says = "new"
+    after = asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model))
+    await eventually(lambda: len(model.asked) == 2)
+    model.gate.set()
+    assert ((await before).value.title, (await after).value.title) == ("old", "new")
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).value.title == "new"
+    near = await outlines.find("the pitch @4", where)
+    assert near is None or near.value.title == "new"
+
+
+async def test_ending_a_source_during_an_ask_wins(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+    """An answer made from a document that changed meanwhile is not given to those who come later."""
+    model, where = Model(), scope(documents={"report"})
+    model.says = "old"
+    model.gate.clear()
+    before = asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model))
+    await eventually(lambda: model.asked)
+    await outlines.end_source("report")
+    model.says = "new"
+    model.gate.set()
+    assert (await before).value.title == "old"
+    assert (await outlines.get_or_ask("the pitch @3", where, model)).value.title == "new"
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).value.title == "new"
+
+
+async def test_ending_a_source_ends_what_rests_on_it(
+    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+) -> None:
+    """Answers by scope and by their own word are gone with entry and vector; the others stay."""
+    model = Model()
+    theirs, others = scope(documents={"a", "b"}), scope(documents={"c"})
+    by_scope = await outlines.get_or_ask("one @0", theirs, model)
+    model.passages = ("b",)
+    by_word = await outlines.get_or_ask("two @90", others, model)
+    model.passages = ()
+    await outlines.get_or_ask("three @180", others, model)
+    assert await outlines.end_source("b") == 2
+    for answer in (by_scope, by_word):
+        assert await store.call("EXISTS", OUTLINES.entry_key(answer.id)) == 0
+    assert await _everything(vectors) == 1
+    assert (await outlines.get_or_ask("one @1", theirs, model)).how == "asked"
+    assert (await outlines.get_or_ask("three @180", others, model)).how == "exact"
+
+
+async def test_prompts_without_words_are_matched_exactly(store: Store) -> None:
+    """With the default embedder a prompt of punctuation has no direction: it is asked, then an exact hit."""
+    model, where = Model(), scope()
+    outlines = store[OUTLINES]
+    assert (await outlines.get_or_ask("?!", where, model)).how == "asked"
+    assert (await outlines.get_or_ask("?!", where, model)).how == "exact"
+    assert (await outlines.get_or_ask("!?", where, model)).how == "asked"
+
+
+async def test_an_ask_takes_no_longer_than_allowed(server: Valkey, vectors: Qdrant) -> None:
+    """A model that does not answer in time is a `LoadTimeout`."""
+    hasty = Catalogue("hasty")
+    cache = SemanticCache(
+        hasty,
+        "hasty:{hash}",
+        Outline,
+        scope=Scope,
+        lifetime=fixed(hours=1),
+        hard_timeout=timedelta(milliseconds=50),
+        purpose="In a hurry",
+    )
+    model = Model()
+    model.gate.clear()
+    async with keyspace.connect(server.url, hasty) as store:
+        with pytest.raises(LoadTimeout):
+            await store[cache].get_or_ask("a pitch", scope(), model)
+
+
+async def test_closing_ends_what_is_under_way(server: Valkey, vectors: Qdrant) -> None:
+    """Who waits for the model when the store closes is told so, and no task is left."""
+    model = Model()
+    model.gate.clear()
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        outlines = store[OUTLINES.equipped(vectors=vectors)]
+        await outlines.find("first", scope())
+        waiting = asyncio.create_task(outlines.get_or_ask("a pitch", scope(), model))
+        await eventually(lambda: model.asked)
+    with pytest.raises(StoreClosed):
+        await waiting
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+def test_code_that_does_not_await(server: Valkey) -> None:
+    """The blocking store runs it, as a task of Celery would."""
+    model, where = Model(), scope()
+    with blocking.connect(server.url, CATALOGUE) as store:
+        for how in ("asked", "exact"):
+            answer = store.wait(store.aio[OUTLINES].get_or_ask("a pitch", where, model))
+            assert (answer.how, answer.value) == (how, Outline("a pitch"))
+        assert store.wait(store.aio[OUTLINES].get_or_ask("A pitch!", where, model)).how == "semantic"

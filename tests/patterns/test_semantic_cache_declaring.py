@@ -1,0 +1,84 @@
+"""Declarations that cannot work are refused, and a scope is what it was declared as."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.keyspace import Catalogue, fixed, sliding
+from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticCache
+from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from tests.wire.unhandled import no_unhandled_errors
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture
+async def vectors() -> AsyncIterator[Qdrant]:
+    """Vectors of this test alone."""
+    async with Qdrant() as opened:
+        yield opened
+
+
+class _Optional(Scope, frozen=True, kw_only=True):
+    audience: str = "everybody"
+
+
+class _Wider(Scope, frozen=True, kw_only=True):
+    audience: str
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"pattern": "two:{a}:{b}"}, "one field"),
+        ({"lifetime": sliding(hours=1)}, "fixed"),
+        ({"threshold": 1.5}, "cosine"),
+        ({"threshold": 0}, "cosine"),
+        ({"scope": _Optional}, "audience has a default"),
+        ({"scope": Outline}, "is no scope"),
+        ({"sweep_every": timedelta(0)}, "sweep_every"),
+        ({"most_asks": 0}, "most_loads=0"),
+    ],
+)
+def test_what_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
+    """A declaration that could not work fails at once, and says what to do."""
+    right: dict[str, Any] = {"scope": Scope, "lifetime": fixed(hours=1), "purpose": "Answers", **wrong}
+    pattern = right.pop("pattern", "answers:{hash}")
+    with pytest.raises(InvalidDeclaration, match=said):
+        SemanticCache(Catalogue("wrong"), pattern, Outline, **right)
+
+
+async def test_a_scope_is_of_its_declared_type(server: Valkey) -> None:
+    """A text in place of the set of documents, or another struct, is refused before anything is sent."""
+    wrong: tuple[Any, ...] = (msgspec.structs.replace(scope(), documents="report"), Outline("x"), None)
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        for each in wrong:
+            with pytest.raises(InvalidValue, match="Scope"):
+                await store[OUTLINES].get_or_ask("a pitch @0", each, Model())
+
+
+async def test_a_scope_may_be_wider(server: Valkey, vectors: Qdrant) -> None:
+    """A field that a scope adds keeps answers apart like the others."""
+    wider = Catalogue("wider")
+    cache = SemanticCache(
+        wider, "wider:{hash}", Outline, scope=_Wider, lifetime=fixed(hours=1), purpose="For audiences"
+    )
+    base = msgspec.to_builtins(scope())
+    model = Model()
+    async with keyspace.connect(server.url, wider) as store:
+        outlines = store[cache.equipped(embedder=Compass(), vectors=vectors)]
+        for audience in ("investors", "children"):
+            where = msgspec.convert({**base, "audience": audience}, _Wider)
+            assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
+            assert (await outlines.get_or_ask("a pitch @1", where, model)).how == "semantic"

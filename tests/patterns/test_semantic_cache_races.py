@@ -1,0 +1,96 @@
+"""Races: an answer from before a change is never given to who comes after it, however the moments fall."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from ephemera import keyspace
+from ephemera.patterns.semantic_cache import Qdrant
+from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Outline, scope
+from tests.wire.unhandled import no_unhandled_errors
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.patterns.semantic_cache import LiveSemanticCache, Scope
+
+__all__ = ["no_unhandled_errors"]
+
+
+class Document:
+    """A text that changes, and a model that reads it, and then takes its time."""
+
+    def __init__(self) -> None:
+        self.version = 0
+        self._asks = 0
+
+    async def ask(self, prompt: str) -> Outline:
+        """What the document says when the model begins to write."""
+        said = Outline(str(self.version))
+        self._asks += 1
+        for _ in range(self._asks % 7):
+            await asyncio.sleep(0)
+        return said
+
+
+async def test_five_hundred_changes_leave_nothing_old(server: Valkey) -> None:
+    """Callers of two stores ask the same and similar prompts while the source changes: later ones see it."""
+
+    async def race(stores: tuple[LiveSemanticCache[Outline, Scope], ...], name: str) -> int:
+        document, where, old = Document(), scope(documents={name}), 0
+        for number in range(1, 21):
+            before = [
+                asyncio.create_task(each.get_or_ask(f"a @{degrees}", where, document.ask))
+                for each in stores
+                for degrees in (0, 1)
+            ]
+            for _ in range(number % 9):
+                await asyncio.sleep(0)
+            document.version = number
+            await stores[number % 2].end_source(name)
+            for each in stores:
+                for degrees in (0, 1, 2):
+                    answer = await each.get_or_ask(f"a @{degrees}", where, document.ask)
+                    old += answer.value.title != str(number)
+            await asyncio.gather(*before)
+            for each in stores:
+                old += (await each.get_or_ask("a @1", where, document.ask)).value.title != str(number)
+        return old
+
+    async with (
+        keyspace.connect(server.url, CATALOGUE) as one,
+        keyspace.connect(server.url, CATALOGUE) as other,
+        Qdrant() as vectors,
+    ):
+        equipped = OUTLINES.equipped(embedder=Compass(), vectors=vectors)
+        stores = (one[equipped], other[equipped])
+        wrong = await asyncio.gather(*(race(stores, f"document {number}") for number in range(25)))
+        assert sum(wrong) == 0
+        await stores[0].sweep()
+        (name,) = await vectors.collections("")
+        for point in (await vectors.page(name, None)).points:  # what is left has its entry
+            assert await one.call("EXISTS", OUTLINES.entry_key(point.id))
+
+
+async def test_deletions_during_asks_leave_nothing_old(server: Valkey) -> None:
+    """The same for `delete` of one prompt: a call that begins after it never gets what was before it."""
+    async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:
+        outlines = store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+
+        async def race() -> int:
+            document, where, old = Document(), scope(), 0
+            for number in range(1, 21):
+                before = [
+                    asyncio.create_task(outlines.get_or_ask("a @0", where, document.ask)) for _ in range(3)
+                ]
+                for _ in range(number % 9):
+                    await asyncio.sleep(0)
+                document.version = number
+                await outlines.delete("a @0", where)
+                for degrees in (0, 1):
+                    answer = await outlines.get_or_ask(f"a @{degrees}", where, document.ask)
+                    old += answer.value.title != str(number)
+                await asyncio.gather(*before)
+            return old
+
+        assert sum(await asyncio.gather(*(race() for _ in range(25)))) == 0

@@ -1,0 +1,174 @@
+"""Vectors without answers: they hide nothing, and are swept; vectors of different models never meet."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.keyspace import Catalogue, fixed
+from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticCache, Swept
+from ephemera.patterns.semantic_cache.entries import Entries
+from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+    from ephemera.patterns.semantic_cache import LiveSemanticCache
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the cache, on each sort of server."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def vectors() -> AsyncIterator[Qdrant]:
+    """Vectors of this test alone."""
+    async with Qdrant() as opened:
+        yield opened
+
+
+@pytest.fixture
+def outlines(store: Store, vectors: Qdrant) -> LiveSemanticCache[Outline, Scope]:
+    """The cache, with the compass for an embedder."""
+    return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+
+
+async def _everything(vectors: Qdrant) -> int:
+    pages = [await vectors.page(name, None) for name in await vectors.collections("")]
+    return sum(len(page.points) for page in pages)
+
+
+async def test_orphans_do_not_hide_the_living(
+    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+) -> None:
+    """Ten vectors without entries lie nearer than a living one: they are buried, and it answers."""
+    model, where = Model(), scope()
+    await outlines.get_or_ask("alive @12", where, model)
+    for degrees in range(10):
+        lonely = await outlines.get_or_ask(f"far @{40 + 20 * degrees}", where, model)
+        await store.call("UNLINK", OUTLINES.entry_key(lonely.id))
+        name = (await vectors.collections(""))[0]
+        point = await vectors.get(name, lonely.id)
+        assert point is not None
+        await vectors.keep(name, point, [1.0, degrees / 1000])
+    assert (await outlines.get_or_ask("asked @0", where, model)).value == Outline("alive @12")
+    assert await _everything(vectors) == 1
+
+
+async def test_a_sweep_removes_orphans(
+    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+) -> None:
+    """Of three hundred vectors those without an entry are removed, and no other."""
+    where, model = scope(), Model()
+    answers = await asyncio.gather(
+        *(outlines.get_or_ask(f"n{number} @{number * 20}", where, model) for number in range(18))
+    )
+    name = (await vectors.collections(""))[0]
+    first = await vectors.get(name, answers[0].id)
+    assert first is not None
+    for number in range(282):
+        await vectors.keep(name, first._replace(id=f"{number:032x}"), [0.0, 1.0])
+    assert await outlines.sweep() == Swept(looked_at=300, removed=282)
+    assert await outlines.sweep() == Swept(looked_at=18, removed=0)
+
+
+SWEPT = Catalogue("swept")
+BRIEFLY = SemanticCache(
+    SWEPT,
+    "swept:me:{hash}",
+    Outline,
+    scope=Scope,
+    lifetime=fixed(hours=1),
+    sweep_every=timedelta(milliseconds=250),
+    purpose="Swept often",
+)
+
+
+class Shared:
+    """Vectors that say they are shared, and know when they are swept."""
+
+    shared = True
+
+    def __init__(self, vectors: Qdrant) -> None:
+        self._vectors = vectors
+        self.sweeps = self.at_once = self.most_at_once = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._vectors, name)
+
+    async def collections(self, prefix: str) -> list[str]:
+        """How a sweep begins."""
+        self.sweeps += 1
+        self.at_once += 1
+        self.most_at_once = max(self.most_at_once, self.at_once)
+        await asyncio.sleep(0.01)
+        self.at_once -= 1
+        return await self._vectors.collections(prefix)
+
+
+async def test_the_background_sweep(server: Valkey, vectors: Qdrant) -> None:
+    """From the first write on orphans vanish by themselves."""
+    async with keyspace.connect(server.url, SWEPT) as store:
+        outlines = store[BRIEFLY.equipped(embedder=Compass(), vectors=vectors)]
+        answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
+        await store.call("UNLINK", BRIEFLY.entry_key(answer.id))
+        while await _everything(vectors):
+            await asyncio.sleep(0.005)
+
+
+async def test_shared_vectors_are_swept_by_one_at_a_time(server: Valkey, vectors: Qdrant) -> None:
+    """Of five stores one takes its turn in each interval, while the flag of the last turn is down."""
+    shared: Any = Shared(vectors)
+    async with AsyncExitStack() as opened:
+        for number in range(5):
+            store = await opened.enter_async_context(keyspace.connect(server.url, SWEPT))
+            outlines = store[BRIEFLY.equipped(embedder=Compass(), vectors=shared)]
+            await outlines.get_or_ask(f"a pitch @{number}", scope(), Model())
+        await eventually(lambda: shared.sweeps >= 4, within=20)
+    assert shared.most_at_once == 1
+
+
+async def test_what_was_answered_anew_is_not_buried(
+    outlines: LiveSemanticCache[Outline, Scope], store: Store
+) -> None:
+    """Who saw an answer dead and comes too late to bury it leaves the new one, and its counts, alone."""
+    model, where = Model(), scope()
+    entries: Entries[Outline] = Entries(OUTLINES, store)
+    answer = await outlines.get_or_ask("a pitch @0", where, model)
+    await store.call("UNLINK", OUTLINES.entry_key(answer.id))
+    dead = await entries.read(answer.id)
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "exact"
+    assert not await entries.bury(answer.id, dead)
+    assert (await outlines.hits(answer.id)).exact == 1
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "exact"
+
+
+async def test_models_do_not_meet(store: Store, vectors: Qdrant) -> None:
+    """A change of the embedding model begins a collection of its own; exact matches stay."""
+    model, where = Model(), scope()
+    old = store[OUTLINES.equipped(embedder=Compass("v1"), vectors=vectors)]
+    new = store[OUTLINES.equipped(embedder=Compass("v2"), vectors=vectors)]
+    longer = store[OUTLINES.equipped(embedder=Compass("v2", length=5), vectors=vectors)]
+    await old.get_or_ask("a pitch @0", where, model)
+    assert await new.find("the pitch @2", where) is None
+    assert await longer.find("the pitch @2", where) is None
+    assert (await new.get_or_ask("a pitch @0", where, model)).how == "exact"
+    await new.delete("a pitch @0", where)
+    assert await old.find("the pitch @2", where) is None
+    assert await _everything(vectors) == 0
+    assert len(await vectors.collections("answers.semantic-cache-hash.")) == 3
