@@ -42,13 +42,16 @@ class Cache(Generic[V]):
     """The declaration of a cache: `store[PROFILE]` gives the `LiveCache` of a store.
 
     An entry is fresh for `fresh`, less up to `jitter` of it, or for what `fresh_of` makes of its value if
-    that is less (nothing or less: it is not cached); then it is stale for `stale`, which is served while a
-    load is under way and when one fails. `missing` is how long it is remembered that there is no value.
+    that is less (nothing or less: it is not cached); then it is stale for `stale`, or for what `stale_of`
+    makes of its value if that is less: served while a load is under way and when one fails. `missing` is how
+    long it is remembered that there is no value.
     Who has a stale entry waits at most `soft_timeout` for a newer one; no load may take longer than
     `hard_timeout`. After a failed load a stale entry is served for `backoff` before the next. `eagerness`
     scales early refreshes, 0 for none. A process runs at most `most_loads` loads at once, and begins no
     refresh in the background while `most_refreshes` are under way. `lease` is how long a dead loader is
     waited for. `local` keeps copies in the process; `tags` names those of a value, given it and its fields.
+    `stamped` is for values with a `stamp`, 16 characters that tell contents apart: the server then gives
+    their `number`, which grows with every other stamp.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Cache(Generic[V]):
         stale: timedelta = _NO_TIME,
         missing: timedelta = _NO_TIME,
         fresh_of: Callable[[V], timedelta] | None = None,
+        stale_of: Callable[[V], timedelta] | None = None,
         jitter: float = 0.1,
         eagerness: float = 1.0,
         soft_timeout: timedelta = _NO_TIME,
@@ -71,6 +75,7 @@ class Cache(Generic[V]):
         lease: timedelta = _LEASE,
         local: Local | None = None,
         tags: Callable[..., Iterable[str]] | None = None,
+        stamped: bool = False,
         codec: CodecName | None = None,
         compress_over: int | None = None,
         tag: str | None = None,
@@ -85,7 +90,8 @@ class Cache(Generic[V]):
         numbers = {"most_loads": most_loads, "most_refreshes": most_refreshes}
         _check(pattern, durations, may_be_none, numbers, jitter=jitter, eagerness=eagerness)
         self.fresh, self.stale, self.missing = fresh, stale, missing
-        self.fresh_of = fresh_of
+        self.fresh_of, self.stale_of = fresh_of, stale_of
+        self.stamped = stamped
         self.jitter, self.eagerness = jitter, eagerness
         self.soft_timeout, self.hard_timeout, self.backoff = soft_timeout, hard_timeout, backoff
         self.most_loads, self.most_refreshes = most_loads, most_refreshes
@@ -114,7 +120,8 @@ class Cache(Generic[V]):
         self._extra: dict[str, FieldValue] = {}
         if not self.space.template.fields:
             self._extra = {"place": _number_in_slot(slot_of(pattern))}
-            beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
+            # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
+            beside, tagged = f"{{place}}:{pattern}", {"tag": "place"}
         self.loads = catalogue.value(
             f"loading:{beside}",
             str,

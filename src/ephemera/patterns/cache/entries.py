@@ -3,12 +3,14 @@
 An entry is written as an array, `["1k3Xz_9",["4f9c2a…",1763194000123,42,[],0,{"name":"ann"}]]`, so its first
 bytes name its version: `HEAD` of them tell two entries of a key apart without reading the payload.
 Freshness is an instant of the server's clock (`ServerClock`), which readers on all machines agree on.
+Where values have stamps, a version is the number that the server gave, the stamp, and a random end.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import secrets
 from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,6 +27,23 @@ HEAD = 64
 
 _CLOCK_KEPT = 60.0  # seconds after which the server is asked for the time again
 _NEVER_EARLIER = 12  # load costs before the end: further ahead, an early refresh is a matter of 1 in 100,000
+
+
+NUMBER = 16
+"""Digits of a number: microseconds since 1970, until 2286."""
+
+STAMP = 16
+"""Characters of a stamp."""
+
+
+def stamped_version(stamp: str, number: str = "0" * NUMBER) -> str:
+    """The version of an entry whose value has a stamp; the server puts its number in place of the zeros."""
+    return number + stamp + secrets.token_urlsafe(6)
+
+
+def same_content(version: str) -> str:
+    """Another version of the same number and stamp."""
+    return version[: NUMBER + STAMP] + secrets.token_urlsafe(6)
 
 
 class Entry(Protocol):
@@ -45,6 +64,14 @@ def entry_type(value_type: Any) -> Any:
         ("value", value_type | None),
     ]  # fmt: skip
     return msgspec.defstruct("Entry", fields, array_like=True, gc=False)
+
+
+def stamped_head(head: bytes) -> tuple[str, int] | None:
+    """Version and freshness in the first bytes of an entry in MessagePack, if its value has a stamp."""
+    at = 2 + (head[1] & 0x1F) if head[:1] == b"\x92" else 0  # after the array and the name of its layout
+    if not at or head[at : at + 3] != b"\x96\xd9\x28" or head[at + 43 : at + 44] != b"\xcf":
+        return None
+    return head[at + 3 : at + 43].decode(), int.from_bytes(head[at + 44 : at + 52], "big")
 
 
 def uncompressed(data: bytes) -> bool:

@@ -6,21 +6,32 @@ between wins; a fill is refused by the server when its load was ended since the 
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
+import re
 import secrets
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import ServerError
-from ephemera.patterns.cache.entries import CLOCK, HEAD, Entry, uncompressed
+from ephemera.patterns.cache.entries import (
+    CLOCK,
+    HEAD,
+    NUMBER,
+    STAMP,
+    Entry,
+    same_content,
+    stamped_head,
+    uncompressed,
+)
+from ephemera.patterns.cache.making import Making, milliseconds
 from ephemera.patterns.cache.tags import Tags
 from ephemera.patterns.local_cache import Copies, Copy
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-    from datetime import timedelta
 
     from ephemera.keyspace import Codec, Store
     from ephemera.patterns.cache.declared import Cache, Place
@@ -30,10 +41,14 @@ V = TypeVar("V")
 
 CLAIM = Script.load("ephemera.patterns", "cache_claim")
 FILL = Script.load("ephemera.patterns", "cache_fill")
+FILL_STAMPED = Script.load("ephemera.patterns", "http_cache_fill")
 END = Script.load("ephemera.patterns", "cache_end")
 RENEW = Script.load("ephemera.patterns", "cache_renew")
 DELETE = Script.load("ephemera.patterns", "cache_delete")
 EXPIRE = Script.load("ephemera.patterns", "cache_expire")
+
+
+_COVERING = re.compile(r"overlaps with an existing prefix '([^']*)'")
 
 
 class Found(NamedTuple, Generic[V]):
@@ -53,6 +68,13 @@ class Claim(NamedTuple, Generic[V]):
     found: Found[V] | None
 
 
+class Head(NamedTuple):
+    """What the first bytes of an entry say of its value."""
+
+    number: str
+    stamp: str
+
+
 class Levels(Generic[V]):
     """The entries of one cache in one store."""
 
@@ -62,14 +84,16 @@ class Levels(Generic[V]):
         self._call, self._run = client.call, client.run
         self._codec = cast("Codec[Any]", declared.space.codec)
         self._decode = self._codec.decode
-        self._stale = milliseconds(declared.stale)
+        self._stamped = declared.stamped
         self._lease = str(round(milliseconds(declared.lease)))
         self._backoff = str(round(milliseconds(declared.backoff)))
         self.clock = store[CLOCK]
+        self.made: Making[V] = Making(declared, self.clock)
         self.tags = None if declared.tags is None else Tags(declared.markers, declared.clock, client)
         self.copies: Copies[V | None] | None = None if declared.local is None else Copies(declared.local)
         self._max_age = declared.local.max_age.total_seconds() if declared.local else 0.0
         self._asked_to_be_told = self.copies is None
+        self._telling: asyncio.Task[None] | None = None
         self.told = False
         """Whether the server tells of changes, so that copies can be trusted."""
 
@@ -83,11 +107,23 @@ class Levels(Generic[V]):
         prefixes = [self._declared.space.template.literals[0]]
         if self.tags is not None:
             prefixes.append(self.tags.marker("-")[:-1])
+        # A task of its own: whoever is cancelled here must not leave the others untold.
+        self._telling = asyncio.create_task(self._be_told(prefixes))
+        await asyncio.shield(self._telling)
+
+    async def _be_told(self, prefixes: list[str]) -> None:
+        self.told = await self._track(prefixes)
+
+    async def _track(self, prefixes: list[str]) -> bool:
+        """Be told of changes of keys that begin so; False: not allowed, or another prefix is in the way."""
         try:
             await self._client.track(self._on_change, prefixes)
-            self.told = True
-        except ServerError:
-            self.told = False  # not allowed, or another prefix is in the way: versions alone, then
+        except ServerError as refusal:
+            covering = _COVERING.search(refusal.message)
+            if covering is None or not all(prefix.startswith(covering[1]) for prefix in prefixes):
+                return False  # versions alone, then
+            return prefixes != [covering[1]] and await self._track([covering[1]])  # heard for another already
+        return True
 
     async def look(self, key: str) -> Found[V] | None:
         """What is stored, fresh or stale; the copy is renewed by it."""
@@ -107,6 +143,15 @@ class Levels(Generic[V]):
         finally:
             self.copies.release(key, place)
 
+    async def head(self, key: str) -> Head | None:
+        """The number and stamp of an entry that is fresh, without its payload; None: look."""
+        if not self._asked_to_be_told or self.clock.is_old():
+            await self.ready()
+        found = stamped_head(await self._call("GETRANGE", key, 0, HEAD - 1))
+        if found is None or found[1] <= self.clock.now():
+            return None
+        return Head(found[0][:NUMBER], found[0][NUMBER : NUMBER + STAMP])
+
     async def claim(self, key: str, place: Place, token: str, *, replace: bool) -> Claim[V]:
         """Ask to load; with `replace` also where there is an entry."""
         arguments = (token, self._lease, "1" if replace else "")
@@ -123,14 +168,16 @@ class Levels(Generic[V]):
         self, place: Place, token: str, value: V | None, cost: float, tags: list[str], began: int
     ) -> bool:
         """Store a value, or remove it if it is not to be cached; False when it is not stored."""
-        life, data = self._fresh_for(value), b""
-        if life > 0:
-            version, fresh_until = secrets.token_urlsafe(9), round(self.clock.now() + life)
-            entry = self._declared.entry(version, fresh_until, round(cost), tags, began, value)
-            data = self._codec.encode(entry)
-        arguments = (token, data, round(life + self._stale), place.channel)
-        stood = await self._run(FILL, place.keys, arguments)
-        return bool(stood and data)
+        fill = self.made.filling(place, token, value, cost, tags, began)
+        stood = await self._run(FILL_STAMPED if self._stamped else FILL, place.keys, fill.arguments)
+        if stood and self._stamped:
+            self.numbered(value, stood[0])
+        return bool(stood and fill.data)
+
+    def numbered(self, value: Any, number: bytes) -> None:
+        """Tell a value with a stamp the number that the server gave it."""
+        if value is not None and number:
+            value.number = number.decode()
 
     def end(self, place: Place, token: str, *, failed: bool = False) -> Awaitable[Any]:
         """End a load without a value; after a failure nobody replaces the entry for a while."""
@@ -148,18 +195,22 @@ class Levels(Generic[V]):
     async def expire(self, place: Place) -> bool:
         """Make the entry a stale one and end its load; False when there is none."""
         done = 0
+        if self.clock.is_old():
+            await self.clock.ask()
         while not done:
             data = await self._call("GET", place.keys[0])
             entry = None if data is None else self._decode(data)
             if entry is not None:
-                entry.version, entry.fresh_until = secrets.token_urlsafe(9), 0
+                stamped = self._stamped and entry.value is not None
+                entry.version = same_content(entry.version) if stamped else secrets.token_urlsafe(9)
+                entry.fresh_until = min(entry.fresh_until, round(self.clock.now()) - 1)
             stale = b"" if entry is None else self._codec.encode(entry)
             done = await self._run(EXPIRE, place.keys, (data or b"", stale))
         return done == 1
 
     def keep_apart(self, key: str, value: V | None, tags: list[str]) -> None:
         """Keep a copy of what was loaded while the server is away; it is not trusted once it is back."""
-        copies, life = self.copies, self._fresh_for(value) / 1000
+        copies, life = self.copies, self.made.fresh_for(value) / 1000
         if copies is None or life <= 0:
             return
         size = len(self._codec.encode(self._declared.entry("", 0, 0, tags, 0, value)))
@@ -171,7 +222,7 @@ class Levels(Generic[V]):
                 value,
                 size=size,
                 fresh_until=fresh_until,
-                stale_until=fresh_until + self._stale / 1000,
+                stale_until=fresh_until + self.made.stale_for(value) / 1000,
                 old_at=now + self._max_age,
                 tags=tags,
             ),
@@ -179,6 +230,8 @@ class Levels(Generic[V]):
 
     async def _read(self, data: bytes | None, key: str = "", reserved: object = None) -> Found[V] | None:
         entry: Entry | None = None if data is None else self._decode(data)
+        if self._stamped and entry is not None and entry.value is not None:
+            entry.value.number = entry.version[:NUMBER]
         tags = self.tags
         if entry and entry.tags and tags is not None and await tags.over(entry.tags, entry.began):
             entry = None
@@ -200,7 +253,7 @@ class Levels(Generic[V]):
                 entry.value,
                 size=len(data),
                 fresh_until=now + left,
-                stale_until=now + left + self._stale / 1000,
+                stale_until=now + left + self.made.stale_for(entry.value) / 1000,
                 old_at=now + self._max_age,
                 trusted_until=min(now + left - early, now + self._max_age) if self.told else 0.0,
                 cost=entry.cost,
@@ -209,14 +262,6 @@ class Levels(Generic[V]):
                 head=b"" if self.told or not uncompressed(data) else data[:HEAD],
             ),
         )
-
-    def _fresh_for(self, value: V | None) -> float:
-        """Milliseconds that a value is fresh, less some jitter."""
-        declared = self._declared
-        life = declared.fresh if value is not None else declared.missing
-        if value is not None and declared.fresh_of is not None:
-            life = min(life, declared.fresh_of(value))
-        return milliseconds(life) * (1 - declared.jitter * random.random())
 
     def _on_change(self, keys: Invalidations) -> None:
         copies = self.copies
@@ -232,8 +277,3 @@ class Levels(Generic[V]):
                 copies.drop(text)
             else:
                 copies.drop_tagged(tag)
-
-
-def milliseconds(duration: timedelta) -> float:
-    """A duration in the server's unit."""
-    return duration.total_seconds() * 1000

@@ -10,15 +10,17 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace.access import COUNTED
 from ephemera.patterns.cache.entries import due_early
 from ephemera.patterns.cache.flights import Flights
-from ephemera.patterns.cache.levels import Levels
+from ephemera.patterns.cache.levels import Found, Levels
 from ephemera.patterns.cache.loading import Wish
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from ephemera.keyspace import FieldValue, Stats, Store
-    from ephemera.patterns.cache.declared import Cache
-    from ephemera.patterns.cache.levels import Found
+    from ephemera.patterns.cache.declared import Cache, Place
+    from ephemera.patterns.cache.levels import Head
+    from ephemera.patterns.cache.making import Filling
+    from ephemera.patterns.local_cache import Copy
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -107,6 +109,58 @@ class LiveCache(Generic[V]):
         if copies is not None:
             copies.drop_tagged(tag)
 
+    # For patterns that are made of caches.
+
+    def copy_of(self, key: str) -> Copy[V | None] | None:
+        """The copy of a key that may be used without asking anybody."""
+        copy: Copy[V | None] | None = self._copy_of(key)
+        return copy if copy is not None and monotonic() < copy.trusted_until else None
+
+    def drop(self, key: str) -> None:
+        """Forget this process's copy, and let nobody share a load from before."""
+        if self._levels.copies is not None:
+            self._levels.copies.drop(key)
+        self._flights.forget(key)
+
+    def distrust(self) -> None:
+        """Use no copy before the server was asked."""
+        if self._levels.copies is not None:
+            self._levels.copies.distrust()
+
+    async def renew(
+        self,
+        load: Callable[..., Awaitable[V | None]],
+        is_good: Callable[[V], bool],
+        /,
+        **fields: FieldValue,
+    ) -> bool:
+        """Load the value unless it is fresh and good; whether it was. The loader's error is the caller's."""
+        wish: Wish[V] = Wish(self._render(fields), load, fields)
+        self._flights.arrivals = arrived = self._flights.arrivals + 1
+        found = await self._counted(self._levels.look(wish.key))
+        if found is None:
+            await self._flights.fetch(wish, arrived)
+            return True
+        if found.left > 0 and (found.value is None or is_good(found.value)):
+            return False
+        task = self._flights.refresh(wish, found.version)
+        if task is None:
+            return False  # others are at it, or it has just failed
+        await asyncio.shield(task)
+        return True
+
+    async def ready(self) -> None:
+        """Know the server's time, and be told of changes."""
+        await self._counted(self._levels.ready())
+
+    async def head(self, key: str) -> Head | None:
+        """The number and stamp of a fresh value, without its payload; None where it must be read."""
+        return await self._counted(self._levels.head(key))
+
+    def filling(self, place: Place, token: str, value: V | None) -> Filling:
+        """What a fill's script takes, for who fills several at once."""
+        return self._levels.made.filling(place, token, value, 0, [], 0)
+
     async def _reach(self, wish: Wish[V]) -> V | None:
         flights = self._flights
         flights.arrivals = arrived = flights.arrivals + 1
@@ -114,7 +168,7 @@ class LiveCache(Generic[V]):
             self.stats.misses += 1
             return await flights.fetch(wish, arrived)
         try:
-            found = await self._levels.look(wish.key)
+            found = self._known(wish.key) or await self._levels.look(wish.key)
         except COUNTED:
             self.stats.errors += 1
             return await self._apart(wish)
@@ -127,6 +181,13 @@ class LiveCache(Generic[V]):
         if self._eagerness and due_early(found.left, found.cost, self._eagerness):
             flights.refresh(wish, found.version)
         return found.value
+
+    def _known(self, key: str) -> Found[V] | None:
+        """What a copy says that is still that of the entry, although it is stale or nearly so."""
+        copy, now = self._copy_of(key), monotonic()
+        if copy is None or not copy.trusted_until or now >= min(copy.old_at, copy.stale_until):
+            return None
+        return Found(copy.value, (copy.fresh_until - now) * 1000, copy.cost, copy.version)
 
     async def _stale(self, wish: Wish[V], found: Found[V]) -> V | None:
         """What is newer, if it comes in time, otherwise what there is."""
@@ -158,9 +219,7 @@ class LiveCache(Generic[V]):
     def _forget(self, fields: Mapping[str, FieldValue]) -> str:
         """Drop the copy, and let nobody share a load from before."""
         key = self._render(fields)
-        if self._levels.copies is not None:
-            self._levels.copies.drop(key)
-        self._flights.forget(key)
+        self.drop(key)
         return key
 
     async def _counted(self, call: Awaitable[R]) -> R:

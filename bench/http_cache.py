@@ -1,0 +1,79 @@
+"""The rows of pages over HTTP: 304 answers a second, against a bare "hello" under the same uvicorn.
+
+The one is a route of Starlette's, the other one of FastAPI's, each against a hello of the same kind. Fifty
+clients that have the page ask for it again and again with its tag, over connections that are kept open. The
+page is a copy in the process, so no request of a round goes to the server; the load comes from this process,
+as in `bench.web`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+from bench.rows import Opener, Row, Times
+from bench.web import UVICORN, Requests, connected, served
+from bench.web_app import HELLO
+from ephemera.embedded.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bench.rows import Round
+    from bench.servers import Servers
+
+_CONNECTIONS = 50
+
+
+def polled(application: str, end: bytes = b"\r\n\r\n", status: int = 304) -> Opener:
+    """An application under uvicorn, and the clients that poll it; how its answers end, and their status."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        port = free_ports(1)[0]
+        options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "uvicorn", f"bench.http_cache_app:{application}", "--port", str(port)),
+            *("--no-access-log", *options),
+            env={**os.environ, "BENCH_URL": servers.valkey.url},
+        )
+        try:
+            (await connected(port, b"")).close()  # it is up
+            request = _request(await asyncio.to_thread(_tag, port))
+            yield Requests([await connected(port, request, end, status) for _ in range(_CONNECTIONS)])
+        finally:
+            process.terminate()
+            await process.wait()
+
+    return opened
+
+
+def _tag(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}/") as response:
+        return str(response.headers["etag"])
+
+
+def _request(tag: str) -> bytes:
+    return f"GET / HTTP/1.1\r\nHost: bench\r\nIf-None-Match: {tag}\r\n\r\n".encode()
+
+
+ROWS = (
+    Row(
+        "web: 304 of a polled page",
+        polled("polled"),
+        {"bare Starlette": served("bare")},
+        (Times(0.9, "bare Starlette"),),
+        unit="requests/s",
+    ),
+    Row(
+        "web: 304 of a polled page, FastAPI",
+        polled("documented"),
+        {"bare FastAPI": polled("plain", HELLO.encode(), 200)},
+        (Times(0.9, "bare FastAPI"),),
+        unit="requests/s",
+    ),
+)

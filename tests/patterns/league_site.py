@@ -1,0 +1,114 @@
+"""A site of two pages, a page for each match and one for each user, on a source that tests can change."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Local
+from ephemera.patterns.http_cache import HttpCache, Life
+from ephemera.patterns.windows import Windows
+
+if TYPE_CHECKING:
+    from ephemera.keyspace import Store
+
+MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
+
+
+class Source:
+    """What loaders read: results, and when the matches are."""
+
+    def __init__(self, points: int = 0) -> None:
+        self.points = points
+        self.loads = 0
+        self.broken = False
+        self.matches: list[datetime] = []
+        self.picks: dict[str, str] = {}
+        self.pad = ""
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def read(self) -> int:
+        """The points now; while the gate is closed whoever has read waits."""
+        self.loads += 1
+        points = self.points
+        await self.gate.wait()
+        if self.broken:
+            raise LookupError("the source is down")
+        return points
+
+
+async def load_table(source: Source) -> dict[str, Any]:
+    """The table."""
+    return {"points": await source.read(), "pad": source.pad}
+
+
+async def load_results(source: Source) -> dict[str, Any]:
+    """The results, which must agree with the table."""
+    return {"points": await source.read()}
+
+
+async def load_live(source: Source, match_id: str) -> dict[str, Any] | None:
+    """A match; those above 1000 are not known."""
+    return None if int(match_id) > 1000 else {"match": match_id, "points": await source.read()}
+
+
+async def load_picks(source: Source, user_id: str) -> dict[str, Any]:
+    """What a user has picked."""
+    source.loads += 1
+    return {"pick": source.picks.get(user_id, "none")}
+
+
+async def matches(source: Source, since: datetime, until: datetime) -> list[datetime]:
+    """The provider of the windows."""
+    return [match for match in source.matches if since <= match <= until]
+
+
+class League:
+    """The declarations, with keys of their own if a name is given."""
+
+    def __init__(self, name: str = "league", **options: Any) -> None:
+        self.catalogue = Catalogue(name)
+        kept = options.pop("kept", SECOND / 5)
+        self.windows = Windows(self.catalogue, f"{name}:window", matches, prewarm=timedelta(0), kept=kept)
+        self.site: HttpCache[Source] = HttpCache(self.catalogue, name, windows=self.windows, **options)
+        life = Life(fresh=10 * MINUTE, stale=10 * MINUTE)
+        inside = Life(fresh=SECOND / 2, stale=5 * MINUTE)
+        self.table = self.site.resource(
+            f"{name}:table", load_table, life=life, inside=inside, warm=True, purpose="The table"
+        )
+        self.results = self.site.resource(
+            f"{name}:results", load_results, life=life, warm=True, purpose="The results"
+        )
+        self.live = self.site.resource(
+            f"{name}:live:{{match_id}}",
+            load_live,
+            life=Life(fresh=MINUTE, stale=MINUTE),
+            missing=MINUTE,
+            max_age=10 * SECOND,
+            purpose="A match",
+        )
+        self.picks = self.site.resource(
+            f"{name}:picks:{{user_id}}",
+            load_picks,
+            life=Life(fresh=MINUTE),
+            private="user_id",
+            purpose="What a user has picked",
+        )
+        self.brief = self.site.resource(
+            f"{name}:brief",
+            load_results,
+            life=Life(fresh=SECOND / 10, stale=10 * MINUTE),
+            local=Local(max_age=SECOND / 10),
+            purpose="Stale at once",
+        )
+
+
+class Opened:
+    """A league in a store, and its source."""
+
+    def __init__(self, league: League, store: Store) -> None:
+        self.league, self.store, self.source = league, store, Source(1)
+        self.site = store[league.site].using(self.source)

@@ -1,0 +1,245 @@
+"""Pages: their tags and numbers, and what waits, fails or is missing."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import InvalidDeclaration, LoadFailed, StillLoading
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.http_cache import HttpCache, Life
+from tests.patterns.league_site import (
+    MINUTE,
+    SECOND,
+    League,
+    Opened,
+    Source,
+    load_live,
+    load_results,
+    load_table,
+)
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+
+
+@pytest.fixture
+async def opened(url: str) -> AsyncIterator[Opened]:
+    """A league of its own, on Valkey, on Redis 7 and on a cluster."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with keyspace.connect(url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def test_a_page_is_loaded_once_and_then_a_copy(opened: Opened) -> None:
+    """The second reading is a copy in the process: no trip, the same tag and number."""
+    table = opened.store[opened.league.table]
+    first = await table.page()
+    await table.page()
+    key = opened.league.table.at().key
+    copy = table.peek(key)
+    assert first is not None
+    assert copy is not None
+    assert (copy.etag, copy.number, copy.json()["points"]) == (first.etag, first.number, 1)
+    assert opened.source.loads == 1
+
+
+async def test_the_same_content_keeps_its_tag_and_number(opened: Opened) -> None:
+    """A refresh that finds nothing new changes neither; other content changes both, and the number grows."""
+    table = opened.store[opened.league.table]
+    first = await table.page()
+    await opened.site.bump(opened.league.table.at())
+    same = await table.page()
+    opened.source.points = 2
+    await opened.site.bump(opened.league.table.at())
+    other = await table.page()
+    assert first is not None
+    assert same is not None
+    assert other is not None
+    assert (first.etag, first.number) == (same.etag, same.number)
+    assert other.etag != first.etag
+    assert other.number > first.number
+    assert opened.source.loads == 3
+
+
+async def test_a_number_grows_though_the_clock_is_set_back(opened: Opened) -> None:
+    """The number of the next content is larger than that of a page from the server's future."""
+    table, key = opened.store[opened.league.table], opened.league.table.at().key
+    first = await table.page()
+    assert first is not None
+    stored = await opened.store.call("GET", key)
+    future = str(int(first.number) + 10**12)
+    await opened.store.call("SET", key, stored.replace(first.number.encode(), future.encode()), "KEEPTTL")
+    opened.source.points = 2
+    await opened.site.bump(opened.league.table.at())
+    later = await table.page()
+    assert later is not None
+    assert int(later.number) == int(future) + 1
+
+
+async def test_a_stale_page_is_served_and_renewed_by_one_process(server: Valkey) -> None:
+    """Forty callers in two stores get the stale page, and it is loaded once."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with (
+        keyspace.connect(server.url, league.catalogue) as one,
+        keyspace.connect(server.url, league.catalogue) as two,
+    ):
+        source = Source(1)
+        for store in (one, two):
+            store[league.site].using(source)
+            await store[league.results].page()
+        await one[league.results].cache.expire()
+        source.points = 2
+        source.gate.clear()
+        pages = await asyncio.gather(
+            *(store[league.results].page() for store in (one, two) for _ in range(20))
+        )
+        assert {page.json()["points"] for page in pages if page} == {1}
+        await eventually(lambda: source.loads == 2)
+        source.gate.set()
+        while (page := await two[league.results].page()) and page.json()["points"] == 1:
+            await asyncio.sleep(0.001)
+        assert source.loads == 2
+
+
+async def test_nothing_yet_is_still_loading(server: Valkey) -> None:
+    """Who waits for longer than `wait` is told so; the load goes on, and the next one has it."""
+    league = League(f"l{uuid4().hex[:8]}", wait=SECOND / 20)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(3)
+        store[league.site].using(source)
+        source.gate.clear()
+        with pytest.raises(StillLoading, match="still being loaded"):
+            await store[league.table].page()
+        source.gate.set()
+        while True:
+            try:
+                page = await store[league.table].page()
+                break
+            except StillLoading:
+                continue
+        assert page is not None
+        assert source.loads == 1
+
+
+async def test_a_failed_load_is_not_repeated_at_once(opened: Opened) -> None:
+    """Twenty requests after a failure ask the source once, and are told when to come back."""
+    opened.source.broken = True
+    for _ in range(20):
+        with pytest.raises(LoadFailed) as failure:
+            await opened.store[opened.league.results].page()
+        assert 0 < failure.value.retry_after <= 1
+    assert opened.source.loads == 1
+
+
+async def test_what_does_not_exist_is_remembered(opened: Opened) -> None:
+    """None from the loader is None for the caller, and it is not asked again for `missing`."""
+    live = opened.store[opened.league.live]
+    assert await live.page(match_id="2000") is None
+    assert await live.page(match_id="2000") is None
+
+
+async def test_large_pages_are_stored_under_gzip(opened: Opened) -> None:
+    """A page above the threshold is small in Redis, its tag is weak, and its body is what it was."""
+    opened.source.pad = "goal " * 5000
+    page = await opened.store[opened.league.table].page()
+    assert page is not None
+    assert page.gzipped
+    assert page.etag.startswith(b'W/"')
+    assert page.json()["pad"] == opened.source.pad
+    assert await opened.store.call("STRLEN", opened.league.table.at().key) < 1000
+
+
+async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None:
+    """Tag and number of a page that this process has not read, once; then it is worth a copy."""
+    first = await opened.store[opened.league.results].page()
+    assert first is not None
+    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    head = await opened.store[opened.league.results].head(opened.league.results.at().key)
+    assert head is not None
+    assert (head.number, head.stamp) == (first.number, first.stamp)
+    assert await opened.store[opened.league.results].head(opened.league.results.at().key) is None
+
+
+def test_what_cannot_work_is_refused_when_declared() -> None:
+    """Windows that are not there, a user that is no field, a warm page without its fields."""
+    league, life = League("refused"), Life(fresh=MINUTE)
+    bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")
+    with pytest.raises(InvalidDeclaration, match="windows="):
+        bare.resource("bare:a", load_table, life=life, inside=life, purpose="-")
+    with pytest.raises(InvalidDeclaration, match="none of its fields"):
+        bare.resource("bare:b:{id}", load_live, life=life, private="user", purpose="-")
+    with pytest.raises(InvalidDeclaration, match="what lists its fields"):
+        bare.resource("bare:c:{id}", load_live, life=life, warm=True, purpose="-")
+    with pytest.raises(InvalidDeclaration, match="wait"):
+        HttpCache(league.catalogue, "hasty", wait=SECOND * 0)
+    with pytest.raises(InvalidDeclaration, match="rate"):
+        HttpCache(league.catalogue, "slow", warm_rate=0)
+
+
+async def test_a_site_without_a_source_says_so(server: Valkey) -> None:
+    """Who forgot `using` is told in the loader's error."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        with pytest.raises(LoadFailed) as failure:
+            await store[league.results].page()
+        assert "using(source)" in str(failure.value.__cause__)
+
+
+async def test_patterns_that_begin_alike_all_have_copies(url: str) -> None:
+    """The server refuses prefixes that overlap; whichever resource is asked for first, both are told of."""
+    name = f"l{uuid4().hex[:8]}"
+    catalogue, life = Catalogue(name), Life(fresh=MINUTE)
+    site: HttpCache[Source] = HttpCache(catalogue, name)
+    longer = site.resource(f"{name}:live:{{match_id}}", load_live, life=life, purpose="-")
+    shorter = site.resource(f"{name}:live", load_results, life=life, purpose="-")
+    source = Source(1)
+    async with keyspace.connect(url, catalogue) as store:
+        opened = store[site].using(source)
+        targets = (longer.at(match_id="1"), shorter.at())
+        for points in (1, 2):
+            source.points = points
+            await opened.bump(*targets)
+            for target in targets:
+                live = store[target.resource]
+                await store.call("GET", target.key)
+                await live.page(**target.fields)
+                await live.page(**target.fields)
+                copy = live.peek(target.key)
+                assert copy is not None
+                assert copy.json()["points"] == points
+
+
+async def test_a_stale_copy_costs_no_trip_while_it_is_renewed(server: Valkey) -> None:
+    """A thousand readings during the load of a newer page send the server next to nothing."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        store[league.site].using(source)
+        brief = store[league.brief]
+        await brief.page()
+        await store[league.results].page()
+        await store[league.results].cache.expire()
+        await store[league.results].page()
+        source.gate.clear()
+        await store[league.results].cache.expire()
+        await store[league.results].page()
+        await eventually(lambda: source.loads >= 3)
+        before = _commands(server)
+        for _ in range(1000):
+            page = await store[league.results].page()
+            assert page is not None
+        assert _commands(server) - before < 50
+        source.gate.set()
+
+
+def _commands(server: Valkey) -> int:
+    stats = str(server.ask("INFO", "stats")).splitlines()
+    return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))

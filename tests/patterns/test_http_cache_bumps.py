@@ -1,0 +1,211 @@
+"""Bumps: pages that change together, all or none, and what no load or earlier bump can undo."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+from typing import IO, TYPE_CHECKING, Any, cast
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ephemera import keyspace
+from tests.patterns.league_site import League, Opened, Source
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+    from ephemera.patterns.http_cache import Resource
+
+
+@pytest.fixture
+async def opened(url: str) -> AsyncIterator[Opened]:
+    """A league of its own, on Valkey, on Redis 7 and on a cluster."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with keyspace.connect(url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
+    """Pages, numbers and tags are new together, in every process, once it returns."""
+    league = opened.league
+    async with keyspace.connect(_url(opened), league.catalogue) as other_store:
+        other_store[league.site].using(opened.source)
+        stores = (opened.store, other_store)
+        for store in stores:
+            await store[league.table].page()
+            await store[league.results].page()
+        opened.source.points = 7
+        await opened.site.bump(league.table.at(), league.results.at(), league.live.at(match_id=3))
+        for store in stores:
+            await store.call("GET", league.table.at().key)  # the server's word arrives before this
+            await store.call("GET", league.results.at().key)
+            for page in (await store[league.table].page(), await store[league.results].page()):
+                assert page is not None
+                assert page.json()["points"] == 7
+
+
+def _url(opened: Opened) -> str:
+    client: Any = opened.store.client()
+    addresses = [str(node.endpoint) for node in client.nodes()]
+    kind = "redis+cluster" if len(addresses) > 1 else "redis"
+    return f"{kind}://{','.join(addresses)}"
+
+
+async def test_table_and_results_never_disagree(server: Valkey) -> None:
+    """Whoever reads both at one moment, at any time of fifty bumps by two processes, reads one state."""
+    league = League(f"l{uuid4().hex[:8]}")
+    keys = [league.table.at().key, league.results.at().key]
+    decode = msgspec.msgpack.decode
+    async with (
+        keyspace.connect(server.url, league.catalogue) as one,
+        keyspace.connect(server.url, league.catalogue) as two,
+        keyspace.connect(server.url, league.catalogue) as reader,
+    ):
+        source = Source()
+        seen: list[tuple[int, ...]] = []
+        done = False
+
+        async def read() -> None:
+            while not done:
+                pages = [decode(data)[1][5] for data in await reader.call("MGET", *keys)]
+                seen.append(tuple(msgspec.json.decode(page[7])["points"] for page in pages))
+
+        sites = [store[league.site].using(source) for store in (one, two)]
+        await sites[0].bump(league.table.at(), league.results.at())
+        reading = asyncio.create_task(read())
+        for number in range(50):
+            source.points = number
+            await sites[number % 2].bump(league.table.at(), league.results.at())
+        done = True
+        await reading
+        assert len(set(seen)) > 5
+        assert all(table == results for table, results in seen)
+
+
+async def test_a_load_from_before_a_bump_is_not_stored(opened: Opened) -> None:
+    """A slow load read the old points, a bump stored the new: the slow one is refused."""
+    league, source = opened.league, opened.source
+    before = source.gate
+    before.clear()
+    slow = asyncio.create_task(opened.store[league.table].page())
+    await eventually(lambda: source.loads == 1)
+    source.gate = asyncio.Event()
+    source.gate.set()
+    source.points = 2
+    await opened.site.bump(league.table.at())
+    before.set()
+    await slow
+    page = await opened.store[league.table].page()
+    assert page is not None
+    assert page.json()["points"] == 2
+
+
+async def test_of_two_bumps_the_later_one_wins(server: Valkey) -> None:
+    """A bump that has loaded, and is overtaken by one that began later, does not put its older pages back."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with (
+        keyspace.connect(server.url, league.catalogue) as one,
+        keyspace.connect(server.url, league.catalogue) as two,
+    ):
+        first, second = Source(1), Source(2)
+        first.gate.clear()
+        early = asyncio.create_task(
+            one[league.site].using(first).bump(league.table.at(), league.results.at())
+        )
+        await eventually(lambda: first.loads == 2)
+        await two[league.site].using(second).bump(league.table.at())
+        stored = await two[league.table].page()
+        assert stored is not None
+        first.points = 2  # what the early one would read now
+        first.gate.set()
+        await early
+        assert first.loads == 4  # it was refused, and began anew
+        page = await two[league.table].page()
+        assert page is not None
+        assert page.json()["points"] == 2
+
+
+async def test_a_bump_whose_loader_fails_changes_nothing(opened: Opened) -> None:
+    """All or none: the error is the caller's, and both pages are as they were."""
+    league, source = opened.league, opened.source
+    before = [await opened.store[each].page() for each in (league.table, league.results)]
+    source.points, source.broken = 2, True
+    with pytest.raises(LookupError):
+        await opened.site.bump(league.table.at(), league.results.at())
+    after = [await opened.store[each].page() for each in (league.table, league.results)]
+    assert [page and page.etag for page in after] == [page and page.etag for page in before]
+
+
+async def test_a_bump_that_is_killed_changes_nothing_and_is_repeated(server: Valkey) -> None:
+    """SIGKILL during its loads: the pages are as they were, and the next bump does not wait for it."""
+    name = f"l{uuid4().hex[:8]}"
+    league = League(name)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        site = store[league.site].using(source)
+        await site.bump(league.table.at(), league.results.at())
+        command = [sys.executable, "-m", "tests.patterns.bump_worker", server.url, name]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bumping:
+            assert cast("IO[str]", bumping.stdout).readline() == "loading\n"
+            bumping.kill()
+        assert [await _points(store, each) for each in (league.table, league.results)] == [1, 1]
+        source.points = 3
+        await site.bump(league.table.at(), league.results.at())
+        assert [await _points(store, each) for each in (league.table, league.results)] == [3, 3]
+
+
+async def _points(store: Store, resource: Resource[Source]) -> int | None:
+    page = await store[resource].page()
+    return None if page is None else page.json()["points"]
+
+
+async def test_a_page_that_is_gone_is_gone_after_a_bump(opened: Opened) -> None:
+    """A bump whose loader says there is none removes the page, or remembers that there is none."""
+    league = opened.league
+    known = opened.store[league.live]
+    assert await known.page(match_id="1000") is not None
+    await opened.site.bump(league.live.at(match_id="1001"), league.table.at())
+    assert await known.page(match_id="1001") is None
+
+
+async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
+    """After `forget` whoever asks gets what is true now."""
+    league = opened.league
+    await opened.store[league.table].page()
+    opened.source.points = 5
+    await opened.site.forget(league.table.at(), league.results.at())
+    page = await opened.store[league.table].page()
+    assert page is not None
+    assert page.json()["points"] == 5
+
+
+async def test_a_process_that_saw_one_new_page_forgets_the_older_rest(server: Valkey) -> None:
+    """Also where no push arrives: after the new table nobody here gets the old results."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with (
+        keyspace.connect(server.url, league.catalogue) as deaf,
+        keyspace.connect(server.url, league.catalogue) as other,
+    ):
+        source = Source(1)
+        deaf[league.site].using(source)
+        for _ in range(2):
+            await deaf[league.table].page()
+            await deaf[league.results].page()
+        client: Any = deaf.client()
+        client._trackers.clear()
+        source.points = 2
+        await other[league.site].using(source).bump(league.table.at(), league.results.at())
+        old = deaf[league.results].peek(league.results.at().key)
+        assert old is not None
+        assert old.json()["points"] == 1
+        deaf[league.table].cache.drop(league.table.at().key)  # its copy has ended
+        await deaf[league.table].page()
+        results = await deaf[league.results].page()
+        assert results is not None
+        assert results.json()["points"] == 2

@@ -1,0 +1,182 @@
+"""Prewarming: what is warmed, how fast, by whom, and what happens when it fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, cast
+from uuid import uuid4
+
+import pytest
+
+from ephemera import embedded, keyspace
+from ephemera.errors import ConnectionFailed
+from ephemera.patterns.prewarm import Report
+from tests.patterns.league_site import SECOND, League, Opened, Source
+from tests.web.http_cache_site import TOKEN, application, ask
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+
+
+@pytest.fixture
+async def opened(url: str) -> AsyncIterator[Opened]:
+    """A league of its own, on Valkey, on Redis 7 and on a cluster."""
+    league = League(f"p{uuid4().hex[:8]}", warm_rate=200, most_warmed=3)
+    async with keyspace.connect(url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def test_declared_resources_are_warmed(opened: Opened) -> None:
+    """Table and results are loaded; a second run finds them fresh, and loads nothing."""
+    assert await opened.site.prewarm() == Report(loaded=2, fresh=0, failed=0)
+    assert await opened.site.prewarm() == Report(loaded=0, fresh=2, failed=0)
+    assert opened.source.loads == 2
+    assert await opened.store[opened.league.table].page() is not None
+    assert opened.source.loads == 2
+
+
+async def test_the_most_requested_pages_are_warmed_too(opened: Opened) -> None:
+    """Of five matches the two most requested are warm again after they were forgotten; private ones never."""
+    league, live = opened.league, opened.store[opened.league.live]
+    for match, times in ((1, 1), (2, 30), (3, 2), (4, 20), (5, 2)):
+        for _ in range(times):
+            await live.page(match_id=str(match))
+    await opened.store[league.picks].page(user_id="ann")
+    await opened.store[league.site.prewarm].record(opened.site.hits)
+    requested = await opened.store[league.site.prewarm].most_requested()
+    assert requested[:2] == [league.live.at(match_id=str(match)).key for match in (2, 4)]
+    assert len(requested) == 3
+    await opened.site.forget(*(league.live.at(match_id=str(match)) for match in (2, 4)))
+    report = await opened.site.prewarm()
+    assert report is not None
+    assert (report.loaded, report.failed) == (4, 0)
+    assert not any("ann" in key for key in requested)
+
+
+async def test_the_record_keeps_the_most_requested(opened: Opened) -> None:
+    """A thousand pages are counted, and thirty are kept, the most requested among them, for two days."""
+    prewarm = opened.store[opened.league.site.prewarm]
+    await prewarm.record({f"{number}": 1 for number in range(480)} | {"hot": 9})
+    await prewarm.record({f"{number}": 2 for number in range(480, 960)} | {"hot": 9})
+    hits = opened.store[opened.league.site.prewarm.hits]
+    key = hits.key(day=int(time.time() // 86_400))
+    assert await opened.store.call("ZCARD", key) == 30
+    assert await opened.store.call("ZSCORE", key, "hot") == 18
+    assert 86_400_000 < await opened.store.call("PTTL", key) <= 2 * 86_400_000
+
+
+async def test_requests_are_counted_with_and_without_a_copy(opened: Opened) -> None:
+    """Both the first reading and those that a copy answers."""
+    live, key = opened.store[opened.league.live], opened.league.live.at(match_id="1").key
+    await live.page(match_id="1")
+    await live.page(match_id="1")
+    while live.peek(key) is None:
+        await live.page(match_id="1")
+    before = opened.site.hits[key]
+    for _ in range(5):
+        live.peek(key)
+    assert opened.site.hits[key] == before + 5
+
+
+async def test_a_page_that_fails_is_logged_and_the_others_are_warmed(
+    opened: Opened, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One broken loader does not stop the run."""
+    opened.source.broken = True
+    with caplog.at_level(logging.WARNING, "ephemera"):
+        assert await opened.site.prewarm() == Report(loaded=0, fresh=0, failed=2)
+    assert f"prewarming '{opened.league.table.at().key}' has failed" in caplog.text
+    opened.source.broken = False
+    assert await opened.site.prewarm() == Report(loaded=2, fresh=0, failed=0)
+
+
+async def test_one_leads_and_the_others_leave_it_to_it(opened: Opened) -> None:
+    """Three runs at once: one loads, two get None, and the source is asked once a page."""
+    reports = await asyncio.gather(*(opened.site.prewarm() for _ in range(3)))
+    assert sorted(map(str, reports)) == ["None", "None", "Report(loaded=2, fresh=0, failed=0)"]
+    assert opened.source.loads == 2
+
+
+async def test_it_is_rate_limited(server: Valkey) -> None:
+    """At ten a second, the second page is not loaded sooner than a tenth of a second after the first."""
+    league = League(f"p{uuid4().hex[:8]}", warm_rate=10)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        began = time.monotonic()
+        await store[league.site].using(Source()).prewarm()
+        assert time.monotonic() - began >= 0.2  # two loads
+
+
+async def test_a_killed_leader_is_replaced_and_the_rest_is_loaded(server: Valkey) -> None:
+    """SIGKILL in the middle of a run: another goes on when the lease is over, with what is missing alone."""
+    name = f"p{uuid4().hex[:8]}"
+    command = [sys.executable, "-m", "tests.patterns.prewarm_leader", server.url, name]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as leader:
+        assert cast("IO[str]", leader.stdout).readline() == "loaded one, stuck in the next\n"
+        leader.kill()
+    league = League(name, warm_rate=200)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        site = store[league.site].using(source)
+        report = None
+        for _ in range(300):
+            report = await site.prewarm()
+            if report is not None:
+                break
+            await asyncio.sleep(0.05)
+        assert report == Report(loaded=1, fresh=1, failed=0)
+        assert source.loads == 1
+
+
+async def test_openings_are_warmed_by_themselves(server: Valkey) -> None:
+    """`keep_warm` renews the pages of before when a window opens, with nobody asking."""
+    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        site = store[league.site].using(source)
+        await store[league.table].page()
+        site.keep_warm()
+        source.matches, source.points = [datetime.now(UTC) + SECOND / 100], 2
+        await eventually(lambda: source.loads >= 3)  # the table anew, and the results
+
+
+async def test_the_endpoint_answers_at_once_and_warms_behind(server: Valkey) -> None:
+    """202 while the loads are still under way; repeating it changes nothing."""
+    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        store[league.site].using(source)
+        app = application(league, store)
+        source.gate.clear()
+        for _ in range(3):
+            answer = await ask(app, "/prewarm", "POST", {"x-prewarm-token": TOKEN})
+            assert (answer.status, answer.body) == (202, b'{"status":"prewarming"}')
+        await eventually(lambda: source.loads == 1)
+        source.gate.set()
+        await eventually(lambda: source.loads == 2)
+        assert (await ask(app, "/prewarm", "GET", {"x-prewarm-token": TOKEN})).status == 405
+
+
+async def test_without_the_server_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    """`prewarm` raises, the endpoint answers and logs, and hits are counted on."""
+    league = League(f"p{uuid4().hex[:8]}")
+    with embedded.valkey() as victim:
+        async with keyspace.connect(victim.url, league.catalogue) as store:
+            site = store[league.site].using(Source(1))
+            victim.kill()
+            await eventually(lambda: not store.client().up)
+            with pytest.raises(ConnectionFailed):
+                await site.prewarm()
+            app = application(league, store)
+            with caplog.at_level(logging.WARNING, "ephemera"):
+                assert (await ask(app, "/prewarm", "POST", {"x-prewarm-token": TOKEN})).status == 202
+                await eventually(lambda: "has failed" in caplog.text)
+            await store[league.live].page(match_id="1")
+            assert site.hits

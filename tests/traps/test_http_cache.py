@@ -1,0 +1,230 @@
+"""Traps L1, L2, L5 and L9: the naive way fails, ours holds."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import hmac
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ephemera import embedded, keyspace
+from ephemera.web.http_cache_prewarm import PrewarmEndpoint
+from tests.patterns.league_site import MINUTE, SECOND, League, Source
+from tests.web.http_cache_site import TOKEN, application, ask
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+def league() -> League:
+    """A league of its own."""
+    return League(f"t{uuid4().hex[:8]}")
+
+
+@pytest.fixture
+async def store(server: Valkey, league: League) -> AsyncIterator[Store]:
+    """Its store."""
+    async with keyspace.connect(server.url, league.catalogue) as opened:
+        yield opened
+
+
+@pytest.fixture
+def emptied() -> Iterator[Valkey]:
+    """A server that may lose everything."""
+    with embedded.valkey() as running:
+        yield running
+
+
+async def test_l1_a_long_life_ends_at_the_windows_opening(store: Store, league: League) -> None:
+    """A match in 1.2 s: the naive ten minutes reach past it; ours end there, and inside is half a second."""
+    source = Source(1)
+    source.matches = [datetime.now(UTC) + 1.2 * SECOND]
+    store[league.site].using(source)
+    opens = source.matches[0].timestamp() * 1000
+
+    naive = f"naive:{league.table.at().key}"
+    await store.call("SET", naive, "table", "PX", 600_000)
+    assert await store.call("PEXPIRETIME", naive) > opens + 500_000
+
+    page = await store[league.table].page()
+    assert page is not None
+    assert page.made + page.fresh <= opens + 1
+    source.points = 2
+    windows: Any = store[league.windows]
+    await eventually(lambda: windows.last_seen().is_open)
+    await eventually(lambda: store[league.table].peek(league.table.at().key) is None)
+    await store[league.table].page()  # stale, and renewed
+    await eventually(lambda: source.loads == 2)
+    fresh = await _points(store, league, 2)
+    assert fresh.fresh == 500
+
+
+async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(store: Store, league: League) -> None:
+    """The load begins before the opening and takes a while: its page ends at the opening all the same."""
+    source = Source(1)
+    source.matches = [datetime.now(UTC) + 2 * SECOND]
+    site = store[league.site].using(source)
+    source.gate.clear()
+    loading = asyncio.create_task(site.bump(league.table.at(), league.results.at()))
+    await eventually(lambda: source.loads == 2)
+    await asyncio.sleep(0.5)  # what the load takes
+    source.gate.set()
+    await loading
+    _, (_, fresh_until, *_) = msgspec.msgpack.decode(await store.call("GET", league.table.at().key))
+    assert fresh_until <= source.matches[0].timestamp() * 1000 + 5
+
+
+async def test_l1_an_opening_nobody_could_foresee_renews_what_is_from_before(
+    store: Store, league: League
+) -> None:
+    """A page is stored for ten minutes, then a match is announced that has begun: the page is renewed."""
+    source = Source(1)
+    store[league.site].using(source)
+    page = await store[league.table].page()
+    assert page is not None
+    assert page.fresh == 600_000
+    source.matches, source.points = [datetime.now(UTC) + SECOND / 100], 2
+    assert (await _points(store, league, 2)).fresh == 500
+
+
+async def _points(store: Store, league: League, points: int) -> Any:
+    """The table once it has so many points."""
+    async with asyncio.timeout(10):
+        while True:
+            page = await store[league.table].page()
+            if page is not None and page.json()["points"] == points:
+                return page
+            await asyncio.sleep(0.001)
+
+
+async def test_l1_the_same_on_a_rehearsed_match_day(store: Store, league: League) -> None:
+    """With the clock of the windows moved a day ahead, what is made now lives as it would then."""
+    source = Source(1)
+    source.matches = [datetime.now(UTC) + timedelta(days=1)]
+    store[league.site].using(source)
+    store[league.windows].ahead = timedelta(days=1) - 3 * MINUTE
+    page = await store[league.table].page()
+    assert page is not None
+    assert 170_000 < page.fresh <= 180_000
+    store[league.windows].ahead = timedelta(days=1)
+    page = await store[league.live].page(match_id=1)
+    assert page is not None
+    assert (await store[league.windows].now()).is_open
+
+
+async def test_l2_a_lost_counter_never_answers_304_for_other_content(emptied: Valkey, league: League) -> None:
+    """After a flush the naive counter says 1 again, and a client keeps the old table; ours gets the new."""
+    source = Source(1)
+    async with keyspace.connect(emptied.url, league.catalogue) as store:
+        store[league.site].using(source)
+        app = application(league, store)
+
+        naive_before = await store.call("INCR", "naive:version")
+        first = await ask(app, "/table")
+        await store.call("FLUSHALL")
+        source.points = 2
+        naive_after = await store.call("INCR", "naive:version")
+        assert naive_before == naive_after  # the naive client would be told 304 for another table
+
+        polled = {"if-none-match": first.headers["etag"]}
+        second = await ask(app, "/table", headers=polled)
+        assert (second.status, b'"points":2' in second.body) == (200, True)
+        assert second.headers["x-resource-version"] > first.headers["x-resource-version"]
+
+        source.points = 1
+        await store.call("FLUSHALL")
+        third = await ask(app, "/table", headers=polled)
+        assert third.status == 304  # the same content again has the same tag, and a version of its own
+        assert third.headers["x-resource-version"] > second.headers["x-resource-version"]
+
+
+async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(emptied: Valkey, league: League) -> None:
+    """SIGKILL without persistence: tags of before are compared with the content there is now."""
+    source = Source(1)
+    async with keyspace.connect(emptied.url, league.catalogue) as store:
+        store[league.site].using(source)
+        app = application(league, store)
+        first = await ask(app, "/results")
+        emptied.kill()
+        await asyncio.to_thread(emptied.restart)
+        await eventually(lambda: store.client().up)
+        source.points = 2
+        await store[league.site].forget(league.results.at())
+        second = await ask(app, "/results", headers={"if-none-match": first.headers["etag"]})
+        assert second.status == 200
+        assert second.headers["x-resource-version"] > first.headers["x-resource-version"]
+
+
+async def test_l5_a_private_tag_is_worth_nothing_to_another_user(store: Store, league: League) -> None:
+    """Two users with the same content: hashing the content alone gives one tag; ours are two."""
+    source = Source()
+    store[league.site].using(source)
+    app = application(league, store)
+    ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("ann", "bob")]
+    assert ann.body == bob.body
+    assert hashlib.sha256(ann.body).digest() == hashlib.sha256(bob.body).digest()  # the naive tag
+    assert ann.headers["etag"] != bob.headers["etag"]
+    crossed = await ask(app, "/mine", headers={"x-user": "bob", "if-none-match": ann.headers["etag"]})
+    assert crossed.status == 200
+    assert "private" in ann.headers["cache-control"]
+    assert {"Cookie", "Authorization"} <= {each.strip() for each in ann.headers["vary"].split(",")}
+
+
+async def test_l5_a_hostile_user_id_reaches_no_other_key(store: Store, league: League) -> None:
+    """An id with the marks of keys has a key of its own, and so a page of its own."""
+    source = Source()
+    source.picks = {"ann": "secret"}
+    store[league.site].using(source)
+    app = application(league, store)
+    await ask(app, "/mine", headers={"x-user": "ann"})
+    for hostile in ("ann}", "{ann}", "ann:", "*", "%61nn"):
+        answer = await ask(app, "/mine", headers={"x-user": hostile})
+        assert b"secret" not in answer.body
+
+
+async def test_l9_the_prewarm_token_is_compared_in_constant_time(
+    store: Store, league: League, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stops at the first difference tells how far a guess is right; ours compares digests, whole."""
+    assert _naive_steps(TOKEN, "x" * 22) < _naive_steps(TOKEN, TOKEN[:10] + "x" * 12)
+
+    compared: list[tuple[bytes, bytes]] = []
+    compare = hmac.compare_digest
+
+    def watched(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return compare(one, other)
+
+    monkeypatch.setattr(hmac, "compare_digest", watched)
+    store[league.site].using(Source())
+    app = application(league, store)
+    wrong = ("", TOKEN[:-1], TOKEN + "x", "x" * 10_000, TOKEN.upper())
+    for token in wrong:
+        answer = await ask(app, "/prewarm", "POST", {"x-prewarm-token": token})
+        assert answer.status == 403
+        assert TOKEN.encode() not in answer.body
+    assert (await ask(app, "/prewarm", "POST")).status == 403
+    assert (await ask(app, "/prewarm", "POST", {"x-prewarm-token": TOKEN})).status == 202
+    assert len(compared) == len(wrong) + 2
+    assert {len(text) for pair in compared for text in pair} == {32}
+
+
+def _naive_steps(token: str, guess: str) -> int:
+    """How many letters a comparison looks at that ends when it can, which is what its time shows."""
+    return next((at for at, (one, other) in enumerate(zip(token, guess, strict=True), 1) if one != other), -1)
+
+
+def test_l9_a_token_that_can_be_guessed_is_refused(league: League) -> None:
+    """An empty or short token would let everybody in: the endpoint is not made."""
+    with pytest.raises(ValueError, match="at least 16"):
+        PrewarmEndpoint(league.site, "")

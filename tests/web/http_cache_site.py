@@ -1,0 +1,79 @@
+"""The league of `tests.patterns.league_site` as a FastAPI application, and requests to it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi import APIRouter, FastAPI
+
+from ephemera.web.http_cache_routes import add_prewarm, add_resource
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from ephemera.keyspace import Store
+    from ephemera.web.asgi import ASGIApp, Message, Scope
+    from tests.patterns.league_site import League
+
+TOKEN = "a-token-of-some-length"
+
+
+def user_of(scope: Scope) -> str | None:
+    """Who is signed in, by a header that stands for a session."""
+    return next((value.decode() for name, value in scope["headers"] if name == b"x-user"), None)
+
+
+def application(league: League, store: Store) -> FastAPI:
+    """Every resource in one line."""
+    app, router = FastAPI(), APIRouter()
+    here: dict[str, Any] = {"store": lambda _: store}
+    add_resource(app, "/table", league.table, tags=["league"], **here)
+    add_resource(app, "/results", league.results, **here)
+    add_resource(router, "/live/{match_id}", league.live, **here)
+    add_resource(app, "/live", league.live, query={"match_id": "1"}, **here)
+    add_resource(app, "/mine", league.picks, user=user_of, **here)
+    add_resource(app, "/brief", league.brief, **here)
+    add_prewarm(app, "/prewarm", league.site, token=TOKEN, **here)
+    app.include_router(router, prefix="/md")
+    return app
+
+
+class Answer(NamedTuple):
+    """A response as a client sees it; `headers` by name in lower case."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+
+async def ask(
+    app: ASGIApp, target: str, method: str = "GET", headers: Mapping[str, str] | None = None
+) -> Answer:
+    """Send a request without a body."""
+    path, _, query = target.partition("?")
+    sent: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: Message) -> None:
+        sent.append(message)
+
+    scope: dict[str, Any] = {
+        "type": "http",
+        "asgi": {"version": "3.0"},
+        "http_version": "1.1",
+        "method": method,
+        "scheme": "http",
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": query.encode(),
+        "root_path": "",
+        "headers": [(name.lower().encode(), value.encode()) for name, value in (headers or {}).items()],
+        "client": None,
+        "server": ("test", 80),
+        "state": {},
+    }
+    await app(scope, receive, send)
+    found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
+    return Answer(sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))

@@ -1,0 +1,296 @@
+"""Resources over HTTP: tags, 304, HEAD, codings, private pages, what is missing, slow or broken."""
+
+from __future__ import annotations
+
+import gzip
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+from starlette.applications import Starlette
+from starlette.middleware.gzip import GZipMiddleware
+from starlette.routing import Route
+
+from ephemera import keyspace
+from ephemera.web.http_cache import Served
+from ephemera.web.http_cache_conditions import named, names
+from ephemera.web.http_cache_routes import add_resource
+from tests.patterns.league_site import SECOND, League, Source
+from tests.web.http_cache_site import Answer, application, ask, user_of
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+class Opened:
+    """An application, its store and its source."""
+
+    def __init__(self, league: League, store: Store) -> None:
+        self.league, self.store, self.source = league, store, Source(1)
+        self.site = store[league.site].using(self.source)
+        self.app: FastAPI = application(league, store)
+
+    async def get(self, target: str, **headers: str) -> Answer:
+        """Ask for a page."""
+        return await ask(self.app, target, headers={k.replace("_", "-"): v for k, v in headers.items()})
+
+
+@pytest.fixture
+async def opened(server: Valkey) -> AsyncIterator[Opened]:
+    """A league of its own."""
+    league = League(f"w{uuid4().hex[:8]}", wait=10 * SECOND)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def test_a_page_says_what_it_is(opened: Opened) -> None:
+    """200 with the body, its tag, its version, who may keep it, and what it depends on."""
+    answer = await opened.get("/table")
+    assert answer.status == 200
+    assert answer.body == b'{"points":1,"pad":""}'
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["content-length"] == str(len(answer.body))
+    assert answer.headers["cache-control"] == "public, no-cache"
+    assert answer.headers["vary"] == "Accept-Encoding"
+    assert len(answer.headers["x-resource-version"]) == 16
+    assert answer.headers["etag"].startswith('"')
+
+
+async def test_who_has_the_page_gets_304(opened: Opened, server: Valkey) -> None:
+    """No body, the same headers about the page, and no trip to the server for a hundred of them."""
+    first = await opened.get("/table")
+    await opened.get("/table")
+    before = _commands(server)
+    for _ in range(100):
+        answer = await opened.get("/table", if_none_match=first.headers["etag"])
+        assert (answer.status, answer.body) == (304, b"")
+    assert _commands(server) - before < 10
+    for name in ("etag", "x-resource-version", "cache-control", "vary"):
+        assert answer.headers[name] == first.headers[name]
+    assert "content-length" not in answer.headers
+    assert opened.source.loads == 1
+
+
+def _commands(server: Valkey) -> int:
+    stats = str(server.ask("INFO", "stats")).splitlines()
+    return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
+
+
+@pytest.mark.parametrize(
+    ("tags", "status"),
+    [
+        ("{etag}", 304),
+        ("W/{etag}", 304),
+        ('"other", {etag}', 304),
+        ('"other" ,W/{etag}, "more"', 304),
+        (', {etag}, ,"more",', 304),
+        ("*", 304),
+        (" * ", 304),
+        ('"other"', 200),
+        ('""', 200),
+        ('"a,b", "c"', 200),
+        ("{bare}", 200),
+        ('"other" {etag}', 200),
+        ("{etag}, *", 200),
+        ("w/{etag}", 200),
+        ("", 200),
+    ],
+)
+async def test_if_none_match_is_read_as_the_rfc_has_it(opened: Opened, tags: str, status: int) -> None:
+    """Lists, weak tags and `*`; what is no list of tags is ignored."""
+    etag = (await opened.get("/table")).headers["etag"]
+    await opened.get("/table")
+    given = tags.format(etag=etag, bare=etag.strip('"'))
+    assert (await opened.get("/table", if_none_match=given)).status == status
+    opened.store[opened.league.table].cache.drop(opened.league.table.at().key)
+    assert (await opened.get("/table", if_none_match=given)).status == status  # by the page's head
+
+
+def test_several_lines_are_one_list() -> None:
+    """A tag may be in any of them; a list that is longer than any browser's is ignored."""
+    assert names(b'"a", "b"', b'W/"b"')
+    assert named(b'"a", W/"b"', "b") == b'W/"b"'
+    assert named(b"*", "b") is None
+    assert not names(b'"a", ' * 10_000 + b'"b"', b'"b"')
+
+
+async def test_a_polled_page_is_not_read_before_it_is_worth_it(opened: Opened) -> None:
+    """A process without a copy compares the tag first, and does not fetch the payload."""
+    opened.source.pad = "".join(chr(33 + number % 90) for number in range(50_000))
+    first = await opened.get("/results")
+    other = Opened(opened.league, opened.store)
+    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    answer = await other.get("/results", if_none_match=first.headers["etag"])
+    assert answer.status == 304
+    assert answer.headers["x-resource-version"] == first.headers["x-resource-version"]
+    assert opened.store[opened.league.results].peek(opened.league.results.at().key) is None
+
+
+async def test_head_says_the_same_without_the_body(opened: Opened) -> None:
+    """The headers of GET, its length included; 304 where GET would."""
+    get, head = await opened.get("/table"), await ask(opened.app, "/table", "HEAD")
+    assert (head.status, head.body, head.headers) == (200, b"", get.headers)
+    tagged = {"if-none-match": get.headers["etag"]}
+    assert (await ask(opened.app, "/table", "HEAD", tagged)).status == 304
+
+
+async def test_other_methods_are_refused(opened: Opened) -> None:
+    """405 with what is allowed."""
+    answer = await ask(opened.app, "/table", "DELETE")
+    assert answer.status == 405
+    assert {each.strip() for each in answer.headers["allow"].split(",")} == {"GET", "HEAD"}
+
+
+async def test_a_bump_is_seen_by_the_next_poll(opened: Opened) -> None:
+    """Other content, another tag, a larger version, on every page that was changed."""
+    before = {path: await opened.get(path) for path in ("/table", "/results")}
+    opened.source.points = 2
+    await opened.site.bump(opened.league.table.at(), opened.league.results.at())
+    versions = set()
+    for path, old in before.items():
+        answer = await opened.get(path, if_none_match=old.headers["etag"])
+        assert answer.status == 200
+        assert b'"points":2' in answer.body
+        assert answer.headers["x-resource-version"] > old.headers["x-resource-version"]
+        versions.add(answer.headers["x-resource-version"])
+    assert len(versions) == 1
+
+
+async def test_gzip_for_those_who_take_it(opened: Opened) -> None:
+    """A large page is sent as it is stored, or plainly; the tag is weak, since it is that of both."""
+    opened.source.pad = "goal " * 1000
+    zipped = await opened.get("/table", accept_encoding="br, gzip;q=0.8")
+    plain = await opened.get("/table", accept_encoding="gzip;q=0")
+    assert zipped.headers["content-encoding"] == "gzip"
+    assert gzip.decompress(zipped.body) == plain.body
+    assert "content-encoding" not in plain.headers
+    assert zipped.headers["etag"] == plain.headers["etag"]
+    assert zipped.headers["etag"].startswith('W/"')
+    assert zipped.headers["vary"] == "Accept-Encoding"
+
+
+async def test_private_pages_are_their_users(opened: Opened) -> None:
+    """The user comes from the session; who is nobody gets 401; shared caches are told to keep out."""
+    opened.source.picks = {"ann": "2:1"}
+    ann = await opened.get("/mine", x_user="ann")
+    assert b"2:1" in ann.body
+    assert ann.headers["cache-control"] == "private, no-cache"
+    assert ann.headers["vary"] == "Accept-Encoding, Cookie, Authorization"
+    nobody = await opened.get("/mine", if_none_match=ann.headers["etag"])
+    assert nobody.status == 401
+    assert nobody.headers["content-type"] == "application/problem+json"
+
+
+async def test_a_private_resource_needs_to_know_its_user(opened: Opened) -> None:
+    """Without `user=`, or with the user in the path, it cannot be served at all."""
+    with pytest.raises(TypeError, match="give user="):
+        Served(opened.league.picks)
+    with pytest.raises(TypeError, match="leave out user="):
+        Served(opened.league.table, user=user_of)
+    with pytest.raises(TypeError, match="not from the path"):
+        add_resource(opened.app, "/picks/{user_id}", opened.league.picks, user=user_of)
+    with pytest.raises(TypeError, match="nothing gives match_id"):
+        add_resource(opened.app, "/forgotten", opened.league.live)
+
+
+async def test_fields_come_from_the_path_or_the_query(opened: Opened) -> None:
+    """A match by its path, in a router that is included, by the query, or by its default."""
+    assert b'"match":"7"' in (await opened.get("/md/live/7")).body
+    assert b'"match":"8"' in (await opened.get("/live?match_id=8")).body
+    assert b'"match":"1"' in (await opened.get("/live")).body
+
+
+async def test_what_there_is_not_is_404_and_what_cannot_be_is_400(opened: Opened) -> None:
+    """Problem documents; nothing that a client sends is a server error."""
+    missing = await opened.get("/md/live/2000")
+    assert (missing.status, missing.headers["content-type"]) == (404, "application/problem+json")
+    assert (await opened.get("/md/live/2000", if_none_match="*")).status == 404
+    assert (await opened.get(f"/live?match_id={'9' * 3000}")).status == 400
+
+
+async def test_nothing_yet_is_202(server: Valkey) -> None:
+    """After a short wait: a short body and Retry-After; the load goes on, and the next poll has the page."""
+    league = League(f"w{uuid4().hex[:8]}", wait=SECOND / 10)
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        opened = Opened(league, store)
+        opened.source.gate.clear()
+        answer = await opened.get("/results")
+        assert answer.status == 202
+        while not opened.source.loads:  # on a busy machine nobody may have come as far as the source
+            answer = await opened.get("/results")
+        assert answer.headers["retry-after"] == "1"
+        assert answer.headers["cache-control"] == "no-store"
+        assert b"preparing" in answer.body
+        opened.source.gate.set()
+        while (answer := await opened.get("/results")).status == 202:
+            pass
+        assert answer.status == 200
+        assert opened.source.loads == 1
+
+
+async def test_a_broken_source_is_503(opened: Opened) -> None:
+    """With nothing stale to serve: a problem document and Retry-After; the source is asked once."""
+    opened.source.broken = True
+    for _ in range(10):
+        answer = await opened.get("/results")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert opened.source.loads == 1
+
+
+async def test_a_broken_source_with_a_stale_page_is_200(opened: Opened) -> None:
+    """The stale page is served, and polls of it get 304."""
+    first = await opened.get("/results")
+    await opened.store[opened.league.results].cache.expire()
+    opened.source.broken = True
+    assert (await opened.get("/results")).status == 200
+    await eventually(lambda: opened.source.loads == 2)
+    assert (await opened.get("/results", if_none_match=first.headers["etag"])).status == 304
+
+
+async def test_clients_may_keep_a_page_no_longer_than_it_is_fresh(opened: Opened) -> None:
+    """`max-age` is the declared one, or what is left of the page's own time."""
+    answer = await opened.get("/md/live/1")
+    assert answer.headers["cache-control"] == "public, max-age=10"
+    live = opened.store[opened.league.live]
+    await opened.get("/md/live/1")
+    page = live.peek(opened.league.live.at(match_id="1").key)
+    assert page is not None
+    page.made -= 55_000
+    answer = await opened.get("/md/live/1", if_none_match=answer.headers["etag"])
+    assert answer.status == 304
+    assert answer.headers["cache-control"] == "public, max-age=4"
+    page.made -= 55_000
+    assert (await opened.get("/md/live/1")).headers["cache-control"] == "public, no-cache"
+
+
+async def test_openapi_names_every_answer(opened: Opened) -> None:
+    """Path, query and every status of a resource and of prewarming are documented."""
+    paths = opened.app.openapi()["paths"]
+    live = paths["/md/live/{match_id}"]["get"]
+    assert {"200", "202", "304", "400", "404", "503"} <= live["responses"].keys()
+    assert live["parameters"][0]["name"] == "match_id"
+    assert live["summary"] == "A match"
+    assert "401" in paths["/mine"]["get"]["responses"]
+    assert paths["/live"]["get"]["parameters"][0]["schema"]["default"] == "1"
+    assert paths["/table"]["get"]["tags"] == ["league"]
+    assert paths["/prewarm"]["post"]["responses"].keys() >= {"202", "403"}
+
+
+async def test_starlette_serves_it_below_middlewares_that_change_messages(opened: Opened) -> None:
+    """What a middleware does to one answer is not seen in the next."""
+    opened.source.pad = "x" * 900
+    app = Starlette(routes=[Route("/", Served(opened.league.table, store=lambda _: opened.store))])
+    app.add_middleware(GZipMiddleware, minimum_size=10)
+    first = await ask(app, "/")
+    for _ in range(3):
+        answer = await ask(app, "/", headers={"accept-encoding": "gzip"})
+        assert gzip.decompress(answer.body) == first.body
+        again = await ask(app, "/", headers={"if-none-match": first.headers["etag"]})
+        assert (again.status, again.body) == (304, b"")
+        assert again.headers["etag"] == first.headers["etag"]

@@ -1,0 +1,161 @@
+"""Pages without Redis: copies and stale copies, then the loader, then a clear word."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from ephemera import embedded, keyspace
+from ephemera.errors import ConnectionFailed
+from tests.patterns.league_site import SECOND, League, Source
+from tests.web.http_cache_site import application, ask
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from fastapi import FastAPI
+
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import Store
+
+
+class Opened:
+    """An application, its store and its source."""
+
+    def __init__(self, league: League, store: Store) -> None:
+        self.league, self.store, self.source = league, store, Source(1)
+        self.site = store[league.site].using(self.source)
+        self.app: FastAPI = application(league, store)
+
+
+@pytest.fixture
+def victim() -> Iterator[Valkey]:
+    """A server for one test alone."""
+    with embedded.valkey() as running:
+        yield running
+        running.resume()
+
+
+@pytest.fixture
+async def opened(victim: Valkey) -> AsyncIterator[Opened]:
+    """A league on it."""
+    league = League(f"o{uuid4().hex[:8]}", wait=3 * SECOND)
+    async with keyspace.connect(victim.url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def _polled(opened: Opened, path: str) -> dict[str, str]:
+    """The tag of a page that this process has a copy of."""
+    first = await ask(opened.app, path)
+    await ask(opened.app, path)
+    return {"if-none-match": first.headers["etag"]}
+
+
+async def test_down_copies_answer(opened: Opened, victim: Valkey) -> None:
+    """304 to whoever has the page, 200 to others, from the copy; the source is left alone."""
+    tags = await _polled(opened, "/results")
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    for _ in range(20):
+        assert (await ask(opened.app, "/results", headers=tags)).status == 304
+        assert (await ask(opened.app, "/results")).status == 200
+    assert opened.source.loads == 1
+
+
+async def test_hung_stale_copies_answer_at_once(opened: Opened, victim: Valkey) -> None:
+    """SIGSTOP: once the wire has noticed, a stale page takes no time, and is renewed by the loader."""
+    tags = await _polled(opened, "/brief")
+    victim.pause()
+    await eventually(lambda: not opened.store.client().up)
+    opened.source.points = 2
+    took = []
+    answer = None
+    for _ in range(50):
+        began = time.perf_counter()
+        answer = await ask(opened.app, "/brief", headers=tags)
+        took.append(time.perf_counter() - began)
+        await asyncio.sleep(0.01)
+    assert sorted(took)[45] < 0.25  # never the wire's timeout again
+    assert answer is not None
+    assert (answer.status, answer.body) == (200, b'{"points":2}')
+
+
+async def test_hung_the_first_requests_wait_no_longer_than_the_wire(opened: Opened, victim: Valkey) -> None:
+    """SIGSTOP, and a page that this process never had: the loader answers after the wire's timeout."""
+    victim.pause()
+    answer = await ask(opened.app, "/results")
+    assert answer.status in (200, 202)
+    while answer.status == 202:
+        answer = await ask(opened.app, "/results")
+    assert answer.body == b'{"points":1}'
+
+
+async def test_down_the_loader_answers_with_the_same_tags(opened: Opened, victim: Valkey) -> None:
+    """Tags come from the content, so a page made without Redis has the tag it would have with it."""
+    first = await ask(opened.app, "/results")
+    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    again = await ask(opened.app, "/results", headers={"if-none-match": first.headers["etag"]})
+    assert again.status == 304
+    assert opened.source.loads == 2
+    opened.source.points = 2
+    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    other = await ask(opened.app, "/results", headers={"if-none-match": first.headers["etag"]})
+    assert other.status == 200
+    assert other.headers["x-resource-version"] > first.headers["x-resource-version"]
+
+
+async def test_down_and_the_source_too_is_503(opened: Opened, victim: Valkey) -> None:
+    """Nothing is left: 503 with Retry-After, and the source is not hammered."""
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    opened.source.broken = True
+    for _ in range(20):
+        answer = await ask(opened.app, "/table")
+        assert (answer.status, answer.headers["retry-after"]) == (503, "1")
+    assert opened.source.loads == 1
+
+
+async def test_down_and_a_slow_source_is_202(opened: Opened, victim: Valkey) -> None:
+    """The load is shared by all who ask, and they are told to come back."""
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    opened.source.gate.clear()
+    answers = await asyncio.gather(*(ask(opened.app, "/results") for _ in range(20)))
+    assert {answer.status for answer in answers} == {202}
+    assert opened.source.loads == 1
+    opened.source.gate.set()
+    await eventually(lambda: opened.store[opened.league.results].cache.stats.misses)
+    while (answer := await ask(opened.app, "/results")).status == 202:
+        pass
+    assert answer.status == 200
+    assert opened.source.loads == 1
+
+
+async def test_down_a_bump_says_so_and_this_process_loads_anew(opened: Opened, victim: Valkey) -> None:
+    """It raises, so that the caller repeats it; here at least nobody gets the old page any more."""
+    await _polled(opened, "/results")
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    opened.source.points = 2
+    with pytest.raises(ConnectionFailed):
+        await opened.site.bump(opened.league.results.at())
+    assert (await ask(opened.app, "/results")).body == b'{"points":2}'
+
+
+async def test_back_again_pages_are_asked_for_anew(opened: Opened, victim: Valkey) -> None:
+    """After a restart without its data, what was loaded meanwhile is not trusted over the server's word."""
+    await _polled(opened, "/results")
+    victim.kill()
+    await eventually(lambda: not opened.store.client().up)
+    await ask(opened.app, "/results")
+    opened.source.points = 2
+    await asyncio.to_thread(victim.restart)
+    await eventually(lambda: opened.store.client().up)
+    assert (await ask(opened.app, "/results")).body == b'{"points":2}'
