@@ -1,0 +1,80 @@
+"""Streams whose entries are one value of any type, written by a codec."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeAlias
+
+import msgspec
+import pytest
+
+from ephemera import Catalogue, Space, connect, fixed
+from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.operations.decoding import decodable_as
+from ephemera.operations.documentation import describe
+
+if TYPE_CHECKING:
+    from ephemera.embedded import Valkey
+    from ephemera.keyspace import StreamAccess
+
+
+class Begun(msgspec.Struct, tag=True):
+    """Something has begun."""
+
+    at: int
+
+
+class Over(msgspec.Struct, tag=True):
+    """Something is over."""
+
+
+Event: TypeAlias = Begun | Over
+
+CATALOGUE = Catalogue("test-entries")
+STREAM: Space[StreamAccess[Event]] = CATALOGUE.stream(
+    "events:{name}",
+    Begun | Over,  # type: ignore[arg-type]
+    codec="json",
+    max_length=3,
+    lifetime=fixed(minutes=1),
+    purpose="Events of several types",
+)
+
+
+async def test_entries_of_several_types_come_back(server: Valkey, key: str) -> None:
+    """A union of Structs is stored whole, in one field, and read as it was."""
+    async with connect(server.url, CATALOGUE) as store:
+        await store[STREAM].append(Begun(1), name=key)
+        await store[STREAM].append(Over(), name=key)
+        assert [entry for _, entry in await store[STREAM].range(name=key)] == [Begun(1), Over()]
+
+
+async def test_what_is_no_such_entry_is_a_miss(server: Valkey, key: str) -> None:
+    """An entry with another field, or of another shape, is not seen, and is counted."""
+    async with connect(server.url, CATALOGUE) as store:
+        stream = STREAM.key(name=key)
+        await store.call("XADD", stream, "*", "other", "field")
+        await store.call("XADD", stream, "*", "d", '["1other",{}]')
+        assert await store[STREAM].range(name=key) == []
+        assert store[STREAM].stats.undecodable == 2
+        with pytest.raises(InvalidValue):
+            await store[STREAM].append("text", name=key)  # type: ignore[arg-type]
+
+
+def test_a_type_that_cannot_be_told_is_refused() -> None:
+    """Several Structs without tags cannot be told apart, and None is what a miss looks like."""
+    for wrong in (Begun | None, dict[str, object] | list[int] | None):
+        with pytest.raises(InvalidDeclaration):
+            Catalogue("wrong").stream(
+                "e:{n}",
+                wrong,  # type: ignore[arg-type]
+                codec="json",
+                lifetime=fixed(minutes=1),
+                purpose="?",
+            )
+
+
+def test_tools_know_such_streams() -> None:
+    """The audit has a way to read them, and the documentation names their types."""
+    assert callable(decodable_as(STREAM))
+    (entry,) = [each for each in describe(CATALOGUE) if each.pattern == STREAM.pattern]
+    assert "Begun" in entry.holds

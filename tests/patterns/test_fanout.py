@@ -1,0 +1,204 @@
+"""Fan-out: messages to a user on any process, deadlines for each connection, slow ones dropped."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import Catalogue, connect, keyspace, sliding
+from ephemera.errors import ConnectionFailed, InvalidDeclaration
+from ephemera.patterns.fanout import MISSED, Fanout, TooSlow
+from tests.faults.conftest import victim
+from tests.patterns.fanning import BRIEF, CATALOGUE, NOTES, Note
+from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import answered, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+__all__ = ["no_unhandled_errors", "victim"]
+
+
+@pytest.fixture
+async def stores(url: str) -> AsyncIterator[tuple[Store, Store]]:
+    """Two stores, as two processes have them; on Valkey, on Redis 7 and on a cluster."""
+    async with keyspace.connect(url, CATALOGUE) as one, keyspace.connect(url, CATALOGUE) as other:
+        yield one, other
+
+
+async def test_a_push_reaches_every_connection_of_a_user(stores: tuple[Store, Store], key: str) -> None:
+    """Connections of a user on two processes get the message once each, and those of others nothing."""
+    one, other = stores
+    async with (
+        one[NOTES].connect(user_id=key) as first,
+        one[NOTES].connect(user_id=key) as second,
+        other[NOTES].connect(user_id=key) as third,
+        other[NOTES].connect(user_id=f"{key}-other") as stranger,
+    ):
+        assert await one[NOTES].push(Note("hello"), user_id=key) == 3
+        assert await other[NOTES].push(Note("again"), user_id=key) == 3
+        for connection in (first, second, third):
+            assert [await anext(connection), await anext(connection)] == [Note("hello"), Note("again")]
+        assert await one[NOTES].push(Note("yours"), user_id=f"{key}-other") == 1
+        assert await anext(stranger) == Note("yours")
+
+
+async def test_a_push_to_nobody_says_so(stores: tuple[Store, Store], key: str) -> None:
+    """A user who is not connected, or not any more, is reached nowhere."""
+    one, other = stores
+    assert await one[NOTES].push(Note("?"), user_id=key) == 0
+    async with other[NOTES].connect(user_id=key):
+        assert await one[NOTES].push(Note("?"), user_id=key) == 1
+    assert await one[NOTES].push(Note("?"), user_id=key) == 0
+    assert not await one[NOTES.space].exists(user_id=key)
+    assert other[NOTES].here == 0
+
+
+async def test_a_broadcast_reaches_everybody(stores: tuple[Store, Store], key: str) -> None:
+    """All connections of all users on all processes get it."""
+    one, other = stores
+    async with (
+        one[NOTES].connect(user_id=f"{key}-1") as first,
+        other[NOTES].connect(user_id=f"{key}-2") as second,
+    ):
+        await one[NOTES].broadcast(Note("all"))
+        assert await anext(first) == await anext(second) == Note("all")
+
+
+async def test_it_is_known_who_is_connected_where(stores: tuple[Store, Store], key: str) -> None:
+    """A user's connections are listed with their process and their deadline, by the server's clock."""
+    one, other = stores
+    async with one[NOTES].connect(user_id=key) as first, other[NOTES].connect(user_id=key) as second:
+        listed = await one[NOTES].connections(user_id=key)
+        names = {f"{each.server}:{each.connection}" for each in listed}
+        assert names == {first.id, second.id}
+        assert {each.server for each in listed} == {one[NOTES].server_id, other[NOTES].server_id}
+        (seconds, _) = await one.call("TIME")
+        assert all(290 < each.until.timestamp() - int(seconds) <= 301 for each in listed)
+        assert 290_000 < await one.call("PTTL", NOTES.space.key(user_id=key)) <= 300_000
+
+
+async def test_a_heartbeat_keeps_connections_listed(stores: tuple[Store, Store], key: str) -> None:
+    """A connection outlives its first deadline for as long as its process lives."""
+    one, other = stores
+    async with one[BRIEF].connect(user_id=key) as connection:
+        (before,) = await other[BRIEF].connections(user_id=key)
+
+        async def renewed() -> bool:
+            (now,) = await other[BRIEF].connections(user_id=key)
+            return (now.until - before.until).total_seconds() > 1.0
+
+        async with asyncio.timeout(10):
+            while not await renewed():
+                await asyncio.sleep(0.02)
+        assert await other[BRIEF].push(Note("still there"), user_id=key) == 1
+        assert await anext(connection) == Note("still there")
+
+
+async def test_a_lost_list_is_entered_again(stores: tuple[Store, Store], key: str) -> None:
+    """When the list of connections is gone, the next heartbeat brings it back."""
+    one, other = stores
+    async with one[BRIEF].connect(user_id=key):
+        await one[BRIEF.space].delete(user_id=key)
+        async with asyncio.timeout(10):
+            while not await other[BRIEF].push(Note("?"), user_id=key):
+                await asyncio.sleep(0.02)
+
+
+async def test_a_slow_connection_is_dropped(server: Valkey, key: str) -> None:
+    """One that leaves ten messages waiting is dropped, keeps none of them, and holds up nobody."""
+    async with connect(server.url, CATALOGUE) as store:
+        async with store[NOTES].connect(user_id=key) as slow, store[NOTES].connect(user_id=key) as quick:
+            for number in range(20):
+                await store[NOTES].push(Note(str(number)), user_id=key)
+                assert await anext(quick) == Note(str(number))
+            assert slow.dropped.done()
+            with pytest.raises(TooSlow, match="10 messages"):
+                await anext(slow)
+
+
+async def test_a_connection_is_told_what_it_may_have_missed(server: Valkey, key: str) -> None:
+    """When the subscription was interrupted, every connection is told, once."""
+    async with connect(server.url, CATALOGUE) as store, store[NOTES].connect(user_id=key) as connection:
+        server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        async with asyncio.timeout(5):
+            assert await anext(connection) is MISSED
+        await store[NOTES].push(Note("after"), user_id=key)
+        assert await anext(connection) == Note("after")
+
+
+async def test_a_message_of_another_shape_is_told(server: Valkey, key: str) -> None:
+    """A message that this version of the program cannot read counts as missed."""
+    async with connect(server.url, CATALOGUE) as store, store[NOTES].connect(user_id=key) as connection:
+        await store[NOTES.everybody].publish(b'["1other",{}]')
+        assert await anext(connection) is MISSED
+
+
+async def test_connections_outlive_an_outage(victim: Valkey) -> None:
+    """Redis dies with its data: connections stay, are told, and are reached again when it is back."""
+    async with connect(victim.url, CATALOGUE) as store, store[NOTES].connect(user_id="u") as connection:
+        victim.kill()
+        await eventually(lambda: not store.client().up)
+        with pytest.raises(ConnectionFailed):
+            await store[NOTES].push(Note("lost"), user_id="u")
+        async with store[NOTES].connect(user_id="late") as late:
+            victim.restart()
+            await answered(lambda: store.call("PING"))
+            async with asyncio.timeout(10):
+                assert await anext(connection) is MISSED
+                for user in ("u", "late"):
+                    while not await store[NOTES].push(Note("back"), user_id=user):
+                        await asyncio.sleep(0.02)
+                assert await anext(connection) == Note("back")
+                while await anext(late) != Note("back"):
+                    pass
+
+
+async def test_a_store_that_starts_without_a_server_enters_later(victim: Valkey) -> None:
+    """A process that starts before Redis does takes connections, and enters them when it can."""
+    victim.kill()
+    async with connect(victim.url, CATALOGUE, required=False) as store:
+        async with store[NOTES].connect(user_id="u") as connection:
+            victim.restart()
+            await answered(lambda: store.call("PING"), within=20)
+            async with asyncio.timeout(20):
+                while not await store[NOTES].push(Note("?"), user_id="u"):
+                    await asyncio.sleep(0.02)
+                while await anext(connection) is MISSED:
+                    pass
+
+
+async def test_one_that_gives_up_on_the_way_in_is_forgotten(victim: Valkey) -> None:
+    """A connection whose entering is cancelled is neither kept here nor renewed."""
+    async with connect(victim.url, CATALOGUE) as store:
+        async with store[NOTES].connect(user_id="other"):
+            victim.pause()
+            entering = asyncio.create_task(store[NOTES].connect(user_id="u").__aenter__())
+            await eventually(lambda: store[NOTES].here == 2)
+            entering.cancel()
+            await asyncio.gather(entering, return_exceptions=True)
+            assert store[NOTES].here == 1
+            victim.resume()
+
+
+async def test_a_store_that_closes_ends_its_connections(server: Valkey, key: str) -> None:
+    """Closing a store ends the iterations and takes the connections off the lists."""
+    async with connect(server.url, CATALOGUE) as watching:
+        async with connect(server.url, CATALOGUE) as store:
+            connection = store[NOTES].connect(user_id=key)
+            await connection.__aenter__()
+            assert len(await watching[NOTES].connections(user_id=key)) == 1
+        assert [message async for message in connection] == []
+        assert await watching[NOTES].connections(user_id=key) == []
+
+
+@pytest.mark.parametrize("options", [{"lifetime": sliding(seconds=3)}, {"backlog": 0}])
+def test_what_cannot_work_is_refused_when_declared(options: Any) -> None:
+    """A declaration that cannot hold its promises fails with its reason."""
+    with pytest.raises(InvalidDeclaration):
+        Fanout(Catalogue("wrong"), "c:{user}", Note, channel="n", **options)

@@ -1,0 +1,343 @@
+"""Progress: replay and live as one, by position; what was missed is told, with a snapshot in its place."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ephemera import Catalogue, keyspace, sliding
+from ephemera.errors import InvalidDeclaration, InvalidValue, StoreClosed
+from ephemera.patterns.progress import ENDED, Entry, Missed, Progress, Snapshot, appending
+from ephemera.patterns.progress.entries import Position
+from ephemera.wire import Script
+from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
+from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store for progress, on Valkey, on Redis 7 and on a cluster."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def alone(server: Valkey) -> AsyncIterator[Store]:
+    """A store for progress on one server."""
+    async with keyspace.connect(server.url, CATALOGUE) as opened:
+        yield opened
+
+
+async def test_a_listener_gets_what_was_and_what_comes(store: Store, key: str) -> None:
+    """One who comes in the middle gets the events before and after, in order, once, and then the end."""
+    live, truth = store[PROGRESS], Truth()
+    for number in range(5):
+        await live.append(SlideDone(number), job_id=key)
+    listening = asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot)))
+    for number in range(5, 10):
+        await live.append(SlideDone(number), job_id=key)
+    await live.append(Done(10), job_id=key)
+    assert await listening == [*range(10), "done"]
+    assert truth.asked == 0
+
+
+async def test_an_id_counts_and_a_stream_has_a_life(store: Store, key: str) -> None:
+    """Ids count from 1, each with a larger stamp; the stream keeps its newest, and lives from the last on."""
+    ids = [await store[SHORT].append(SlideDone(number), job_id=key) for number in range(5)]
+    assert [int(each.partition("-")[0]) for each in ids] == [1, 2, 3, 4, 5]
+    stamps = [int(each.partition("-")[2]) for each in ids]
+    assert stamps == sorted(set(stamps))
+    kept = await store[SHORT.space].range(job_id=key)
+    assert kept == [(ids[number], SlideDone(number)) for number in (2, 3, 4)]
+    assert 7_190_000 < await store.call("PTTL", SHORT.key(job_id=key)) <= 7_200_000
+
+
+async def test_one_who_comes_back_gets_only_what_follows(store: Store, key: str) -> None:
+    """A listener with the id of the last event it got is given what came after, and nothing twice."""
+    live, truth = store[PROGRESS], Truth()
+    ids = [await live.append(SlideDone(number), job_id=key) for number in range(4)]
+    await live.append(Done(4), job_id=key)
+    for place, last in enumerate(ids):
+        listener = live.listen(job_id=key, after=last, snapshot=truth.snapshot)
+        assert await collect(listener) == [*range(place + 1, 4), "done"]
+    assert truth.asked == 0
+
+
+async def test_who_has_the_end_gets_nothing_more(alone: Store, key: str) -> None:
+    """A listener whose last event was the terminal one, or a snapshot that was, ends at once."""
+    live, truth = alone[PROGRESS], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    last = await live.append(Done(1), job_id=key)
+    for after in (last, ENDED):
+        assert await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot)) == []
+    assert truth.asked == 0
+
+
+async def test_a_stream_that_is_gone_gives_a_snapshot(store: Store, key: str) -> None:
+    """The stream vanished: the listener gets `recovered: false` with the state, then what is new."""
+    live, truth = store[PROGRESS], Truth()
+    for number in range(3):
+        last = await live.append(SlideDone(number), job_id=key)
+    await store[PROGRESS.space].delete(job_id=key)
+    truth.slides = 3
+    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+        missed = await anext(updates)
+        assert isinstance(missed, Missed)
+        assert not missed.recovered
+        assert missed.snapshot == Snapshot({"job": key, "slides": 3})
+        assert msgspec.json.decode(missed.data) == {
+            "recovered": False,
+            "ended": False,
+            "state": {"job": key, "slides": 3},
+        }
+        await live.append(SlideDone(3), job_id=key)
+        assert shown(await anext(updates)) == 3
+        # One who got no further than the snapshot goes on from there.
+        again = live.listen(job_id=key, after=missed.id, snapshot=truth.snapshot)
+        assert await collect(again, 1) == [3]
+
+
+async def test_a_new_stream_is_told_from_the_old_one(store: Store, key: str) -> None:
+    """A stream that was lost and has grown past the old position again is not taken for the old one."""
+    live, truth = store[PROGRESS], Truth()
+    for number in range(3):
+        last = await live.append(SlideDone(number), job_id=key)
+    await store[PROGRESS.space].delete(job_id=key)
+    for number in range(10, 15):
+        await live.append(SlideDone(number), job_id=key)
+    got = await collect(live.listen(job_id=key, after=last, snapshot=truth.snapshot), 6)
+    assert got == [{"job": key, "slides": 0}, *range(10, 15)]
+
+
+async def test_a_live_listener_is_told_that_its_stream_was_lost(store: Store, key: str) -> None:
+    """The stream vanishes under a listener: it is told by the next entry, or within seconds without one."""
+    live, truth = store[PROGRESS], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+        assert shown(await anext(updates)) == 0
+        await store[PROGRESS.space].delete(job_id=key)
+        assert isinstance(await anext(updates), Missed)
+        await live.append(SlideDone(1), job_id=key)
+        assert shown(await anext(updates)) == 1
+
+
+async def test_an_older_copy_is_told_and_repeats_nothing(alone: Store, key: str) -> None:
+    """A stream that comes back from an older copy: what was seen is not seen again, what was lost is told."""
+    live, truth = alone[PROGRESS], Truth()
+    stream = PROGRESS.key(job_id=key)
+    for number in range(3):
+        await live.append(SlideDone(number), job_id=key)
+    copy = await alone.call("DUMP", stream)
+    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+        for number in (3, 4):
+            await live.append(SlideDone(number), job_id=key)
+        got = [await anext(updates) for _ in range(5)]
+        assert [shown(each) for each in got] == [0, 1, 2, 3, 4]
+        await alone.call("RESTORE", stream, 7_200_000, copy, "REPLACE")
+        for number in (13, 14, 15):  # they get the numbers of those that were lost, and one more
+            await live.append(SlideDone(number), job_id=key)
+        after = [shown(await anext(updates)) for _ in range(4)]
+    assert after == [{"job": key, "slides": 0}, 13, 14, 15]
+    back = live.listen(job_id=key, after=got[-1].id, snapshot=truth.snapshot)
+    assert await collect(back, 4) == [{"job": key, "slides": 0}, 13, 14, 15]
+
+
+async def test_a_trimmed_stream_gives_a_snapshot_and_what_is_left(store: Store, key: str) -> None:
+    """Entries that were trimmed away before they were read are told, and the rest follows."""
+    live, truth = store[SHORT], Truth()
+    first = await live.append(SlideDone(0), job_id=key)
+    for number in range(1, 7):
+        await live.append(SlideDone(number), job_id=key)
+    for after in (None, first):
+        got = await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot), 4)
+        assert got == [{"job": key, "slides": 0}, 4, 5, 6]
+
+
+async def test_one_who_comes_too_late_gets_the_final_state(store: Store, key: str) -> None:
+    """When the job is over and its stream gone, the snapshot is all there is, and who has it is done."""
+    live, truth = store[PROGRESS], Truth()
+    truth.ended, truth.slides = True, 7
+    async with live.listen(job_id=key, after="5-1234", snapshot=truth.snapshot) as updates:
+        got = [update async for update in updates]
+    assert [shown(each) for each in got] == [{"job": key, "slides": 7}]
+    assert await collect(live.listen(job_id=key, after=got[0].id, snapshot=truth.snapshot)) == []
+    assert truth.asked == 1
+
+
+@pytest.mark.parametrize("after", ["", "x", "1", "-", "1-", "-1-2", "٣-٤", "1-2-3", "9" * 40 + "-1", "0-0\n"])
+async def test_a_position_that_is_none_loses_nothing(alone: Store, key: str, after: str) -> None:
+    """Whatever a client sends as its last id: it gets a snapshot and all that there is, never an error."""
+    live, truth = alone[PROGRESS], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    await live.append(Done(1), job_id=key)
+    got = await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot))
+    assert got == [{"job": key, "slides": 0}, 0, "done"]
+
+
+async def test_a_slow_listener_queues_nothing(alone: Store, key: str) -> None:
+    """One that does not come for more holds no entries back, and is told what it missed when it does."""
+    live, truth = alone[SHORT], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    async with live.listen(job_id=key, snapshot=truth.snapshot) as slow:
+        assert shown(await anext(slow)) == 0
+        async with live.listen(job_id=key, snapshot=truth.snapshot) as quick:
+            for number in range(1, 50):
+                await live.append(SlideDone(number), job_id=key)
+                while shown(await anext(quick)) != number:
+                    pass
+        assert [shown(await anext(slow)) for _ in range(4)] == [{"job": key, "slides": 0}, 47, 48, 49]
+
+
+async def test_an_entry_of_another_shape_is_told(alone: Store, key: str) -> None:
+    """An entry that this version of the program cannot read counts as missed; those around it do not."""
+    live, truth = alone[PROGRESS], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    foreign = PROGRESS.entry_arguments(SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
+    await alone.run(appending("progress_append"), (foreign.message,), foreign)
+    await live.append(Done(2), job_id=key)
+    got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
+    assert got == [0, {"job": key, "slides": 0}, "done"]
+
+
+async def test_a_deleted_entry_is_told(alone: Store, key: str) -> None:
+    """An entry that somebody took out of the stream counts as missed, once."""
+    live, truth = alone[PROGRESS], Truth()
+    ids = [await live.append(SlideDone(number), job_id=key) for number in range(4)]
+    await alone.call("XDEL", PROGRESS.key(job_id=key), ids[1])
+    await live.append(Done(4), job_id=key)
+    got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
+    assert got == [0, {"job": key, "slides": 0}, 2, 3, "done"]
+
+
+async def test_the_end_is_found_in_sql_when_its_event_was_lost(alone: Store, key: str) -> None:
+    """A job that ended without its event ends its listeners all the same, by the snapshot."""
+    live, truth = alone[SHORT], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+        assert shown(await anext(updates)) == 0
+        truth.ended = True
+        async with asyncio.timeout(5):
+            last = await anext(updates)
+            assert isinstance(last, Missed)
+            assert last.ends
+            assert [update async for update in updates] == []
+
+
+async def test_a_crowd_shares_what_it_reads(alone: Store, server: Valkey, key: str) -> None:
+    """Ten thousand listeners of a job: two connections, one read for each wake, one query for a snapshot."""
+    live, truth = alone[PROGRESS], Truth()
+    before = server.ask("CLIENT", "LIST")
+    assert isinstance(before, str)
+    listeners = [live.listen(job_id=key, snapshot=truth.snapshot) for _ in range(10_000)]
+    crowd = [asyncio.create_task(collect(each)) for each in listeners]
+    await eventually(lambda: truth.asked > 0 and all(each._synced for each in listeners))
+    assert truth.asked <= 2
+    await alone.call("CONFIG", "RESETSTAT")
+    for number in range(5):
+        await live.append(SlideDone(number), job_id=key)
+    await live.append(Done(5), job_id=key)
+    for got in await asyncio.gather(*crowd):
+        assert got[1:] == [0, 1, 2, 3, 4, "done"]
+    stats = server.ask("INFO", "commandstats")
+    assert isinstance(stats, str)
+    reads = next(line for line in stats.splitlines() if line.startswith("cmdstat_xrange:"))
+    assert int(reads.partition("calls=")[2].partition(",")[0]) <= 20  # a second's look may come between
+    after = server.ask("CLIENT", "LIST")
+    assert isinstance(after, str)
+    assert len(after.splitlines()) <= len(before.splitlines()) + 1  # the subscription
+
+
+async def test_nothing_is_left_of_listeners_that_are_gone(alone: Store, key: str) -> None:
+    """When the last listener of a job has left, its copy of the stream is dropped."""
+    live, truth = alone[PROGRESS], Truth()
+    await live.append(SlideDone(0), job_id=key)
+    listening = [
+        asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot))) for _ in range(10)
+    ]
+    await eventually(lambda: live._tower._watches)
+    listening[0].cancel()
+    await live.append(Done(1), job_id=key)
+    ended = await asyncio.gather(*listening, return_exceptions=True)
+    assert ended[1:] == [[0, "done"]] * 9
+    assert not live._tower._watches
+
+
+async def test_a_snapshot_that_fails_is_the_listeners_error(alone: Store, key: str) -> None:
+    """What the application raises reaches the one who listens, and the others are left alone."""
+    live, truth = alone[PROGRESS], Truth()
+
+    async def broken(job_id: str) -> Snapshot:
+        raise LookupError(job_id)
+
+    with pytest.raises(LookupError):
+        await collect(live.listen(job_id=key, snapshot=broken))
+    await live.append(Done(0), job_id=key)
+    assert await collect(live.listen(job_id=key, snapshot=truth.snapshot)) == ["done"]
+
+
+async def test_a_store_that_closes_ends_its_listeners(server: Valkey, key: str) -> None:
+    """Closing a store lets iterations end."""
+    truth = Truth()
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        await store[PROGRESS].append(SlideDone(0), job_id=key)
+        listening = asyncio.create_task(collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot)))
+        await eventually(lambda: store[PROGRESS]._tower._watches)
+    assert await asyncio.wait_for(listening, 5) in ([0], [])
+    with pytest.raises(StoreClosed):
+        await collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot))
+
+
+async def test_another_script_can_add_an_entry(store: Store, key: str) -> None:
+    """A script of another pattern adds an entry in the same step as its own work, in the same slot."""
+    script = Script(
+        "checkpoint",
+        appending("progress_append").source.rpartition("return append_entry")[0]
+        + "redis.call('SET', KEYS[2], ARGV[6], 'PX', 60000)\n"
+        "return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])",
+    )
+    arguments = PROGRESS.entry_arguments(SlideDone(1), job_id=key)
+    keys = (PROGRESS.key(job_id=key), f"checkpoint:{{{key.replace('[', '%5B').replace(']', '%5D')}}}")
+    entry_id = await store.run(script, keys, (*arguments, "step 1"))
+    assert await store[PROGRESS.space].range(job_id=key) == [(entry_id.decode(), SlideDone(1))]
+
+
+async def test_a_wrong_event_is_refused_before_it_is_sent(alone: Store, key: str) -> None:
+    """An event of another type never reaches the stream."""
+    wrong: Any = {"number": 1}
+    with pytest.raises(InvalidValue):
+        await alone[PROGRESS].append(wrong, job_id=key)
+    assert not await alone[PROGRESS.space].exists(job_id=key)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "options", "message"),
+    [
+        ("p:all", {}, "no field"),
+        ("p:{after}", {}, "cannot name"),
+        ("p:{job}", {"lifetime": sliding(hours=1)}, "cannot live"),
+        ("p:{job}", {"max_entries": 0}, "holds nothing"),
+        ("p:{job}", {"heartbeat": timedelta(0)}, "heartbeat"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_declared(pattern: str, options: Any, message: str) -> None:
+    """A declaration that cannot hold its promises fails with its reason."""
+    with pytest.raises(InvalidDeclaration, match=message):
+        Progress(Catalogue("wrong"), pattern, SlideDone, wake="w", terminal=SlideDone, **options)
+
+
+def test_entries_say_what_they_are() -> None:
+    """An entry's text names its id and its event."""
+    assert "3-4" in repr(Entry(Position(3, 4), SlideDone(1), ends=False))

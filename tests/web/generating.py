@@ -1,0 +1,91 @@
+"""A service that shows progress and pushes notifications, as its owner would write it, on a real server.
+
+As a program (`python -m tests.web.generating REDIS_URL`) it prints its port; the tests run it so, or in their
+own process by `serving`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+import uvicorn
+from fastapi import FastAPI, Request, Response, WebSocket
+
+from ephemera import connect
+from ephemera.web.fanout import fanout_socket
+from ephemera.web.progress import EVENTS, ProgressResponse, last_event_id, progress_socket
+from tests.patterns import fanning
+from tests.patterns.fanning import NOTES
+from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Truth
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+
+
+CATALOGUES = (CATALOGUE, fanning.CATALOGUE)
+
+
+def application(store: Store, truth: Truth) -> FastAPI:
+    """Progress of jobs by server-sent events and by WebSocket."""
+    app = FastAPI()
+
+    @app.get("/jobs/{job_id}/events", responses=EVENTS)
+    async def events(request: Request, job_id: str) -> Response:
+        after = last_event_id(request.scope)
+        return ProgressResponse(store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot))
+
+    @app.get("/short/{job_id}/events", responses=EVENTS)
+    async def short(request: Request, job_id: str) -> Response:
+        after = last_event_id(request.scope)
+        return ProgressResponse(store[SHORT].listen(job_id=job_id, after=after, snapshot=truth.snapshot))
+
+    @app.websocket("/jobs/{job_id}/ws")
+    async def live(websocket: WebSocket, job_id: str) -> None:
+        after = last_event_id(websocket.scope)
+        listener = store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot)
+        await progress_socket(websocket, listener)
+
+    @app.websocket("/notifications")
+    async def notifications(websocket: WebSocket, user: str) -> None:
+        await fanout_socket(websocket, store[NOTES].connect(user_id=user))
+
+    return app
+
+
+@asynccontextmanager
+async def serving(app: FastAPI) -> AsyncIterator[int]:
+    """A port that the application answers on, in this process."""
+    config = uvicorn.Config(
+        app, port=0, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="websockets-sansio"
+    )
+    server = uvicorn.Server(config)
+    task = asyncio.create_task(server.serve())
+    try:
+        while not server.started:
+            await asyncio.sleep(0.001)
+            assert not task.done()
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        await task
+
+
+async def main(url: str) -> None:
+    """Serve until standard input ends."""
+    loop = asyncio.get_running_loop()
+    async with (
+        connect(url, *CATALOGUES, required=False) as store,
+        serving(application(store, Truth())) as port,
+    ):
+        sys.stdout.write(f"{port}\n")
+        sys.stdout.flush()
+        await loop.run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main(sys.argv[1]))

@@ -1,0 +1,95 @@
+"""Messages to users over WebSockets, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from websockets.asyncio.client import connect as open_socket
+from websockets.exceptions import ConnectionClosed
+
+from ephemera import connect
+from tests.patterns.fanning import NOTES, Note
+from tests.patterns.progressing import Truth
+from tests.web.generating import CATALOGUES, application, serving
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from websockets.asyncio.client import ClientConnection
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """The store of the service."""
+    async with connect(server.url, *CATALOGUES) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def port(store: Store) -> AsyncIterator[int]:
+    """The service, on a real port."""
+    async with serving(application(store, Truth())) as number:
+        yield number
+
+
+async def test_a_push_from_another_process_arrives(server: Valkey, store: Store, port: int) -> None:
+    """What another process pushes to a user arrives on the user's socket, and a broadcast, too."""
+    async with (
+        connect(server.url, *CATALOGUES) as other,
+        open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u1") as socket,
+    ):
+        await eventually(lambda: store[NOTES].here)
+        async with asyncio.timeout(5):
+            while not await other[NOTES].push(Note("hello"), user_id="ws-u1"):
+                await asyncio.sleep(0.01)
+        assert json.loads(await socket.recv()) == {"message": {"text": "hello"}}
+        await other[NOTES].broadcast(Note("all"))
+        assert json.loads(await socket.recv()) == {"message": {"text": "all"}}
+    await eventually(lambda: not store[NOTES].here)
+    assert await store[NOTES].connections(user_id="ws-u1") == []
+
+
+async def test_a_socket_is_told_what_it_may_have_missed(server: Valkey, store: Store, port: int) -> None:
+    """When messages may be lost the client is told to look for itself."""
+    async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u2") as socket:
+        await eventually(lambda: store[NOTES].here)
+        await eventually(lambda: store[NOTES]._listens.is_set())
+        server.ask("CLIENT", "KILL", "TYPE", "pubsub")
+        assert json.loads(await socket.recv()) == {"missed": True}
+
+
+async def test_a_client_that_does_not_read_is_dropped(store: Store, port: int) -> None:
+    """Messages that nobody takes are bounded: the connection is released, and closed with 1013."""
+    big = Note("x" * 1_000_000)
+    uri = f"ws://127.0.0.1:{port}/notifications?user=ws-u3"
+    async with open_socket(uri, max_size=None, max_queue=1, ping_interval=None, compression=None) as socket:
+        await eventually(lambda: store[NOTES].here)
+        async with asyncio.timeout(30):
+            while store[NOTES].here:
+                await store[NOTES].push(big, user_id="ws-u3")
+                await asyncio.sleep(0.01)
+            with pytest.raises(ConnectionClosed):
+                await _read_on(socket)
+    assert (socket.close_code, socket.close_reason) == (1013, "too slow")
+
+
+async def _read_on(socket: ClientConnection) -> None:
+    while True:
+        await socket.recv()
+
+
+async def test_a_store_that_closes_sends_clients_elsewhere(server: Valkey) -> None:
+    """A server that restarts closes its sockets with 1012: clients come back."""
+    async with connect(server.url, *CATALOGUES) as store, serving(application(store, Truth())) as port:
+        async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u4") as socket:
+            await eventually(lambda: store[NOTES].here)
+            await store.aclose()
+            await socket.wait_closed()
+            assert socket.close_code == 1012

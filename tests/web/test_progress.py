@@ -1,0 +1,208 @@
+"""Progress over HTTP: server-sent events and WebSockets, on a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+from websockets.asyncio.client import connect as open_socket
+
+from ephemera import connect
+from ephemera.patterns.progress import ENDED
+from ephemera.web.sse import last_event_id
+from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
+from tests.web.event_source import opened
+from tests.web.generating import application, serving
+from tests.wire.waiting import eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from fastapi import FastAPI
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+
+class Service(NamedTuple):
+    """The service under test, and what is behind it."""
+
+    port: int
+    store: Store
+    truth: Truth
+    app: FastAPI
+
+
+@asynccontextmanager
+async def _service(url: str) -> AsyncIterator[Service]:
+    truth = Truth()
+    async with connect(url, CATALOGUE) as store:
+        app = application(store, truth)
+        async with serving(app) as port:
+            yield Service(port, store, truth, app)
+
+
+@pytest.fixture
+async def service(server: Valkey) -> AsyncIterator[Service]:
+    """A service on a real port."""
+    async with _service(server.url) as running:
+        yield running
+
+
+async def test_events_come_as_they_happen(service: Service) -> None:
+    """Past and coming events arrive with their ids, then the end, with the headers that keep proxies away."""
+    live = service.store[PROGRESS]
+    first = await live.append(SlideDone(0), job_id="sse-1")
+    async with opened(service.port, "/jobs/sse-1/events") as response:
+        assert response.status == 200
+        assert response.headers["content-type"] == "text/event-stream"
+        assert response.headers["cache-control"] == "no-store"
+        assert response.headers["x-accel-buffering"] == "no"
+        assert await anext(response) == ("message", first, b'{"type":"slide_completed","number":0}')
+        assert response.retry is not None
+        assert 1000 <= response.retry <= 3000
+        second = await live.append(SlideDone(1), job_id="sse-1")
+        assert (await anext(response)).id == second
+        last = await live.append(Done(2), job_id="sse-1")
+        assert [event async for event in response] == [
+            ("message", last, b'{"type":"generation_done","slides":2}'),
+            ("end", ENDED, b"{}"),
+        ]
+
+
+async def test_a_browser_that_comes_back_goes_on(service: Service) -> None:
+    """`Last-Event-ID` gives what follows; the query does where there is no header; the header counts more."""
+    live = service.store[PROGRESS]
+    ids = [await live.append(SlideDone(number), job_id="sse-2") for number in range(4)]
+    path = "/jobs/sse-2/events"
+    async with opened(service.port, path, ids[1]) as response:
+        assert (await anext(response)).id == ids[2]
+    async with opened(service.port, f"{path}?last_event_id={ids[0]}") as response:
+        assert (await anext(response)).id == ids[1]
+    async with opened(service.port, f"{path}?last_event_id={ids[0]}", ids[2]) as response:
+        assert (await anext(response)).id == ids[3]
+
+
+async def test_what_was_missed_comes_as_a_snapshot(service: Service) -> None:
+    """A client whose stream is gone gets `recovered: false` and the state, then what is new."""
+    service.truth.slides = 5
+    async with opened(service.port, "/jobs/sse-3/events", "5-17") as response:
+        snapshot = await anext(response)
+        assert snapshot.name == "snapshot"
+        told = {"recovered": False, "ended": False, "state": {"job": "sse-3", "slides": 5}}
+        assert json.loads(snapshot.data) == told
+        entry_id = await service.store[PROGRESS].append(SlideDone(5), job_id="sse-3")
+        assert (await anext(response)).id == entry_id
+
+
+async def test_who_has_the_end_is_told_to_stay_away(service: Service) -> None:
+    """204 ends a browser's reconnecting: after the end, after a final snapshot, after the last event."""
+    live = service.store[PROGRESS]
+    last = await live.append(Done(0), job_id="sse-4")
+    for last_id in (ENDED, last):
+        async with opened(service.port, "/jobs/sse-4/events", last_id) as response:
+            assert response.status == 204
+    service.truth.ended = True
+    async with opened(service.port, "/jobs/sse-5/events", "9-9") as response:
+        got = [event async for event in response]
+    assert [(event.name, event.id) for event in got] == [("snapshot", ENDED), ("end", ENDED)]
+
+
+async def test_a_quiet_connection_shows_that_it_is_there(service: Service) -> None:
+    """Comments come when nothing else does."""
+    await service.store[SHORT].append(SlideDone(0), job_id="sse-6")
+    async with opened(service.port, "/short/sse-6/events") as response:
+        assert (await anext(response)).name == "message"
+        for _ in range(3):
+            async with asyncio.timeout(5):
+                assert (await anext(response)).name == ":"
+
+
+async def test_a_client_that_leaves_is_released(service: Service) -> None:
+    """When a client is gone, so is its listener, without waiting for an event."""
+    live = service.store[PROGRESS]
+    await live.append(SlideDone(0), job_id="sse-7")
+    async with opened(service.port, "/jobs/sse-7/events") as response:
+        await anext(response)
+        assert live._tower._watches
+    await eventually(lambda: not live._tower._watches)
+
+
+async def test_a_client_that_does_not_read_costs_nothing(service: Service) -> None:
+    """A client that stops reading holds up nobody, and its events are not kept for it."""
+    live = service.store[SHORT]
+    await live.append(SlideDone(0), job_id="sse-8")
+    async with (
+        opened(service.port, "/short/sse-8/events") as idle,
+        opened(service.port, "/short/sse-8/events") as quick,
+    ):
+        await anext(idle)
+        await anext(quick)
+        for number in range(1, 300):
+            await live.append(SlideDone(number), job_id="sse-8")
+            while (await anext(quick)).data != b'{"type":"slide_completed","number":%d}' % number:
+                pass
+        (watch,) = live._tower._watches.values()
+        assert len(watch.mirror.entries) == 3
+
+
+async def test_a_websocket_gets_the_same(service: Service) -> None:
+    """Past and coming events arrive as JSON texts, and the end closes the connection with 1000."""
+    live = service.store[PROGRESS]
+    first = await live.append(SlideDone(0), job_id="ws-1")
+    async with open_socket(f"ws://127.0.0.1:{service.port}/jobs/ws-1/ws") as socket:
+        told = {"id": first, "event": {"type": "slide_completed", "number": 0}}
+        assert json.loads(await socket.recv()) == told
+        last = await live.append(Done(1), job_id="ws-1")
+        assert json.loads(await socket.recv())["id"] == last
+        await socket.wait_closed()
+        assert (socket.close_code, socket.close_reason) == (1000, ENDED)
+
+
+async def test_a_websocket_that_comes_back_goes_on(service: Service) -> None:
+    """`?last_event_id=` gives what follows, or a snapshot where something is missing."""
+    live = service.store[PROGRESS]
+    ids = [await live.append(SlideDone(number), job_id="ws-2") for number in range(3)]
+    base = f"ws://127.0.0.1:{service.port}/jobs/ws-2/ws?last_event_id="
+    async with open_socket(base + ids[0]) as socket:
+        assert json.loads(await socket.recv())["id"] == ids[1]
+    async with open_socket(base + "7-7") as socket:
+        snapshot = json.loads(await socket.recv())
+        assert snapshot["recovered"] is False
+        assert snapshot["state"] == {"job": "ws-2", "slides": 0}
+        assert json.loads(await socket.recv())["id"] == ids[0]
+    await eventually(lambda: not live._tower._watches)
+
+
+async def test_a_store_that_closes_does_not_say_that_it_is_over(server: Valkey) -> None:
+    """A server that restarts ends responses without `end`, and WebSockets with 1012: clients come back."""
+    async with _service(server.url) as service:
+        await service.store[PROGRESS].append(SlideDone(0), job_id="sse-9")
+        async with (
+            opened(service.port, "/jobs/sse-9/events") as response,
+            open_socket(f"ws://127.0.0.1:{service.port}/jobs/sse-9/ws") as socket,
+        ):
+            await anext(response)
+            await socket.recv()
+            await service.store.aclose()
+            assert [event async for event in response if event.name != ":"] == []
+            await socket.wait_closed()
+            assert socket.close_code == 1012
+
+
+def test_the_openapi_document_shows_the_events() -> None:
+    """The route's answers are documented: the stream of events, and 204."""
+    app = application(None, Truth())  # type: ignore[arg-type]
+    answers = app.openapi()["paths"]["/jobs/{job_id}/events"]["get"]["responses"]
+    assert "text/event-stream" in answers["200"]["content"]
+    assert "204" in answers
+
+
+@pytest.mark.parametrize("value", [b"", b"\xff"])
+def test_a_header_of_any_bytes_is_taken(value: bytes) -> None:
+    """A header is never an error; an empty one is none."""
+    found = last_event_id({"headers": [(b"last-event-id", value)], "query_string": b"last_event_id=1-2"})
+    assert found == ("\xff" if value else "1-2")
