@@ -18,7 +18,11 @@ from ephemera.keyspace import Catalogue
 
 T = TypeVar("T")
 ENVIRONMENT = "EPHEMERA_"
-GROUPS = {"locks": "Locks: what is held, and by whom."}
+GROUPS = {
+    "events": "Events: how streams stand, what failed, and trying it again.",
+    "jobs": "Jobs: what became of them, and what to do about it.",
+    "locks": "Locks: what is held, and by whom.",
+}
 """What the commands of a group are about."""
 
 

@@ -1,0 +1,162 @@
+"""How a catalogue's events stand on a server: groups, pending entries, dead letters; and replaying those.
+
+A stream without fields is one key; the streams of a pattern with fields are found by SCAN, never more than a
+page's work for the server at a time. Nothing is changed but by `replay`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ephemera.errors import InvalidValue, ServerError
+from ephemera.keyspace import connect
+from ephemera.patterns.events.declared import events_of
+from ephemera.patterns.events.groups import StreamReading, read_stream
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from ephemera.keyspace import Catalogue, Store
+    from ephemera.patterns.events import Events
+    from ephemera.patterns.events.entries import DeadLetter
+    from ephemera.wire import Client
+
+_PAGE = 1000  # names that one SCAN asks for, and entries that one XPENDING does
+_LETTERS = 100  # dead letters that are put back at a time
+_END = b"0"
+_HIDDEN = "(sensitive)"
+
+
+class PendingEvent(msgspec.Struct, frozen=True):
+    """One event that a group was given and has not acknowledged."""
+
+    stream: str
+    group: str
+    id: str
+    consumer: str
+    idle: float
+    """Seconds since it was delivered or spoken for; a retry is due when it reaches the lease."""
+    deliveries: int
+
+
+class _Stream:
+    """One stream on the server."""
+
+    def __init__(self, store: Store, events: Events[Any], key: str) -> None:
+        self.fields: dict[str, Any] = events.space.parse(key) or {}
+        self.events = events
+        self.live = store[events]
+        self.key, self.dead = events.keys(self.fields)
+        self.client: Client = store.client("queue")
+
+
+async def stream_readings(url: str, catalogue: Catalogue) -> list[StreamReading]:
+    """Every stream of events with its groups' lag and pending, by their keys."""
+    async with _opened(url, catalogue, None) as streams:
+        return [await read_stream(stream.client, stream.key, stream.dead) for stream in streams]
+
+
+async def pending_events(
+    url: str, catalogue: Catalogue, key: str | None = None, limit: int = 100
+) -> list[PendingEvent]:
+    """The oldest pending events of each group, at most `limit` of a group."""
+    async with _opened(url, catalogue, key) as streams:
+        return [
+            pending
+            for stream in streams
+            for group in (await read_stream(stream.client, stream.key, stream.dead)).groups
+            for pending in await _pending(stream, group.name, limit)
+        ]
+
+
+async def dead_letters(
+    url: str, catalogue: Catalogue, key: str | None = None, limit: int = 100
+) -> list[DeadLetter]:
+    """The oldest dead letters of each stream, at most `limit` of a stream; sensitive events are not shown."""
+    async with _opened(url, catalogue, key) as streams:
+        return [
+            msgspec.structs.replace(letter, event=_HIDDEN) if stream.events.space.sensitive else letter
+            for stream in streams
+            for letter in await stream.live.dead(count=limit, **stream.fields)
+        ]
+
+
+async def replay(
+    url: str, catalogue: Catalogue, key: str, ids: list[str], tell: Callable[[int, int], None]
+) -> int:
+    """Put dead letters of one stream back: those named, or all there are; how many were."""
+    async with _opened(url, catalogue, key) as streams:
+        (stream,) = streams
+        named = ids or [letter.id async for letter in _letters(stream)]
+        replayed = 0
+        for start in range(0, len(named), _LETTERS):
+            replayed += await stream.live.replay(named[start : start + _LETTERS], **stream.fields)
+            tell(min(start + _LETTERS, len(named)), len(named))
+        return replayed
+
+
+@asynccontextmanager
+async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[_Stream]]:
+    """The streams on a server, or the one of a key."""
+    async with connect(url, catalogue) as store:
+        declared = events_of(catalogue)
+        if key is not None:
+            found = [
+                _Stream(store, events, key) for events in declared if events.space.parse(key) is not None
+            ]
+            if not found:
+                patterns = ", ".join(events.space.pattern for events in declared) or "none"
+                raise InvalidValue("stream", f"events by one of the patterns {patterns}", repr(key))
+            yield found
+        else:
+            client = store.client("queue")
+            keys = [(events, name) for events in declared for name in sorted(await _keys(client, events))]
+            yield [_Stream(store, events, name) for events, name in keys]
+
+
+async def _keys(client: Client, events: Events[Any]) -> set[str]:
+    template = events.space.template
+    if not template.fields:
+        return {template.render({})}
+    words = ("MATCH", template.glob, "TYPE", "stream", "COUNT", _PAGE)
+    found: set[str] = set()
+    for node in client.nodes():
+        cursor = b""
+        while cursor != _END:
+            cursor, page = await node.call("SCAN", cursor or _END, *words)
+            found |= {name.decode() for name in page if events.space.parse(name) is not None}
+    return found
+
+
+async def _pending(stream: _Stream, group: str, limit: int) -> list[PendingEvent]:
+    try:
+        found = await stream.client.call("XPENDING", stream.key, group, "-", "+", limit)
+    except ServerError as error:
+        if error.code == "NOGROUP":
+            return []  # it went meanwhile
+        raise
+    return [
+        PendingEvent(
+            stream.key,
+            group,
+            entry_id.decode(),
+            consumer.decode("utf-8", "backslashreplace"),
+            idle / 1000,
+            deliveries,
+        )
+        for entry_id, consumer, idle, deliveries in found
+    ]
+
+
+async def _letters(stream: _Stream) -> AsyncIterator[DeadLetter]:
+    """All dead letters that there are now; those that come meanwhile may be among them."""
+    first = "-"
+    while page := await stream.live.dead(first=first, count=_PAGE, **stream.fields):
+        for letter in page:
+            yield letter
+        first = f"({page[-1].id}"
+        await asyncio.sleep(0)

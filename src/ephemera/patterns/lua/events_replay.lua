@@ -1,0 +1,20 @@
+-- Puts dead letters back on their stream, for the group that could not handle them; each one once.
+-- KEYS[1]  the stream
+-- KEYS[2]  its dead letters
+-- ARGV[1]  the shape of an entry
+-- ARGV[2]  and on: ids of letters
+-- RETURNS  the ids of the events that were put back
+local stream, dead, added = KEYS[1], KEYS[2], {}
+for at = 2, #ARGV do
+  local found = redis.call('XRANGE', dead, ARGV[at], ARGV[at])[1]
+  if found then
+    local letter = {}
+    for place = 1, #found[2], 2 do letter[found[2][place]] = found[2][place + 1] end
+    if letter.event and letter.group and letter.origin then
+      added[#added + 1] = redis.call('XADD', stream, '*', 'event', letter.event, '_v', ARGV[1],
+        '_for', letter.group, '_origin', letter.origin)
+      redis.call('XDEL', dead, ARGV[at])
+    end
+  end
+end
+return added

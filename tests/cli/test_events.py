@@ -1,0 +1,106 @@
+"""`ephemera events` on real servers: how streams stand, what is pending, what failed, and putting it back."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import connect
+from tests.cli.commands import ephemera
+from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
+
+if TYPE_CHECKING:
+    from tests.cli.commands import Outcome
+
+NAME = "tests.patterns.eventful:CATALOGUE"
+
+
+@pytest.fixture(params=["server", "cluster"])
+def url(request: pytest.FixtureRequest) -> str:
+    """One server, and then a cluster."""
+    return str(request.getfixturevalue(request.param).url)
+
+
+async def _run(url: str, command: str, *words: str) -> Outcome:
+    """What a command does; it runs a loop of its own, so in a thread."""
+    return await asyncio.to_thread(ephemera, "events", command, NAME, "--url", url, *words)
+
+
+async def _told(url: str, command: str, *words: str) -> Any:
+    outcome = await _run(url, command, *words, "--json")
+    assert outcome.code == 0, outcome.err
+    return json.loads(outcome.out)
+
+
+async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None:
+    """Every stream of the catalogue is shown, with its length, its dead letters and each of its groups."""
+    stream = ACCOUNTS.space.key(name=key)
+    async with connect(url, CATALOGUE) as store:
+        async with store[ACCOUNTS].consume("mailer", Seen(), name=key):
+            await store[ACCOUNTS].publish(Removed("1"), name=key)
+            await settled(store, ACCOUNTS, name=key)
+        await store[ACCOUNTS].publish_many([Removed("2"), Removed("3")], name=key)
+        shown = {row["key"]: row for row in await _told(url, "groups")}
+        table = (await _run(url, "groups")).out
+    assert shown[stream]["groups"] == [{"name": "mailer", "consumers": 0, "pending": 0, "lag": 2}]
+    assert (shown[stream]["length"], shown[stream]["dead"]) == (3, 0)
+    assert "events-of-all:here" in shown
+    assert "mailer" in table
+
+
+async def test_pending_events_are_shown(url: str, key: str) -> None:
+    """A pending event is shown with its consumer and how often it was delivered, of one stream if asked."""
+    seen = Seen(lambda *_: ValueError("not today"))
+    stream = ACCOUNTS.space.key(name=key)
+
+    async def failed() -> bool:
+        return bool(seen.events)
+
+    async with connect(url, CATALOGUE) as store:
+        async with store[ACCOUNTS].consume("g", seen, name=key) as consumer:
+            entry = await store[ACCOUNTS].publish(Removed("1"), name=key)
+            await until(failed)
+        (row,) = await _told(url, "pending", "--stream", stream)
+        table = (await _run(url, "pending", "--stream", stream)).out
+    assert (row["id"], row["group"], row["consumer"]) == (entry, "g", consumer.name)
+    assert row["deliveries"] == 1
+    assert entry in table
+
+
+async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
+    """A dead letter is shown with its error; put back it is none any more, and is handled."""
+    broken = True
+    seen = Seen(lambda *_: ValueError("[bold]broken") if broken else None)
+    stream = BRIEF.space.key(name=key)
+    async with connect(url, CATALOGUE) as store, store[BRIEF].consume("g", seen, name=key):
+        await store[BRIEF].publish_many([Removed("1"), Removed("2"), Removed("3")], name=key)
+        await settled(store, BRIEF, name=key)
+        letters = await _told(url, "dead", "--stream", stream)
+        assert [letter["error"] for letter in letters] == ["ValueError: [bold]broken"] * 3
+        assert "[bold]broken" in (await _run(url, "dead", "--stream", stream)).out
+        broken = False
+        one = letters[0]["id"]
+        assert await _told(url, "replay", "--stream", stream, "--id", one) == {"replayed": 1}
+        again = await _run(url, "replay", "--stream", stream, "--id", one)
+        assert (again.code, again.out) == (1, f"0 dead letters were put back on {stream}.\n")
+        assert "1 of them were not there" in again.err
+        rest = await _run(url, "replay", "--stream", stream, "--all")
+        assert rest.out == f"2 dead letters were put back on {stream}.\n"
+        await settled(store, BRIEF, name=key)
+        assert await _told(url, "dead", "--stream", stream) == []
+        assert (await _run(url, "dead", "--stream", stream)).out == "There is no dead letter.\n"
+    assert sorted(seen.users[-3:]) == ["1", "2", "3"]
+
+
+async def test_a_wrong_call_is_told_so(url: str) -> None:
+    """A key of no stream, and a replay of nothing or of both, end with code 2 and say what is right."""
+    elsewhere = await _run(url, "dead", "--stream", "no:such:stream")
+    assert elsewhere.code == 2
+    assert "accounts:{name}" in elsewhere.err
+    for words in ([], ["--all", "--id", "1-1"]):
+        outcome = await _run(url, "replay", "--stream", "accounts:{x}", *words)
+        assert outcome.code == 2
+        assert "--all" in outcome.said

@@ -1,0 +1,102 @@
+"""Events for tests: of a long lease, of a short one, with a field; handlers, and what to wait for."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ephemera import Catalogue
+from ephemera.patterns.events import Delivery, Events
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from ephemera import Store
+
+
+class Registered(msgspec.Struct, tag=True, frozen=True):
+    """Somebody has an account now."""
+
+    user_id: str
+    email: str = ""
+
+
+class Removed(msgspec.Struct, tag=True, frozen=True):
+    """Somebody has none any more."""
+
+    user_id: str
+
+
+Account = Registered | Removed
+
+CATALOGUE = Catalogue("test-events")
+ACCOUNTS: Events[Account] = Events(
+    CATALOGUE, "accounts:{name}", Account, purpose="Accounts that came and went"
+)
+BRIEF: Events[Account] = Events(
+    CATALOGUE,
+    "brief:{name}",
+    Account,
+    purpose="Events that are soon taken over, and soon dead",
+    deliveries=3,
+    first_retry=timedelta(milliseconds=50),
+    lease=timedelta(milliseconds=800),
+    dead_letters=50,
+)
+ALONE = Events(CATALOGUE, "events-of-all:here", Removed, purpose="The only stream of its kind")
+
+
+class Seen:
+    """A handler that remembers what it was given; `fails` says which events raise, and how."""
+
+    def __init__(self, fails: Callable[[Any, Delivery], BaseException | None] | None = None) -> None:
+        self.events: list[Any] = []
+        self.deliveries: list[Delivery] = []
+        self._fails = fails
+
+    async def __call__(self, event: Any, delivery: Delivery) -> None:
+        """Handle an event."""
+        self.events.append(event)
+        self.deliveries.append(delivery)
+        problem = self._fails and self._fails(event, delivery)
+        if problem:
+            raise problem
+
+    @property
+    def users(self) -> list[str]:
+        """Whose events they were."""
+        return [event.user_id for event in self.events]
+
+
+def users(count: int) -> list[Registered]:
+    """So many who registered."""
+    return [Registered(str(number)) for number in range(count)]
+
+
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 10.0) -> float:
+    """Return the seconds until an awaited condition held; fail when it took more than `within`."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while not await condition():
+        assert loop.time() - begun < within, f"not within {within} s"
+        await asyncio.sleep(0.002)
+    return loop.time() - begun
+
+
+async def settled(store: Store, events: Events[Any], within: float = 10.0, **fields: Any) -> None:
+    """Wait until every group of a stream has handled everything."""
+
+    async def all_done() -> bool:
+        groups = (await store[events].reading(**fields)).groups
+        return bool(groups) and all(group.pending == 0 and group.lag == 0 for group in groups)
+
+    await until(all_done, within)
+
+
+async def pending_of(store: Store, events: Events[Any], group: str, **fields: Any) -> list[Any]:
+    """The pending entries of a group, as XPENDING tells: id, consumer, idle milliseconds, deliveries."""
+    found = await store.client("queue").call("XPENDING", events.keys(fields)[0], group, "-", "+", 1000)
+    return list(found)

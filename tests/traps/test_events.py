@@ -1,0 +1,161 @@
+"""Traps C3 and C5: events that died with their consumer, and streams that grow, or lose, for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import connect
+from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until, users
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+    from ephemera.patterns.events import Delivery
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store for events."""
+    async with connect(server.url, CATALOGUE) as opened:
+        yield opened
+
+
+async def _read(store: Store, stream: str, consumer: str, count: int) -> list[Any]:
+    """A naive consumer's read: XREADGROUP with `>`, ten at a time in the seed."""
+    words = ("XREADGROUP", "GROUP", "g", consumer, "COUNT", count, "STREAMS", stream, ">")
+    read = await store.call(*words)
+    return read[stream.encode()] if read else []
+
+
+async def _pending(store: Store, stream: str) -> int:
+    return int((await store.call("XPENDING", stream, "g"))[0])
+
+
+async def test_c3_what_a_dead_consumer_had_is_never_seen_again(store: Store, key: str) -> None:
+    """Naive consumers read new events alone, so a dead one's stay pending; ours take them over."""
+    stream = BRIEF.space.key(name=key)
+    await store[BRIEF].publish_many(users(30), name=key)
+    await store.call("XGROUP", "CREATE", stream, "g", "0")
+    await _read(store, stream, "dead", 10)
+    naive = await _read(store, stream, "alive", 100)
+    assert len(naive) == 20
+    await store.call("XACK", stream, "g", *(entry_id for entry_id, _ in naive))
+    await asyncio.sleep(1)  # longer than a lease
+    assert await _read(store, stream, "alive", 100) == []
+    assert await _pending(store, stream) == 10
+
+    seen = Seen()
+    async with store[BRIEF].consume("g", seen, name=key):
+        await settled(store, BRIEF, name=key)
+    assert sorted(seen.users, key=int) == [str(number) for number in range(10)]
+
+
+async def test_c3_one_xautoclaim_without_its_cursor_finds_only_the_first(store: Store, key: str) -> None:
+    """Asked from the start each time, XAUTOCLAIM looks at the same young entries; ours follows the cursor."""
+    stream = BRIEF.space.key(name=key)
+    await store[BRIEF].publish_many(users(300), name=key)
+    await store.call("XGROUP", "CREATE", stream, "g", "0")
+    for entry_id, _ in (entries := await _read(store, stream, "dead", 300))[:200]:
+        # The first 200 are spoken for by one who lives; the others were left by one who does not.
+        await store.call("XCLAIM", stream, "g", "alive", 0, entry_id, "JUSTID")
+    for entry_id, _ in entries[200:]:
+        await store.call("XCLAIM", stream, "g", "dead", 0, entry_id, "IDLE", 60_000, "JUSTID")
+
+    for _ in range(5):
+        _, claimed, _ = await store.call("XAUTOCLAIM", stream, "g", "naive", 30_000, "0-0", "COUNT", 10)
+        assert claimed == []
+
+    seen = Seen()
+
+    async def found() -> bool:
+        return set(map(str, range(200, 300))) <= set(seen.users)
+
+    async with store[BRIEF].consume("g", seen, name=key):
+        await until(found)
+
+
+async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(store: Store, key: str) -> None:
+    """A naive retry of all that is pending tries a poisoned event without end; ours waits, and gives up."""
+    stream = f"naive:{key}"
+    await store.call("XADD", stream, "*", "event", "poison")
+    await store.call("XGROUP", "CREATE", stream, "g", "0")
+    await _read(store, stream, "one", 10)
+    for _ in range(100):  # as fast as the loop turns
+        _, claimed, _ = await store.call("XAUTOCLAIM", stream, "g", "one", 0, "0-0")
+        assert len(claimed) == 1
+    assert (await store.call("XPENDING", stream, "g", "-", "+", 1))[0][3] == 101
+
+    times: list[float] = []
+
+    def fails(_event: Any, _delivery: Delivery) -> Exception:
+        times.append(asyncio.get_running_loop().time())
+        return ValueError("poison")
+
+    async with store[BRIEF].consume("g", Seen(fails), name=key):
+        await store[BRIEF].publish(Removed("7"), name=key)
+        await settled(store, BRIEF, name=key)
+    (letter,) = await store[BRIEF].dead(name=key)
+    assert (len(times), letter.deliveries, letter.error) == (3, 3, "ValueError: poison")
+    assert times[1] - times[0] >= 0.05
+    assert times[2] - times[1] >= 0.1
+    assert await store[BRIEF].replay([letter.id], name=key) == 1
+
+
+async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key: str) -> None:
+    """With MAXLEN a slow group's events vanish before it has them; ours go when the slowest has them."""
+    naive = f"naive:{key}"
+    await store.call("XGROUP", "CREATE", naive, "g", "0", "MKSTREAM")
+    await store.call("XADD", naive, "*", "event", "pending")
+    ((pending, _),) = await _read(store, naive, "one", 1)
+    for number in range(50):
+        await store.call("XADD", naive, "MAXLEN", 10, "*", "event", number)
+    assert await store.call("XRANGE", naive, pending, pending) == []  # un-acked, and gone
+    assert len(await _read(store, naive, "one", 100)) == 10  # 40 were never delivered
+
+    stream = ACCOUNTS.space.key(name=key)
+    release, begun = asyncio.Event(), asyncio.Event()
+
+    async def slow(_event: Any, _delivery: Delivery) -> None:
+        begun.set()
+        await release.wait()
+
+    live, fast = store[ACCOUNTS], Seen()
+    first, *_ = await live.publish_many(users(50), name=key)
+    await store.call("XGROUP", "CREATE", stream, "absent", "0")
+    async with live.consume("fast", fast, name=key), live.consume("slow", slow, concurrency=1, name=key):
+        await begun.wait()
+
+        async def fast_is_done() -> bool:
+            return len(fast.users) == 50
+
+        await until(fast_is_done)
+        assert await live.trim(name=key) == 0
+        await store.call("XGROUP", "DESTROY", stream, "absent")
+        assert await live.trim(name=key) == 0
+        assert (await store.call("XRANGE", stream, first, first))[0][0] == first.encode()
+        release.set()
+        await settled(store, ACCOUNTS, name=key)
+    assert (await live.reading(name=key)).length == 1
+
+
+async def test_c5_a_stream_that_nobody_trims_grows_for_ever(store: Store, key: str) -> None:
+    """Acknowledged entries stay in a naive stream; ours is short again while its consumer still works."""
+    naive = f"naive:{key}"
+    await store.call("XGROUP", "CREATE", naive, "g", "0", "MKSTREAM")
+    for number in range(200):
+        await store.call("XADD", naive, "*", "event", number)
+    for entry_id, _ in await _read(store, naive, "one", 200):
+        await store.call("XACK", naive, "g", entry_id)
+    assert await store.call("XLEN", naive) == 200
+
+    async def short() -> bool:
+        return (await store[ACCOUNTS].reading(name=key)).length == 1
+
+    async with store[ACCOUNTS].consume("g", Seen(), name=key):
+        await store[ACCOUNTS].publish_many(users(200), name=key)
+        await until(short)
