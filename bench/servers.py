@@ -28,6 +28,11 @@ class Servers:
         """Three masters with a replica each."""
         return self._running.enter_context(embedded.cluster(masters=3, replicas=1))
 
+    @cached_property
+    def postgres(self) -> embedded.Postgres:
+        """One PostgreSQL, which does not wait for the disk."""
+        return self._running.enter_context(embedded.postgres())
+
     def __enter__(self) -> Self:
         return self
 

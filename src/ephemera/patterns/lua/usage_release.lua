@@ -1,0 +1,13 @@
+-- Gives up a reservation.
+-- KEYS[1]  the reservations: a hash of id to 'measure amount ...', and of '=measure' to the sum of them
+-- KEYS[2]  when they lapse: a sorted set of ids
+-- ARGV[1]  the id
+-- RETURNS  1; 0 it was not there any more
+local reserved = redis.call('HGET', KEYS[1], ARGV[1])
+if not reserved then return 0 end
+for measure, amount in string.gmatch(reserved, '(%S+) (%S+)') do
+  redis.call('HINCRBY', KEYS[1], '=' .. measure, -amount)
+end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+return 1

@@ -1,0 +1,134 @@
+"""Write-behind for tests: counters, records, their tables and an engine for them."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
+
+from ephemera import Catalogue
+from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
+from ephemera.patterns.write_behind.postgres import create_tables
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera import Store
+    from ephemera.embedded import Postgres
+
+
+class Vote(msgspec.Struct):
+    """One vote of a user for a match."""
+
+    user_id: str
+    match_id: str
+    choice: str
+
+
+class Event(msgspec.Struct):
+    """Something that happened, with a part that SQL keeps as JSON."""
+
+    number: int
+    text: str | None = None
+    details: dict[str, int] = msgspec.field(default_factory=dict)
+
+
+CATALOGUE = Catalogue("test-write-behind")
+CLICKS = DeferredCounters(
+    CATALOGUE,
+    "clicks",
+    key=("page", "day"),
+    measures=("clicks", "spent"),
+    purpose="Clicks a page and day",
+    shards=4,
+)
+VIEWS = DeferredCounters(
+    CATALOGUE,
+    "presentation_view_count",
+    key=("presentation_id",),
+    measures=("view_count",),
+    purpose="Views of presentations",
+    flush_every=timedelta(milliseconds=200),
+)
+FEW = DeferredCounters(
+    CATALOGUE, "few", key=("page",), measures=("clicks",), purpose="Little room", backlog=3, shards=1
+)
+VOTES = DeferredRecords(CATALOGUE, "votes", Vote, purpose="Votes", flush_every=timedelta(milliseconds=200))
+EVENTS = DeferredRecords(
+    CATALOGUE,
+    "events",
+    Event,
+    purpose="Events",
+    batch=10,
+    backlog=200,
+    shards=2,
+    flush_every=timedelta(days=1),
+)
+
+METADATA = sa.MetaData()
+CLICKED = sa.Table(
+    "behind_clicks",
+    METADATA,
+    sa.Column("page", sa.Text, primary_key=True),
+    sa.Column("day", sa.Text, primary_key=True),
+    sa.Column("clicks", sa.BigInteger, nullable=False),
+    sa.Column("spent", sa.BigInteger, nullable=False),
+    sa.CheckConstraint("page <> 'forbidden'", name="not_forbidden"),
+)
+SHARES = sa.Table(
+    "behind_shares",
+    METADATA,
+    sa.Column("presentation_id", sa.Text, primary_key=True),
+    sa.Column("view_count", sa.BigInteger, nullable=False, server_default="0"),
+)
+VOTED = sa.Table(
+    "behind_votes",
+    METADATA,
+    sa.Column("user_id", sa.Text, primary_key=True),
+    sa.Column("match_id", sa.Text, primary_key=True),
+    sa.Column("choice", sa.Text, nullable=False),
+)
+HAPPENED = sa.Table(
+    "behind_events",
+    METADATA,
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("text", sa.String(10)),
+    sa.Column("details", sa.JSON),
+)
+
+
+def sql_url(postgres: Postgres) -> str:
+    """The URL as SQLAlchemy takes it."""
+    return postgres.url.replace("postgresql://", "postgresql+psycopg://", 1)
+
+
+async def prepared(postgres: Postgres) -> AsyncEngine:
+    """An engine on a database that has all tables, empty."""
+    engine = create_async_engine(sql_url(postgres))
+    await create_tables(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(METADATA.drop_all)
+        await connection.run_sync(METADATA.create_all)
+        await connection.execute(sa.text("DELETE FROM write_behind_marks"))
+        await connection.execute(sa.text("DELETE FROM write_behind_refused"))
+    return engine
+
+
+async def rows(engine: AsyncEngine, table: sa.Table) -> list[tuple[Any, ...]]:
+    """All rows of a table, in order."""
+    async with engine.connect() as connection:
+        found = await connection.execute(sa.select(table).order_by(*list(table.c)[:2]))
+        return [tuple(row) for row in found]
+
+
+async def emptied(store: Store) -> None:
+    """Nothing waits, in any shard."""
+    counters = [(each.shards, (each.pending, each.sealed)) for each in (CLICKS, VIEWS, FEW)]
+    lists = [(each.shards, (each.waiting,)) for each in (VOTES, EVENTS)]
+    for shards, spaces in (*counters, *lists):
+        for keys in shards.keys(*spaces, shards.state):
+            for key in keys:
+                await store.client("queue").call("UNLINK", key)

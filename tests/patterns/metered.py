@@ -1,0 +1,47 @@
+"""Usage for tests: a declaration of months, one of days, and their table."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import sqlalchemy as sa
+
+from ephemera import Catalogue
+from ephemera.patterns.usage import Usage
+from ephemera.patterns.write_behind.postgres import CounterTable
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera import Store
+    from ephemera.patterns.usage import Meter
+
+CATALOGUE = Catalogue("test-usage")
+MEASURES = ("presentations", "tokens", "cost_micros")
+USAGE = Usage(CATALOGUE, measures=MEASURES, purpose="What organizations use")
+DAILY = Usage(
+    CATALOGUE, "daily", measures=("calls",), purpose="Calls a day", period="day", backlog=2, shards=1
+)
+METADATA = sa.MetaData()
+RECORDS, DAYS = (
+    sa.Table(
+        name,
+        METADATA,
+        sa.Column("organization_id", sa.Text, primary_key=True),
+        sa.Column("period", sa.Text, primary_key=True),
+        *(sa.Column(measure, sa.BigInteger, nullable=False) for measure in usage.counters.measures),
+    )
+    for name, usage in (("test_usage_records", USAGE), ("test_usage_days", DAILY))
+)
+BRIEFLY = timedelta(milliseconds=1)
+
+
+def table_of(engine: AsyncEngine) -> CounterTable:
+    """The table of `USAGE`."""
+    return CounterTable(engine, RECORDS, USAGE.counters)
+
+
+def meter_of(store: Store, engine: AsyncEngine) -> Meter:
+    """A meter of `USAGE`."""
+    return USAGE.meter(store, table_of(engine))

@@ -1,0 +1,426 @@
+"""Write-behind: what is added waits, within its limits, and reaches SQL once, on servers and a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import sqlalchemy as sa
+
+from ephemera import Catalogue, keyspace
+from ephemera.errors import (
+    InvalidDeclaration,
+    InvalidField,
+    InvalidValue,
+    ServerError,
+    StoreClosed,
+    UndeclaredSpace,
+    WrongFields,
+)
+from ephemera.patterns.write_behind import BacklogFull, DeferredCounters, DeferredRecords, Flushed, Flusher
+from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
+from ephemera.patterns.write_behind.queues import shard_of
+from tests.patterns.behind import (
+    CATALOGUE,
+    CLICKED,
+    CLICKS,
+    EVENTS,
+    FEW,
+    HAPPENED,
+    SHARES,
+    VIEWS,
+    VOTED,
+    VOTES,
+    Event,
+    Vote,
+    emptied,
+    prepared,
+    rows,
+)
+from tests.patterns.locking import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera import Store
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.write_behind import Batch
+
+AT_ONCE = timedelta(milliseconds=1)
+"""A takeover that does not wait for the other flusher."""
+
+
+@pytest.fixture(params=["server", "redis7", "cluster"])
+async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A store in which nothing waits."""
+    async with keyspace.connect(request.getfixturevalue(request.param).url, CATALOGUE) as store:
+        await emptied(store)
+        yield store
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """The same, on Valkey alone."""
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        await emptied(store)
+        yield store
+
+
+@pytest.fixture
+async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
+    """An engine on a database that has all tables, empty."""
+    engine = await prepared(postgres)
+    yield engine
+    await engine.dispose()
+
+
+def _clicks(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
+    return Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), **options)
+
+
+def _events(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
+    return Flusher(store[EVENTS], RecordTable(engine, HAPPENED), **options)
+
+
+async def test_counters_reach_sql_and_wait_no_more(behind: Store, engine: AsyncEngine) -> None:
+    """What was added to a row is the sum in SQL after a flush, and nothing is left in Redis."""
+    add = behind[CLICKS].add
+    await asyncio.gather(*(add(page=f"p{n % 20}", day="mon", clicks=1, spent=n) for n in range(100)))
+    await add(page="p0", day="a:b{c}%", clicks=7)
+    assert await behind[CLICKS].pending(page="p0", day="mon") == {"clicks": 5, "spent": 200}
+    flushed = await _clicks(behind, engine).flush()
+    assert (flushed.rows, flushed.refused, flushed.repeated) == (21, 0, 0)
+    found = {(page, day): (clicks, spent) for page, day, clicks, spent in await rows(engine, CLICKED)}
+    assert found.pop(("p0", "a:b{c}%")) == (7, 0)
+    assert found == {(f"p{n}", "mon"): (5, 5 * n + 200) for n in range(20)}
+    assert await behind[CLICKS].waiting() == 0
+    assert await behind[CLICKS].pending(page="p0", day="mon") == {"clicks": 0, "spent": 0}
+    assert await _clicks(behind, engine).flush() == Flushed()
+
+
+async def test_records_reach_sql_in_order_and_in_batches(behind: Store, engine: AsyncEngine) -> None:
+    """Records are written oldest first, so many a batch, with their nested parts as JSON."""
+    events = [Event(number, f"t{number}", {"n": number}) for number in range(45)]
+    await behind[EVENTS].append(*events[:40], by="one")
+    await behind[EVENTS].append(*events[40:], by="one")
+    assert await behind[EVENTS].waiting() == 45
+    orders: list[list[int]] = []
+
+    async def noted(batch: Batch) -> None:
+        orders.append([row["number"] for row in batch.records()])
+
+    flushed = await _events(behind, engine, after=noted).flush()
+    assert (flushed.batches, flushed.rows) == (5, 45)
+    assert orders == [list(range(first, min(first + 10, 45))) for first in range(0, 45, 10)]
+    assert await rows(engine, HAPPENED) == [(n, f"t{n}", {"n": n}) for n in range(45)]
+    assert await behind[EVENTS].waiting() == 0
+
+
+async def test_an_addition_with_an_id_counts_once(behind: Store, engine: AsyncEngine) -> None:
+    """Repeating an addition with the same id changes nothing, for counters and for records."""
+    for expected in (True, False, False):
+        assert await behind[CLICKS].add(page="p", day="mon", clicks=2, once="addition:1") is expected
+        assert await behind[EVENTS].append(Event(1), once="addition:1") is expected
+    assert await behind[CLICKS].add(page="p", day="mon", clicks=2, once="addition:2")
+    assert await behind[CLICKS].pending(page="p", day="mon") == {"clicks": 4, "spent": 0}
+    assert await behind[EVENTS].waiting() == 1
+
+
+async def test_at_its_limit_the_backlog_refuses_and_changes_nothing(behind: Store) -> None:
+    """Further counters and records are refused with a clear error; counters that wait can be added to."""
+    for page in "abc":
+        await behind[FEW].add(page=page, clicks=1)
+    with pytest.raises(BacklogFull, match="its limit") as caught:
+        await behind[FEW].add(page="d", clicks=1)
+    assert (caught.value.name, caught.value.shard, caught.value.limit) == ("few", 0, 3)
+    await behind[FEW].add(page="a", clicks=1)
+    assert await behind[FEW].pending(page="a") == {"clicks": 2}
+    await behind[EVENTS].append(*map(Event, range(99)), by="one")
+    with pytest.raises(BacklogFull):
+        await behind[EVENTS].append(Event(1), Event(2), by="one")
+    assert await behind[EVENTS].append(Event(1), by="one")
+    assert (await behind[FEW].waiting(), await behind[EVENTS].waiting()) == (3, 100)
+
+
+async def test_of_additions_that_leave_together_only_the_one_without_room_fails(store: Store) -> None:
+    """Gathered additions are refused one by one, not all for the sake of one."""
+    for page in "ab":
+        await store[FEW].add(page=page, clicks=1)
+    outcomes = await asyncio.gather(
+        *(store[FEW].add(page=page, clicks=1) for page in "abcda"), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in outcomes] == [bool, bool, bool, BacklogFull, bool]
+    assert await store[FEW].pending(page="a") == {"clicks": 3}
+
+
+async def test_a_sum_beyond_what_scripts_can_add_is_refused_whole(store: Store) -> None:
+    """When one of a row's counters would be inexact, none of them is added to; up to there sums are exact."""
+    most = 2**53 - 1
+    await store[CLICKS].add(page="p", day="mon", spent=most - 1)
+    await store[CLICKS].add(page="p", day="mon", spent=1)
+    for amount in (1, most):
+        with pytest.raises(ServerError, match="p:mon:spent would be beyond"):
+            await store[CLICKS].add(page="p", day="mon", clicks=1, spent=amount)
+    assert await store[CLICKS].pending(page="p", day="mon") == {"clicks": 0, "spent": most}
+
+
+async def test_thousands_of_additions_may_leave_in_one_tick(behind: Store, engine: AsyncEngine) -> None:
+    """However many tasks count at the same moment, each addition counts once."""
+    add = behind[CLICKS].add
+    await asyncio.gather(*(add(page=f"p{n % 6000}", day="mon", clicks=1) for n in range(9000)))
+    flushed = await _clicks(behind, engine).flush()
+    assert flushed.rows == 6000
+    assert sum(clicks for *_, clicks, _ in await rows(engine, CLICKED)) == 9000
+
+
+async def test_a_closed_store_says_so(server: Valkey) -> None:
+    """Nobody waits for ever for an addition that cannot leave."""
+    async with keyspace.connect(server.url, CATALOGUE) as closed:
+        add, append = closed[CLICKS].add, closed[EVENTS].append
+    for attempt in (add(page="p", day="mon", clicks=1), append(Event(1))):
+        with pytest.raises(StoreClosed):
+            await asyncio.wait_for(attempt, 5)
+
+
+async def test_a_cancelled_caller_leaves_the_others_alone(store: Store) -> None:
+    """Additions of one tick share a trip, and not their callers' fate."""
+    first, second = (asyncio.ensure_future(store[CLICKS].add(page="p", day="mon", clicks=n)) for n in (1, 2))
+    first.cancel()
+    assert await second is True
+    assert (await store[CLICKS].pending(page="p", day="mon"))["clicks"] in (2, 3)
+
+
+async def test_what_sql_refuses_is_put_aside_and_the_rest_is_written(
+    behind: Store, engine: AsyncEngine
+) -> None:
+    """A bad row among good ones, and an entry that is no record, do not hold up the others."""
+    for page in ("a", "forbidden", "b"):
+        await behind[CLICKS].add(page=page, day="mon", clicks=1)
+    await behind[EVENTS].append(Event(1, "fits"), Event(2, "far too long for it"), Event(3), by="one")
+    client = behind.client("queue")
+    for keys in EVENTS.shards.keys(EVENTS.waiting):
+        if await client.call("EXISTS", keys[0]):
+            await client.call("RPUSH", keys[0], b"\xff no record")
+    assert (await _clicks(behind, engine).flush()).refused == 1
+    flushed = await _events(behind, engine).flush()
+    assert (flushed.rows, flushed.refused) == (2, 2)
+    assert [page for page, *_ in await rows(engine, CLICKED)] == ["a", "b"]
+    assert [number for number, *_ in await rows(engine, HAPPENED)] == [1, 3]
+    sink = RecordTable(engine, HAPPENED)
+    unread, long = await sink.refused("events")
+    assert unread.payload == b"\xff no record"
+    assert (long.values()["number"], "too long" in long.reason) == (2, True)
+
+
+async def test_records_of_an_older_shape_are_still_read(behind: Store, engine: AsyncEngine) -> None:
+    """Fields that an older version did not know take their defaults, and fields that are gone are ignored."""
+    key = EVENTS.waiting.key(shard=0)
+    await behind.client("queue").call("RPUSH", key, b'{"number": 7, "gone": true}')
+    await _events(behind, engine).flush()
+    assert await rows(engine, HAPPENED) == [(7, None, {})]
+
+
+async def test_flushers_at_once_share_the_work(behind: Store, engine: AsyncEngine) -> None:
+    """Many flushers at the same moment write everything once, whoever is given what."""
+    await behind[EVENTS].append(*map(Event, range(50)), by="one")
+    await behind[EVENTS].append(*map(Event, range(50, 100)), by="two")
+    for number in range(50):
+        await behind[CLICKS].add(page=f"p{number}", day="mon", clicks=1)
+    for takeover in (timedelta(seconds=30), AT_ONCE):
+        flushers = [make(behind, engine, takeover=takeover) for make in (_clicks, _events) for _ in range(4)]
+        await asyncio.gather(*(flusher.flush() for flusher in flushers))
+    assert [number for number, *_ in await rows(engine, HAPPENED)] == list(range(100))
+    assert sum(clicks for *_, clicks, _ in await rows(engine, CLICKED)) == 50
+    assert await behind[EVENTS].waiting() == 0
+
+
+async def test_a_sealed_batch_is_left_to_its_flusher_and_then_taken_over(
+    behind: Store, engine: AsyncEngine
+) -> None:
+    """A batch whose flusher does not finish is another's after the takeover time, under the same number."""
+    await behind[EVENTS].append(Event(1), by="one")
+    shard = shard_of("one", 2)
+    assert await behind[EVENTS].queue.seal(shard, "dead", 60_000, "e", now=True)
+    assert await _events(behind, engine).flush() == Flushed(elsewhere=1)
+    await behind[EVENTS].queue.seal(shard, "dead", 1, "e", now=True)
+    await behind[EVENTS].append(Event(2), by="one")
+    flusher = _events(behind, engine)
+    await until(lambda: _wrote(flusher, 2))
+    assert [number for number, *_ in await rows(engine, HAPPENED)] == [1, 2]
+
+
+async def _wrote(flusher: Flusher, batches: int) -> bool:
+    return (await flusher.flush()).batches == batches
+
+
+async def test_a_batch_that_sql_has_is_forgotten_and_not_written_again(
+    behind: Store, engine: AsyncEngine
+) -> None:
+    """When the flusher died between the commit and the acknowledgement, the next one only acknowledges."""
+    await behind[CLICKS].add(page="p", day="mon", clicks=3)
+    source, sink = behind[CLICKS], CounterTable(engine, CLICKED, CLICKS)
+    sealed = await source.queue.seal(source.shard_of("p:mon"), "dead", 1, "e", now=True)
+    assert sealed is not None
+    assert not isinstance(sealed, bool)
+    await sink.apply(await source.read(sealed))
+    await behind[CLICKS].add(page="p", day="mon", clicks=4)
+    flusher = _clicks(behind, engine)
+    await until(lambda: _repeated(flusher))
+    assert await rows(engine, CLICKED) == [("p", "mon", 7, 0)]
+
+
+async def _repeated(flusher: Flusher) -> bool:
+    return (await flusher.flush()).repeated == 1
+
+
+async def test_a_late_acknowledgement_removes_nothing(behind: Store, engine: AsyncEngine) -> None:
+    """A flusher that was overtaken does not remove the next batch in place of its own."""
+    source = behind[CLICKS]
+    await source.add(page="p", day="mon", clicks=1)
+    shard = source.shard_of("p:mon")
+    late: Any = await source.queue.seal(shard, "late", 1, "e", now=True)
+    old = await source.read(late)
+    flusher = _clicks(behind, engine)
+    await until(lambda: _wrote(flusher, 1))
+    assert not await source.queue.acknowledge(old)
+    await source.add(page="p", day="mon", clicks=1)
+    await source.queue.seal(shard, "other", 1, "e", now=True)
+    assert not await source.queue.acknowledge(old)
+    assert await source.waiting() == 1
+
+
+async def test_numbers_go_on_when_redis_lost_them_and_its_clock_was_set_back(
+    behind: Store, engine: AsyncEngine
+) -> None:
+    """A batch with a number that SQL takes for old is renumbered, since its epoch is new, and written."""
+    source = behind[CLICKS]
+    await source.add(page="p", day="mon", clicks=1)
+    await _clicks(behind, engine).flush()
+    ahead = sa.text("UPDATE write_behind_marks SET number = number + 3600000000")
+    async with engine.begin() as connection:
+        await connection.execute(ahead)
+    await emptied(behind)
+    await source.add(page="p", day="mon", clicks=5)
+    assert (await _clicks(behind, engine).flush()).batches == 1
+    assert await rows(engine, CLICKED) == [("p", "mon", 6, 0)]
+    await source.add(page="p", day="mon", clicks=1)
+    assert (await _clicks(behind, engine).flush()).batches == 1
+    assert await rows(engine, CLICKED) == [("p", "mon", 7, 0)]
+
+
+async def test_in_the_background_what_is_old_or_much_is_flushed(behind: Store, engine: AsyncEngine) -> None:
+    """A flusher brings what has reached its age or its number, and leaves the rest."""
+    async with engine.begin() as connection:
+        await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
+    await behind[VIEWS].add(presentation_id="p1", view_count=3)
+    await behind[EVENTS].append(*map(Event, range(10)), by="full")
+    elsewhere = next(by for by in "abcdef" if shard_of(by, 2) != shard_of("full", 2))
+    await behind[EVENTS].append(Event(99), by=elsewhere)
+    views = Flusher(behind[VIEWS], CounterTable(engine, SHARES, VIEWS, insert=False))
+    async with views, _events(behind, engine):
+        await until(lambda: _is(rows(engine, SHARES), [("p1", 3)]), within=20)
+        await until(lambda: _length(rows(engine, HAPPENED), 10), within=20)
+    assert await behind[EVENTS].waiting() == 1
+    assert views.failure is None
+
+
+async def _is(found: Any, expected: object) -> bool:
+    return bool(await found == expected)
+
+
+async def _length(found: Any, expected: int) -> bool:
+    return len(await found) == expected
+
+
+async def test_who_wants_to_know_is_told_at_least_once(behind: Store, engine: AsyncEngine) -> None:
+    """A batch whose `after` fails is in SQL, stays in Redis, and is told again; it is not written twice."""
+    told: list[list[dict[str, Any]]] = []
+
+    async def bump(batch: Batch) -> None:
+        told.append(batch.records())
+        if len(told) == 1:
+            raise RuntimeError("the bump failed")
+
+    await behind[VOTES].append(Vote("u", "m", "home"), by="m")
+    sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
+    flusher = Flusher(behind[VOTES], sink, after=bump)
+    with pytest.raises(RuntimeError, match="the bump failed"):
+        await flusher.flush()
+    assert await behind[VOTES].waiting() == 1
+    assert (await flusher.flush()).repeated == 1
+    assert told == [[{"user_id": "u", "match_id": "m", "choice": "home"}]] * 2
+    assert (await rows(engine, VOTED), await behind[VOTES].waiting()) == ([("u", "m", "home")], 0)
+
+
+async def test_a_batch_may_rest_before_it_is_written(store: Store, engine: AsyncEngine) -> None:
+    """With `settle` nothing is in SQL before the seal can be on the server's disk."""
+    await store[CLICKS].add(page="p", day="mon", clicks=1)
+    flushing = asyncio.create_task(_clicks(store, engine, settle=timedelta(milliseconds=300)).flush())
+    shard = store[CLICKS].shard_of("p:mon")
+    await until(lambda: _exists(store, CLICKS.sealed.key(shard=shard)))
+    assert await rows(engine, CLICKED) == []
+    await flushing
+    assert await rows(engine, CLICKED) == [("p", "mon", 1, 0)]
+    with pytest.raises(InvalidValue, match="takeover longer than settle"):
+        _clicks(store, engine, settle=timedelta(minutes=1))
+
+
+async def _exists(store: Store, key: str) -> bool:
+    return bool(await store.call("EXISTS", key))
+
+
+async def test_wrong_values_are_refused_before_anything_is_sent(store: Store) -> None:
+    """Amounts are whole numbers, keys are complete, records are of the declared type."""
+    add: Any = store[CLICKS].add
+    for amount in (1.5, "1", True, 2**53, None):
+        with pytest.raises(InvalidValue):
+            await add(page="p", day="tue", clicks=amount)
+    for values in ({"page": "p", "clicks": 1}, {"page": "p", "day": "d"}, {"other": 1, "clicks": 1}):
+        with pytest.raises(WrongFields):
+            await add(**values)
+    with pytest.raises(InvalidField):
+        await add(page=1.5, day="d", clicks=1)
+    append: Any = store[EVENTS].append
+    for record in ("text", Vote("u", "m", "c"), Event("one")):  # type: ignore[arg-type]
+        with pytest.raises(InvalidValue):
+            await append(record)
+    assert (await store[CLICKS].waiting(), await store[EVENTS].waiting()) == (0, 0)
+
+
+def test_impossible_declarations_are_refused() -> None:
+    """Limits and columns that make no sense fail when declared."""
+    catalogue = Catalogue("wrong")
+    sound: dict[str, Any] = {"key": ["page"], "measures": ["clicks"], "purpose": "p"}
+    unsound: tuple[dict[str, Any], ...] = (
+        {"key": []},
+        {"measures": ["page"]},
+        {"measures": ["once"]},
+        {"shards": 0},
+        {"batch": 0},
+        {"backlog": 0},
+        {"flush_every": timedelta(0)},
+        {"once_kept": timedelta(0)},
+    )
+    for wrong in unsound:
+        with pytest.raises(InvalidDeclaration):
+            DeferredCounters(catalogue, "wrong", **{**sound, **wrong})
+    with pytest.raises(InvalidDeclaration):
+        DeferredRecords(catalogue, "wrong", Event, purpose="p", batch=0)
+
+
+async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
+    """Counters and records can only be used on a store that declares them."""
+    async with keyspace.connect(server.url, Catalogue("other")) as store:
+        for declared in (CLICKS, EVENTS):
+            with pytest.raises(UndeclaredSpace):
+                store[declared]
+
+
+def test_all_that_waits_has_the_role_queue() -> None:
+    """Nothing of it may be on a server that evicts, and every key of a shard is in its slot."""
+    for space in CATALOGUE:
+        assert (space.role, space.template.tag) == ("queue", "shard")

@@ -1,0 +1,130 @@
+"""Write-behind when a server is away: clear errors, or straight to SQL where asked."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.exc import OperationalError
+
+from ephemera import connect, embedded
+from ephemera.errors import ConnectionFailed, Unavailable
+from ephemera.patterns.write_behind import Flusher
+from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
+from tests.patterns import metered
+from tests.patterns.behind import (
+    CATALOGUE,
+    CLICKED,
+    CLICKS,
+    EVENTS,
+    HAPPENED,
+    SHARES,
+    VIEWS,
+    Event,
+    prepared,
+    rows,
+)
+from tests.patterns.locking import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera.embedded import Postgres
+
+
+@pytest.fixture
+async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
+    """An engine on a database that has all tables, empty."""
+    engine = await prepared(postgres)
+    yield engine
+    await engine.dispose()
+
+
+async def test_without_redis_additions_say_so_or_go_straight_to_sql(engine: AsyncEngine) -> None:
+    """`Unavailable` at once; with a sink as `otherwise` the addition is in SQL when the call returns."""
+    clicked, happened = CounterTable(engine, CLICKED, CLICKS), RecordTable(engine, HAPPENED)
+    with embedded.valkey() as server:
+        async with connect(server.url, CATALOGUE) as store:
+            await store[CLICKS].add(page="p", day="mon", clicks=1, otherwise=clicked)
+            server.kill()
+            await _down(store[CLICKS].waiting)
+            with pytest.raises(Unavailable):
+                await store[CLICKS].add(page="p", day="mon", clicks=1)
+            with pytest.raises(Unavailable):
+                await store[EVENTS].append(Event(1))
+            assert await store[CLICKS].add(page="p", day="mon", clicks=2, otherwise=clicked)
+            assert await store[EVENTS].append(Event(2, "x", {"a": 1}), otherwise=happened)
+    assert await rows(engine, CLICKED) == [("p", "mon", 2, 0)]
+    assert await rows(engine, HAPPENED) == [(2, "x", {"a": 1})]
+
+
+async def _down(ask: Callable[[], Awaitable[object]]) -> None:
+    """Wait until the client has noticed."""
+
+    async def noticed() -> bool:
+        try:
+            await ask()
+        except Unavailable:
+            return True
+        except ConnectionFailed:
+            return False
+        return False
+
+    await until(noticed)
+
+
+async def test_usage_without_redis_is_refused_clearly(engine: AsyncEngine) -> None:
+    """Recording, reserving and reading raise `Unavailable`; nothing goes round Redis."""
+    with embedded.valkey() as server:
+        async with connect(server.url, metered.CATALOGUE) as store:
+            meter = metered.meter_of(store, engine)
+            server.kill()
+            await _down(meter.counters.waiting)
+            for asked in (
+                meter.record("acme", tokens=1),
+                meter.reserve("acme", tokens=1, limits={"tokens": 1}),
+                meter.totals("acme"),
+            ):
+                with pytest.raises(Unavailable):
+                    await asked
+
+
+async def test_while_sql_is_down_what_is_added_waits_and_then_arrives() -> None:
+    """A flush fails and loses nothing; the flusher in the background goes on trying, and says why."""
+    with embedded.valkey() as server, embedded.postgres() as postgres:
+        engine = await prepared(postgres)
+        async with engine.begin() as connection:
+            await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
+        await engine.dispose()
+        postgres.kill()
+        async with connect(server.url, CATALOGUE) as store:
+            await store[VIEWS].add(presentation_id="p1", view_count=1)
+            sink = CounterTable(engine, SHARES, VIEWS, insert=False)
+            with pytest.raises(OperationalError):
+                await Flusher(store[VIEWS], sink, takeover=timedelta(milliseconds=1)).flush()
+            flusher = Flusher(store[VIEWS], sink, takeover=timedelta(milliseconds=1))
+            async with flusher:
+                await until(lambda: _failing(flusher))
+                await store[VIEWS].add(presentation_id="p1", view_count=2)
+                assert await store[VIEWS].pending(presentation_id="p1") == {"view_count": 3}
+                await asyncio.to_thread(postgres.restart)
+                await until(lambda: _arrived(engine), within=30)
+                await until(lambda: _well(flusher), within=30)
+        await engine.dispose()
+
+
+async def _failing(flusher: Flusher) -> bool:
+    return flusher.failure is not None
+
+
+async def _well(flusher: Flusher) -> bool:
+    return flusher.failure is None
+
+
+async def _arrived(engine: AsyncEngine) -> bool:
+    return await rows(engine, SHARES) == [("p1", 3)]
