@@ -1,0 +1,387 @@
+"""The planner: who is handed over, and when; on one server, on Redis 7 and on a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+import sqlalchemy as sa
+
+from ephemera import connect
+from ephemera.errors import InvalidDeclaration, UndeclaredSpace
+from ephemera.patterns.planner import Facts, Plan, Verdict, decide
+from tests.patterns.planning import DAY, HOUR, PLANS, database, declare, ids, world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Sequence
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.planner import Task
+    from tests.patterns.planning import World
+
+
+@pytest.fixture
+async def here(url: str, postgres: Postgres) -> AsyncIterator[World]:
+    """A planner wherever it must work."""
+    async with world(url, database(postgres)) as made:
+        yield made
+
+
+@pytest.fixture
+async def one(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
+    """A planner on one server."""
+    async with world(server.url, database(postgres)) as made:
+        yield made
+
+
+async def test_enough_novelty_hands_over(here: World) -> None:
+    """A user is handed over when the insights of all channels reach the plan's number, not before."""
+    await here.settled("ann", "art", "sea")
+    await here.publish("art")
+    await here.publish("sea")
+    await here.tick()
+    assert here.handed == []
+    await here.publish("art")
+    tick = await here.tick()
+    assert here.handed == [("ann", "novelty", 3)]
+    assert (tick.mode, tick.candidates, tick.enqueued, tick.full) == ("redis", 1, 1, False)
+    assert await here.dirty() == set()
+
+
+async def test_time_hands_over(here: World) -> None:
+    """A user is handed over when their plan's time is over, without any insight."""
+    await here.settled("ann", "art")
+    await here.publish("art")
+    await here.tick()
+    assert here.handed == []
+    await here.change("ann", last_clustered_at=sa.func.now() - DAY)
+    await here.tick()
+    assert here.handed == [("ann", "time", 1)]
+
+
+async def test_who_is_not_active_is_left_alone_until_they_come_back(here: World) -> None:
+    """Novelty of a user who is away hands over nobody; their next sign of life does."""
+    await here.settled("ann", "art")
+    await here.change("ann", last_active_at=sa.func.now() - 8 * DAY)
+    await here.publish("art", 5)
+    await here.tick()
+    assert (here.handed, await here.dirty()) == ([], set())
+    await here.planner.touch("ann")
+    await here.tick()
+    assert here.handed == [("ann", "novelty", 5)]
+
+
+async def test_a_user_is_handed_over_once(here: World) -> None:
+    """While the mark stands, more novelty hands nobody over again; after the worker's end it does."""
+    await here.settled("ann", "art")
+    await here.publish("art", 3)
+    await here.tick()
+    await here.publish("art", 3)
+    await here.tick()
+    assert here.users() == ["ann"]
+    assert await here.planner.queue_length() == 1
+    assert [run.ending for run in await here.work()] == ["rebuilt"]
+    assert await here.planner.queue_length() == 0
+    await here.publish("art", 3)
+    await here.tick()
+    assert here.users() == ["ann"]
+
+
+async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
+    """Who is due within the cooldown is handed over at its end, though no insight comes any more."""
+    await here.settled("ann", "art", plan="calm")
+    await here.publish("art", 3)
+    await here.change("ann", last_enqueued_at=sa.func.now() - HOUR / 2)
+    tick = await here.tick()
+    assert (here.handed, tick.postponed, await here.dirty()) == ([], 1, set())
+    row = await here.row("ann")
+    assert row.recheck_at - row.last_enqueued_at == pytest.approx(HOUR, abs=HOUR / 3600)
+    await here.tick()
+    assert here.handed == []
+    ago = sa.func.now() - HOUR
+    await here.change("ann", last_enqueued_at=ago, recheck_at=sa.func.now())
+    await here.tick()
+    assert here.users() == ["ann"]
+
+
+async def test_a_run_saves_all_that_follows(here: World) -> None:
+    """Clusters, version, marks and stamps are in SQL, the copies in Redis follow, and the mark is gone."""
+    await here.settled("ann", "art")
+    await here.publish("art", 3)
+    await here.tick()
+    told: list[tuple[str, int]] = []
+
+    async def invalidate(user: str, version: int) -> None:
+        told.append((user, version))
+
+    run = await here.rebuild("ann", invalidate=invalidate)
+    assert (run.ending, run.version, run.pending, run.left) == ("rebuilt", 1, 3, 0)
+    assert told == [("ann", 1)]
+    row = await here.row("ann")
+    assert (row.cluster_version, row.pending_insights_count, row.enqueued_until, row.recheck_at) == (
+        1,
+        0,
+        None,
+        None,
+    )
+    assert [len(version) for version in await here.versions("ann")] == [3]
+    state = await here.store[here.declared.users].get(user_id="ann")
+    assert state is not None
+    assert state.cluster_version == 1
+    assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 3}
+    assert not await here.store[here.declared.enqueued].exists(user_id="ann")
+
+
+async def test_a_run_without_need_changes_nothing(one: World) -> None:
+    """A recount ends a run with nothing new, not due, or of nobody we know; a reader may insist."""
+    await one.settled("ann", "art")
+    assert (await one.rebuild("ann")).ending == "nothing new"
+    await one.publish("art", 2)
+    assert (await one.rebuild("ann")).ending == "not due"
+    assert (await one.rebuild("bob")).ending == "unknown user"
+    assert one.built == []
+    assert (await one.rebuild("ann", even_if_not_due=True)).version == 1
+
+
+async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
+    """The dataset has what is in the window, seen or not, and what is older and was never seen."""
+    await one.settled("ann", "art")
+    await one.publish("art", 4)
+    await one.rebuild("ann")
+    await one.publish("art", 3)
+    insights = one.tables.insights
+    await one.sql(sa.update(insights).where(insights.c.seq <= 2).values(ts=sa.func.now() - 40 * DAY))
+    await one.sql(sa.update(insights).where(insights.c.seq == 5).values(ts=sa.func.now() - 40 * DAY))
+    await one.rebuild("ann")
+    (span,) = one.built[-1].spans
+    assert (span.after, span.seen, span.upto) == (2, 4, 7)
+    assert [row.seq for row in await one.planner.insights(one.built[-1])] == [3, 4, 5, 6, 7]
+
+
+async def test_a_port_that_fails_loses_nobody(here: World) -> None:
+    """When the queue refuses, the tick fails, and the next one hands over at once."""
+    await here.settled("ann", "art")
+    await here.publish("art", 3)
+
+    async def refuse(tasks: Sequence[Task]) -> None:
+        raise OSError("the queue is full")
+
+    with pytest.raises(OSError, match="full"):
+        await here.planner.tick(refuse)
+    assert here.planner.status.failed_ticks == 1
+    await here.tick()
+    assert here.users() == ["ann"]
+
+
+async def test_a_task_that_the_queue_lost_is_handed_over_again(one: World) -> None:
+    """Where no worker ever came, the user is handed over again when the mark ends."""
+    await one.settled("ann", "art")
+    await one.publish("art", 3)
+    await one.tick()
+    ago = sa.func.now() - HOUR
+    await one.change("ann", enqueued_until=ago, recheck_at=ago, last_enqueued_at=ago)
+    await one.store[one.declared.enqueued].delete(user_id="ann")
+    await one.tick()
+    assert one.users() == ["ann", "ann"]
+
+
+async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres) -> None:
+    """What a tick leaves, the next ones take, those that wait longest first."""
+    async with world(server.url, database(postgres), max_dirty_channels=2) as here:
+        for number in range(5):
+            await here.settled(f"u{number}", f"c{number}")
+        for number in range(5):
+            await here.publish(f"c{number}", 3)
+        handed = []
+        for _ in range(3):
+            tick = await here.tick()
+            handed.append((tick.full, sorted(here.users())))
+            here.handed = []
+        assert handed == [(True, ["u0", "u1"]), (True, ["u2", "u3"]), (False, ["u4"])]
+
+
+@pytest.mark.parametrize("up", [True, False])
+async def test_a_tick_hands_over_so_many_users(server: Valkey, postgres: Postgres, up: bool) -> None:
+    """Users beyond what a tick hands over come next time, each once, with or without Redis."""
+    url = server.url if up else "redis://127.0.0.1:1"
+    async with world(url, database(postgres), max_enqueued=2, required=False) as here:
+        for user in ids("u", 5):
+            await here.settled(user, "art")
+        await here.publish("art", 3)
+        ticks = [await here.tick() for _ in range(4)]
+        assert sorted(here.users()) == ids("u", 5)
+        assert [tick.enqueued for tick in ticks] == [2, 2, 1, 0]
+        assert {tick.mode for tick in ticks} == {"redis" if up else "sql"}
+
+
+async def test_what_is_subscribed_counts(here: World) -> None:
+    """A channel counts from its subscription on, and no more after its end, warm copies or not."""
+    await here.settled("ann", "art", "sea")
+    await here.publish("art", 2)
+    await here.publish("sea", 1)
+    await here.planner.unsubscribe("ann", "sea")
+    await here.tick()
+    assert here.handed == []
+    assert await here.planner.subscribe("ann", "sky")
+    assert not await here.planner.subscribe("ann", "sky")
+    await here.publish("sky", 1)
+    await here.tick()
+    assert here.handed == [("ann", "novelty", 3)]
+
+
+async def test_a_copy_that_missed_a_subscription_is_found_out(here: World) -> None:
+    """A subscription that Redis did not hear of counts as soon as its channel is dirty."""
+    await here.settled("ann", "art")
+    await here.publish("art")
+    await here.tick()  # the copies are made
+    await here.planner.subscribe("ann", "sea")
+    await here.store[here.declared.marks].remove("sea", user_id="ann")
+    await here.change("ann", recheck_at=None)
+    await here.store[here.declared.users].delete(user_id="ann")
+    await here.tick()
+    await here.publish("sea", 2)
+    await here.tick()
+    assert here.handed == [("ann", "novelty", 3)]
+
+
+async def test_a_copy_with_too_much_novelty_heals(here: World) -> None:
+    """Copies that missed a save cost one run, which finds nothing and drops them."""
+    await here.settled("ann", "art")
+    await here.publish("art", 3)
+    await here.tick()
+    await here.work()
+    await here.store[here.declared.marks].put({"art": 0}, user_id="ann")
+    await here.publish("art")
+    await here.tick()
+    assert [run.ending for run in await here.work()] == ["not due"]
+    await here.publish("art")
+    await here.tick()
+    assert here.handed == []
+
+
+async def test_what_somebody_else_wrote_is_counted_by_sql(here: World) -> None:
+    """Marks, seqs and states that are no numbers are read as if they were not there, and mended."""
+    await here.settled("ann", "art", "sea")
+    await here.publish("sea")
+    await here.tick()
+    await here.store.client().call("HSET", here.declared.marks.key(user_id="ann"), "art", "x")
+    await here.store.client().call("HSET", here.declared.channels.key(channel_id="sea"), "current_seq", "y")
+    await here.publish("art", 2)
+    await here.tick()
+    assert here.handed == [("ann", "novelty", 3)]
+    assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 0, "sea": 0}
+
+
+async def test_another_plan_decides_anew(one: World) -> None:
+    """A changed plan holds from the next tick; one that is not declared is refused."""
+    await one.settled("ann", "art", plan="calm")
+    await one.change("ann", last_enqueued_at=sa.func.now())
+    await one.publish("art", 3)
+    await one.tick()
+    assert one.handed == []
+    await one.planner.enroll("ann", plan="free")
+    await one.tick()
+    assert one.users() == ["ann"]
+    with pytest.raises(InvalidDeclaration, match="free, calm"):
+        await one.planner.enroll("ann", plan="gold")
+
+
+async def test_a_touch_is_one_trip_and_tells_sql_now_and_then(one: World) -> None:
+    """Redis hears of every touch; SQL of the first, and then not for a while."""
+    await one.settled("ann", "art")
+    await one.publish("art")
+    await one.tick()
+    first = await one.row("ann")
+    await one.planner.touch("ann")
+    state = await one.store[one.declared.users].get(user_id="ann")
+    assert state is not None
+    assert state.last_active_at > first.last_active_at.timestamp() * 1000
+    assert (await one.row("ann")).last_active_at == first.last_active_at
+
+
+async def test_appended_in_ones_own_transaction(one: World) -> None:
+    """An insight of a transaction that rolled back leaves no gap, and one that committed is noted."""
+    await one.settled("ann", "art")
+    async with one.engine.connect() as sql:
+        assert (await one.planner.append(sql, "art", text="no")).seq == 1
+        await sql.rollback()
+    async with one.engine.begin() as sql:
+        insights = [await one.planner.append(sql, "art", text="yes") for _ in range(3)]
+    await one.planner.note(*insights)
+    assert [each.seq for each in insights] == [1, 2, 3]
+    await one.tick()
+    assert one.users() == ["ann"]
+
+
+async def test_more_is_saved_in_the_same_transaction(one: World) -> None:
+    """What `also_save` writes is there with the clusters, and an error in it saves neither."""
+    await one.settled("ann", "art")
+    await one.publish("art", 3)
+
+    async def fail(sql: Any, dataset: Any) -> None:
+        await sql.execute(sa.insert(one.tables.channels).values(channel_id="more"))
+        raise OSError("no room")
+
+    with pytest.raises(OSError, match="no room"):
+        await one.rebuild("ann", also_save=fail)
+    assert await one.versions("ann") == []
+    channels = await one.sql(sa.select(one.tables.channels.c.channel_id))
+    assert channels == [("art",)]
+    assert (await one.rebuild("ann")).ending == "rebuilt"
+
+
+async def test_two_planners_at_once(one: World, server: Valkey, postgres: Postgres) -> None:
+    """Of two ticks at once one leads, and the other does nothing; the status tells which."""
+    await one.settled("ann", "art")
+    await one.publish("art", 3)
+    other = one.store[one.declared].using(one.engine)
+    async with one.store[one.declared.tick_lock].hold():
+        tick = await asyncio.create_task(other.tick(one.enqueue))
+    assert (tick.led_by_another, one.handed, other.status.last_tick) == (True, [], None)
+    tick = await other.tick(one.enqueue)
+    assert (other.status.last_tick, other.status.mode) == (tick, "redis")
+    assert msgspec.json.decode(msgspec.json.encode(tick))["enqueued"] == 1
+
+
+_PLAN = Plan(novelty=3, every=HOUR, active_within=DAY, cooldown=HOUR / 2)
+_NOW, _HOUR = 1_800_000_000_000, 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("facts", "verdict"),
+    [
+        (Facts("p", 3, _NOW, _NOW), Verdict("novelty")),
+        (Facts("p", 2, _NOW, _NOW), Verdict(None)),
+        (Facts("p", 0, _NOW - _HOUR, _NOW), Verdict("time")),
+        (Facts("p", 0, _NOW - _HOUR + 1, _NOW), Verdict(None)),
+        (Facts("p", 0, 0, _NOW), Verdict("time")),
+        (Facts("p", 9, 0, _NOW - 24 * _HOUR), Verdict("novelty")),
+        (Facts("p", 9, 0, _NOW - 24 * _HOUR - 1), Verdict(None)),
+        (Facts("p", 9, 0, _NOW, _NOW - _HOUR // 2), Verdict("novelty")),
+        (Facts("p", 9, 0, _NOW, _NOW - _HOUR // 2 + 7), Verdict(None, _NOW + 7)),
+        (Facts("p", 0, _NOW, _NOW, _NOW), Verdict(None)),
+    ],
+)
+def test_a_verdict(facts: Facts, verdict: Verdict) -> None:
+    """Novelty or time, and activity, and the cooldown, each to the millisecond."""
+    assert decide(_PLAN, facts, _NOW) == verdict
+
+
+async def test_what_cannot_work_is_refused(server: Valkey) -> None:
+    """What could never hand over anybody is refused, and so is a store without the keys."""
+    with pytest.raises(InvalidDeclaration):
+        Plan(novelty=0, every=DAY, active_within=DAY, cooldown=HOUR)
+    with pytest.raises(InvalidDeclaration):
+        Plan(novelty=1, every=DAY, active_within=DAY - DAY, cooldown=HOUR)
+    wrongs: list[dict[str, Any]] = [{"plans": {}}, {"max_enqueued": 0}, {"window": DAY - DAY}]
+    for wrong in wrongs:
+        with pytest.raises(InvalidDeclaration):
+            declare(**wrong)
+    _, _, stranger = declare()
+    async with connect(server.url) as store:
+        with pytest.raises(UndeclaredSpace):
+            store[stranger]
+    assert "free" in repr(stranger)
+    assert "novelty=3" in repr(PLANS["free"])

@@ -1,0 +1,210 @@
+"""The planner's two sources: they find the same users, and one takes over from the other by itself."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from ephemera import embedded
+from ephemera.patterns.planner import Facts, decide
+from tests.patterns.planning import DAY, HOUR, PLANS, database, each, ids, world
+from tests.wire.waiting import answered, eventually
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from tests.patterns.planning import World
+
+_NOWHERE = "redis://127.0.0.1:1"
+
+
+@pytest.fixture
+async def here(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
+    """A planner."""
+    async with world(server.url, database(postgres)) as made:
+        yield made
+
+
+async def _random_world(here: World, seed: int) -> dict[str, Facts]:
+    """Users of every kind, and what each should be found to be; nobody was ever looked at."""
+    chance = random.Random(seed)
+    channels = ids("c", 12)
+    seqs = {channel: chance.randrange(0, 6) for channel in channels}
+    now = int((await here.sql(sa.select(sa.extract("epoch", sa.func.now()))))[0][0]) * 1000
+    facts: dict[str, Facts] = {}
+    async with here.engine.begin() as sql:
+        for channel, seq in seqs.items():
+            values = {"channel_id": channel, "current_seq": seq, "last_insight_ts": sa.func.now()}
+            await sql.execute(sa.insert(here.tables.channels).values(**values))
+        for user in ids("u", 60):
+            pending = 0
+            for channel in chance.sample(channels, chance.randrange(1, 6)):
+                seen = chance.randrange(0, seqs[channel] + 1)
+                pending += seqs[channel] - seen
+                pair = {"user_id": user, "channel_id": channel}
+                await sql.execute(sa.insert(here.tables.subscriptions).values(**pair))
+                await sql.execute(sa.insert(here.tables.user_cluster_hwm).values(**pair, last_seq=seen))
+            ago = [chance.choice((0, 1, 12, 23, 25, 24 * 6, 24 * 8)) for _ in range(3)]
+            clustered, active, enqueued = (now - hours * 3_600_000 for hours in ago)
+            facts[user] = Facts(chance.choice(list(PLANS)), pending, clustered, active, enqueued)
+            moments = dict(
+                zip(
+                    ("last_clustered_at", "last_active_at", "last_enqueued_at"),
+                    (sa.func.to_timestamp(at / 1000) for at in facts[user][2:]),
+                    strict=True,
+                )
+            )
+            row = {"user_id": user, "plan": facts[user].plan, **moments}
+            await sql.execute(sa.insert(here.tables.user_stats).values(**row))
+    return facts
+
+
+@pytest.mark.parametrize("seed", range(4))
+async def test_both_sources_find_whom_the_decision_names(
+    server: Valkey, postgres: Postgres, seed: int
+) -> None:
+    """In a random world, Redis cold, Redis warm and SQL alone all hand over exactly those who are due."""
+    found: dict[str, set[str]] = {}
+    for way, url in (("cold", server.url), ("warm", server.url), ("sql", _NOWHERE)):
+        async with world(url, database(postgres), required=False) as here:
+            facts = await _random_world(here, seed)
+            if way == "warm":
+                marked = sa.func.now() + HOUR  # so that they are looked at, and left
+                await here.sql(sa.update(here.tables.user_stats).values(enqueued_until=marked))
+                await here.tick()
+                assert here.handed == []
+                free = {"enqueued_until": None, "recheck_at": None}
+                await here.sql(sa.update(here.tables.user_stats).values(**free))
+                for node in here.store.client().nodes():
+                    for user in facts:
+                        await node.call("UNLINK", here.declared.enqueued.key(user_id=user))
+                await here.planner.note(*[await here.planner.publish(c) for c in ids("x", 1)])
+                await here.sql(sa.update(here.tables.planner_state).values(swept_at=sa.func.now() - DAY))
+            tick = await here.tick()
+            at = tick.at
+            found[way] = set(here.users())
+            assert each(here.users()) == dict.fromkeys(found[way], 1)
+            assert tick.mode == ("sql" if way == "sql" else "redis")
+            verdicts = {u: decide(PLANS[f.plan], f, at) for u, f in facts.items()}
+            assert found[way] == {user for user, verdict in verdicts.items() if verdict.reason}
+            assert {task.user_id: task[1:] for task in here.handed} == {
+                user: (verdicts[user].reason, facts[user].pending) for user in found[way]
+            }
+    assert found["cold"] == found["warm"] == found["sql"] != set()
+
+
+async def test_redis_away_and_back(postgres: Postgres) -> None:
+    """Ticks and runs go on from SQL while Redis is away; on its return the dirty channels are rebuilt."""
+    with embedded.valkey() as victim:
+        async with world(victim.url, database(postgres)) as here:
+            for user in ("ann", "bob"):
+                await here.settled(user, "art")
+            await asyncio.to_thread(victim.kill)
+            await eventually(lambda: not here.store.client().up)
+            await here.publish("art", 3)
+            tick = await here.tick()
+            assert (tick.mode, sorted(here.users())) == ("sql", ["ann", "bob"])
+            assert "not connected" in tick.problem
+            assert here.planner.status.mode == "sql"
+            assert [run.ending for run in await here.work()] == ["rebuilt", "rebuilt"]
+            assert here.planner.status.missed_by_redis == 3
+            await here.publish("art", 3)  # nobody ticks any more while it is away
+            await asyncio.to_thread(victim.restart)
+            await answered(lambda: here.store.call("PING"))
+            tick = await here.tick()
+            assert (tick.mode, tick.dirty, sorted(here.users())) == ("redis", 1, ["ann", "bob"])
+            assert here.planner.status.switches == 2
+            assert [run.ending for run in await here.work()] == ["rebuilt", "rebuilt"]
+            assert [len(version) for version in await here.versions("ann")] == [3, 6]
+            # Copies are made again, and read from then on.
+            await here.publish("art")
+            await here.tick()
+            assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 6}
+
+
+async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
+    """A tick on a server that does not answer any more goes on from SQL."""
+    with embedded.valkey() as victim:
+        async with world(victim.url, database(postgres)) as here:
+            await here.settled("ann", "art")
+            await here.publish("art", 3)
+            victim.pause()
+            tick = await here.tick()
+            victim.resume()
+            assert (tick.mode, here.users()) == ("sql", ["ann"])
+
+
+async def test_an_emptied_redis_is_noticed(here: World) -> None:
+    """Channels whose marks vanished are looked at all the same, within the time of a sweep."""
+    await here.settled("ann", "art")
+    await here.publish("art", 3)
+    await here.store.call("FLUSHALL")
+    await here.tick()
+    assert here.handed == []
+    await here.sql(sa.update(here.tables.planner_state).values(swept_at=sa.func.now() - HOUR))
+    await here.tick()
+    assert here.users() == ["ann"]
+
+
+async def test_a_new_planner_does_not_trust_what_it_finds(here: World) -> None:
+    """A process that begins rebuilds the dirty channels first: an insight nobody noted is not lost."""
+    await here.settled("ann", "art")
+    async with here.engine.begin() as sql:
+        for _ in range(3):
+            await here.planner.append(sql, "art")  # and its publisher dies before the note
+    await here.tick()
+    assert here.handed == []
+    await here.store[here.declared].using(here.engine).tick(here.enqueue)
+    assert here.users() == ["ann"]
+
+
+async def test_sql_goes_on_where_it_was(postgres: Postgres) -> None:
+    """Without Redis a tick takes so many channels, and the next one those after them."""
+    async with world(_NOWHERE, database(postgres), max_dirty_channels=2, required=False) as here:
+        for number in range(5):
+            await here.settled(f"u{number}", f"c{number}")
+        await here.sql(sa.update(here.tables.planner_state).values(examined_at=sa.func.clock_timestamp()))
+        for number in range(5):
+            await here.publish(f"c{number}", 3)
+        ticks = [await here.tick() for _ in range(4)]
+        assert sorted(here.users()) == ids("u", 5)
+        assert [tick.full for tick in ticks] == [True, True, False, False]
+        assert [tick.enqueued for tick in ticks] == [2, 2, 1, 0]
+
+
+async def test_two_planners_without_redis(postgres: Postgres) -> None:
+    """Without Redis, too, one of two ticks at once leads."""
+    async with world(_NOWHERE, database(postgres), required=False) as here:
+        await here.settled("ann", "art")
+        await here.publish("art", 3)
+        other = here.store[here.declared].using(here.engine)
+
+        async def meanwhile(tasks: object) -> None:
+            tick = await asyncio.create_task(other.tick(here.enqueue))
+            assert tick.led_by_another
+
+        assert (await here.planner.tick(meanwhile)).enqueued == 1
+        assert here.handed == []
+
+
+async def test_two_runs_without_redis(postgres: Postgres) -> None:
+    """Without Redis the user's row keeps a second run away, until the first has had its time."""
+    async with world(_NOWHERE, database(postgres), required=False) as here:
+        await here.settled("ann", "art")
+        await here.publish("art", 3)
+        endings = []
+
+        async def build(dataset: object) -> list[list[int]]:
+            endings.append((await asyncio.create_task(here.rebuild("ann"))).ending)
+            await here.change("ann", running_until=sa.func.now())
+            endings.append((await asyncio.create_task(here.rebuild("ann"))).ending)
+            return [[]]
+
+        run = await here.planner.rebuild("ann", build)
+        assert (endings, run.ending) == (["busy", "rebuilt"], "overtaken")
+        assert len(await here.versions("ann")) == 1
