@@ -56,9 +56,9 @@ def test_every_parameter_has_help_and_an_environment_twin(command: Command) -> N
 
 @EVERY
 def test_what_a_machine_may_read_has_json(command: Command) -> None:
-    """Every command but the demonstration prints JSON when asked."""
+    """Every command prints JSON when asked, but for the demonstration and those that serve."""
     flags = {flag for parameter in parameters_of(command) for flag in parameter.opts}
-    assert ("--json" in flags) == (command.name != "demo")
+    assert ("--json" in flags) == (command.name not in ("demo", "serve", "worker"))
 
 
 @EVERY
@@ -69,6 +69,10 @@ def test_every_example_can_be_typed(
     (tmp_path / "myservice").mkdir()
     (tmp_path / "myservice" / "keys.py").write_text(
         "from ephemera.keyspace import Catalogue\ncatalogue = Catalogue('example')\n"
+    )
+    (tmp_path / "myservice" / "jobs.py").write_text(
+        "from ephemera.patterns.jobs import Jobs\nfrom myservice.keys import catalogue\n"
+        "JOBS = Jobs(catalogue, 'checkpoint:{job_id}', queues=('work',))\n"
     )
     (tmp_path / "secret.txt").write_text("a secret")
     monkeypatch.chdir(tmp_path)
@@ -96,7 +100,7 @@ def test_a_wrong_call_is_told_so() -> None:
         (["server-config", "--rolle", "cache"], "--rolle"),
         (["server-config", "--role", "both"], "'both' is not one of"),
         (["server-config"], "Missing option '--role'"),
-        (["server-config", "--role", "cache", "--memory", "lots"], "an amount above 0"),
+        (["server-config", "--role", "cache", "--memory", "lots"], "an amount of at least 1mb"),
         (["mark", "--url", "http://localhost"], "the URL's scheme is not known"),
     ):
         outcome = ephemera(*words)

@@ -1,0 +1,106 @@
+"""What an operator does with jobs: look at them, have them tried again, cancel them.
+
+Looking needs the database alone. Retrying and cancelling tell the workers and those who listen, by Redis;
+when it is down they hear of it from SQL, the workers within about a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from ephemera.errors import UnknownJob
+from ephemera.keyspace import connect
+from ephemera.patterns.jobs import JobRow  # noqa: TC001 - msgspec reads the annotation
+from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.jobs.rows import Rows
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Sequence
+    from typing import Literal
+
+    from ephemera.patterns.jobs import Jobs, LiveJobs
+
+_LOOK = 0.5  # seconds between two looks at a job that is waited for
+_MOST = 1000  # dead jobs that are retried at once
+
+
+class Places(NamedTuple):
+    """Where jobs are: the servers of `connect`, and the database."""
+
+    database_url: str
+    url: str
+    queue_url: str | None = None
+
+
+class JobSteps(msgspec.Struct, frozen=True):
+    """A job, and what its steps came to."""
+
+    job: JobRow
+    steps: dict[str, msgspec.Raw]
+
+
+async def listed(
+    jobs: Jobs, database_url: str, *, states: Sequence[str], kind: str | None, most: int
+) -> list[JobRow]:
+    """The newest jobs of these states and this kind."""
+    async with _rows(jobs, database_url) as rows:
+        return await rows.select(states=states, kind=kind, most=most)
+
+
+async def shown(
+    jobs: Jobs, database_url: str, job_id: str, watch: Callable[[JobRow], None] | None = None
+) -> JobSteps:
+    """One job with its steps; with `watch`, when it has ended, and `watch` sees it on its way there."""
+    async with _rows(jobs, database_url) as rows:
+        while True:
+            row = await rows.get(job_id)
+            if row is None:
+                raise UnknownJob(job_id, "is not in the table")
+            if watch is None or row.ended:
+                break
+            watch(row)
+            await asyncio.sleep(_LOOK)
+        found = await rows.steps(job_id)
+    return JobSteps(row, {name: msgspec.Raw(result) for name, result in found.items()})
+
+
+async def changed(
+    jobs: Jobs,
+    places: Places,
+    what: Literal["retry", "cancel"],
+    job_ids: Sequence[str],
+    tell: Callable[[int, int], None],
+) -> list[JobRow]:
+    """Retry or cancel these jobs, or all dead ones when none is named; `tell` hears how far it is."""
+    async with _live(jobs, places) as live:
+        if not job_ids:
+            job_ids = [row.id for row in await live.rows.select(states=("dead",), most=_MOST)]
+        done = []
+        change = live.retry if what == "retry" else live.cancel
+        for job_id in job_ids:
+            done.append(await change(job_id))
+            tell(len(done), len(job_ids))
+    return done
+
+
+@asynccontextmanager
+async def _rows(jobs: Jobs, database_url: str) -> AsyncIterator[Rows]:
+    engine = sql_engine(database_url)
+    try:
+        yield Rows(jobs.tables, engine)
+    finally:
+        await engine.dispose()
+
+
+@asynccontextmanager
+async def _live(jobs: Jobs, places: Places) -> AsyncIterator[LiveJobs]:
+    engine = sql_engine(places.database_url)
+    try:
+        async with connect(places.url, jobs.catalogue, queue_url=places.queue_url, required=False) as store:
+            yield jobs.on(store, engine)
+    finally:
+        await engine.dispose()

@@ -1,0 +1,180 @@
+"""`ephemera worker` and `ephemera jobs`: run, list, show, retry and cancel, on real servers."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import pytest
+
+from ephemera import embedded
+from tests.cli.commands import ephemera
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_waiting import ended, stepped
+from tests.patterns.jobbing import generate, ingest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Cluster, Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+NAME = "tests.patterns.jobbing:JOBS"
+MAIN = "from ephemera.cli import main; main()"
+
+
+@pytest.fixture
+def own() -> Iterator[Valkey]:
+    """A server whose queues are this test's alone."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture
+def sql(postgres: Postgres, key: str) -> str:
+    """A database of the test's own."""
+    return postgres.database(key[:60])
+
+
+@pytest.fixture
+async def jobs(own: Valkey, sql: str) -> AsyncIterator[LiveJobs]:
+    """Jobs on both."""
+    async with opened(own.url, sql) as live:
+        yield live
+
+
+@pytest.fixture(autouse=True)
+def environment(own: Valkey, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where everything is, as an operator would have it in the environment."""
+    monkeypatch.setenv("EPHEMERA_URL", own.url)
+    monkeypatch.setenv("EPHEMERA_DATABASE_URL", sql)
+
+
+async def run(*words: str) -> Any:
+    """Run a command beside the test's own loop."""
+    return await asyncio.to_thread(ephemera, *words)
+
+
+async def dead(jobs: LiveJobs) -> str:
+    """A job that was given up."""
+    job_id = await jobs.enqueue(ingest)
+    row = await jobs.rows.claim(job_id, "one", jobs.declared.lease)
+    assert row is not None
+    await jobs.rows.record(None, job_id, row.fence, "parse", b'["a","b"]')
+    await jobs.rows.give_up(job_id, row.fence, "dead", "ValueError: no\nmore of it")
+    return job_id
+
+
+async def test_jobs_are_listed_by_state_and_kind(jobs: LiveJobs) -> None:
+    """The table and the JSON show what SQL has; states nobody knows are a wrong call."""
+    waiting, given_up = await jobs.enqueue(generate, 3), await dead(jobs)
+    shown = await run("jobs", "list", NAME)
+    assert shown.code == 0
+    assert waiting in shown.out
+    assert "ValueError: no" in shown.out
+    found = msgspec.json.decode((await run("jobs", "list", NAME, "--state", "dead", "--json")).out)
+    assert [(job["id"], job["kind"], job["state"]) for job in found] == [(given_up, "ingest", "dead")]
+    assert (await run("jobs", "list", NAME, "--kind", "nothing")).out == "There is no such job.\n"
+    wrong = await run("jobs", "list", NAME, "--state", "lost")
+    assert (wrong.code, "'lost' is none of waiting, running" in wrong.said) == (2, True)
+
+
+async def test_a_job_is_shown_with_its_steps(jobs: LiveJobs) -> None:
+    """Everything that is known of it, for people and for machines; an id nobody knows is told so."""
+    job_id = await dead(jobs)
+    shown = await run("jobs", "show", NAME, job_id)
+    assert shown.code == 0
+    assert "ValueError: no" in shown.out
+    assert "parse" in shown.out
+    found = msgspec.json.decode((await run("jobs", "show", NAME, job_id, "--json")).out)
+    assert found["steps"] == {"parse": ["a", "b"]}
+    assert found["job"]["attempts"] == 1
+    assert (await run("jobs", "show", NAME, job_id, "--wait")).code == 1
+    unknown = await run("jobs", "show", NAME, "nobody")
+    assert (unknown.code, unknown.err) == (1, "ephemera: the job 'nobody' is not in the table\n")
+
+
+async def test_dead_jobs_are_retried(jobs: LiveJobs) -> None:
+    """By id or all at once; they wait in their queue again, and go on from their last step."""
+    first, second = await dead(jobs), await dead(jobs)
+    assert (await run("jobs", "retry", NAME, first)).out == f"{first} (ingest) was put back in its queue.\n"
+    assert (await jobs.get(second)).state == "dead"
+    again = msgspec.json.decode((await run("jobs", "retry", NAME, "--all-dead", "--json")).out)
+    assert [job["id"] for job in again] == [second]
+    assert (await run("jobs", "retry", NAME, "--all-dead")).out == "There is no dead job.\n"
+    assert await attempt_by(jobs).run(first) == "done"
+    assert (await jobs.get(first)).result["words"] == ["a", "b"]
+    assert (await run("jobs", "retry", NAME)).code == 2
+    refused = await run("jobs", "retry", NAME, first)
+    assert (refused.code, "cannot be retried: it is done" in refused.err) == (1, True)
+
+
+async def test_jobs_are_cancelled(jobs: LiveJobs) -> None:
+    """One that waits is cancelled; one that has ended cannot be."""
+    job_id = await jobs.enqueue(generate, 3)
+    assert (await run("jobs", "cancel", NAME, job_id)).out == f"{job_id} (generate) was cancelled.\n"
+    assert (await jobs.get(job_id)).state == "cancelled"
+    refused = await run("jobs", "cancel", NAME, job_id)
+    assert (refused.code, "has ended already" in refused.err) == (1, True)
+
+
+async def test_a_database_without_the_tables_is_told_in_one_line(
+    postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What PostgreSQL says, and what may be wrong."""
+    monkeypatch.setenv("EPHEMERA_DATABASE_URL", postgres.database("nothing_here"))
+    outcome = await run("jobs", "list", NAME)
+    assert outcome.code == 1
+    assert outcome.err.startswith('ephemera: the database refused: relation "jobs" does not exist')
+    assert outcome.err.count("\n") == 1
+
+
+def test_a_name_that_is_no_jobs_is_told() -> None:
+    """As with catalogues, the module's own jobs are named."""
+    outcome = ephemera("jobs", "list", "tests.patterns.jobbing:nothing")
+    assert (outcome.code, "its Jobs: JOBS" in outcome.said) == (2, True)
+
+
+def test_a_worker_on_a_cluster_is_refused_with_the_reason(cluster: Cluster) -> None:
+    """Before anything is started."""
+    outcome = ephemera("worker", NAME, "--url", cluster.url)
+    assert outcome.code == 2
+    assert "kombu has no transport for one" in outcome.err
+
+
+def test_a_worker_is_told_of_wrong_words() -> None:
+    """Queues and levels that nobody knows, and databases that are none."""
+    for words, told in (
+        (["--queue", "nothing"], "use generation, ingestion, export"),
+        (["--log-level", "loud"], "'loud' is none of"),
+        (["--database-url", "sqlite:///file"], "jobs are kept in PostgreSQL, not in sqlite"),
+    ):
+        outcome = ephemera("worker", NAME, *words)
+        assert outcome.code == 2
+        assert told in outcome.said
+
+
+async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: LiveJobs) -> None:
+    """It takes jobs of its queues alone, and at SIGTERM hands back what it runs and ends well."""
+    command = [sys.executable, "-c", MAIN, "worker", NAME, "--queue", "generation"]
+    process = subprocess.Popen(
+        command, env={**os.environ, "PYTHONWARNINGS": "ignore"}, stderr=subprocess.PIPE
+    )
+    try:
+        other = await jobs.enqueue(ingest)
+        assert (await ended(jobs, await jobs.enqueue(generate, 2))).state == "done"
+        job_id = await jobs.enqueue(generate, 1000, 0.1)
+        await stepped(jobs, job_id, 2)
+        process.send_signal(signal.SIGTERM)
+        _, logged = process.communicate(timeout=30)
+    finally:
+        process.kill()
+        process.wait(10)
+    assert process.returncode == 0
+    assert ((await jobs.get(job_id)).state, (await jobs.get(other)).state) == ("waiting", "waiting")
+    assert all(msgspec.json.decode(line)["level"] for line in logged.splitlines() if line.startswith(b"{"))

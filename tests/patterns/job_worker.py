@@ -1,0 +1,75 @@
+"""A worker of the tests' jobs, to be killed: `python -m tests.patterns.job_worker PROCESSES`.
+
+It is a process group of its own, so that all of it can be killed at once.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from ephemera.patterns.jobs.worker import Settings, serve
+from tests.patterns.jobbing import JOBS
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+
+class Worker:
+    """A running worker; leaving its block kills what is left of it."""
+
+    def __init__(self, url: str, sql: str, *, processes: int = 1) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "tests.patterns.job_worker", str(processes)],
+            # Celery warns of running as root, which a test may.
+            env={**os.environ, "WORKER_URL": url, "WORKER_SQL": sql, "PYTHONWARNINGS": "ignore"},
+            start_new_session=True,
+        )
+
+    @property
+    def pid(self) -> int:
+        """The parent process."""
+        return self._process.pid
+
+    def children(self) -> list[int]:
+        """The pool's processes."""
+        found = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text()
+        return [int(pid) for pid in found.split()]
+
+    def kill(self) -> None:
+        """SIGKILL to the whole process group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait(10)
+
+    def stop(self, timeout: float = 30.0) -> int:
+        """SIGTERM, and wait for its exit code."""
+        self._process.terminate()
+        return self._process.wait(timeout)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.kill()
+
+
+def main() -> int:
+    """Serve until told to stop."""
+    logging.basicConfig(
+        level=os.environ.get("WORKER_LOG", "ERROR"), format="%(process)d %(asctime)s %(message)s"
+    )
+    settings = Settings(os.environ["WORKER_URL"], os.environ["WORKER_SQL"])
+    return serve(JOBS, settings, processes=int(sys.argv[1]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,148 @@
+"""Jobs for tests: what they do is written in SQL, once for each time that it is done."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, select
+
+from ephemera import Catalogue
+from ephemera.errors import JobFailed
+from ephemera.patterns.jobs import JobRow, Jobs, Run
+from ephemera.patterns.progress import Progress
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+    from ephemera import Store
+
+
+class Stepped(msgspec.Struct, tag="stepped", frozen=True):
+    """A step was done."""
+
+    number: int
+
+
+class Ended(msgspec.Struct, tag="ended", frozen=True):
+    """The job has ended."""
+
+    state: str
+    error: str | None = None
+
+
+class Slide(msgspec.Struct, frozen=True):
+    """What a step makes."""
+
+    number: int
+    by: str
+
+
+CATALOGUE = Catalogue("test-jobs")
+PROGRESS: Progress[Stepped | Ended] = Progress(
+    CATALOGUE, "gen_progress:{job_id}", Stepped | Ended, wake="pubsub:gen_progress", terminal=Ended
+)
+
+
+def last_event(row: JobRow) -> Ended:
+    """What listeners hear last."""
+    return Ended(row.state, row.error)
+
+
+METADATA = MetaData()
+JOBS = Jobs(
+    CATALOGUE,
+    "gen_checkpoint:{job_id}",
+    queues=("generation", "ingestion", "export"),
+    progress=PROGRESS,
+    ended=last_event,
+    metadata=METADATA,
+    lease=timedelta(seconds=3),
+)
+EFFECTS = Table(
+    "effects",
+    METADATA,
+    Column("id", Integer, primary_key=True),
+    Column("job_id", Text, nullable=False),
+    Column("step", Text, nullable=False),
+    Column("fence", Integer, nullable=False),
+)
+"""A row for each time that something was done, however often."""
+
+
+@JOBS.resources
+@asynccontextmanager
+async def resources(_: Store, engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
+    """Another way to the database, to see that jobs get what is opened here."""
+    yield engine
+
+
+async def noted(sql: AsyncConnection, run: Run, step: str) -> None:
+    """Note that something was done."""
+    await sql.execute(insert(EFFECTS).values(job_id=run.id, step=step, fence=run.fence))
+
+
+async def write(engine: AsyncEngine, run: Run, step: str) -> None:
+    """Note it at once, in a transaction of its own."""
+    async with engine.begin() as sql:
+        await noted(sql, run, step)
+
+
+@JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))
+async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
+    """So many slides, each an effect in SQL that takes so long."""
+
+    async def slide(sql: AsyncConnection, number: int) -> Slide:
+        await noted(sql, run, f"slide:{number}")
+        return Slide(number, f"fence {run.fence}")
+
+    made = []
+    for number in range(slides):
+        await asyncio.sleep(seconds)
+        done = await run.transact(f"slide:{number}", slide, number, event=Stepped(number))
+        made.append(f"{done.number} by {done.by}")
+    return made
+
+
+@JOBS.job(queue="ingestion", attempts=3)
+async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[str, Any]:
+    """A plain function as a step, then one that fails so many times."""
+
+    def parse(text: str) -> list[str]:
+        time.sleep(0.01)
+        return text.split()
+
+    words = await run.step("parse", parse, "a b c", event=lambda found: Stepped(len(found)))
+    await write(run.resources, run, f"attempt:{run.attempt}")
+    if give_up:
+        raise JobFailed("the document is encrypted")
+    if run.attempt <= fail_times:
+        raise ValueError(f"attempt {run.attempt} went wrong")
+    return {"words": words, "attempt": run.attempt}
+
+
+@JOBS.job(queue="export", attempts=2, time_limit=timedelta(seconds=1.5))
+async def export(run: Run, seconds: float, block: bool = False) -> str:
+    """A step that takes so long, in a way that can be stopped, or not."""
+    work = time.sleep if block else asyncio.sleep
+    await run.step("first", write, run.engine, run, "first")
+    await run.step("long", work, seconds)
+    await run.step("last", write, run.engine, run, "last")
+    return "exported"
+
+
+async def effects(engine: AsyncEngine, job_id: str) -> dict[str, int]:
+    """How often each thing was done by a job."""
+    chosen = (
+        select(EFFECTS.c.step, func.count().label("times"))
+        .where(EFFECTS.c.job_id == job_id)
+        .group_by(EFFECTS.c.step)
+    )
+    async with engine.connect() as sql:
+        return {row.step: row.times for row in await sql.execute(chosen)}

@@ -1,0 +1,170 @@
+"""Jobs from end to end: enqueued here, run by a real worker of two processes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import InvalidValue, UnknownJob
+from tests.patterns.job_store import opened
+from tests.patterns.job_waiting import ended, stepped, until
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import CATALOGUE, PROGRESS, Ended, Stepped, effects, export, generate, ingest
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+
+@pytest.fixture(scope="module")
+def queue() -> Iterator[Valkey]:
+    """A server for this module's worker alone: workers of two databases must not share queues."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def sql(postgres: Postgres) -> str:
+    """The worker's database."""
+    return postgres.database("test_jobs")
+
+
+@pytest.fixture(scope="module")
+def worker(queue: Valkey, sql: str) -> Iterator[Worker]:
+    """A worker that lives as long as the module."""
+    with Worker(queue.url, sql, processes=2) as running:
+        yield running
+
+
+@pytest.fixture
+async def jobs(queue: Valkey, sql: str, worker: Worker) -> AsyncIterator[LiveJobs]:
+    """The jobs that the worker runs."""
+    async with opened(queue.url, sql) as live:
+        yield live
+
+
+async def events(jobs: LiveJobs, job_id: str) -> list[Stepped | Ended]:
+    """What was told of a job."""
+    key = PROGRESS.key(job_id=job_id)
+    stored = await jobs.store.client("queue").call("XRANGE", key, "-", "+")
+    decoded = [PROGRESS.decode(fields[1]) for _, fields in stored]
+    return [event for event in decoded if event is not None]
+
+
+async def test_a_job_is_run_and_its_result_is_in_sql(jobs: LiveJobs) -> None:
+    """Each step is done once, the row says what came of it, and listeners heard of each step and the end."""
+    job_id = await jobs.enqueue(generate, 3)
+    row = await ended(jobs, job_id)
+    assert (row.state, row.attempts, row.fence, row.steps, row.step) == ("done", 1, 1, 3, "slide:2")
+    assert row.result == ["0 by fence 1", "1 by fence 1", "2 by fence 1"]
+    assert row.started_at is not None
+    assert row.finished_at is not None
+    assert row.created_at <= row.started_at <= row.finished_at
+    assert await effects(jobs.engine, job_id) == {"slide:0": 1, "slide:1": 1, "slide:2": 1}
+    await until(lambda: _told(jobs, job_id, 4))
+    assert await events(jobs, job_id) == [Stepped(0), Stepped(1), Stepped(2), Ended("done")]
+
+
+async def _told(jobs: LiveJobs, job_id: str, count: int) -> bool:
+    return len(await events(jobs, job_id)) == count
+
+
+async def test_no_key_is_left_that_is_not_declared(jobs: LiveJobs) -> None:
+    """Celery and kombu leave nothing on the server that the catalogue does not know."""
+    await ended(jobs, await jobs.enqueue(generate, 1))
+    keys = await jobs.store.call("KEYS", "*")
+    assert keys
+    assert [key for key in keys if CATALOGUE.classify(key) is None] == []
+
+
+async def test_plain_functions_and_what_the_process_opened_work_in_a_job(jobs: LiveJobs) -> None:
+    """A step may block, in a thread; `run.resources` is what the declaration opens in each process."""
+    row = await ended(jobs, await jobs.enqueue(ingest))
+    assert row.result == {"words": ["a", "b", "c"], "attempt": 1}
+
+
+async def test_an_attempt_that_fails_is_followed_by_another_that_goes_on(jobs: LiveJobs) -> None:
+    """The second attempt comes after a second, finds the first step done, and succeeds."""
+    job_id = await jobs.enqueue(ingest, fail_times=1)
+    row = await ended(jobs, job_id)
+    assert (row.state, row.attempts, row.steps, row.error) == ("done", 2, 1, None)
+    assert await effects(jobs.engine, job_id) == {"attempt:1": 1, "attempt:2": 1}
+
+
+async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retried(jobs: LiveJobs) -> None:
+    """After the third of three attempts it is a dead letter; retrying gives it three more."""
+    job_id = await jobs.enqueue(ingest, fail_times=3)
+    row = await ended(jobs, job_id)
+    assert (row.state, row.attempts, row.error) == ("dead", 3, "ValueError: attempt 3 went wrong")
+    await until(lambda: _told(jobs, job_id, 2))
+    assert (await events(jobs, job_id))[-1] == Ended("dead", "ValueError: attempt 3 went wrong")
+
+    again = await jobs.retry(job_id)
+    assert (again.state, again.attempts) == ("waiting", 0)
+    assert (await ended(jobs, job_id)).state == "dead"  # it still fails the first three times
+    assert (await effects(jobs.engine, job_id))["attempt:1"] == 2
+
+
+async def test_a_job_may_say_that_no_attempt_can_help(jobs: LiveJobs) -> None:
+    """`JobFailed` ends a job at once as failed, with the reason it gives."""
+    row = await ended(jobs, await jobs.enqueue(ingest, give_up=True))
+    assert (row.state, row.attempts, row.error) == ("failed", 1, "the document is encrypted")
+
+
+async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: LiveJobs) -> None:
+    """Its worker is told within about a second; nothing is recorded after the cancellation."""
+    job_id = await jobs.enqueue(generate, 1000, 0.05)
+    await stepped(jobs, job_id, 2)
+    row = await jobs.cancel(job_id)
+    assert row.state == "cancelled"
+    done = await effects(jobs.engine, job_id)
+    assert (await ended(jobs, await jobs.enqueue(generate, 40, 0.05))).state == "done"  # some time passes
+    assert await effects(jobs.engine, job_id) == done
+    assert (await jobs.get(job_id)).state == "cancelled"
+    assert (await events(jobs, job_id))[-1] == Ended("cancelled")
+    with pytest.raises(UnknownJob, match="has ended already: it is cancelled"):
+        await jobs.cancel(job_id)
+
+
+async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: LiveJobs) -> None:
+    """Two attempts of 1.5 s each are made of a step that takes longer; then the job is dead, and says why."""
+    job_id = await jobs.enqueue(export, 60.0)
+    row = await ended(jobs, job_id)
+    assert (row.state, row.attempts) == ("dead", 2)
+    assert row.error is not None
+    assert "did not end within 1.5 s, and was in the step 'long'" in row.error
+    assert await effects(jobs.engine, job_id) == {"first": 1}
+
+
+async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: LiveJobs) -> None:
+    """A transaction that is rolled back leaves no job; one that commits has it run within seconds."""
+    ids: list[str] = []
+
+    async def enqueue(fail: bool) -> None:
+        async with jobs.engine.begin() as sql:
+            ids.append(await jobs.enqueue_in(sql, generate, 1))
+            if fail:
+                raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        await enqueue(fail=True)
+    await enqueue(fail=False)
+    with pytest.raises(UnknownJob, match="is not in the table"):
+        await jobs.get(ids[0])
+    assert (await ended(jobs, ids[1])).state == "done"
+
+    await enqueue(fail=False)
+    await jobs.publish(ids[2])
+    assert (await ended(jobs, ids[2])).state == "done"
+
+
+async def test_arguments_that_the_job_would_not_take_are_refused(jobs: LiveJobs) -> None:
+    """A wrong call fails where it is made, and no row is written."""
+    with pytest.raises(InvalidValue, match="missing a required argument: 'slides'"):
+        await jobs.enqueue(generate)  # type: ignore[call-arg]
+    with pytest.raises(InvalidValue, match="unexpected keyword argument 'topic'"):
+        await jobs.enqueue(generate, 3, topic="whales")  # type: ignore[call-arg]

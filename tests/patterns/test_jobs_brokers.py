@@ -1,0 +1,85 @@
+"""The broker: each URL of a store as Celery takes it, and real workers by the unusual ones."""
+
+from __future__ import annotations
+
+import ssl
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import InvalidUrl
+from ephemera.patterns.jobs.brokers import broker_of
+from tests.patterns.job_store import opened
+from tests.patterns.job_waiting import ended
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import generate
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ephemera.embedded import Postgres, Sentinel
+
+
+@pytest.mark.parametrize(
+    ("url", "broker"),
+    [
+        ("redis://localhost", "redis://localhost:6379/0"),
+        ("redis://[::1]:7000/3", "redis://[::1]:7000/3"),
+        ("redis://me:p%40ss@queue:7000/3?timeout=1", "redis://me:p%40ss@queue:7000/3"),
+        ("redis://:secret@queue", "redis://:secret@queue:6379/0"),
+        ("unix:///run/redis.sock?db=2", "redis+socket:///run/redis.sock?virtual_host=2"),
+        (
+            "redis+sentinel://:secret@a,b:26380/mymaster/1",
+            "sentinel://:secret@a:26379/1;sentinel://:secret@b:26380/1",
+        ),
+    ],
+)
+def test_a_stores_url_is_a_brokers(url: str, broker: str) -> None:
+    """Host, port, database and credentials are the same to Celery."""
+    assert broker_of(url).url == broker
+
+
+def test_sentinels_have_a_master_and_credentials_of_their_own() -> None:
+    """What kombu takes as transport options."""
+    found = broker_of("redis+sentinel://a/mymaster?sentinel_user=watch&sentinel_password=secret")
+    asking = {"username": "watch", "password": "secret"}
+    assert found.transport == {"master_name": "mymaster", "sentinel_kwargs": asking}
+
+
+def test_tls_checks_certificates() -> None:
+    """`rediss` never means an unchecked certificate."""
+    found = broker_of("rediss://queue?ca=/ca.pem&cert=/me.pem&key=/me.key")
+    assert found.url == "rediss://queue:6379/0"
+    assert found.tls == {
+        "ssl_cert_reqs": ssl.CERT_REQUIRED,
+        "ssl_ca_certs": "/ca.pem",
+        "ssl_certfile": "/me.pem",
+        "ssl_keyfile": "/me.key",
+    }
+
+
+def test_a_cluster_is_refused_with_the_reason() -> None:
+    """The broker library cannot use one, and says so late and strangely; we say it at the start."""
+    with pytest.raises(InvalidUrl, match="cannot be on a cluster, because kombu has no transport for one"):
+        broker_of("redis+cluster://a:7000,b:7001")
+
+
+async def test_a_worker_finds_its_queues_behind_sentinel(sentinel: Sentinel, postgres: Postgres) -> None:
+    """A job is enqueued, carried, run and recorded by way of Sentinel."""
+    sql = postgres.database("test_jobs_sentinel")
+    async with opened(sentinel.url, sql) as jobs:
+        with Worker(sentinel.url, sql):
+            assert (await ended(jobs, await jobs.enqueue(generate, 2))).state == "done"
+
+
+async def test_a_worker_finds_its_queues_by_a_socket_and_a_password(
+    tmp_path: Path, postgres: Postgres
+) -> None:
+    """A unix socket, and a server that asks for a password."""
+    socket, sql = tmp_path / "redis.sock", postgres.database("test_jobs_socket")
+    with embedded.valkey(password="s3cret@:/", config={"unixsocket": str(socket)}):
+        url = f"unix://:s3cret%40%3A%2F@{socket}?db=1"
+        async with opened(url, sql) as jobs:
+            with Worker(url, sql):
+                assert (await ended(jobs, await jobs.enqueue(generate, 2))).state == "done"

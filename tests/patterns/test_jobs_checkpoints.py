@@ -1,0 +1,128 @@
+"""Checkpoints: named bytes under a fence, on Valkey, Redis 7 and a cluster."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import InvalidDeclaration, InvalidValue, JobLost
+from ephemera.patterns.jobs.engines import sql_engine
+from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Cluster, Postgres
+    from ephemera.patterns.jobs import Checkpoint
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store with the tests' jobs."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        yield opened
+
+
+def held(store: Store, key: str, fence: int) -> Checkpoint:
+    """The checkpoint of a job, for the worker with this fence."""
+    return store[JOBS].of(key, fence, f"worker-{fence}")
+
+
+async def told(store: Store, key: str) -> list[Stepped]:
+    """The events of a job."""
+    stored = await store.call("XRANGE", PROGRESS.key(job_id=key), "-", "+")
+    return [event for _, fields in stored if isinstance(event := PROGRESS.decode(fields[1]), Stepped)]
+
+
+async def test_the_next_worker_gets_what_was_saved(store: Store, key: str) -> None:
+    """Fields are added, replaced and removed; the worker that begins after that has them all."""
+    first = held(store, key, 1)
+    assert await first.begin() == {}
+    await first.save({"outline": b"\x00one", "graph": b"two"})
+    await first.save({"graph": b"three"}, remove=["outline"])
+    assert await held(store, key, 2).begin() == {"graph": b"three"}
+    assert await held(store, key, 2).load("graph", "outline") == {"graph": b"three"}
+    assert await held(store, key, 2).load() == {"graph": b"three"}
+
+
+async def test_a_late_worker_changes_nothing(store: Store, key: str) -> None:
+    """Once a later worker has begun, the older can neither save, nor tell, nor begin, nor end."""
+    old, new = held(store, key, 1), held(store, key, 2)
+    await old.begin()
+    await old.save({"by": b"old"}, event=Stepped(1))
+    await new.begin()
+    for late in (
+        old.save({"by": b"old, late"}),
+        old.save({}, event=Stepped(2)),
+        old.save({}, remove=["by"]),
+        old.begin(),
+        old.end(),
+    ):
+        with pytest.raises(JobLost, match=r"\(fence 1\) .* carries the later fence 2"):
+            await late
+    assert await new.load() == {"by": b"old"}
+    assert await told(store, key) == [Stepped(1)]
+
+
+async def test_a_job_that_has_ended_leaves_its_fence_alone(store: Store, key: str) -> None:
+    """The fields are gone, and yet a late worker is refused for as long as a checkpoint lives."""
+    old, new = held(store, key, 1), held(store, key, 2)
+    await old.save({"by": b"old"})
+    await new.begin()
+    await new.end(event=Stepped(9))
+    assert await new.load() == {}
+    with pytest.raises(JobLost):
+        await old.save({"by": b"old"}, event=Stepped(1))
+    assert await told(store, key) == [Stepped(9)]
+    assert HOUR - 60_000 < await store.call("PTTL", JOBS.checkpoints.key(job_id=key)) <= HOUR
+
+
+async def test_each_checkpoint_renews_the_hour(store: Store, key: str) -> None:
+    """Whatever is left of its life, a checkpoint that is saved has an hour before it."""
+    mine, name = held(store, key, 1), JOBS.checkpoints.key(job_id=key)
+    for change in (mine.begin, lambda: mine.save({"a": b"1"}), lambda: mine.save({}, event=Stepped(1))):
+        await change()
+        assert HOUR - 60_000 < await store.call("PTTL", name) <= HOUR
+        await store.call("PEXPIRE", name, 5000)
+
+
+async def test_a_checkpoint_that_was_lost_begins_anew(store: Store, key: str) -> None:
+    """A worker whose checkpoint vanished saves on, and its fence counts again."""
+    mine = held(store, key, 3)
+    await mine.save({"a": b"1"})
+    await store.call("UNLINK", JOBS.checkpoints.key(job_id=key))
+    await mine.save({"b": b"2"})
+    assert await mine.load() == {"b": b"2"}
+    with pytest.raises(JobLost):
+        await held(store, key, 2).save({"c": b"3"})
+
+
+async def test_a_checkpoint_wakes_who_listens(store: Store, key: str) -> None:
+    """The event is published by the same script: who listens to the progress hears of it."""
+    async with store.client("queue").subscribe(PROGRESS.wake.key()) as heard:
+        await held(store, key, 1).save({"a": b"1"}, event=Stepped(1))
+        async with asyncio.timeout(5):
+            while (await anext(heard)).data != PROGRESS.key(job_id=key).encode():
+                pass
+
+
+async def test_names_of_the_patterns_own_are_refused(store: Store, key: str) -> None:
+    """A job can neither set nor remove the fence."""
+    mine = held(store, key, 1)
+    for refused in (mine.save({"_fence": b"9"}), mine.save({}, remove=["_fence"])):
+        with pytest.raises(InvalidValue, match="do not begin with _"):
+            await refused
+
+
+async def test_queues_on_a_cluster_are_refused(cluster: Cluster, postgres: Postgres) -> None:
+    """Checkpoints work on a cluster; jobs whose queues would be on one are told why that cannot be."""
+    engine = sql_engine(postgres.url)
+    async with keyspace.connect(cluster.url, CATALOGUE) as store:
+        with pytest.raises(InvalidDeclaration, match="kombu has no transport for one"):
+            JOBS.on(store, engine)

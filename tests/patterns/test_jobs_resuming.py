@@ -1,0 +1,259 @@
+"""Resuming: what the next attempt finds done, with and without Redis, and how an attempt loses its job."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import msgspec
+import pytest
+
+from ephemera import Catalogue, embedded, keyspace
+from ephemera.errors import JobLost
+from ephemera.patterns.jobs import Jobs, Run
+from ephemera.patterns.jobs.engines import sql_engine
+from tests.patterns.job_store import attempt_by
+from tests.patterns.job_waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+
+class Outline(msgspec.Struct, frozen=True):
+    """What a step returns."""
+
+    titles: list[str]
+
+
+CATALOGUE = Catalogue("test-jobs-resuming")
+JOBS = Jobs(
+    CATALOGUE,
+    "checkpoint:{job_id}",
+    queues=("work",),
+    name="resumed",
+    lease=timedelta(seconds=1),
+)
+WORK: dict[str, list[str]] = {}
+"""What each job did, in this process."""
+GATES: dict[str, asyncio.Event] = {}
+"""What each job waits for."""
+
+
+def did(run: Run, what: str) -> str:
+    """Note what was done."""
+    WORK.setdefault(run.id, []).append(what)
+    return what
+
+
+@JOBS.job(queue="work", attempts=3)
+async def outline(run: Run, fail_first: bool = True) -> Outline:
+    """A cheap step, a typed one, and an attempt that fails after them."""
+
+    def plan() -> Outline:
+        did(run, "outline")
+        return Outline(["one", "two"])
+
+    await run.step("cheap", did, run, "cheap", durable=False)
+    made = await run.step("outline", plan)
+    assert isinstance(made, Outline)
+    if fail_first and run.attempt == 1:
+        raise ValueError("the first attempt fails")
+    return made
+
+
+@JOBS.job(queue="work")
+async def gated(run: Run) -> str:
+    """A step, then one that waits for its gate, then one more."""
+    await run.step("first", did, run, f"first by {run.fence}")
+    did(run, f"waits by {run.fence}")
+    try:
+        await run.step("wait", GATES[run.id].wait)
+    except asyncio.CancelledError as told:
+        did(run, f"cancelled: {told}")
+        raise
+    await run.step("last", did, run, f"last by {run.fence}")
+    return "open"
+
+
+@JOBS.job(queue="work", attempts=1)
+async def twice(run: Run) -> None:
+    """Two steps of one name."""
+    await run.step("same", did, run, "same")
+    await run.step("same", did, run, "same")
+
+
+@JOBS.job(queue="work", attempts=1)
+async def unstorable(run: Run) -> None:
+    """A result that no JSON can hold."""
+    await run.step("object", object)
+
+
+@pytest.fixture(scope="module")
+def own() -> Iterator[Valkey]:
+    """A server that may be stopped."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture
+async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+    """Jobs that are tried in this process."""
+    engine = sql_engine(postgres.database("test_jobs_resuming"))
+    async with keyspace.connect(own.url, CATALOGUE) as store:
+        live = JOBS.on(store, engine)
+        await live.create_tables()
+        yield live
+    await engine.dispose()
+
+
+async def due(jobs: LiveJobs, job_id: str) -> None:
+    """Wait for a job's next attempt to be allowed."""
+
+    async def allowed() -> bool:
+        row = await jobs.get(job_id)
+        return row.state == "waiting" and job_id in {each.id for each in await jobs.rows.due("work", 100)}
+
+    await until(allowed)
+
+
+async def test_the_next_attempt_does_what_is_left(jobs: LiveJobs) -> None:
+    """Steps that are done, also those that SQL does not know, are not repeated; results keep their types."""
+    job_id = await jobs.enqueue(outline)
+    assert await attempt_by(jobs).run(job_id) == "again"
+    await due(jobs, job_id)
+    assert await attempt_by(jobs, "worker-2").run(job_id) == "done"
+    assert WORK[job_id] == ["cheap", "outline"]
+    row = await jobs.get(job_id)
+    assert (row.result, row.worker, row.attempts) == ({"titles": ["one", "two"]}, "worker-2", 2)
+
+
+async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: LiveJobs) -> None:
+    """When Redis lost everything, only the step that was declared not to be durable is repeated."""
+    job_id = await jobs.enqueue(outline)
+    assert await attempt_by(jobs).run(job_id) == "again"
+    await jobs.store.call("FLUSHALL")
+    await due(jobs, job_id)
+    assert await attempt_by(jobs).run(job_id) == "done"
+    assert WORK[job_id] == ["cheap", "outline", "cheap"]
+
+
+async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: LiveJobs, own: Valkey) -> None:
+    """Enqueued, run and finished with SQL alone; its message follows when Redis is back."""
+    own.kill()
+    try:
+        job_id = await jobs.enqueue(outline, fail_first=False)
+        assert (await jobs.get(job_id)).published_at is None
+        assert await attempt_by(jobs).run(job_id) == "done"
+    finally:
+        own.restart()
+    assert WORK[job_id] == ["cheap", "outline"]
+
+
+async def test_two_steps_of_one_name_are_refused(jobs: LiveJobs) -> None:
+    """A resumed job could not tell them apart: the job is dead, and its error says what to do."""
+    job_id = await jobs.enqueue(twice)
+    assert await attempt_by(jobs).run(job_id) == "dead"
+    assert "has two steps 'same'; give each a name of its own" in str((await jobs.get(job_id)).error)
+
+
+async def test_a_result_that_cannot_be_stored_is_refused(jobs: LiveJobs) -> None:
+    """What JSON cannot hold would not survive the worker: the error names the step."""
+    job_id = await jobs.enqueue(unstorable)
+    assert await attempt_by(jobs).run(job_id) == "dead"
+    assert "'unstorable, step object' holds what JSON can hold" in str((await jobs.get(job_id)).error)
+
+
+async def begun(jobs: LiveJobs, worker: str, **options: object) -> tuple[str, asyncio.Task[str]]:
+    """A job that waits at its gate."""
+    job_id = await jobs.enqueue(gated)
+    GATES[job_id] = asyncio.Event()
+    attempt = asyncio.create_task(attempt_by(jobs, worker, **options).run(job_id))  # type: ignore[arg-type]
+    await until(lambda: _waits(job_id, 1))
+    return job_id, attempt
+
+
+async def _waits(job_id: str, fence: int) -> bool:
+    return f"waits by {fence}" in WORK.get(job_id, [])
+
+
+async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: LiveJobs) -> None:
+    """A worker that was overtaken is stopped in its step, is told by whom, and records nothing."""
+    job_id, old = await begun(jobs, "old")
+    await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))  # as if it had hung for longer than its lease
+    new = asyncio.create_task(attempt_by(jobs, "new").run(job_id))
+    assert await old == "lost"
+    await until(lambda: _waits(job_id, 2))
+    GATES[job_id].set()
+    assert await new == "done"
+    told = next(line for line in WORK[job_id] if line.startswith("cancelled"))
+    assert "it is running, with the fence 2 of new" in told
+    assert [line for line in WORK[job_id] if line.startswith(("first", "last"))] == [
+        "first by 1",
+        "last by 2",
+    ]
+
+
+async def test_a_cancelled_job_is_told_within_about_a_second(jobs: LiveJobs) -> None:
+    """The step that runs is cancelled, with the reason."""
+    job_id, attempt = await begun(jobs, "one")
+    await jobs.cancel(job_id)
+    async with asyncio.timeout(5):
+        assert await attempt == "lost"
+    assert "it was cancelled" in WORK[job_id][-1]
+
+
+async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: LiveJobs) -> None:
+    """The step at work is finished and recorded; the next is done by another worker, as the first attempt."""
+    stopping = False
+    job_id, attempt = await begun(jobs, "one", stopping=lambda: stopping)
+    stopping = True
+    await asyncio.sleep(0.5)  # it is told at its next renewal, after 0.2 s
+    GATES[job_id].set()
+    assert await attempt == "handed back"
+    row = await jobs.get(job_id)
+    assert (row.state, row.attempts, row.step) == ("waiting", 0, "wait")
+    assert await attempt_by(jobs, "two").run(job_id) == "done"
+    assert "last by 2" in WORK[job_id]
+    assert "last by 1" not in WORK[job_id]
+
+
+async def test_a_late_worker_is_refused_by_both(jobs: LiveJobs) -> None:
+    """One whose lease lapsed cannot record a step in SQL, nor save or tell anything in Redis."""
+    job_id = await jobs.enqueue(gated)
+    lapsed = timedelta(seconds=-1)
+    row = await jobs.rows.claim(job_id, "old", lapsed)
+    assert row is not None
+    old = await Run.resumed(jobs, row)
+    taken = await jobs.rows.claim(job_id, "new", timedelta(seconds=30))
+    assert taken is not None
+    await Run.resumed(jobs, taken)
+    with pytest.raises(JobLost, match="SQL has a later fence"):
+        await old.step("by SQL", did, old, "late")
+    with pytest.raises(JobLost, match="carries the later fence 2"):
+        await old.step("by Redis", did, old, "late", durable=False)
+    assert await jobs.rows.steps(job_id) == {}
+
+
+async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(jobs: LiveJobs) -> None:
+    """Redis knows a later fence than SQL, and SQL is the truth: the job gets one above, and runs."""
+    job_id = await jobs.enqueue(outline, fail_first=False)
+    await jobs.store[JOBS].of(job_id, 7, "before the restore").begin()
+    assert await attempt_by(jobs).run(job_id) == "done"
+    assert (await jobs.get(job_id)).fence == 8
+
+
+async def test_a_job_of_a_version_that_this_worker_does_not_have_waits_for_another(jobs: LiveJobs) -> None:
+    """It goes back with an error that says what is missing."""
+    job_id = await jobs.enqueue(gated)
+    known = JOBS.kinds.pop("gated")
+    try:
+        assert await attempt_by(jobs).run(job_id) == "unknown"
+    finally:
+        JOBS.kinds["gated"] = known
+    row = await jobs.get(job_id)
+    assert row.state == "waiting"
+    assert "knows no job 'gated'" in str(row.error)

@@ -1,0 +1,235 @@
+"""Traps S16 to S19: lost and doubled messages, two workers on a job, torn and expired checkpoints."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import JobLost
+from ephemera.patterns.jobs import Run
+from ephemera.patterns.jobs.celery_app import VISIBILITY
+from ephemera.patterns.jobs.reaping import look
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_waiting import ended, stepped, until
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import JOBS, PROGRESS, Stepped, effects, generate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+QUEUE = "celery_queue:generation"
+
+
+@pytest.fixture
+def own() -> Iterator[Valkey]:
+    """A server whose queues are this test's alone."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture
+def sql(postgres: Postgres, key: str) -> str:
+    """A database of the test's own."""
+    return postgres.database(key[:60])
+
+
+@pytest.fixture
+async def jobs(own: Valkey, sql: str) -> AsyncIterator[LiveJobs]:
+    """Jobs on both."""
+    async with opened(own.url, sql) as live:
+        yield live
+
+
+@contextmanager
+def stock_worker(url: str, visibility: float) -> Iterator[subprocess.Popen[bytes]]:
+    """Celery as it comes, as a process group of its own, with two processes."""
+    environment = {"STOCK_URL": f"{url}/0", "STOCK_VISIBILITY": str(visibility), "PYTHONWARNINGS": "ignore"}
+    command = [sys.executable, "-m", "celery", "-A", "tests.traps.stock_celery", "-q", "worker", "-c", "2"]
+    process = subprocess.Popen(
+        command, env={**os.environ, **environment}, start_new_session=True, stdout=subprocess.DEVNULL
+    )
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait(10)
+
+
+def stock_send(url: str, job_id: str, seconds: float) -> None:
+    """Send a task to it, as an application does."""
+    code = (
+        "import sys; from tests.traps.stock_celery import long; long.delay(sys.argv[1], float(sys.argv[2]))"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, job_id, str(seconds)]
+    subprocess.run(command, env={**os.environ, "STOCK_URL": f"{url}/0"}, check=True, timeout=30)
+
+
+async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_again(
+    jobs: LiveJobs, own: Valkey
+) -> None:
+    """A consumer that dies between taking a message and noting it loses it; the row brings it back."""
+    job_id = await jobs.enqueue(generate, 1)
+    command = [sys.executable, "-m", "tests.traps.lossy_consumer", f"{own.url}/0", QUEUE]
+    died = await asyncio.to_thread(subprocess.run, command, timeout=30, check=False)
+    assert died.returncode == -signal.SIGKILL
+    assert await jobs.store.call("LLEN", QUEUE) == 0
+    assert not await jobs.store.call("EXISTS", "unacked")  # so nobody could ever restore it
+
+    await until(lambda: look(jobs))
+    assert await jobs.store.call("LLEN", QUEUE) == 1
+    assert await look(jobs) == 0  # once is enough
+    assert await attempt_by(jobs).run(job_id) == "done"
+
+
+async def test_s16_a_healthy_long_job_is_delivered_once(jobs: LiveJobs, own: Valkey, sql: str) -> None:
+    """Stock Celery with a short visibility runs a long task twice at once; ours is renewed by the parent."""
+    with stock_worker(own.url, visibility=2):
+        stock_send(own.url, "long", 60)
+
+        async def twice() -> bool:
+            return bool(await jobs.store.call("LLEN", "runs:long") >= 2)
+
+        await until(twice)
+
+    with Worker(own.url, sql, processes=2), Worker(own.url, sql):
+        job_id = await jobs.enqueue(generate, 1, VISIBILITY + 4.0)
+        seen: list[int] = []
+
+        async def over() -> bool:
+            seen.append(await jobs.store.call("LLEN", QUEUE))
+            return (await jobs.get(job_id)).ended
+
+        await until(over)
+    row = await jobs.get(job_id)
+    assert (row.state, row.fence, row.attempts) == ("done", 1, 1)
+    waited = seen[seen.index(0) :]  # from when a worker took it
+    assert set(waited) == {0}  # it was never in the queue again
+
+
+async def test_s16_a_killed_workers_job_goes_on_within_seconds(jobs: LiveJobs, own: Valkey, sql: str) -> None:
+    """Stock Celery leaves it with the dead worker for an hour, the visibility timeout; ours goes on."""
+    with stock_worker(own.url, visibility=3600) as first:
+        stock_send(own.url, "orphan", 1)
+
+        async def runs() -> bool:
+            return bool(await jobs.store.call("LLEN", "runs:orphan"))
+
+        await until(runs)
+        os.killpg(first.pid, signal.SIGKILL)
+    with Worker(own.url, sql) as worker, stock_worker(own.url, visibility=3600):
+        job_id = await jobs.enqueue(generate, 10, 0.2)
+        await stepped(jobs, job_id, 3)
+        with Worker(own.url, sql):
+            worker.kill()
+            row = await ended(jobs, job_id)
+        assert (row.state, row.fence) == ("done", 2)
+        assert await jobs.store.call("LLEN", "runs:orphan") == 1  # all this time, nobody has taken it up
+        assert await jobs.store.call("HLEN", "unacked") == 1
+
+
+async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: LiveJobs) -> None:
+    """A naive checkpoint takes whatever comes last; ours compares the fence, in Redis and in SQL."""
+    call = jobs.store.call
+    for worker, step in (("new", "slide:9"), ("old, late", "slide:3")):
+        await call("HSET", "naive", "worker", worker, "step", step)
+    assert await call("HGET", "naive", "step") == b"slide:3"  # the older has set the job back
+
+    old, new = await two_runs(jobs)
+    await new.step("slide:9", int, durable=False)
+    with pytest.raises(JobLost):
+        await old.step("slide:3", int, durable=False)
+    with pytest.raises(JobLost):
+        await old.step("slide:4", int)
+    assert await new.checkpoint.load() == {"step:slide:9": b"0"}
+    assert await jobs.rows.steps(new.id) == {}
+
+
+async def two_runs(jobs: LiveJobs) -> tuple[Run, Run]:
+    """Two workers on one job: the first has hung for longer than its lease."""
+    job_id = await jobs.enqueue(generate, 20)
+    runs = []
+    for worker, lease in (("old", timedelta(seconds=-1)), ("new", timedelta(seconds=60))):
+        row = await jobs.rows.claim(job_id, worker, lease)
+        assert row is not None
+        runs.append(await Run.resumed(jobs, row))
+    return runs[0], runs[1]
+
+
+async def test_s18_checkpoint_progress_and_publication_are_one_step(
+    jobs: LiveJobs, own: Valkey, key: str
+) -> None:
+    """Killed at any moment, the naive way leaves a step nobody was told of; ours has an entry for each."""
+    torn = 0
+    for attempt in range(20):
+        steps, entries = await saved_until_killed(jobs, own, "naive", f"{key}:{attempt}")
+        torn += steps != entries
+        if torn:
+            break
+    assert torn
+
+    for attempt in range(5):
+        steps, entries = await saved_until_killed(jobs, own, "ours", f"{key}:{attempt}")
+        assert steps == entries > 10
+
+
+async def saved_until_killed(jobs: LiveJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int]:
+    """How many steps and how many entries there are when a process that saves them was killed."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.traps.killed_saver", way, own.url, job_id),
+        stdout=asyncio.subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    await process.stdout.readline()
+    await asyncio.sleep(0.01)  # any moment will do
+    process.kill()
+    await process.wait()
+    call = jobs.store.call
+    if way == "naive":
+        hash_key, stream = f"naive:{job_id}", f"naive-progress:{job_id}"
+        return await call("HLEN", hash_key), await call("XLEN", stream)
+    fields = await call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
+    newest = await call("XREVRANGE", PROGRESS.key(job_id=job_id), "+", "-", "COUNT", 1)
+    return sum(name.startswith(b"step:") for name in fields), number_of(newest) + 1
+
+
+def number_of(newest: Any) -> int:
+    """The number of the last step that was told of; the stream itself keeps its newest 200."""
+    event = PROGRESS.decode(newest[0][1][1])
+    assert isinstance(event, Stepped)
+    return event.number
+
+
+async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: LiveJobs) -> None:
+    """When the hour is over while it waits, a naive job begins anew; ours knows its steps from SQL."""
+    call = jobs.store.call
+    await call("HSET", "naive", "step", "slide:7")
+    await call("PEXPIRE", "naive", 1)
+    job_id = await jobs.enqueue(generate, 8)
+    row = await jobs.rows.claim(job_id, "killed", timedelta(seconds=-1))
+    assert row is not None
+    run = await Run.resumed(jobs, row)
+    for number in range(7):
+        await run.step(f"slide:{number}", dict, number=number, by="the first")
+    await call("PEXPIRE", JOBS.checkpoints.key(job_id=job_id), 1)
+
+    async def both_gone() -> bool:
+        return not await call("EXISTS", "naive", JOBS.checkpoints.key(job_id=job_id))
+
+    await until(both_gone)
+    assert await call("HGET", "naive", "step") is None  # from the beginning, then
+
+    assert await attempt_by(jobs, "second").run(job_id) == "done"
+    assert await effects(jobs.engine, job_id) == {"slide:7": 1}
+    assert (await jobs.get(job_id)).result == [*(f"{n} by the first" for n in range(7)), "7 by fence 2"]
