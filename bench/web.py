@@ -30,14 +30,16 @@ if TYPE_CHECKING:
 
 _CONNECTIONS = 50
 _STARTS_WITHIN = 20.0  # seconds
-_UVICORN = {"loop": "uvloop", "http": "httptools", "log-level": "warning", "timeout-keep-alive": "600"}
+UVICORN = {"loop": "uvloop", "http": "httptools", "log-level": "warning", "timeout-keep-alive": "600"}
 
 
 class Browser(asyncio.Protocol):
     """One connection that asks the same again as soon as it is answered."""
 
-    def __init__(self, request: bytes) -> None:
+    def __init__(self, request: bytes, end: bytes, status: int) -> None:
         self._request = request
+        self._end = end
+        self._status = b"HTTP/1.1 %d" % status
         self._left = 0
         self._received = b""
         self._done: asyncio.Future[None]
@@ -57,9 +59,9 @@ class Browser(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Ask again when the answer is complete and right."""
         self._received += data
-        if not self._received.endswith(_END):
+        if not self._received.endswith(self._end) and self._received.startswith(self._status):
             return
-        if not self._received.startswith(b"HTTP/1.1 200"):
+        if not self._received.startswith(self._status):
             self._done.set_exception(RuntimeError(self._received.partition(b"\r\n")[0].decode()))
             return
         self._received = b""
@@ -105,14 +107,14 @@ def served(application: str) -> Opener:
             users = [Session(f"018e9a1f-b3c2-7654-9abc-{number:012x}") for number in range(_CONNECTIONS)]
             tokens = [await store[JSON].create(user) for user in users]
         port = free_ports(1)[0]
-        options = [word for name, value in _UVICORN.items() for word in (f"--{name}", value)]
+        options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "uvicorn", f"bench.web_app:{application}", "--port", str(port)),
             *("--no-access-log", *options),
             env={**os.environ, "BENCH_URL": servers.valkey.url},
         )
         try:
-            yield Requests([await _browser(port, _request(token)) for token in tokens])
+            yield Requests([await connected(port, _request(token)) for token in tokens])
         finally:
             process.terminate()
             await process.wait()
@@ -125,12 +127,14 @@ def _request(token: str) -> bytes:
     return "".join(f"{line}\r\n" for line in (*lines, "")).encode()
 
 
-async def _browser(port: int, request: bytes) -> Browser:
-    """A connected browser, once the application is up."""
+async def connected(port: int, request: bytes, end: bytes = _END, status: int = 200) -> Browser:
+    """A connected browser, once the application is up; `end` is how the answer's body ends."""
     loop, began = asyncio.get_running_loop(), time.perf_counter()
     while True:
         try:
-            _, browser = await loop.create_connection(lambda: Browser(request), "127.0.0.1", port)
+            _, browser = await loop.create_connection(
+                lambda: Browser(request, end, status), "127.0.0.1", port
+            )
         except ConnectionRefusedError:
             if time.perf_counter() - began > _STARTS_WITHIN:
                 raise

@@ -13,17 +13,38 @@ import importlib.util
 if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich") is None:
     raise SystemExit("ephemera: the command line is an extra of its own: pip install 'ephemera[cli]'")
 
-from ephemera.cli import acl, audit, catalogue, demo, infer, locks, mark, server_config
+from ephemera.cli import (
+    acl,
+    audit,
+    catalogue,
+    dashboard,
+    demo,
+    doctor,
+    events,
+    infer,
+    jobs,
+    locks,
+    mark,
+    serve,
+    server_config,
+    worker,
+)
 from ephemera.cli.application import app, main
 
 COMMANDS = (
     catalogue.COMMAND,
     audit.COMMAND,
+    doctor.COMMAND,
+    dashboard.COMMAND,
     infer.COMMAND,
     acl.COMMAND,
     server_config.COMMAND,
     mark.COMMAND,
     locks.COMMAND,
+    *events.COMMANDS,
+    *jobs.COMMANDS,
+    worker.COMMAND,
+    serve.COMMAND,
     demo.COMMAND,
 )
 """Every command, in the order of the help."""

@@ -58,6 +58,7 @@ COMMAND = Command(
     catalogue,
     examples=(
         ("the tables of a catalogue of yours", "myservice.keys:catalogue"),
+        ("those of a built-in service", "identity"),
         ("a page for the design documents", "myservice.keys:catalogue --format markdown > docs/keys.md"),
         ("for a machine", "myservice.keys:catalogue --json"),
     ),

@@ -6,6 +6,7 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import timedelta
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from ephemera.errors import ConnectionFailed, InvalidValue
@@ -26,6 +27,7 @@ REVOKE_USER = Script.load("ephemera.patterns", "revocation_user")
 NOW = Script.load("ephemera.patterns", "revocation_now")
 SPEND = Script.load("ephemera.patterns", "revocation_spend")
 
+_TOKENS_KEPT = 4096  # whose keys are kept; then those that were used longest ago are made anew
 _SPENT: dict[int, Literal["spent", "reused", "expired"]] = {1: "spent", 0: "reused", -1: "expired"}
 
 
@@ -58,6 +60,8 @@ class RevocationChecks:
         self._one_server = list(client.nodes()) == [client]
         self.memory = Memory(declared.remembered)
         self._ear = Ear(client, self._channel, self.memory)
+        # A token comes back on every request while it lives: its keys need not be rendered for each.
+        self._asked = lru_cache(_TOKENS_KEPT, typed=True)(self._marks)
         store.before_close(self._ear.stop)
 
     async def check(
@@ -147,7 +151,7 @@ class RevocationChecks:
         self._ear.start()
         await self._ear.heard.wait()
 
-    def _asked(
+    def _marks(
         self, kind: str, jti: str | None, user: FieldValue | None, family: str | None
     ) -> list[tuple[By, str, str]]:
         """What a check looks at: by what, its id, the key of its mark."""

@@ -1,0 +1,87 @@
+"""`ephemera serve`: run one of the built-in services."""
+
+import importlib
+import os
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from ephemera.cli.command import Command, flag
+from ephemera.cli.loading import SYSTEMS, systems
+from ephemera.errors import EphemeraError
+
+
+def serve(
+    name: Annotated[
+        str, typer.Argument(help="The service: one of the built-in systems.", envvar="EPHEMERA_SYSTEM")
+    ],
+    host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8000,
+) -> None:
+    """Run a service until it is told to stop.
+
+    It is configured by its environment, EPHEMERA_..., as its README says. Without EPHEMERA_URL and
+    EPHEMERA_DATABASE_URL it starts a Valkey and a PostgreSQL of its own, which end with it; EPHEMERA_DATA
+    names a folder where their data stays. Logs are JSON lines on stderr.
+    """
+    create_app, settings_type = _system(name)
+    import uvicorn
+
+    from ephemera.systems.logs import configure
+    from ephemera.systems.settings import read
+
+    settings = read(settings_type, os.environ)
+    configure(settings.log_level)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the service reads them itself, from those whom it trusts
+        timeout_keep_alive=75,  # longer than balancers keep a connection: they should be the ones to close it
+        timeout_graceful_shutdown=10,
+    )
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
+        server.run()
+    if not server.started:
+        _explain(name, app.state)
+        raise typer.Exit(1)
+
+
+def _explain(name: str, state: Any) -> None:
+    """Say why a service did not start; the log has where."""
+    failure = getattr(state, "failure", None)
+    if isinstance(failure, EphemeraError):
+        typer.echo(f"ephemera: {name} did not start: {failure}", err=True)
+    elif isinstance(failure, Exception):
+        kind = type(failure).__name__
+        typer.echo(
+            f"ephemera: {name} did not start: {kind}; are the servers up, and the URLs right?", err=True
+        )
+
+
+def _system(name: str) -> tuple[Any, Any]:
+    if name not in systems():
+        known = ", ".join(systems())
+        raise typer.BadParameter(f"there is no system {name!r}; there are {known}", param_hint="NAME")
+    try:
+        app = importlib.import_module(f"{SYSTEMS}.{name}.app")
+    except ImportError as missing:
+        typer.echo(f"ephemera: {missing}; the services need: pip install 'ephemera[systems]'", err=True)
+        raise typer.Exit(1) from missing
+    return app.create_app, app.Settings
+
+
+COMMAND = Command(
+    "serve",
+    serve,
+    examples=(
+        ("with servers of its own, for a look", "identity"),
+        ("for others on the network", "identity --host 0.0.0.0 --port 8080"),
+    ),
+)

@@ -1,0 +1,58 @@
+"""What administrators do: roles, sign-ins, caches, keys, and a look at Redis. None of it without Redis."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+from uuid import UUID  # noqa: TC003 - FastAPI reads the annotations
+
+from fastapi import APIRouter, Depends
+
+from ephemera.systems.identity.access import Access, Bearer
+from ephemera.systems.identity.auth_routes import session_list
+from ephemera.systems.identity.forms import Ended, NewKey, RedisStats, RoleForm, SessionList
+from ephemera.systems.problem_answers import problems
+
+router = APIRouter(prefix="/admin", tags=["admin"])
+
+Admin = Annotated[Access, Depends(Bearer(admin=True))]
+
+
+@router.get("/users/{user_id}/sessions", responses=problems(403, 404))
+async def user_sessions(user_id: UUID, admin: Admin) -> SessionList:
+    """A user's sign-ins."""
+    await admin.service.accounts.exists(user_id)
+    return await session_list(admin.service, user_id, admin.claims.family)
+
+
+@router.delete("/users/{user_id}/sessions", responses=problems(403, 404))
+async def end_user_sessions(user_id: UUID, admin: Admin) -> Ended:
+    """End all sign-ins of a user: 401 at their next request, on every process."""
+    await admin.service.accounts.exists(user_id)
+    return Ended(ended=await admin.service.sign_ins.end_all(user_id))
+
+
+@router.put("/users/{user_id}/role", responses=problems(403, 404))
+async def change_role(user_id: UUID, form: RoleForm, admin: Admin) -> Ended:
+    """Give a user a role, and end all their sign-ins, whose tokens say the old one. May be repeated."""
+    await admin.service.accounts.set_role(user_id, form.role)
+    return Ended(ended=await admin.service.sign_ins.end_all(user_id))
+
+
+@router.delete("/cache/profiles/{user_id}", status_code=204, responses=problems(403))
+async def forget_profile(user_id: UUID, admin: Admin) -> None:
+    """Have every cache forget a profile."""
+    await admin.service.accounts.forget_profile(str(user_id))
+
+
+@router.post("/keys/rotate", status_code=201, responses=problems(403, 409))
+async def rotate_keys(admin: Admin) -> NewKey:
+    """Publish a new signing key, which signs once every process and verifier has had time to fetch it."""
+    fresh = await admin.service.keys.rotate(admin.service.settings.key_ahead)
+    return NewKey(kid=fresh.kid, signs_from=datetime.fromtimestamp(fresh.signs_from, UTC))
+
+
+@router.get("/redis/stats", responses=problems(403))
+async def redis_stats(admin: Admin) -> RedisStats:
+    """What Redis holds for this service, against the estimates of its design."""
+    return RedisStats.model_validate(await admin.service.redis.report())

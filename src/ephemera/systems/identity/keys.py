@@ -1,0 +1,127 @@
+"""Everything that identity keeps in Redis: all of it may vanish, and nothing in it opens an account.
+
+The truth is in SQL (`tables`): who has which role, which sign-ins are over, which refresh token is the
+current one. These keys spare asking it on every request, and coordinate processes.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import msgspec
+
+from ephemera import Catalogue, fixed
+from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window, local_share, sliding_window
+from ephemera.patterns.revocation import Revocation, TokenKind
+from ephemera.patterns.sessions import Sessions
+
+ACCESS_LIVES = timedelta(minutes=15)
+REFRESH_LIVES = timedelta(days=7)
+_HOUR = timedelta(hours=1)
+
+catalogue = Catalogue("identity")
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A sign-in in use: ids of its tokens and when they end, never a token."""
+
+    user_id: str
+    session_id: str
+    access_id: str
+    refresh_id: str
+    created_at: datetime
+    expires_at: datetime
+    ip_address: str
+    user_agent: str
+
+
+class Profile(msgspec.Struct, frozen=True, kw_only=True):
+    """A user's profile as SQL had it at `cached_at`."""
+
+    user_id: str
+    email: str
+    first_name: str
+    last_name: str
+    phone: str
+    address: str
+    cached_at: datetime
+
+
+SESSIONS = Sessions(
+    catalogue,
+    "session:{user_id}:{sid}",
+    SessionRecord,
+    user="user_id",
+    lifetime=fixed(hours=1),
+    kind="value",
+    purpose="Which sign-ins are in use, from where and since when",
+    spares="a write to SQL on every use",
+    if_lost="lists of sessions do not tell which are in use until their next refresh",
+)
+
+REVOKED = Revocation(
+    catalogue,
+    tokens={
+        "access": TokenKind("blacklist:access:{jti}", lives=ACCESS_LIVES, when_down="local"),
+        "refresh": TokenKind("blacklist:refresh:{jti}", lives=REFRESH_LIVES),
+    },
+)
+
+PROFILES = Cache(
+    catalogue,
+    "cache:profile:{user_id}",
+    Profile,
+    fresh=timedelta(seconds=300),
+    local=Local(),
+    sensitive=True,
+    purpose="Profiles as SQL has them",
+    spares="a SQL read for each profile read",
+    ended_by=("a profile update", "an administrator"),
+    if_lost="it is read from SQL again",
+)
+
+ENDPOINTS = {
+    "login": "/auth/login",
+    "profile-read": "/api/profiles",
+    "profile-update": "/api/profiles/update",
+    "document-upload": "/api/documents/upload",
+}
+"""The rules of limits, and how their keys name them."""
+
+_PER_HOUR = {"login": 5, "profile-read": 100, "profile-update": 10, "document-upload": 20}
+_WHEN_DOWN = {
+    "login": "closed",  # nobody guesses passwords while nobody counts
+    "profile-read": "open",
+    "profile-update": local_share(of=1),  # each process by itself
+    "document-upload": local_share(of=1),
+}
+
+
+def _hourly(name: str) -> Rule:
+    return fixed_window(
+        name,
+        _PER_HOUR[name],
+        per=_HOUR,
+        key="rate:{subject}:{endpoint}:{yyyyMMddHH}",
+        where={"endpoint": ENDPOINTS[name]},
+        when_down=_WHEN_DOWN[name],  # type: ignore[arg-type] # they are policies
+    )
+
+
+def _sliding(name: str) -> Rule:
+    return sliding_window(
+        name,
+        _PER_HOUR[name],
+        per=_HOUR,
+        key="sliding_rate:{subject}:{endpoint}",
+        where={"endpoint": ENDPOINTS[name]},
+        when_down=_WHEN_DOWN[name],  # type: ignore[arg-type]
+    )
+
+
+HOURLY = RateLimits(catalogue, "rate", *map(_hourly, ENDPOINTS))
+"""By the hours of the clock: up to twice the limit fits into an hour across the boundary of two."""
+
+SLIDING = RateLimits(catalogue, "sliding_rate", *map(_sliding, ENDPOINTS))
+"""The same in any 60 minutes, where that matters: EPHEMERA_IDENTITY_WINDOWS=sliding."""

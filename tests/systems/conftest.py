@@ -1,0 +1,47 @@
+"""What tests of services share: a Redis of their own, a database, and running services."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from tests.systems.identity_users import QUICK, UNLIMITED
+from tests.systems.services import serving
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from tests.systems.services import Served
+
+
+@pytest.fixture(scope="module")
+def valkey() -> Iterator[Valkey]:
+    """A Valkey for the tests of one file, which may stop and start it."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def places(valkey: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Where a file's services keep things: variables that name its Redis and its database."""
+    database = request.module.__name__.rpartition(".")[2]
+    return {"EPHEMERA_URL": valkey.url, "EPHEMERA_DATABASE_URL": postgres.database(database)}
+
+
+@pytest.fixture(scope="module")
+def identity(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """An identity service without limits that tests would meet."""
+    with serving("identity", tmp_path_factory.mktemp("logs"), **places, **QUICK, **UNLIMITED) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def second(
+    identity: Served, places: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Another process of the same service."""
+    with serving("identity", tmp_path_factory.mktemp("logs"), **places, **QUICK, **UNLIMITED) as running:
+        yield running
