@@ -12,7 +12,6 @@ A denial is 429 with the draft's problem type `quota-exceeded`; while Redis is a
 
 from __future__ import annotations
 
-from functools import lru_cache
 from math import ceil
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 from ephemera.web.problems import Problem
 
 if TYPE_CHECKING:
-    from ephemera.patterns.rate_limits import Decision
+    from ephemera.patterns.rate_limits import Claim, Decision
     from ephemera.web.asgi import Header
 
 _TYPES = "https://iana.org/assignments/http-problem-types#"
@@ -31,13 +30,16 @@ def limit_headers(decision: Decision) -> list[Header]:
     claims = decision.claims
     if not claims:
         return []
-    since = int((monotonic() - decision.at) * 1000)
+    # What was taken has just been; a denial may have been kept for a while.
+    since = 0 if decision.taken else int((monotonic() - decision.at) * 1000)
     policies, states = [], []
     for claim, (remaining, wait, reset) in zip(claims, decision.findings(), strict=True):
         seconds = -((since - (wait if wait > 0 else reset)) // 1000)
-        name, policy = _policy(claim.rule.name, claim.limit, claim.rule.algorithm.per)
+        name, policy = claim.told or _tell(claim)
         policies.append(policy)
         states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
+    if len(states) == 1:
+        return [(b"ratelimit-policy", policies[0]), (b"ratelimit", states[0])]
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
 
 
@@ -72,10 +74,12 @@ def refusal(decision: Decision) -> Problem:
     )
 
 
-@lru_cache(maxsize=1024)
-def _policy(rule: str, limit: int, per: int) -> tuple[bytes, bytes]:
-    """The name of a policy as the fields have it, and what RateLimit-Policy says of it."""
-    return f'"{rule}"'.encode(), f'"{rule}";q={limit};w={_window(per)}'.encode()
+def _tell(claim: Claim) -> tuple[bytes, bytes]:
+    """The name of a claim's rule as the fields have it, and what RateLimit-Policy says of it; kept by it."""
+    rule = claim.rule
+    name = f'"{rule.name}"'.encode()
+    claim.told = told = name, name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
+    return told
 
 
 def _window(per: int) -> int:

@@ -28,10 +28,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from ephemera.patterns.rate_limits import Claim, Decision, Limiter
-    from ephemera.web.asgi import ASGIApp, Header, Message, Receive, Scope, Send
+    from ephemera.web.asgi import ASGIApp, Message, Receive, Scope, Send
 
     Claims: TypeAlias = Iterable[Claim] | Awaitable[Iterable[Claim]]
 
+_REQUESTS = frozenset(("http", "websocket"))
 _STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 
 
@@ -47,22 +48,22 @@ class LimitMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take what the request claims, then run the application, or refuse the request."""
-        if scope["type"] in ("http", "websocket"):
-            app, send = await self._admit(scope, send)
-        else:
-            app = self._app
-        await app(scope, receive, send)
-
-    async def _admit(self, scope: Scope, send: Send) -> tuple[ASGIApp, Send]:
-        """Who answers, the application or a problem, and what it sends with."""
+        if scope["type"] not in _REQUESTS:
+            return await self._app(scope, receive, send)
         try:
             decision = await admit(scope, self._limits, self._claims)
         except Problem as problem:
-            return problem, send
+            return await problem(scope, receive, send)
         if decision is None:
-            return self._app, send
+            return await self._app(scope, receive, send)
         scope.setdefault("state", {})["limits"] = decision
-        return self._app, _with(limit_headers(decision), send)
+
+        def sending(message: Message) -> Awaitable[None]:
+            if message["type"] in _STARTS:
+                message = {**message, "headers": [*message.get("headers", ()), *limit_headers(decision)]}
+            return send(message)
+
+        return await self._app(scope, receive, sending)
 
 
 async def admit(
@@ -71,26 +72,16 @@ async def admit(
     """Take what a request claims, a subject twice claimed once; a `Problem` when it may not have it."""
     try:
         claimed = claims(scope)
-        wanted = {claim.id: claim for claim in (await claimed if isinstance(claimed, Awaitable) else claimed)}
+        if not isinstance(claimed, (list, tuple)):
+            claimed = list(await claimed if isinstance(claimed, Awaitable) else claimed)
+        if len(claimed) > 1:
+            claimed = list({claim.id: claim for claim in claimed}.values())
     except InvalidField as problem:
         detail = f"This request cannot be counted: its {problem.field} is not usable."
         raise Problem(400, "Bad Request", detail) from None
-    if not wanted:
+    if not claimed:
         return None
-    decision = await limits(scope).check(*wanted.values())
+    decision = await limits(scope).check(*claimed)
     if not decision.allowed:
         raise refusal(decision)
     return decision
-
-
-def _with(headers: list[Header], send: Send) -> Send:
-    """Send, with these headers in the response's start."""
-    if not headers:
-        return send
-
-    def sending(message: Message) -> Awaitable[None]:
-        if message["type"] in _STARTS:
-            message = {**message, "headers": [*message.get("headers", ()), *headers]}
-        return send(message)
-
-    return sending

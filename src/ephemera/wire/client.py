@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Entry, Reply
+    from ephemera.wire.prepared import Prepared
     from ephemera.wire.scripts import Script
     from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
@@ -45,6 +46,9 @@ class Client(Protocol):
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
+
+    def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
+        """Run a script that was packed before with its keys and arguments."""
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""
@@ -82,6 +86,7 @@ class Single:
             on_state=self._on_state,
         )
         self.call = self.link.call
+        self.run_prepared = self.link.run_prepared
         self.hub = Hub(endpoint, on_moved)
         self._tell_state = on_state
         self._dedicated = DedicatedConnections(endpoint)

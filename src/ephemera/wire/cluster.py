@@ -48,6 +48,7 @@ if TYPE_CHECKING:
 
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Reply
+    from ephemera.wire.prepared import Prepared
     from ephemera.wire.scripts import Script
     from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
@@ -114,6 +115,10 @@ class Cluster:
         """Run a script on the node of its keys, which must share a slot."""
         node = self.node_for(("EVALSHA", script.sha, len(keys), *keys))
         return node.run(script, keys, args)
+
+    def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
+        """Run a prepared script on the node of its keys."""
+        return self._master_of(prepared.slot).run_prepared(prepared)
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""
@@ -189,6 +194,9 @@ class Cluster:
             replicas = [node for node in self._replicas[slot] if node.up]
             if replicas:
                 return replicas[next(self._turn) % len(replicas)]
+        return self._master_of(slot)
+
+    def _master_of(self, slot: int) -> Single:
         node = self._by_slot[slot]
         if node is None:
             self._stale.set()

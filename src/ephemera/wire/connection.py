@@ -249,7 +249,7 @@ class Connection(asyncio.Protocol):
         self.room = min(self._half, self._max_calls - waiting + out)
 
     def _pushed(self, push: list[Any]) -> None:
-        if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, _words(self._asked())):
+        if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, words_of(self._asked())):
             reply = self.waiting.popleft()
             if not reply.done():
                 reply.set_result(push)
@@ -316,10 +316,10 @@ class Connection(asyncio.Protocol):
 
 
 def _entry(reply: Reply, packed: bytes) -> Entry:
-    return Entry(reply, _words(packed), packed.attempts if isinstance(packed, _Repeated) else 0)
+    return Entry(reply, words_of(packed), packed.attempts if isinstance(packed, _Repeated) else 0)
 
 
-def _words(packed: bytes) -> tuple[bytes, ...]:
+def words_of(packed: bytes) -> tuple[bytes, ...]:
     """The arguments of a packed command, which reads as a reply does."""
     reader = hiredis.Reader()
     reader.feed(packed)

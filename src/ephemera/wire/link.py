@@ -27,7 +27,7 @@ from ephemera.errors import (
     WrongServer,
 )
 from ephemera.wire.commands import PLAIN, READS, as_text, first_key, name_of
-from ephemera.wire.connection import LARGE
+from ephemera.wire.connection import LARGE, words_of
 from ephemera.wire.handshake import open_connection
 from ephemera.wire.latency import Latencies
 from ephemera.wire.scripts import source_of
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Connection, Entry, Reply
     from ephemera.wire.handshake import Endpoint
+    from ephemera.wire.prepared import Prepared
     from ephemera.wire.scripts import Script
 
 log = logging.getLogger("ephemera.wire")
@@ -87,6 +88,11 @@ class Link:
         """Whether calls are taken now."""
         return self._connection is not None
 
+    @property
+    def in_flight(self) -> int:
+        """Commands that were sent, or are about to be, and are not answered yet."""
+        return 0 if self._connection is None else len(self._connection.waiting)
+
     def call(self, *args: Arg) -> asyncio.Future[Any]:
         """Send a command and return the future of its reply."""
         connection = self._connection
@@ -130,6 +136,26 @@ class Link:
             return reply
         connection.put(reply, words)
         if len(connection.out) >= _SCRIPTS_TOGETHER:
+            connection.write()
+        return reply
+
+    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
+        """The same for a run that was packed before."""
+        connection = self._connection
+        if connection is None:
+            raise self._unavailable()
+        reply = self._create_future()
+        packed = prepared.packed
+        if connection.crowded:
+            connection.put_in_turn(reply, words_of(packed))
+            return reply
+        connection.waiting.append(reply)
+        out = connection.out
+        out.append(packed)
+        if not connection.flushing:
+            connection.flushing = True
+            self._loop.call_soon(connection.flush)
+        if len(out) >= _SCRIPTS_TOGETHER or len(out) >= connection.room or len(packed) >= LARGE:
             connection.write()
         return reply
 

@@ -115,8 +115,9 @@ class TokenBucket:
 
     def after(self, settings: Settings, used: int, cost: int, now: int) -> tuple[int, int]:  # noqa: ARG002
         """Units left and milliseconds until the bucket is full, once `cost` was taken."""
-        used -= -cost * settings[1] // settings[2]
-        return self.remaining(settings, used), -(-used // 1000)
+        _, interval, parts, time = settings
+        used -= -cost * interval // parts
+        return max(0, (time - used) * parts // interval), -(-used // 1000)
 
 
 Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket

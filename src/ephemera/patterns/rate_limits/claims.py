@@ -7,12 +7,12 @@ window: `turn` makes the next one when the server's time, as estimated, has left
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ephemera.errors import InvalidClaim, WrongFields
 from ephemera.patterns.rate_limits.algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits.windows import NO_WINDOW
-from ephemera.wire import Script
+from ephemera.wire import Prepared, Script
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -48,7 +48,9 @@ class Claim:
         "starts",
         "subject",
         "taking",
+        "told",
         "window",
+        "words_of_one",
     )  # fmt: skip
 
     def __init__(
@@ -60,6 +62,7 @@ class Claim:
         self.subject = subject
         self.settings = rule.algorithm.settings(limit)
         self.cost = cost  # its own, whatever the check costs
+        self.told: Any = None  # what the web adapters say of it in every response
         # What a subject's use is called between processes: its key, whatever the window.
         self.id = rule.space.template.render(_fields(rule, subject))
         if rule.window is None:
@@ -83,7 +86,7 @@ class Claim:
     def words(self, cost: int) -> bytes:
         """What the script takes for this claim, in the window that it is in."""
         if cost == 1 or self.cost is not None:
-            return self.taking[0][1:]
+            return self.words_of_one
         return self._packed(cost)
 
     def correction(self, units: int, taken_at: int) -> tuple[str, ...]:
@@ -104,7 +107,8 @@ class Claim:
         self.key, self.starts, self.ends = key, starts, ends
         self.window = window
         self.keys: tuple[str, ...] = (key,)
-        self.taking = (b"t" + self._packed(self.cost or 1),)
+        self.words_of_one = self._packed(self.cost or 1)
+        self.taking = Prepared(TAKE, self.keys, (b"t" + self.words_of_one,))
 
     def _packed(self, cost: int) -> bytes:
         numbers = (cost, *self.settings, *self.window)
@@ -127,7 +131,7 @@ class JointClaim:
         self.starts = max(claim.starts for claim in self.claims)
         self.ends = min(claim.ends for claim in self.claims)
         self.keys = tuple(claim.key for claim in self.claims)
-        self.taking = (b"t" + b"".join(claim.words(1) for claim in self.claims),)
+        self.taking = Prepared(TAKE, self.keys, (b"t" + b"".join(claim.words(1) for claim in self.claims),))
 
 
 def plan(claims: Iterable[Claim], cost: int, mode: Literal["t", "p"], attempt: int) -> tuple[bytes]:

@@ -64,6 +64,7 @@ class RateLimits:
         )
         for rule in rules:
             rule.home = self
+        catalogue.patterns.append(self)
 
     def __getitem__(self, name: str) -> Rule:
         """A rule by its name."""

@@ -24,15 +24,28 @@ import msgspec
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from ephemera.patterns.rate_limits.claims import Claim
     from ephemera.patterns.rate_limits.decision import Decision
+    from ephemera.patterns.rate_limits.rules import Rule
     from ephemera.wire import Client
 
 log = logging.getLogger("ephemera.rate_limits")
 
 _RETRY = 0.5  # seconds until the next attempt to listen
+
+
+class RuleCounts:
+    """What one rule decided on one store, in checks; each is of one of these."""
+
+    __slots__ = ("allowed", "degraded", "denied", "remembered")
+
+    def __init__(self) -> None:
+        self.allowed = 0
+        self.denied = 0  # it was this rule that had no room
+        self.remembered = 0  # the same by a denial that this process remembers
+        self.degraded = 0  # its policy decided, the server being away
 
 
 class Denial(msgspec.Struct, eq=False, gc=False):
@@ -42,6 +55,8 @@ class Denial(msgspec.Struct, eq=False, gc=False):
     limit: int
     cost: int
     decision: Decision
+    counts: RuleCounts
+    """Those of the rule that had no room."""
 
     def alone(self, claim: Claim) -> Decision:
         """The answer to a check that holds this claim among other ones than then: it alone is known."""
@@ -54,7 +69,7 @@ class Denial(msgspec.Struct, eq=False, gc=False):
 class Denials:
     """At most `most` denials, by claim; and the task that hears when they end early."""
 
-    def __init__(self, client: Client, channel: str, most: int) -> None:
+    def __init__(self, client: Client, channel: str, most: int, by_rule: Mapping[Rule, RuleCounts]) -> None:
         self.kept: OrderedDict[str, Denial] = OrderedDict()
         self.exact: dict[tuple[Claim, ...], Denial] = {}
         """The same by all claims of a check, at the usual cost: one look for who comes again as before."""
@@ -62,6 +77,7 @@ class Denials:
         self._client = client
         self._channel = channel
         self._most = most
+        self._by_rule = by_rule
         self._listening = False
         self._task: asyncio.Task[None] | None = None
 
@@ -76,7 +92,8 @@ class Denials:
         for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
             if wait:
                 until = decision.at + (wait if wait > 0 else claim.rule.algorithm.per) / 1000
-                denial = Denial(until, claim.limit, claim.cost or decision.cost, decision)
+                units = claim.cost or decision.cost
+                denial = Denial(until, claim.limit, units, decision, self._by_rule[claim.rule])
                 self._keep(claim.id, denial)
                 if decision.cost == 1:
                     self.exact[decision.claims] = denial
@@ -91,6 +108,7 @@ class Denials:
                 and denial.limit == claim.limit
                 and (claim.cost or cost) >= denial.cost
             ):
+                denial.counts.remembered += 1
                 return denial.decision if denial.decision.claims == claims else denial.alone(claim)
         return None
 

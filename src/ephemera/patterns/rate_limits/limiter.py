@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
 from ephemera.patterns.rate_limits.claims import TAKE, Claim, JointClaim, check_cost, plan, turn_all
 from ephemera.patterns.rate_limits.decision import Decision
-from ephemera.patterns.rate_limits.denials import Denials
+from ephemera.patterns.rate_limits.denials import Denials, RuleCounts
 from ephemera.patterns.rate_limits.outage import Shares, is_outage
 from ephemera.patterns.rate_limits.settling import Reservation, Settling
 from ephemera.patterns.rate_limits.slot_groups import SlotGroups
@@ -42,11 +42,12 @@ class Limiter:
         channel = home.channel.key()
         self.allowed = 0
         self.denied = 0
-        self.remembered = 0  # denials that cost the server nothing; not among `denied`
         self.degraded = 0  # decisions of a policy, the server being away; not among the above
+        self.by_rule = {rule: RuleCounts() for rule in home.rules.values()}
+        """A check of several rules counts for each that allowed it, or for each that had no room."""
         self._home = home
-        self._run = client.run
-        self._denials = Denials(client, channel, home.remember)
+        self._run, self._run_prepared = client.run, client.run_prepared
+        self._denials = Denials(client, channel, home.remember, self.by_rule)
         self._kept, self._exact = self._denials.kept, self._denials.exact
         self._joint: dict[tuple[Claim, ...], JointClaim] = {}
         self._shares = Shares()
@@ -55,16 +56,20 @@ class Limiter:
         self.settling = Settling(client, self._denials, channel, by_slot=on_cluster)
         store.before_close(self._denials.aclose)
 
+    @property
+    def remembered(self) -> int:
+        """Denials that cost the server nothing; not among `denied`."""
+        return sum(counts.remembered for counts in self.by_rule.values())
+
     async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
         """Take the cost from every claim if all have room, from none otherwise; one trip, or none."""
         if self._kept:
             denial = self._exact.get(claims)
             if denial is not None and cost == 1 and denial.until > monotonic():
-                self.remembered += 1
+                denial.counts.remembered += 1
                 return denial.decision
             known = self._denials.recall(claims, cost)
             if known is not None:
-                self.remembered += 1
                 return known
 
         version, sent = self._denials.version, monotonic()
@@ -78,7 +83,7 @@ class Limiter:
             if not joint.starts <= now < joint.ends:
                 joint.turn(now)
             keys = joint.keys
-            reply = await self._run(TAKE, keys, joint.taking)
+            reply = await self._run_prepared(joint.taking)
             if reply.__class__ is not bytes and reply[0] < 0:
                 self.learn(reply[1])
                 reply, keys = await self._ask(claims, cost, "t", attempt=1)
@@ -86,6 +91,8 @@ class Limiter:
             return self.without_server(claims, cost, when_down, problem)
         if reply.__class__ is bytes:
             self.allowed += 1
+            for claim in claims:  # `allow`, written out
+                self.by_rule[claim.rule].allowed += 1
             return Decision(True, claims, keys, cost, reply, sent, True)
         return self.deny(Decision(False, claims, keys, cost, reply, monotonic()), version)
 
@@ -143,7 +150,7 @@ class Limiter:
             return await self._slots.check(claims, cost, when_down, version)
         reply, keys = await self._ask(claims, cost, "t")
         if isinstance(reply, bytes):
-            self.allowed += 1
+            self.allow(claims)
             return Decision(True, claims, keys, cost, reply, sent, True)
         return self.deny(Decision(False, claims, keys, cost, reply, monotonic()), version)
 
@@ -173,9 +180,18 @@ class Limiter:
         """Take the server's word on the time, in milliseconds since 1970."""
         self._offset = now - monotonic() * 1000
 
+    def allow(self, claims: Sequence[Claim]) -> None:
+        """Count a check that all of its rules had room for."""
+        self.allowed += 1
+        for claim in claims:
+            self.by_rule[claim.rule].allowed += 1
+
     def deny(self, decision: Decision, version: int) -> Decision:
         """Count a denial, and remember it unless room was announced since it was asked for."""
         self.denied += 1
+        for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
+            if wait:
+                self.by_rule[claim.rule].denied += 1
         if version == self._denials.version:
             self._denials.remember(decision)
         return decision
@@ -187,6 +203,8 @@ class Limiter:
         if not is_outage(problem):
             raise problem
         self.degraded += 1
+        for claim in claims:
+            self.by_rule[claim.rule].degraded += 1
         known, reply = self._shares.decide(claims, cost, when_down)
         return Decision(reply[0] == 1, tuple(known), (), cost, reply, monotonic(), source="outage")
 

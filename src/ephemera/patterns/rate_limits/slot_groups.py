@@ -92,7 +92,8 @@ class SlotGroups:
             raise
         decision = _merged(claims, answers, cost, degraded=bool(failed))
         if decision.allowed:
-            self._limiter.allowed += not failed
+            if not failed:
+                self._limiter.allow(claims)
             return decision
         await self._give_back(answers, cost)
         return decision if failed else self._limiter.deny(decision, version)

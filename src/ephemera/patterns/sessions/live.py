@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
-from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.access import COUNTED, size_of
 from ephemera.keyspace.lifetime import Sliding
 from ephemera.patterns.sessions.places import Places
 from ephemera.patterns.sessions.reading import Reading
 from ephemera.patterns.stored_records import Records, changing, records_of
-from ephemera.wire import Script
+from ephemera.wire import Prepared, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ephemera.keyspace import FieldValue, Store
     from ephemera.patterns.sessions.declared import Sessions
@@ -39,6 +39,9 @@ BEGIN = Script.load("ephemera.patterns", "sessions_begin")
 
 _SIGN_IN = 600_000  # milliseconds that a sign-in may take from `begin` to `create`
 _COARSEST_SLIDE = 60_000  # milliseconds
+_MOST_KNOWN = (
+    4096  # tokens whose reads are kept in this process, so that they need not be made for each request
+)
 
 
 class Listed(NamedTuple, Generic[S]):
@@ -58,6 +61,9 @@ class LiveSessions(Generic[S]):
         store[declared.index]  # refuses a store without it
         client = store.client(declared.space.role)
         self._run, self._call = client.run, client.call
+        self.ask: Callable[[Prepared], Awaitable[Any]] = client.run_prepared
+        """Sends the read of one session."""
+        self._known: dict[str, Prepared] = {}
         self._places = Places(declared.space, declared.index, declared.user_field)
         self._records: Records[S] = records_of(declared.space)
         self.decode = self._records.decode
@@ -93,20 +99,22 @@ class LiveSessions(Generic[S]):
         if gone is None:
             raise RevokedMeanwhile(self._space.pattern, user)
         self.stats.writes += 1
+        self.stats.bytes_written += size_of(writing)
         await self._remove(user, gone)
         return token
 
     async def get(self, token: str) -> S | None:
         """The session of a token, which slides by being read; None when there is none (any more)."""
-        return await Reading(self, self._places.of_token(token)).session()
+        return await self.reading(token).session()
 
     async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
         """The same by id, for callers that know in another way who asks, such as by a signed token."""
-        return await Reading(self, self._places.of_id(user, session_id)).session()
+        place = self._places.of_id(user, session_id)
+        return await Reading(self, None if place is None else self._read(place)).session()
 
     def reading(self, token: str) -> Reading[S]:
         """Start the read of a token's session now, to await it later or not at all; on the loop's thread."""
-        return Reading(self, self._places.of_token(token))
+        return Reading(self, self._known.get(token) or self._learn(token))
 
     async def update(self, token: str, /, **changes: Any) -> bool:
         """Change some fields of a session; False, and nothing written, when there is none (any more)."""
@@ -119,6 +127,7 @@ class LiveSessions(Generic[S]):
         keys = (place.key, place.index_key)
         updated = bool(await self._do(UPDATE, keys, place.id, self._slides_to, *change))
         self.stats.writes += updated
+        self.stats.bytes_written += size_of(change)
         return updated
 
     async def rotate(self, token: str) -> str | None:
@@ -170,9 +179,19 @@ class LiveSessions(Generic[S]):
         place = self._places.of_token(token)
         return None if place is None else place.id
 
-    def ask(self, place: Place) -> Awaitable[Any]:
-        """Send the read of one session."""
-        return self._run(GET, (place.key, place.index_key), (place.id, *self._reading))
+    def _read(self, place: Place) -> Prepared:
+        """The read of one session, which is the same whenever it is read."""
+        return Prepared(GET, (place.key, place.index_key), (place.id, *self._reading))
+
+    def _learn(self, token: str) -> Prepared | None:
+        """The read of a token that has not been here lately; None for a text that is no token."""
+        place = self._places.of_token(token)
+        if place is None:
+            return None
+        if len(self._known) >= _MOST_KNOWN:
+            self._known.clear()
+        read = self._known[token] = self._read(place)
+        return read
 
     async def _end(self, place: Place | None) -> bool:
         if place is None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.access import COUNTED, size_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ephemera.patterns.sessions.live import LiveSessions
-    from ephemera.patterns.sessions.places import Place
+    from ephemera.wire import Prepared
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -23,13 +23,13 @@ class Reading(Generic[S]):
 
     __slots__ = ("_problem", "_reply", "_sessions")
 
-    def __init__(self, sessions: LiveSessions[S], place: Place | None) -> None:
+    def __init__(self, sessions: LiveSessions[S], read: Prepared | None) -> None:
         self._sessions = sessions
         self._problem: Exception | None = None
         self._reply: Awaitable[Any] | None = None
-        if place is not None:
+        if read is not None:
             try:
-                self._reply = sessions.ask(place)
+                self._reply = sessions.ask(read)
             except COUNTED as problem:
                 self._problem = problem
 
@@ -44,7 +44,10 @@ class Reading(Generic[S]):
         except COUNTED:
             stats.errors += 1
             raise
-        session = None if reply is None else self._sessions.decode(reply)
+        session = None
+        if reply is not None:
+            stats.bytes_read += len(reply) if reply.__class__ is bytes else size_of(reply)
+            session = self._sessions.decode(reply)
         if session is None:
             stats.misses += 1
             stats.undecodable += reply is not None
