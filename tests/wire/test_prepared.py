@@ -15,6 +15,7 @@ from tests.wire.waiting import answered
 
 if TYPE_CHECKING:
     from ephemera.embedded import Cluster, Valkey
+    from ephemera.wire import Client
 
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 
@@ -49,6 +50,11 @@ async def test_it_goes_to_the_node_of_its_keys(cluster: Cluster, key: str) -> No
             await client.call("DEL", name)
 
 
+async def _for_ever(client: Client, prepared: Prepared) -> None:
+    while True:
+        await client.run_prepared(prepared)
+
+
 async def test_down_means_down(key: str) -> None:
     """Without a server it fails at once, and goes on when there is one again."""
     with embedded.valkey() as server:
@@ -56,8 +62,7 @@ async def test_down_means_down(key: str) -> None:
             add = Prepared(ADD, [key], [1])
             server.kill()
             with pytest.raises(ConnectionFailed):
-                while True:
-                    await client.run_prepared(add)
+                await _for_ever(client, add)
             with pytest.raises(Unavailable):
                 client.run_prepared(add)
             server.restart()
