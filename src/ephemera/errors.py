@@ -39,6 +39,7 @@ __all__ = [
     "StaleFence",
     "StillLoading",
     "StoreClosed",
+    "ThreadGone",
     "Unavailable",
     "UndeclaredSpace",
     "UnknownJob",
@@ -361,6 +362,18 @@ class StaleFence(EphemeraError):
         )
         self.key = key
         self.fence = fence
+
+
+class ThreadGone(EphemeraError):
+    """A graph's checkpoint that builds on one which is gone, and cannot do without it."""
+
+    def __init__(self, thread_id: str, parent: str) -> None:
+        super().__init__(
+            f"the thread {thread_id!r} was deleted while its graph ran, or Redis lost what its channels "
+            f"build on (checkpoint {parent}), so nothing is added; invoke the graph anew, with its input"
+        )
+        self.thread_id = thread_id
+        self.parent = parent
 
 
 class JobLost(EphemeraError):

@@ -3,8 +3,8 @@
 The claim gives the attempt a fence and a lease, both in SQL. The lease is renewed every second while the
 work goes on; the same statement notices that the job was cancelled or taken over. The work is then
 cancelled, with a `JobLost` that says why. So it is when SQL cannot be asked for as long as the lease lasts,
-since another worker may have the job by then. Whatever an attempt that was lost still does is refused, by
-SQL and by the checkpoint.
+since another worker may have the job by then; a database that hangs is no reason to be late with that.
+Whatever an attempt that was lost still does is refused, by SQL and by the checkpoint.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import msgspec
 
 from ephemera.errors import JobFailed, JobLost, JobTimedOut
 from ephemera.patterns.jobs.rows import SQL_TROUBLE
-from ephemera.patterns.jobs.running import Run, patiently
+from ephemera.patterns.jobs.running import Run, in_time, patiently
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -81,9 +81,9 @@ class Attempt:
         lease = asyncio.create_task(self._beat(run, deadline))
         try:
             await asyncio.wait({work, lease}, return_when=asyncio.FIRST_COMPLETED)
-            if not work.done():
-                run.lost = lease.result()
-                work.cancel(str(run.lost))
+            if not work.done() and (ended := lease.result()) is not None:
+                run.lost = ended
+                work.cancel(str(ended))
             return await work
         except (JobLost, asyncio.CancelledError):
             if run.lost is None:
@@ -97,30 +97,34 @@ class Attempt:
             if run.threads:
                 await asyncio.wait(run.threads)
 
-    async def _beat(self, run: Run, deadline: float) -> JobLost:
-        """Renew the lease for ever; why that is no longer possible."""
+    async def _beat(self, run: Run, deadline: float) -> JobLost | None:
+        """Renew the lease while that is possible; why it is not any more, or None: the attempt has ended."""
         while True:
             await asyncio.sleep(self._interval)
             run.stopping = self._stopping()
             sent = monotonic()
             try:
-                async with asyncio.timeout(max(deadline - sent, self._interval)):
-                    held = await self._rows.renew(run.id, run.fence, self._live.declared.lease)
-                    if not held:
-                        return JobLost(run.id, run.fence, await self._why(run))
+                found = await in_time(self._renewed(run), max(deadline - sent, self._interval))
             except (*SQL_TROUBLE, TimeoutError) as problem:
                 if monotonic() >= deadline:
                     return JobLost(run.id, run.fence, f"its lease could not be renewed in SQL ({problem!r})")
             else:
+                if found is not True:
+                    return None if found is False else found
                 deadline = sent + self._safe
 
-    async def _why(self, run: Run) -> str:
+    async def _renewed(self, run: Run) -> JobLost | bool:
+        """True when the lease is renewed, False when this attempt has ended the job itself."""
+        if await self._rows.renew(run.id, run.fence, self._live.declared.lease):
+            return True
         row = await self._rows.get(run.id)
         if row is None:
-            return "its row is gone"
+            return JobLost(run.id, run.fence, "its row is gone")
+        if row.fence == run.fence:
+            return False
         if row.state == "cancelled":
-            return "it was cancelled"
-        return f"it is {row.state}, with the fence {row.fence} of {row.worker}"
+            return JobLost(run.id, run.fence, "it was cancelled")
+        return JobLost(run.id, run.fence, f"it is {row.state}, with the fence {row.fence} of {row.worker}")
 
     async def _work(self, row: JobRow, job: Job[..., Any], run: Run) -> str:
         """Run the function, and write down what came of it."""
@@ -143,9 +147,14 @@ class Attempt:
             if not run.handing_back:
                 raise
             return await self._hand_back(row)
+        except JobLost as lost:
+            run.lost = run.lost or lost
+            raise
         except Exception as error:
             if run.lost is not None:
                 raise run.lost from error
+            if run.handing_back:  # a graph makes an error of its own of a node that was cancelled
+                return await self._hand_back(row)
             _log.exception("the job %s (%s), attempt %d", row.id, row.kind, row.attempts)
             problem = f"{type(error).__name__}: {error}"[:_MOST_ERROR]
             if row.attempts >= job.attempts:
@@ -173,5 +182,8 @@ class Attempt:
         """The row after a change of its state; `JobLost` when it was no longer ours to change."""
         changed = await patiently(change)
         if changed is None:
-            raise JobLost(row.id, row.fence, "SQL has a later fence, or the job has ended")
+            # When the answer to a first try was lost, what is there with our fence is what we wrote.
+            changed = await patiently(lambda: self._rows.get(row.id))
+        if changed is None or changed.fence != row.fence:
+            raise JobLost(row.id, row.fence, "SQL has a later fence")
         return changed

@@ -91,6 +91,18 @@ class Checkpoint:
         found = await self._call("HMGET", self._key, *names)
         return {name: data for name, data in zip(names, found, strict=True) if data is not None}
 
+    async def apply(self, script: Script, /, *arguments: Arg) -> Any:
+        """The reply of another pattern's script, which compares the fence as these do.
+
+        It takes this hash as its key, and fence, worker and lifetime before its own arguments. A number above
+        0 is the fence of a later worker.
+        """
+        given = (self.fence, self._worker, self._life, *arguments)
+        reply = await self._run(script, (self._key,), given)
+        if isinstance(reply, int) and reply:
+            self._refused(reply)
+        return reply
+
     async def end(self, *, event: Any = None) -> None:
         """Forget all but the fence, when the job has ended."""
         keys, entry = self._entry(event)

@@ -1,0 +1,11 @@
+-- Lists the runs that a thread's checkpoints are of. `langgraph_thread.lua` stands before it.
+-- KEYS[1]  the thread's hash
+-- ARGV[1]  to ARGV[3]: fence, worker, lifetime
+-- RETURNS  their ids, some of them more than once
+local found = {}
+for _, ids in pairs(records()) do
+  for _, record in pairs(ids) do
+    if record[2] ~= '' then found[#found + 1] = record[2] end
+  end
+end
+return found

@@ -1,0 +1,43 @@
+"""A job that runs a graph: a note in SQL for each time that a node did its work."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from ephemera.patterns.langgraph_checkpoints import JobSaver
+from tests.patterns.graphs import State, chain, write_slide
+from tests.patterns.jobbing import JOBS, noted, write
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+    from sqlalchemy.ext.asyncio import AsyncConnection
+
+    from ephemera.patterns.jobs import Run
+
+MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}
+"""What a test does at the beginning of a node."""
+
+
+@JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))
+async def present(run: Run, topic: str, careful: bool = False) -> list[str]:
+    """A graph of 15 nodes, each with an effect in SQL; a careful one records it in the same transaction."""
+
+    async def effect(sql: AsyncConnection, number: int) -> None:
+        await noted(sql, run, f"node:{number}")
+
+    async def node(number: int, state: State) -> dict[str, Any]:
+        if number in MOMENTS:
+            await MOMENTS[number](run)
+        if careful:
+            await run.transact(f"node:{number}", effect, number)
+        else:
+            await write(run.engine, run, f"node:{number}")
+        return await write_slide(number, state)
+
+    saver = JobSaver(run)
+    graph = chain(node).compile(checkpointer=saver)
+    first: State = {"topic": topic, "slides": []}
+    state = await graph.ainvoke(await saver.input(first), saver.config, durability="sync")
+    return list(state["slides"])

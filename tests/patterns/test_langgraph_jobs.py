@@ -1,0 +1,206 @@
+"""A job's graph: its state is in the job's checkpoint, under the job's fence."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from ephemera.errors import InvalidValue, JobLost
+from ephemera.patterns.jobs import Run
+from ephemera.patterns.langgraph_checkpoints import JobSaver
+from tests.patterns.graph_jobs import MOMENTS, present
+from tests.patterns.graphs import STEPS, chain, config, write_slide
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.jobbing import JOBS, effects
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+
+@pytest.fixture
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+    """The tests' jobs."""
+    async with opened(server.url, postgres.database("test_langgraph_jobs")) as live:
+        yield live
+    MOMENTS.clear()
+
+
+async def taken(jobs: LiveJobs, job_id: str, worker: str) -> Run:
+    """A run of a job by a worker that just claimed it, whoever had it before."""
+    held = await jobs.get(job_id)
+    await jobs.rows.renew(job_id, held.fence, timedelta(seconds=-1))  # rather than wait for its lease
+    row = await jobs.rows.claim(job_id, worker, timedelta(minutes=1))
+    assert row is not None
+    return await Run.resumed(jobs, row)
+
+
+async def fields_of(jobs: LiveJobs, job_id: str) -> set[str]:
+    """The kinds of fields in a job's checkpoint."""
+    names = await jobs.store.call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
+    return {":".join(name.decode().split(":")[:2]) for name in names}
+
+
+def once(count: int = STEPS) -> dict[str, int]:
+    """The effects of a graph, each there once."""
+    return {f"node:{number}": 1 for number in range(1, count + 1)}
+
+
+async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: LiveJobs) -> None:
+    """In mid-job the hash holds the newest state alone; at the job's end its fence alone, for an hour."""
+    seen: dict[str, object] = {}
+    job_id = await jobs.enqueue(present, "whales")
+    key = JOBS.checkpoints.key(job_id=job_id)
+
+    async def look(run: Run) -> None:
+        seen["fields"] = await fields_of(jobs, job_id)
+        seen["history"] = len([each async for each in JobSaver(run).alist(config(job_id))])
+        seen["life"] = await jobs.store.call("PTTL", key)
+        seen["own"] = await run.checkpoint.load()
+
+    MOMENTS[8] = look
+    assert await attempt_by(jobs).run(job_id) == "done"
+    assert (await jobs.get(job_id)).result == [f"whales {number}" for number in range(1, STEPS + 1)]
+    graph = {f"_graph:{kind}" for kind in ("checkpoint", "body", "value", "latest", "puts")}
+    assert seen["fields"] == {"_fence", "_worker", *graph}
+    assert (seen["history"], seen["own"]) == (1, {})
+    assert 3_500_000 < int(str(seen["life"])) <= 3_600_000
+    assert await fields_of(jobs, job_id) == {"_fence"}
+    assert await effects(jobs.engine, job_id) == once()
+
+
+async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: LiveJobs) -> None:
+    """A node that raises ends the attempt; the next begins at that node."""
+    job_id = await jobs.enqueue(present, "whales")
+
+    async def fail(run: Run) -> None:
+        if run.attempt == 1:
+            raise RuntimeError("the model is overloaded")
+
+    MOMENTS[8] = fail
+    assert await attempt_by(jobs).run(job_id) == "again"
+    assert await effects(jobs.engine, job_id) == once(7)
+    row = await jobs.rows.claim(job_id, "worker-2", timedelta(seconds=5))
+    while row is None:  # it is to be had after its delay
+        await asyncio.sleep(0.05)
+        row = await jobs.rows.claim(job_id, "worker-2", timedelta(seconds=5))
+    await jobs.rows.hand_back(job_id, row.fence)
+    assert await attempt_by(jobs, "worker-3").run(job_id) == "done"
+    assert await effects(jobs.engine, job_id) == once()
+
+
+async def test_a_graph_that_had_ended_gives_its_state_again(jobs: LiveJobs) -> None:
+    """A worker that died behind the last node: the next runs no node, and has the whole state."""
+    run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
+    graph = chain(write_slide).compile(checkpointer=JobSaver(run))
+    made = await graph.ainvoke({"topic": "whales", "slides": []}, config(run.id))
+
+    async def never(number: int, _: object) -> dict[str, object]:
+        raise AssertionError(f"node {number} was run again")
+
+    saver = JobSaver(await taken(jobs, run.id, "worker-2"))
+    again = chain(never).compile(checkpointer=saver)
+    assert await saver.input({"topic": "squids", "slides": []}) is None
+    assert await again.ainvoke(None, saver.config) == made
+
+
+async def test_a_worker_that_lost_its_job_is_refused(jobs: LiveJobs) -> None:
+    """It can neither read nor write nor delete, and what the later one saved stays as it was."""
+    first = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
+    where, old = config(first.id), JobSaver(first)
+    graph = chain(write_slide, 3).compile(checkpointer=old)
+    await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    known = await old.aget_tuple(where)
+    assert known is not None
+    second = await taken(jobs, first.id, "worker-2")
+    saved = await jobs.store.call("HGETALL", JOBS.checkpoints.key(job_id=first.id))
+    for late in (
+        old.aput(known.config, {**known.checkpoint, "id": "f" * 36}, known.metadata, {}),
+        old.aput_writes(known.config, [("slides", ["late"])], "task"),
+        old.adelete_thread(first.id),
+        old.adelete_for_runs(["run"]),
+        old.aprune([first.id]),
+        old.aget_tuple(where),
+        graph.ainvoke({"topic": "late", "slides": []}, where),
+    ):
+        with pytest.raises(JobLost, match="carries the later fence 2"):
+            await late
+    assert first.lost is not None
+    assert await jobs.store.call("HGETALL", JOBS.checkpoints.key(job_id=first.id)) == saved
+    found = await JobSaver(second).aget_tuple(where)
+    assert found is not None
+    assert found.checkpoint == known.checkpoint
+
+
+async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: LiveJobs) -> None:
+    """Its worker hangs in a node, another finishes the job: the first's next checkpoint ends it."""
+    job_id = await jobs.enqueue(present, "whales", True)
+    waiting, go_on = asyncio.Event(), asyncio.Event()
+
+    async def hang(run: Run) -> None:
+        if run.fence == 1:
+            waiting.set()
+            await go_on.wait()
+
+    MOMENTS[8] = hang
+    late = asyncio.create_task(attempt_by(jobs, "worker-1").run(job_id))
+    await waiting.wait()
+    outcome = "refused"
+    while outcome == "refused":  # the first may renew its lease in between
+        await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))
+        outcome = await attempt_by(jobs, "worker-2").run(job_id)
+    assert outcome == "done"
+    go_on.set()
+    assert await late == "lost"
+    assert await effects(jobs.engine, job_id) == once()
+
+
+async def test_a_job_goes_on_when_its_checkpoint_vanished(jobs: LiveJobs) -> None:
+    """Evicted in mid-job: the next node stores the whole state, and the fence with it."""
+    job_id = await jobs.enqueue(present, "whales")
+    key = JOBS.checkpoints.key(job_id=job_id)
+    fields: set[str] = set()
+
+    async def vanish(_: Run) -> None:
+        await jobs.store.call("UNLINK", key)
+
+    async def look(run: Run) -> None:
+        fields.update(await fields_of(jobs, job_id))
+        found = await JobSaver(run).aget_tuple(config(job_id))
+        assert found is not None
+        assert len(found.checkpoint["channel_values"]["slides"]) == 8
+
+    MOMENTS.update({8: vanish, 9: look})
+    assert await attempt_by(jobs).run(job_id) == "done"
+    assert {"_fence", "_worker", "_graph:checkpoint"} <= fields
+    assert await effects(jobs.engine, job_id) == once()
+
+
+async def test_a_job_has_one_thread(jobs: LiveJobs) -> None:
+    """Another thread id, or a copy, is refused with the job's name."""
+    run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
+    saver, other = JobSaver(run), str(uuid4())
+    with pytest.raises(InvalidValue, match=f"job {run.id}' holds this thread alone; given '{other}'"):
+        await saver.aget_tuple(config(other))
+    with pytest.raises(InvalidValue, match="this thread alone"):
+        await saver.acopy_thread(run.id, other)
+
+
+async def test_a_worker_that_stops_hands_its_graph_over(jobs: LiveJobs) -> None:
+    """Told to stop in mid-graph: the job waits again, and the next worker goes on at that node."""
+    job_id = await jobs.enqueue(present, "whales", True)
+
+    async def stop(run: Run) -> None:
+        run.stopping = run.fence == 1
+
+    MOMENTS[8] = stop
+    assert await attempt_by(jobs).run(job_id) == "handed back"
+    assert await effects(jobs.engine, job_id) == once(7)
+    assert await attempt_by(jobs, "worker-2").run(job_id) == "done"
+    assert await effects(jobs.engine, job_id) == once()

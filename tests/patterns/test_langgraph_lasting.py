@@ -1,0 +1,218 @@
+"""How long a thread lasts, how much of it, and what cannot come back when it is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from uuid import uuid4
+
+import pytest
+from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.memory import InMemorySaver
+
+from ephemera import keyspace
+from ephemera.errors import ThreadGone
+from tests.patterns.graphs import (
+    BRIEF,
+    CATALOGUE,
+    RECENT,
+    THREADS,
+    State,
+    chain,
+    checkpoint_of,
+    config,
+    fields_of,
+    key_of,
+    slides,
+    write_slide,
+)
+from tests.patterns.job_waiting import until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from langgraph.checkpoint.base import BaseCheckpointSaver
+
+    from ephemera.keyspace import Store
+    from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[Store]:
+    """A store for graphs, on Valkey, on Redis 7 and then on a cluster."""
+    async with keyspace.connect(url, CATALOGUE) as store:
+        yield store
+
+
+async def test_every_key_is_declared_and_has_an_end(store: Store) -> None:
+    """A run with an id leaves two keys, both in the catalogue; the run's set outlives the thread."""
+    run = str(uuid4())
+    where = config()
+    where["configurable"]["run_id"] = run
+    graph = chain(write_slide, 3).compile(checkpointer=store[THREADS])
+    await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    keys = [key_of(where), THREADS.runs.key(run_id=run)]
+    assert [CATALOGUE.classify(key.encode()) for key in keys] == [THREADS.space, THREADS.runs]
+    lives = [await store.call("PTTL", key) for key in keys]
+    assert 0 < lives[0] <= 3_600_000 < lives[1] <= 7_200_000
+    await store[THREADS].adelete_for_runs([run])
+    assert await store[THREADS].aget_tuple(where) is None
+
+
+async def test_a_thread_that_goes_on_keeps_its_earlier_runs_findable(store: Store) -> None:
+    """A later run renews the sets of the runs before it, so that these can still be deleted by their ids."""
+    graph, where, runs = chain(write_slide, 1).compile(checkpointer=store[THREADS]), config(), ["", ""]
+    for number in range(2):
+        runs[number] = where["configurable"]["run_id"] = str(uuid4())
+        await store.call("PEXPIRE", THREADS.runs.key(run_id=runs[0]), 5000)
+        await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    assert await store.call("PTTL", THREADS.runs.key(run_id=runs[0])) > 3_600_000
+    await store[THREADS].adelete_for_runs(runs[:1])
+    left = [each.metadata["run_id"] async for each in store[THREADS].alist(where)]
+    assert set(left) == {runs[1]}
+
+
+async def test_a_thread_ends_after_its_lifetime(store: Store) -> None:
+    """Nothing of it is left, and it begins anew."""
+    graph, where = chain(write_slide, 3).compile(checkpointer=store[BRIEF]), config()
+    await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    assert await store[BRIEF].aget_tuple(where) is not None
+
+    async def gone() -> bool:
+        return not await store.call("EXISTS", key_of(where, BRIEF))
+
+    await until(gone)
+    assert await store[BRIEF].aget_tuple(where) is None
+    made = await graph.ainvoke({"topic": "squids", "slides": []}, where)
+    assert made["slides"] == slides(3, "squids")
+
+
+async def test_a_thread_that_vanished_in_mid_run_is_stored_whole(store: Store) -> None:
+    """Expired, evicted or emptied: the next step stores all values, not only its own."""
+    where = config()
+
+    async def vanish(number: int, state: State) -> dict[str, Any]:
+        if number == 3:
+            await store.call("UNLINK", key_of(where))
+        return await write_slide(number, state)
+
+    graph = chain(vanish, 5).compile(checkpointer=store[THREADS])
+    made = await graph.ainvoke({"topic": "whales", "slides": []}, where, durability="sync")
+    state = await graph.aget_state(where)
+    assert state.values == made == {"topic": "whales", "slides": slides(5)}
+
+
+async def deleted_in_mid_run(saver: BaseCheckpointSaver[Any]) -> tuple[Any, Any, Any]:
+    """Begin a thread anew while its graph runs: the new state, what that became, and what came of the old."""
+    where, deleted, begun = config(), asyncio.Event(), asyncio.Event()
+
+    async def late(number: int, state: State) -> dict[str, Any]:
+        if number == 2 and state["topic"] == "whales":
+            begun.set()
+            await deleted.wait()
+        return await write_slide(number, state)
+
+    graph = chain(late, 4).compile(checkpointer=saver)
+    running = asyncio.create_task(graph.ainvoke({"topic": "whales", "slides": []}, where, durability="sync"))
+    await begun.wait()
+    await saver.adelete_thread(where["configurable"]["thread_id"])
+    fresh = await graph.ainvoke({"topic": "squids", "slides": []}, where)
+    deleted.set()
+    await asyncio.wait([running])
+    return fresh, (await graph.aget_state(where)).values, running.exception() or running.result()
+
+
+async def test_a_deleted_thread_is_not_brought_back_by_a_graph_that_still_runs(store: Store) -> None:
+    """Deleted in mid-run: the graph is told, and a conversation begun meanwhile is left alone."""
+    fresh, became, outcome = await deleted_in_mid_run(store[THREADS])
+    assert became == fresh == {"topic": "squids", "slides": slides(4, "squids")}
+    assert isinstance(outcome, ThreadGone)
+    assert "deleted while its graph ran" in str(outcome)
+
+
+async def test_a_saver_without_fences_brings_a_deleted_thread_back() -> None:
+    """What the mark is for: in LangGraph's own saver, half of what was deleted is the newest state."""
+    fresh, became, outcome = await deleted_in_mid_run(InMemorySaver())
+    assert fresh == {"topic": "squids", "slides": slides(4, "squids")}
+    assert became == {"slides": slides(4, "whales")}
+    assert outcome == {"topic": "whales", "slides": slides(4)}
+
+
+async def test_a_deleted_thread_leaves_a_mark_that_ends(store: Store) -> None:
+    """Nothing else is left of it, and the mark has the thread's lifetime."""
+    graph, where = chain(write_slide, 2).compile(checkpointer=store[THREADS]), config()
+    await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    await store[THREADS].adelete_thread(where["configurable"]["thread_id"])
+    assert await fields_of(store, where) == ["_graph:deleted"]
+    assert 0 < await store.call("PTTL", key_of(where)) <= 3_600_000
+
+
+async def test_history_is_as_long_as_declared(store: Store) -> None:
+    """The last two checkpoints are kept, with their values and no others, and the graph can go on."""
+    graph, where = chain(write_slide).compile(checkpointer=store[RECENT]), config()
+    made = await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    kept = [each async for each in store[RECENT].alist(where)]
+    assert [each.checkpoint["channel_values"]["slides"] for each in kept] == [slides(15), slides(14)]
+    needed = {name for each in kept for name in each.checkpoint["channel_values"]}
+    values = [name for name in await fields_of(store, where, RECENT) if name.startswith("_graph:value:")]
+    assert len(values) <= 2 * len(needed)
+    assert (await graph.aget_state(where)).values == made
+    again = await graph.ainvoke({"topic": "squids", "slides": []}, where)
+    assert again["slides"] == [*slides(15), *slides(15, "squids")]
+
+
+@pytest.mark.parametrize("threads", [THREADS, RECENT], ids=["all", "two"])
+async def test_the_newest_is_what_was_put_last(store: Store, threads: GraphCheckpoints) -> None:
+    """Ids are made of clocks: a process whose clock is behind is not overruled by what came before it."""
+    saver, where = store[threads], config()
+    for number, ahead in enumerate([5, 4, 3, 2, 1]):
+        checkpoint = checkpoint_of({"step": number}, version=str(number))
+        checkpoint["id"] = f"1f0{ahead}0000-0000-6000-8000-000000000000"
+        where = await saver.aput(where, checkpoint, {"step": number}, checkpoint["channel_versions"])
+    thread = config(where["configurable"]["thread_id"])
+    newest = await saver.aget_tuple(thread)
+    assert newest is not None
+    assert newest.config == where
+    listed = [each.checkpoint["channel_values"]["step"] async for each in saver.alist(thread)]
+    assert listed == ([4, 3, 2, 1, 0] if threads is THREADS else [4, 3])
+    before = [each.metadata["step"] async for each in saver.alist(thread, before=where)]
+    assert before == listed[1:]
+
+
+def _joined(state: list[str], writes: list[list[str]]) -> list[str]:
+    return [*state, *(each for write in writes for each in write)]
+
+
+class Deltas(TypedDict):
+    """A state whose list is stored as what each step added."""
+
+    topic: str
+    slides: Annotated[list[str], DeltaChannel(_joined, list, snapshot_frequency=4)]
+
+
+@pytest.mark.parametrize("threads", [THREADS, RECENT], ids=["all", "two"])
+async def test_delta_channels_keep_the_past_that_they_need(store: Store, threads: GraphCheckpoints) -> None:
+    """Neither a short history nor pruning takes what a channel adds up from its ancestors."""
+    builder = chain(write_slide, 6, Deltas)
+    graph, where = builder.compile(checkpointer=store[threads]), config()
+    made = await graph.ainvoke({"topic": "whales", "slides": []}, where)
+    assert made["slides"] == slides(6)
+    assert (await graph.aget_state(where)).values == made
+    await store[threads].aprune([where["configurable"]["thread_id"]])
+    assert (await graph.aget_state(where)).values == made
+    again = await graph.ainvoke({"topic": "squids", "slides": []}, where)
+    assert again["slides"] == [*slides(6), *slides(6, "squids")]
+
+
+async def test_delta_channels_that_lost_their_past_say_so(store: Store) -> None:
+    """Their values cannot be stored again, so the graph fails rather than go on with half of them."""
+    where = config()
+
+    async def vanish(number: int, state: State) -> dict[str, Any]:
+        if number == 2:  # between two snapshots
+            await store.call("UNLINK", key_of(where))
+        return await write_slide(number, state)
+
+    graph = chain(vanish, 5, Deltas).compile(checkpointer=store[THREADS])
+    with pytest.raises(ThreadGone, match="Redis lost"):
+        await graph.ainvoke({"topic": "whales", "slides": []}, where, durability="sync")
