@@ -12,7 +12,7 @@ from ephemera import keyspace
 from ephemera.errors import LoadTimeout, StoreClosed, Unavailable
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.cache import Cache
-from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, Profile, Table, user
+from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, TAGGED, Profile, Table, user
 from tests.wire.waiting import eventually
 
 if TYPE_CHECKING:
@@ -52,6 +52,27 @@ async def test_callers_share_one_load(store: Store) -> None:
     table.gate.set()
     assert set(await asyncio.gather(*first, *late)) == {Profile("ann")}
     assert table.loads == 1
+
+
+async def test_callers_at_every_moment_of_a_load_share_it(store: Store) -> None:
+    """Sixty callers, one in each turn of the loop until after the fill: one load, with tags as without."""
+    loads: list[str] = []
+
+    async def load(user_id: str) -> Profile:
+        loads.append(user_id)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        return Profile("ann")
+
+    people = [user() for _ in range(20)]
+    for cache in (TAGGED, PLAIN):
+        for who in people:
+            callers = []
+            for _ in range(60):
+                callers.append(asyncio.create_task(store[cache].get_or_load(load, user_id=who)))
+                await asyncio.sleep(0)
+            assert set(await asyncio.gather(*callers)) == {Profile("ann")}
+    assert loads == people * 2
 
 
 async def test_another_process_waits_for_the_load(stores: tuple[Store, Store]) -> None:
@@ -145,6 +166,45 @@ async def test_soft_and_hard_timeouts(store: Store) -> None:
     assert await store[SOFT].get_or_load(table.load, user_id=who) == Profile("new")
     with pytest.raises(LoadTimeout, match="not loaded within"):
         await store[SOFT].get_or_load(table.load, user_id=user())
+
+
+async def test_a_refresh_from_before_an_invalidation_is_not_shared(stores: tuple[Store, Store]) -> None:
+    """Who finds a newer stale value gets that, not what this process began to load before the change."""
+    store, other = stores
+    table, elsewhere, who = Table(), Table(), user()
+    table.rows[who] = Profile("first")
+    await store[SOFT].get_or_load(table.load, user_id=who)
+    await store[SOFT].expire(user_id=who)
+    table.rows[who], elsewhere.rows[who] = Profile("second"), Profile("third")
+    table.gate.clear()
+    before = asyncio.create_task(store[SOFT].get_or_load(table.load, user_id=who))
+    await eventually(lambda: table.loads == 2)
+    await other[SOFT].delete(user_id=who)
+    await other[SOFT].get_or_load(elsewhere.load, user_id=who)
+    await other[SOFT].expire(user_id=who)
+    after = asyncio.create_task(store[SOFT].get_or_load(table.load, user_id=who))
+    await store.call("PING")
+    table.gate.set()
+    await before
+    assert await after == Profile("third")
+
+
+async def test_nobody_waits_for_a_backoff_with_nothing_to_serve(store: Store) -> None:
+    """A refresh has failed, then the tag of the stale entry is ended: the next caller loads at once."""
+    table, who = Table(), user()
+    table.rows[who] = Profile("old")
+    await store[TAGGED].get_or_load(table.load, user_id=who)
+    await store[TAGGED].expire(user_id=who)
+    table.broken = True
+    assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("old")
+    marker = TAGGED.loads.key(user_id=who)
+    while await store.call("GET", marker) != b"-":
+        await asyncio.sleep(0.001)
+    await store.call("PEXPIRE", marker, 60_000)
+    table.broken, table.rows[who] = False, Profile("new")
+    await store[TAGGED].end_tag("red")
+    async with asyncio.timeout(10):
+        assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
 
 
 async def test_a_dear_load_is_refreshed_early(server: Valkey) -> None:

@@ -202,6 +202,19 @@ async def test_openai_says_what_went_wrong(status: int, answer: object, said: st
         assert "k3y" not in str(caught.value)
 
 
+async def test_openai_shows_no_secret_of_its_url() -> None:
+    """Neither a password in the URL nor a key that the endpoint repeats is in the repr or in an error."""
+    async with _endpoint() as endpoint:
+        url = endpoint.url.replace("http://", "http://ann:passw0rd@")
+        endpoint.status, endpoint.answer = 401, {"error": "k3y is no key"}
+        async with OpenAICompatible(url, model="m", api_key="k3y") as embedder:
+            with pytest.raises(EmbeddingFailed, match="is no key") as caught:
+                await embedder.embed(["text"])
+            shown = f"{embedder!r} {caught.value}"
+            assert "127.0.0.1" in shown
+            assert not any(secret in shown for secret in ("passw0rd", "ann", "k3y"))
+
+
 async def test_openai_absent_or_slow() -> None:
     """An endpoint that hangs or is not there fails within the timeout, and names itself."""
     async with _endpoint() as endpoint:

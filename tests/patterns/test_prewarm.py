@@ -15,6 +15,7 @@ import pytest
 
 from ephemera import embedded, keyspace
 from ephemera.errors import ConnectionFailed
+from ephemera.patterns.http_cache import Life
 from ephemera.patterns.prewarm import Report
 from tests.patterns.league_site import SECOND, League, Opened, Source
 from tests.web.http_cache_site import TOKEN, application, ask
@@ -145,6 +146,37 @@ async def test_openings_are_warmed_by_themselves(server: Valkey) -> None:
         site.keep_warm()
         source.matches, source.points = [datetime.now(UTC) + SECOND / 100], 2
         await eventually(lambda: source.loads >= 3)  # the table anew, and the results
+
+
+async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey) -> None:
+    """What lists the pages fails once, as a database does: `keep_warm` tries again, and goes on."""
+    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
+    asked = 0
+
+    async def seasons(_: Source) -> list[dict[str, str]]:
+        nonlocal asked
+        asked += 1
+        if asked == 1:
+            raise LookupError("the database is away for a moment")
+        return [{"season": "2026"}]
+
+    async def load(source: Source, season: str) -> str:
+        return f"{season}: {await source.read()}"
+
+    stats = league.site.resource(
+        f"{league.site.name}:stats:{{season}}",
+        load,
+        life=Life(fresh=SECOND),
+        warm=seasons,
+        purpose="Statistics",
+    )
+    async with keyspace.connect(server.url, league.catalogue) as store:
+        source = Source(1)
+        source.matches = [datetime.now(UTC)]
+        store[league.site].using(source).keep_warm()
+        await eventually(lambda: source.loads == 3)
+        assert asked == 2
+        assert await store.call("EXISTS", stats.at(season="2026").key) == 1
 
 
 async def test_the_endpoint_answers_at_once_and_warms_behind(server: Valkey) -> None:

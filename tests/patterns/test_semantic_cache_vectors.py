@@ -120,6 +120,14 @@ async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
     assert "secret" not in repr(Qdrant(vectors.location, api_key="secret"))
 
 
+async def test_a_password_in_a_url_is_shown_nowhere() -> None:
+    """Errors and the repr name the server without it; there is nobody at that port."""
+    async with Qdrant("http://ann:passw0rd@127.0.0.1:9") as vectors:
+        with pytest.raises(VectorsUnavailable, match=r"127\.0\.0\.1:9") as caught:
+            await vectors.collections("")
+    assert "passw0rd" not in f"{vectors!r} {caught.value}"
+
+
 async def test_the_event_loop_does_not_wait(vectors: Qdrant, key: str) -> None:
     """While a hundred points are written, other tasks get their turns."""
     turns = 0

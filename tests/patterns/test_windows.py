@@ -80,6 +80,39 @@ async def test_lifetimes_differ_inside_and_outside_and_end_at_the_opening(server
         assert await windows.life(OUTSIDE, INSIDE) == INSIDE
 
 
+async def test_nothing_lives_further_than_the_provider_was_asked(server: Valkey) -> None:
+    """A life of seven days and a look ahead of one: what nobody has looked at may hold an opening."""
+    catalogue, declared = declare(lookahead=timedelta(days=1))
+    async with keyspace.connect(server.url, catalogue) as store:
+        windows = store[declared].using(Schedule(timedelta(days=2)))
+        assert await windows.life(OUTSIDE, INSIDE) == Life(fresh=timedelta(days=1), stale=HOUR)
+
+
+async def test_what_is_stale_at_an_opening_ends_as_things_inside_do(server: Valkey) -> None:
+    """Fresh for a minute and stale for a week, with an opening in an hour: stale until five minutes after."""
+    catalogue, declared = declare()
+    async with keyspace.connect(server.url, catalogue) as store:
+        windows = store[declared].using(Schedule(HOUR + 45 * MINUTE))
+        life = await windows.life(Life(fresh=MINUTE, stale=timedelta(days=7)), INSIDE)
+        assert life.fresh == MINUTE
+        assert timedelta(0) <= HOUR + INSIDE.stale - (life.fresh + life.stale) < 5 * SECOND
+
+
+async def test_a_rehearsal_leaves_other_processes_alone(server: Valkey) -> None:
+    """Who is a month ahead sees the matches of that time; the others see theirs."""
+    catalogue, declared = declare()
+    month = timedelta(days=30)
+    schedule = Schedule(MINUTE, month + 3 * HOUR)
+    async with (
+        keyspace.connect(server.url, catalogue) as stage,
+        keyspace.connect(server.url, catalogue) as other,
+    ):
+        rehearsed, real = stage[declared].using(schedule), other[declared].using(schedule)
+        rehearsed.ahead = month
+        ahead, now = await rehearsed.now(), await real.now()
+        assert (ahead.is_open, ahead.next is not None, now.is_open) == (False, True, True)
+
+
 def test_windows_that_touch_are_one() -> None:
     """Three matches in a row make one window; a provider may also name begin and end."""
     _, declared = declare()
@@ -155,3 +188,18 @@ async def test_windows_without_a_source_say_so(server: Valkey) -> None:
     async with keyspace.connect(server.url, catalogue) as store:
         with pytest.raises(RuntimeError, match="using"):
             await store[declared].now()
+
+
+async def test_settings_may_change_windows_before_they_are_used(server: Valkey) -> None:
+    """A process whose settings say so opens earlier, closes later and looks further; nonsense is refused."""
+    catalogue, windows = declare()
+    windows.change(prewarm=2 * HOUR, grace=HOUR, lookahead=timedelta(days=14))
+    async with keyspace.connect(server.url, catalogue) as store:
+        now = await store[windows].using(Schedule(119 * MINUTE)).now()
+    assert now.is_open
+    assert now.sight == timedelta(days=14)
+    with pytest.raises(InvalidDeclaration, match="look ahead further"):
+        windows.change(prewarm=HOUR, grace=HOUR, lookahead=SECOND)
+    with pytest.raises(InvalidDeclaration):
+        windows.change(prewarm=-HOUR, grace=HOUR, lookahead=timedelta(days=1))
+    assert windows.prewarm == 2 * HOUR

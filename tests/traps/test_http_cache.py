@@ -166,13 +166,17 @@ async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(emptied: Valke
 
 
 async def test_l5_a_private_tag_is_worth_nothing_to_another_user(store: Store, league: League) -> None:
-    """Two users with the same content: hashing the content alone gives one tag; ours are two."""
+    """By path and content alone one user gets another's page, and its 304; ours are of one user each."""
     source = Source()
     store[league.site].using(source)
     app = application(league, store)
-    ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("ann", "bob")]
-    assert ann.body == bob.body
-    assert hashlib.sha256(ann.body).digest() == hashlib.sha256(bob.body).digest()  # the naive tag
+    source.picks = {"eve": "secret"}
+    eve, ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("eve", "ann", "bob")]
+    await store.call("SET", naive := f"naive:{league.site.name}:/mine", eve.body, "PX", 60_000)
+    assert b"secret" in await store.call("GET", naive)  # what everybody gets by the path alone
+    assert b"secret" not in ann.body + bob.body
+    naive_tags = {hashlib.sha256(answer.body).digest() for answer in (ann, bob)}
+    assert (ann.body == bob.body, len(naive_tags)) == (True, 1)
     assert ann.headers["etag"] != bob.headers["etag"]
     crossed = await ask(app, "/mine", headers={"x-user": "bob", "if-none-match": ann.headers["etag"]})
     assert crossed.status == 200

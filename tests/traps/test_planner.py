@@ -11,6 +11,7 @@ import sqlalchemy as sa
 from ephemera.keyspace.store import Store
 from tests.patterns.planning import DAY, database, ids, world
 from tests.patterns.trips import Counting
+from tests.traps.naive_feed import NaiveFeed
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
@@ -38,20 +39,26 @@ async def _current(here: World, channel: str) -> int:
     return int((await here.sql(sa.select(table.c.current_seq).where(table.c.channel_id == channel)))[0][0])
 
 
-async def test_f1_what_comes_during_a_run_stays_new(here: World) -> None:
-    """Insights that come while clusters are made are not marked as seen, and are clustered next time."""
+@pytest.fixture
+def naive(here: World, key: str) -> NaiveFeed:
+    """The naive way, on the same server."""
+    return NaiveFeed(here.store, key)
+
+
+async def test_f1_what_comes_during_a_run_stays_new(here: World, naive: NaiveFeed) -> None:
+    """A naive run marks as seen what came while it worked, and loses it; ours clusters it next time."""
+    await naive.publish("art", 3)
+    await naive.rebuild("ann", "art", meanwhile=lambda: naive.publish("art", 4))
+    assert await naive.pending("ann", "art") == 0  # and nobody will ever look at four of them
+    assert await naive.clustered("ann") == [1, 2, 3]
+
     await here.settled("ann", "art")
-    await here.publish("art", 3)
+    await here.publish("art", 7)
 
     async def build(dataset: Dataset) -> Any:
         read = await here.build(dataset)
         await here.publish("art", 4)  # meanwhile
         return read
-
-    # The naive way: at the end, everything up to the current seq counts as seen.
-    await here.publish("art", 4)
-    naive = await _current(here, "art")
-    assert naive - 3 == 4  # four insights that nobody has clustered, and nobody ever will
 
     run = await here.planner.rebuild("ann", build)
     assert (run.pending, run.left, await _seen(here, "ann", "art")) == (7, 4, 7)
@@ -102,8 +109,20 @@ async def test_f2_marks_differ_however_fast_they_come(here: World) -> None:
     assert scores[-1] == ahead + 1
 
 
-async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World) -> None:
-    """Of two runs on one user, the one that began last saves, and the older one is refused by SQL."""
+async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World, naive: NaiveFeed) -> None:
+    """A naive run that outlasts its mark is made twice, and saved twice; of ours SQL refuses the older."""
+    await naive.publish("art", 3)
+    assert await naive.enqueue("ann", 50)
+
+    async def for_too_long() -> None:
+        while await naive.marked("ann"):
+            await asyncio.sleep(0.01)
+        assert await naive.enqueue("ann", 50)  # the mark has ended, the run has not
+        await naive.rebuild("ann", "art")
+
+    assert await naive.rebuild("ann", "art", meanwhile=for_too_long) == 2
+    assert await naive.clustered("ann") == [1, 2, 3, 1, 2, 3]
+
     await here.settled("ann", "art")
     await here.publish("art", 3)
     reading, go_on = asyncio.Event(), asyncio.Event()
@@ -125,20 +144,22 @@ async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World
     go_on.set()
     assert (quick.ending, quick.version) == ("rebuilt", 1)
     assert (await slow).ending == "overtaken"
-    # A naive save knows no fence: it would have written the same novelty again, as version 2.
     assert len(await here.versions("ann")) == 1
     assert (await here.row("ann")).cluster_version == 1
 
 
-async def test_f5_a_new_subscriber_has_the_windows_novelty(here: World) -> None:
-    """History before the window is no novelty to who subscribes now; the naive way counts it all."""
+async def test_f5_a_new_subscriber_has_the_windows_novelty(here: World, naive: NaiveFeed) -> None:
+    """History before the window is no novelty to who subscribes now; the naive way takes it all."""
+    await naive.publish("art", 40)
+    assert await naive.pending("ann", "art") == 40
+    await naive.rebuild("ann", "art")
+    assert len(await naive.clustered("ann")) == 40
+
     await here.publish("art", 40)
     insights = here.tables.insights
     await here.sql(sa.update(insights).where(insights.c.seq <= 38).values(ts=sa.func.now() - 60 * DAY))
     await here.planner.enroll("ann", plan="free")
     await here.planner.subscribe("ann", "art")
-    naive = await _current(here, "art") - 0  # a missing mark read as zero
-    assert naive == 40
     assert await _seen(here, "ann", "art") == 38
     run = await here.rebuild("ann", even_if_not_due=True)
     assert run.pending == 2

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 import pytest
+from fastapi import APIRouter, Depends, FastAPI, HTTPException
 from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
@@ -21,8 +23,6 @@ from tests.wire.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
-
-    from fastapi import FastAPI
 
     from ephemera.embedded import Valkey
     from ephemera.keyspace import Store
@@ -175,6 +175,23 @@ async def test_gzip_for_those_who_take_it(opened: Opened) -> None:
     assert zipped.headers["vary"] == "Accept-Encoding"
 
 
+@pytest.mark.parametrize(
+    ("accepted", "coding"),
+    [
+        ("gzip;q=0, *", None),
+        ("*;q=0.5, gzip; q=0.000", None),
+        ("br, *;q=0.1", "gzip"),
+        ("*;q=0, GZIP", "gzip"),
+        ("identity", None),
+    ],
+)
+async def test_a_refused_coding_is_not_sent(opened: Opened, accepted: str, coding: str | None) -> None:
+    """`*` stands for what is not named, and a weight of nothing refuses, however it is written."""
+    opened.source.pad = "goal " * 1000
+    answer = await opened.get("/table", accept_encoding=accepted)
+    assert answer.headers.get("content-encoding") == coding
+
+
 async def test_private_pages_are_their_users(opened: Opened) -> None:
     """The user comes from the session; who is nobody gets 401; shared caches are told to keep out."""
     opened.source.picks = {"ann": "2:1"}
@@ -214,6 +231,39 @@ async def test_what_there_is_not_is_404_and_what_cannot_be_is_400(opened: Opened
     assert (await opened.get(f"/live?match_id={'9' * 3000}")).status == 400
 
 
+async def test_no_cache_keeps_a_refusal(opened: Opened) -> None:
+    """A 404 may be kept by default, and be given to a user who has a page: none of them may be."""
+    answers = [await opened.get("/md/live/2000"), await opened.get("/mine")]
+    answers.append(await opened.get(f"/live?match_id={'9' * 3000}"))
+    opened.source.broken = True
+    answers.append(await opened.get("/results"))
+    assert [answer.status for answer in answers] == [404, 401, 400, 503]
+    assert {answer.headers["cache-control"] for answer in answers} == {"no-store"}
+
+
+@pytest.mark.parametrize("where", ["route", "router", "application", "included"])
+async def test_a_dependency_that_would_not_run_is_refused(opened: Opened, where: str) -> None:
+    """A check of FastAPI's that a request would pass by unasked is an error, and serves nothing."""
+
+    def refuse() -> None:
+        raise HTTPException(403)
+
+    checks = [Depends(refuse)]
+    app = FastAPI(dependencies=checks if where == "application" else None)
+    router = APIRouter(dependencies=checks if where == "router" else None)
+    about: dict[str, Any] = {"dependencies": checks} if where == "route" else {}
+
+    async def serve() -> None:
+        place = app if where == "application" else router
+        add_resource(place, "/", opened.league.table, store=lambda _: opened.store, **about)
+        app.include_router(router, prefix="/in", dependencies=checks)
+        await ask(app, "/in/")
+
+    with pytest.raises(TypeError, match="do not run"):
+        await serve()
+    assert opened.source.loads == 0
+
+
 async def test_nothing_yet_is_202(server: Valkey) -> None:
     """After a short wait: a short body and Retry-After; the load goes on, and the next poll has the page."""
     league = League(f"w{uuid4().hex[:8]}", wait=SECOND / 10)
@@ -227,6 +277,8 @@ async def test_nothing_yet_is_202(server: Valkey) -> None:
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["cache-control"] == "no-store"
         assert b"preparing" in answer.body
+        head = await ask(opened.app, "/results", "HEAD")
+        assert (head.status, head.headers, head.body) == (202, answer.headers, b"")
         opened.source.gate.set()
         while (answer := await opened.get("/results")).status == 202:
             pass
@@ -251,6 +303,19 @@ async def test_a_broken_source_with_a_stale_page_is_200(opened: Opened) -> None:
     assert (await opened.get("/results")).status == 200
     await eventually(lambda: opened.source.loads == 2)
     assert (await opened.get("/results", if_none_match=first.headers["etag"])).status == 304
+
+
+async def test_a_stale_page_says_for_how_long_it_is(opened: Opened) -> None:
+    """A page of a source that fails has the mark of RFC 9211 from a second on; a fresh one has none."""
+    first = await opened.get("/brief")
+    assert "cache-status" not in first.headers
+    opened.source.broken = True
+    async with asyncio.timeout(10):
+        while "cache-status" not in (answer := await opened.get("/brief")).headers:
+            await asyncio.sleep(0.05)
+    assert (answer.status, answer.headers["cache-status"]) == (200, "ephemera; hit; ttl=-1")
+    polled = await opened.get("/brief", if_none_match=first.headers["etag"])
+    assert (polled.status, "cache-status" in polled.headers) == (304, True)
 
 
 async def test_clients_may_keep_a_page_no_longer_than_it_is_fresh(opened: Opened) -> None:

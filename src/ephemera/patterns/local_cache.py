@@ -87,6 +87,8 @@ class Copies(Generic[V]):
         self._remembered: OrderedDict[str, None] = OrderedDict()
         self._reserved: dict[str, object] = {}
         self.bytes = 0
+        self.evictions = 0
+        """Copies dropped for want of room, not those that changed."""
         self._small_bytes = 0
 
     def __len__(self) -> int:
@@ -184,5 +186,6 @@ class Copies(Generic[V]):
             self._forget(key, copy)
 
     def _forget(self, key: str, copy: Copy[V]) -> None:
+        self.evictions += 1
         del self._copies[key]
         self.bytes -= copy.size

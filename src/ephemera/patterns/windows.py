@@ -80,6 +80,7 @@ class Now(NamedTuple):
     open: Span | None
     next: Span | None
     known: bool = True  # False: the provider was never heard, so it is taken for inside
+    sight: timedelta = timedelta.max  # how far ahead the provider was asked
 
     @property
     def is_open(self) -> bool:
@@ -102,8 +103,10 @@ class Now(NamedTuple):
         if self.is_open:
             return inside
         left = self.changes_in
-        if left is None or outside.fresh < left:
-            return outside
+        if left is None:
+            return Life(fresh=min(outside.fresh, self.sight), stale=outside.stale)
+        if outside.fresh < left:  # what is left of being stale at the opening is as inside, too
+            return Life(fresh=outside.fresh, stale=min(outside.stale, left - outside.fresh + inside.stale))
         return Life(fresh=max(left, timedelta(milliseconds=1)), stale=inside.stale)
 
 
@@ -127,14 +130,11 @@ class Windows(Generic[S]):
         kept: timedelta = timedelta(seconds=30),
         purpose: str = "When the next windows open and close",
     ) -> None:
-        given = {"lasts": lasts, "prewarm": prewarm, "grace": grace}
-        if min(given.values()) < _NO_TIME or lookahead <= kept or kept <= _NO_TIME:
-            raise InvalidDeclaration(
-                pattern, f"{given}, lookahead={lookahead}, kept={kept}", "look ahead further than `kept`"
-            )
+        self.pattern, self.kept = pattern, kept
+        self._check(lasts, prewarm, grace, lookahead)
         self.instants = instants
         self.lasts, self.prewarm, self.grace = lasts, prewarm, grace
-        self.lookahead, self.kept = lookahead, kept
+        self.lookahead = lookahead
         self.cache: Cache[list[Span]] = Cache(
             catalogue,
             pattern,
@@ -150,9 +150,23 @@ class Windows(Generic[S]):
             if_lost="it is computed again",
         )
 
+    def _check(self, lasts: timedelta, prewarm: timedelta, grace: timedelta, lookahead: timedelta) -> None:
+        given = {"lasts": lasts, "prewarm": prewarm, "grace": grace}
+        if min(given.values()) < _NO_TIME or lookahead <= self.kept or self.kept <= _NO_TIME:
+            raise InvalidDeclaration(
+                self.pattern,
+                f"{given}, lookahead={lookahead}, kept={self.kept}",
+                "look ahead further than `kept`",
+            )
+
     def bind(self, store: Store) -> LiveWindows[S]:
         """The windows of a store that has their catalogue."""
         return LiveWindows(self, store)
+
+    def change(self, *, prewarm: timedelta, grace: timedelta, lookahead: timedelta) -> None:
+        """Set this process's windows, as settings say, before a store uses them."""
+        self._check(self.lasts, prewarm, grace, lookahead)
+        self.prewarm, self.grace, self.lookahead = prewarm, grace, lookahead
 
     def spans(self, instants: Instants) -> list[Span]:
         """The windows of some instants, in order; those that touch are one."""
@@ -202,7 +216,8 @@ class LiveWindows(Generic[S]):
         if self._seen is None:
             return Now(moment, None, None, known=False)
         open_ = next((span for span in self._seen if span.opens <= moment < span.closes), None)
-        return Now(moment, open_, next((span for span in self._seen if span.opens > moment), None))
+        following = next((span for span in self._seen if span.opens > moment), None)
+        return Now(moment, open_, following, sight=self._declared.lookahead)
 
     async def life(self, outside: Life, inside: Life) -> Life:
         """The lifetime of what is made now, which never reaches past the next opening."""
@@ -218,7 +233,8 @@ class LiveWindows(Generic[S]):
             raise RuntimeError(f"{self._declared!r} has no source: call store[...].using(source) first")
         self.look_at = monotonic() + self._declared.kept.total_seconds()
         try:
-            self._seen = await self._cache.get_or_load(self._ask)
+            # Who is ahead asks for other days than the others, and must not answer for them.
+            self._seen = await (self._ask() if self.ahead else self._cache.get_or_load(self._ask))
         except Exception:  # the provider's own, of any kind
             _log.warning("%r: the provider failed; going on as last seen", self._declared, exc_info=True)
 

@@ -18,12 +18,16 @@ path, from what `fields` makes of the scope, and for a private resource from `us
 | 405 | neither GET nor HEAD |
 | 503 | its load has failed and nothing stale is left; with Retry-After |
 
+A page that is stale for a second or more says so, with the seconds: `Cache-Status: ephemera; hit; ttl=-12`
+(RFC 9211).
+
 Cost of a 304 for a page that this process has a copy of: no trip, and the payload is not looked at.
 Redis down or hung: the same answers from copies, stale copies and the loader (`patterns.http_cache`).
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable
 from math import ceil
 from typing import TYPE_CHECKING, Any
@@ -44,11 +48,13 @@ if TYPE_CHECKING:
     User = Callable[[Scope], str | Awaitable[str | None] | None]
 
 _NO_FIELDS: dict[str, str] = {}
+_REFUSED = re.compile(rb"[ \t]*q[ \t]*=[ \t]*0(?:\.0*)?[ \t]*")
 _PREPARING = msgspec.json.encode({"status": "preparing", "detail": "It is being prepared; please ask again."})
+_NO_STORE = (b"cache-control", b"no-store")
 _IS_PREPARING = (
     (b"content-type", b"application/json"),
     (b"content-length", b"%d" % len(_PREPARING)),
-    (b"cache-control", b"no-store"),
+    _NO_STORE,
     (b"retry-after", b"1"),
 )
 
@@ -98,6 +104,8 @@ class Served:
         try:
             await self._answer(scope, send, tags)
         except Problem as problem:
+            # Caches may keep a 404 that says nothing, and give it to others: to a user who has a page, too.
+            problem.headers += (_NO_STORE,)
             await problem(scope, receive, send)
 
     def _not_modified(self, scope: Scope, tags: bytes) -> list[Header] | None:
@@ -126,8 +134,11 @@ class Served:
         try:
             page = page or await _page(live, fields)
         except StillLoading:
-            return await _send(send, 202, [*_IS_PREPARING], _PREPARING)
+            return await _send(send, 202, [*_IS_PREPARING], b"" if scope["method"] == "HEAD" else _PREPARING)
         headers = self._headers(page.etag, page.number, self._max_age and self._left(live, page))
+        left = live.fresh_for(page)
+        if left <= -1:
+            headers.append((b"cache-status", b"ephemera; hit; ttl=%d" % left))
         if tags is not None and names(tags, page.etag):
             return await _send(send, 304, headers)
         body = page.content
@@ -192,13 +203,14 @@ async def _send(send: Send, status: int, headers: list[Header], body: bytes = b"
 
 
 def _accepts_gzip(headers: list[Header]) -> bool:
+    """Whether a client takes gzip; `*` is what it does not name (RFC 9110, 12.5.3)."""
+    taken: dict[bytes, bool] = {}
     for name, value in headers:
         if name == b"accept-encoding":
             for each in value.lower().split(b","):
                 coding, _, weight = each.partition(b";")
-                if coding.strip() in (b"gzip", b"*") and weight.replace(b" ", b"") not in (b"q=0", b"q=0.0"):
-                    return True
-    return False
+                taken[coding.strip()] = _REFUSED.fullmatch(weight) is None
+    return taken.get(b"gzip", taken.get(b"*", False))
 
 
 def _vary(resource: Resource[Any]) -> Header:

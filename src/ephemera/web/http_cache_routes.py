@@ -6,8 +6,9 @@
     add_resource(app, "/api/predictions", ACTIVE, query={"range": "6d"})
     add_prewarm(app, "/api/cache/prewarm", SITE, token=os.environ["CACHE_PREWARM_TOKEN"])
 
-A request goes to `Served` directly: FastAPI routes and documents it, and its dependencies do not run. Limits
-and sessions are middlewares. `query` names fields that come from the query, with what they are when left out.
+A request goes to `Served` directly: FastAPI routes and documents it. Dependencies would not run, so a route
+that has some, of its own or of a router, is refused: limits and sessions are middlewares. `query` names
+fields that come from the query, with what they are when left out.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from ephemera.web.http_cache import Served, state_store
 from ephemera.web.http_cache_prewarm import PrewarmEndpoint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from fastapi import APIRouter
 
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from ephemera.web.asgi import ASGIApp, Receive, Scope, Send
     from ephemera.web.http_cache import User
 
+_NOTHING: dict[str, Any] = {}
 _PROBLEM = {"application/problem+json": {"schema": {"type": "object"}}}
 _WAIT = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 _ABOUT = {
@@ -46,7 +48,22 @@ _ABOUT = {
 class _Direct(APIRoute):
     """A route that is documented as FastAPI does, and answered by an ASGI application."""
 
+    def __init__(self, path: str, endpoint: Callable[..., Any], **about: Any) -> None:
+        super().__init__(path, endpoint, **about)
+        self._refuse(self.dependencies)
+
+    def _refuse(self, dependencies: Sequence[Any]) -> None:
+        """Dependencies of the route, its router or the application would be checks that nobody makes."""
+        if dependencies:
+            raise TypeError(
+                f"{self.path}: dependencies do not run for a cached resource; use a middleware, or user="
+            )
+
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        # Those that a router got when it was included are known to its requests alone.
+        included = scope.get("fastapi", _NOTHING).get("effective_route_context")
+        if included is not None:
+            self._refuse(included.dependencies)
         answers: ASGIApp = self.endpoint.answers  # type: ignore[attr-defined]
         await answers(scope, receive, send)
 
@@ -62,7 +79,10 @@ def add_resource(
     fields: Callable[[Scope], Mapping[str, FieldValue]] | None = None,
     **about: Any,
 ) -> None:
-    """Serve a resource at a path; `about` is what FastAPI takes of a route, such as tags and summary."""
+    """Serve a resource at a path; `about` is what FastAPI takes of a route, such as tags and summary.
+
+    `responses` adds to what the resource answers itself, such as the 429 of a middleware.
+    """
     choose = _from_query(query, fields) if query else fields
     served = Served(resource, store=store, fields=choose, user=user)
     parameters = [name for name in resource.fields if f"{{{name}}}" in path]
@@ -80,7 +100,8 @@ def add_resource(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Query(default), annotation=str)
         for name, default in (query or {}).items()
     ]
-    told = {"summary": resource.cache.space.purpose, "responses": _responses(resource), **about}
+    responses = {**_responses(resource), **about.pop("responses", {})}
+    told = {"summary": resource.cache.space.purpose, **about, "responses": responses}
     _add(app, path, served, signature, {"methods": ["GET"], **told})
     # OpenAPI would name both methods alike, so HEAD is served and not told of.
     _add(app, path, served, signature, {"methods": ["HEAD"], **about, "include_in_schema": False})

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from datetime import timedelta
 from functools import wraps
-from itertools import count
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed
 from ephemera.patterns.cache.entries import entry_type
 from ephemera.patterns.cache.live import LiveCache
-from ephemera.wire.slots import slot_of
+from ephemera.wire.slots import number_in, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
@@ -114,12 +113,13 @@ class Cache(Generic[V]):
             **_tagged(tag or _last_field(pattern)),
         )
         self._declare_companions(catalogue, pattern)
+        catalogue.patterns.append(self)
 
     def _declare_companions(self, catalogue: Catalogue, pattern: str) -> None:
         beside, tagged = pattern, _tagged(self.space.template.tag)
         self._extra: dict[str, FieldValue] = {}
         if not self.space.template.fields:
-            self._extra = {"place": _number_in_slot(slot_of(pattern))}
+            self._extra = {"place": number_in(slot_of(pattern))}
             # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
             beside, tagged = f"{{place}}:{pattern}", {"tag": "place"}
         self.loads = catalogue.value(
@@ -189,11 +189,6 @@ def _last_field(pattern: str) -> str | None:
 
 def _tagged(field: str | None) -> Any:
     return {} if field is None else {"tag": field}
-
-
-def _number_in_slot(slot: int) -> int:
-    """The smallest number that, as a hash tag, leads to a slot."""
-    return next(number for number in count() if slot_of(b"%d" % number) == slot)
 
 
 def _check(

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import StoreClosed
 from ephemera.keyspace.access import COUNTED
+from ephemera.patterns.cache.levels import RESTING
 from ephemera.patterns.cache.loading import Loading
 
 if TYPE_CHECKING:
@@ -87,6 +88,9 @@ class Flights(Generic[V]):
             mine = self._flight(wish)
             try:
                 claim = await self._levels.claim(wish.key, mine.place, mine.token, replace=tagged)
+                if claim.found is not None and claim.found.left > 0:
+                    await self._not_needed(mine, claim)
+                    return claim.found.value
             except COUNTED:
                 self._stats.errors += 1
                 return await self.apart(wish)
@@ -109,7 +113,8 @@ class Flights(Generic[V]):
             if self._is_busy() or monotonic() < self._rests.get(wish.key, 0.0):
                 return None
             flight = self._start(self._flight(wish, seen))
-        return flight.task
+        # A load from before this version may be from before an invalidation that made room for it.
+        return flight.task if flight.seen == seen else None
 
     async def apart(self, wish: Wish[V]) -> V | None:
         """The value while the server is away."""
@@ -194,10 +199,12 @@ class Flights(Generic[V]):
         """Claim the load, waiting for another's to end; the value, in a tuple, when there is no need."""
         async with AsyncExitStack() as stack:
             listening: Subscription | None = None
-            replace = flight.seen is not None
+            replace, at_once = flight.seen is not None, False
             while True:
                 self._begun(flight)
-                claim = await self._levels.claim(flight.wish.key, flight.place, flight.token, replace=replace)
+                claim = await self._levels.claim(
+                    flight.wish.key, flight.place, flight.token, replace=replace, at_once=at_once
+                )
                 found, mine = claim.found, claim.holder == flight.token
                 if found is not None and not (mine and (found.version == flight.seen or found.left <= 0)):
                     await self._not_needed(flight, claim)
@@ -206,6 +213,8 @@ class Flights(Generic[V]):
                     return None
                 if not claim.holder:
                     replace = True  # there is something that is over, or that nobody can read
+                elif claim.holder == RESTING:
+                    at_once = True  # the rest is for those who have something to serve meanwhile
                 elif listening is None:
                     subscription = self._subscribe(flight.place.channel, kind="shard")
                     listening = await stack.enter_async_context(subscription)

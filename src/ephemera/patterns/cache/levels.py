@@ -51,6 +51,10 @@ EXPIRE = Script.load("ephemera.patterns", "cache_expire")
 _COVERING = re.compile(r"overlaps with an existing prefix '([^']*)'")
 
 
+RESTING = "-"
+"""Who "loads" an entry that nobody shall refresh for a while after a failure."""
+
+
 class Found(NamedTuple, Generic[V]):
     """A cached value, fresh or stale."""
 
@@ -80,6 +84,7 @@ class Levels(Generic[V]):
 
     def __init__(self, declared: Cache[V], store: Store) -> None:
         self._declared = declared
+        self._stats = store[declared.space].stats
         self._client = client = store.client("cache")
         self._call, self._run = client.call, client.run
         self._codec = cast("Codec[Any]", declared.space.codec)
@@ -152,9 +157,11 @@ class Levels(Generic[V]):
             return None
         return Head(found[0][:NUMBER], found[0][NUMBER : NUMBER + STAMP])
 
-    async def claim(self, key: str, place: Place, token: str, *, replace: bool) -> Claim[V]:
-        """Ask to load; with `replace` also where there is an entry."""
-        arguments = (token, self._lease, "1" if replace else "")
+    async def claim(
+        self, key: str, place: Place, token: str, *, replace: bool, at_once: bool = False
+    ) -> Claim[V]:
+        """Ask to load; with `replace` also where there is an entry, `at_once` also after a failure."""
+        arguments = (token, self._lease, "2" if at_once else "1" if replace else "")
         reserved = None if self.copies is None else self.copies.reserve(key)
         try:
             holder, left, data, now = await self._run(CLAIM, place.keys, arguments)
@@ -169,6 +176,7 @@ class Levels(Generic[V]):
     ) -> bool:
         """Store a value, or remove it if it is not to be cached; False when it is not stored."""
         fill = self.made.filling(place, token, value, cost, tags, began)
+        self._stats.bytes_written += len(fill.data)
         stood = await self._run(FILL_STAMPED if self._stamped else FILL, place.keys, fill.arguments)
         if stood and self._stamped:
             self.numbered(value, stood[0])
@@ -230,6 +238,7 @@ class Levels(Generic[V]):
 
     async def _read(self, data: bytes | None, key: str = "", reserved: object = None) -> Found[V] | None:
         entry: Entry | None = None if data is None else self._decode(data)
+        self._stats.bytes_read += len(data or b"")
         if self._stamped and entry is not None and entry.value is not None:
             entry.value.number = entry.version[:NUMBER]
         tags = self.tags

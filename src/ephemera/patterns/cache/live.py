@@ -30,14 +30,15 @@ class LiveCache(Generic[V]):
     """What `store[PROFILE]` gives."""
 
     def __init__(self, declared: Cache[V], store: Store) -> None:
-        self._declared = declared
+        self.declared = declared
         self.stats: Stats = store[declared.space].stats
         store[declared.loads]
         store[declared.loaded]  # both refuse a store without them
         self._render = declared.space.template.render
         self._levels: Levels[V] = Levels(declared, store)
         self._flights: Flights[V] = Flights(declared, store, self._levels, self.stats)
-        copies = self._levels.copies
+        copies = self.copies = self._levels.copies
+        """What this process keeps; None where the cache has no `local`."""
         self._copy_of: Callable[[str], Any] = _no_copy if copies is None else copies.get
         self._eagerness = declared.eagerness
         self._soft = declared.soft_timeout.total_seconds()
@@ -77,10 +78,10 @@ class LiveCache(Generic[V]):
     async def put(self, value: V | None, /, **fields: FieldValue) -> bool:
         """Store what is true now; loads under way lose. False when its lifetime is nothing."""
         key = self._forget(fields)
-        tags = [] if self._declared.tags is None or value is None else self._declared.tags(value, **fields)
+        tags = [] if self.declared.tags is None or value is None else self.declared.tags(value, **fields)
         began = 0 if self._levels.tags is None else await self._counted(self._levels.tags.moment())
         await self._counted(self._levels.ready())
-        place = self._declared.place(key, fields)
+        place = self.declared.place(key, fields)
         stored = await self._counted(self._levels.fill(place, "", value, 0, list(tags), began))
         self._forget(fields)
         self.stats.writes += stored
@@ -101,7 +102,7 @@ class LiveCache(Generic[V]):
     async def end_tag(self, tag: str) -> None:
         """Forget every value with this tag, in one write however many there are."""
         if self._levels.tags is None:
-            raise InvalidDeclaration(self._declared.space.pattern, "it has no tags", "declare it with tags=")
+            raise InvalidDeclaration(self.declared.space.pattern, "it has no tags", "declare it with tags=")
         copies = self._levels.copies
         if copies is not None:
             copies.drop_tagged(tag)
@@ -211,7 +212,7 @@ class LiveCache(Generic[V]):
 
     async def _end(self, fields: Mapping[str, FieldValue], how: Callable[[Any], Awaitable[bool]]) -> bool:
         key = self._forget(fields)
-        ended = await self._counted(how(self._declared.place(key, fields)))
+        ended = await self._counted(how(self.declared.place(key, fields)))
         self._forget(fields)  # what was read in between
         self.stats.writes += 1
         return ended

@@ -4,8 +4,8 @@
         [vector] = await embedder.embed(["what is it about?"])
 
 Needs the extra `openai` (httpx). The key goes into the request's header and nowhere else: it is in no repr
-and no error. Whatever goes wrong, a slow or missing endpoint, a refusal, an answer that is none, is an
-`EmbeddingFailed` that says so; nothing is retried here.
+and no error, nor is a password in the URL. Whatever goes wrong, a slow or missing endpoint, a refusal, an
+answer that is none, is an `EmbeddingFailed` that says so; nothing is retried here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
-from ephemera.patterns.embedders.port import EmbeddingFailed
+from ephemera.patterns.embedders.port import EmbeddingFailed, without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -54,6 +54,8 @@ class OpenAICompatible:
             raise EmbeddingFailed(model, "httpx is missing: pip install 'ephemera[openai]'") from None
         self.model = model
         self._url = url.rstrip("/") + "/embeddings"
+        self._named = without_secrets(self._url)
+        self._api_key = api_key
         self._dimensions = {} if dimensions is None else {"dimensions": dimensions}
         headers = {} if api_key is None else {"Authorization": f"Bearer {api_key}"}
         self._failures = (httpx.HTTPError, httpx.InvalidURL)
@@ -72,16 +74,18 @@ class OpenAICompatible:
             reply = await self._http.post(self._url, json=wish)
         except self._failures as problem:
             named = f"{type(problem).__name__} {problem}".strip()
-            raise EmbeddingFailed(self.model, f"{self._url} did not answer: {named}") from None
+            raise EmbeddingFailed(self.model, f"{self._named} did not answer: {named}") from None
         if reply.status_code != 200:
-            said = f"{self._url} answered {reply.status_code}: {reply.text[:_SHOWN]}"
+            complaint = reply.text.replace(self._api_key, "***") if self._api_key else reply.text
+            said = f"{self._named} answered {reply.status_code}: {complaint[:_SHOWN]}"
             raise EmbeddingFailed(self.model, said)
         try:
             items = sorted(msgspec.json.decode(reply.content, type=_Reply).data, key=lambda item: item.index)
         except msgspec.MsgspecError as problem:
-            raise EmbeddingFailed(self.model, f"{self._url} answered something else: {problem}") from None
+            raise EmbeddingFailed(self.model, f"{self._named} answered something else: {problem}") from None
         if [item.index for item in items] != list(range(len(texts))):
-            raise EmbeddingFailed(self.model, f"{self._url} gave {len(items)} vectors for {len(texts)} texts")
+            said = f"{self._named} gave {len(items)} vectors for {len(texts)} texts"
+            raise EmbeddingFailed(self.model, said)
         return [item.embedding for item in items]
 
     async def aclose(self) -> None:
@@ -97,4 +101,4 @@ class OpenAICompatible:
         await self.aclose()
 
     def __repr__(self) -> str:
-        return f"OpenAICompatible({self._url!r}, model={self.model!r})"
+        return f"OpenAICompatible({self._named!r}, model={self.model!r})"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
+from urllib.parse import urlsplit
 
 from ephemera.errors import EphemeraError
 
@@ -19,6 +20,12 @@ class Embedder(Protocol):
 
     async def embed(self, texts: Sequence[str], /) -> list[list[float]]:
         """A vector for each text, in their order, all of one length."""
+
+
+def without_secrets(url: str) -> str:
+    """A URL as it may be shown: without user, password and query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
 class EmbeddingFailed(EphemeraError):

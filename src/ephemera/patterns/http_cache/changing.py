@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections import defaultdict
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import LoadTimeout
@@ -20,7 +21,7 @@ from ephemera.wire.cluster import Cluster
 from ephemera.wire.slots import slot_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import AsyncIterator, Sequence
 
     from ephemera.keyspace import Store
     from ephemera.patterns.cache.declared import Place
@@ -56,6 +57,18 @@ class Changes:
         finally:
             _drop(targets)  # also where the server is away: this process then loads what is true
         await self.forget(targets)
+
+    @asynccontextmanager
+    async def held(self, targets: Changed) -> AsyncIterator[None]:
+        """Have nobody store these pages meanwhile; their loads are taken over, and the lease lapses after."""
+        token = secrets.token_hex(12)
+        places = [_place(each) for each in targets]
+        await self._in_slots([(place, ()) for place in places], TAKE, (token, str(_LEASE)))
+        renewing = asyncio.create_task(self._renew(places, token))
+        try:
+            yield
+        finally:
+            renewing.cancel()
 
     async def forget(self, targets: Changed) -> None:
         """Remove the pages together, and end their loads."""

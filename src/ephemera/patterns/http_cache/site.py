@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -13,7 +14,7 @@ from ephemera.patterns.http_cache.changing import Changes
 from ephemera.patterns.prewarm import Warming
 
 if TYPE_CHECKING:
-    from collections.abc import Coroutine
+    from collections.abc import AsyncIterator, Coroutine
 
     from ephemera.keyspace import Store
     from ephemera.patterns.http_cache.declared import HttpCache, Resource, Target
@@ -74,6 +75,21 @@ class LiveHttpCache(Generic[S]):
         if not self.is_ready:
             await self.get_ready()
         await self._changes.bump([(self.of(each.resource), each) for each in targets])
+
+    @asynccontextmanager
+    async def changing(self, /, *targets: Target) -> AsyncIterator[None]:
+        """Commit inside of the block, and these pages are bumped at its end.
+
+        Other than with `bump` alone, nobody stores one of them between the commit and the bump, so that not
+        even for a moment one of them has the change and another has not. `ConnectionFailed` before the block
+        is entered: do not commit; after it: call `bump`. When the block raises, nothing is bumped.
+        """
+        changed = [(self.of(each.resource), each) for each in targets]
+        if not self.is_ready:
+            await self.get_ready()
+        async with self._changes.held(changed):
+            yield
+            await self._changes.bump(changed)
 
     async def forget(self, /, *targets: Target) -> None:
         """Remove these pages in one step; whoever asks next waits for their load."""
@@ -180,6 +196,8 @@ class LiveHttpCache(Generic[S]):
                     warmed = now.opened
                 except COUNTED:
                     _log.warning("prewarming %s: the server is away", self.declared.name)
+                except Exception:  # of what lists the pages: another time it may not
+                    _log.warning("prewarming %s has failed", self.declared.name, exc_info=True)
             await asyncio.sleep(max(0.05, self.look_at - monotonic()))
 
     async def _warm(self, target: Target) -> bool:

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from ephemera.patterns.embedders.port import without_secrets
 from ephemera.patterns.semantic_cache.vectors import Near, Page, Point, VectorsUnavailable
 
 if TYPE_CHECKING:
@@ -41,8 +42,10 @@ class Qdrant:
         api_key: str | None = None,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
-        self.location = location
+        self._location = location
         self.shared = location.startswith(("http://", "https://"))
+        self.location = without_secrets(location) if self.shared else location
+        """Where it is, without a password."""
         self._api_key = api_key
         self._timeout = timeout.total_seconds()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant")
@@ -206,7 +209,7 @@ class Qdrant:
             raise VectorsUnavailable(self.location, advice) from None
         if self.shared:
             return package.AsyncQdrantClient(
-                url=self.location,
+                url=self._location,
                 api_key=self._api_key,
                 timeout=math.ceil(self._timeout),
                 check_compatibility=False,  # it would ask the server here, and wait

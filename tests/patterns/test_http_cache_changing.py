@@ -1,0 +1,86 @@
+"""A commit inside of `changing`: not for a moment has one page the change and another has not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from ephemera import embedded, keyspace
+from ephemera.errors import ConnectionFailed
+from tests.patterns.league_site import League, Opened, Source
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+async def opened(url: str) -> AsyncIterator[Opened]:
+    """A league of its own, on Valkey, on Redis 7 and on a cluster."""
+    league = League(f"l{uuid4().hex[:8]}")
+    async with keyspace.connect(url, league.catalogue) as store:
+        yield Opened(league, store)
+
+
+async def _points(store: Store, league: League) -> list[int]:
+    pages = [await store[resource].page() for resource in (league.table, league.results)]
+    return [page.json()["points"] for page in pages if page is not None]
+
+
+async def test_nobody_stores_a_page_between_the_commit_and_the_bump(opened: Opened, url: str) -> None:
+    """Who asks after the commit gets both pages from before it, though one is due; then both new ones."""
+    league, source = opened.league, opened.source
+    async with keyspace.connect(url, league.catalogue) as other:
+        other[league.site].using(source)
+        assert await _points(other, league) == [1, 1]
+        async with opened.site.changing(league.table.at(), league.results.at()):
+            source.points = 2  # the commit
+            await other[league.results].cache.expire()
+            assert await _points(other, league) == [1, 1]
+        await other.call("GET", league.table.at().key)  # the server's word arrives before this
+        await other.call("GET", league.results.at().key)
+        assert await _points(other, league) == [2, 2]
+
+
+async def test_a_bump_alone_leaves_that_moment_open(opened: Opened) -> None:
+    """Without it, a load between the commit and the bump is stored: one page is ahead of the other."""
+    league = opened.league
+    assert await _points(opened.store, league) == [1, 1]
+    opened.source.points = 2  # the commit
+    await opened.store[league.results].cache.delete()
+    assert await _points(opened.store, league) == [1, 2]
+    await opened.site.bump(league.table.at(), league.results.at())
+    assert await _points(opened.store, league) == [2, 2]
+
+
+async def test_a_commit_that_fails_bumps_nothing(opened: Opened) -> None:
+    """The error is the caller's, the pages stay, and soon somebody may load them again."""
+    league = opened.league
+    assert await _points(opened.store, league) == [1, 1]
+    loads = opened.source.loads
+    with pytest.raises(ZeroDivisionError):
+        async with opened.site.changing(league.table.at(), league.results.at()):
+            raise ZeroDivisionError
+    assert opened.source.loads == loads
+    opened.source.points = 3
+    await opened.store[league.results].cache.expire()
+    async with asyncio.timeout(10):
+        while await _points(opened.store, league) != [1, 3]:
+            await asyncio.sleep(0.01)
+
+
+async def test_without_the_server_the_commit_is_not_begun() -> None:
+    """`ConnectionFailed` comes before the block, so nothing was committed that nobody is told of."""
+    league = League(f"l{uuid4().hex[:8]}")
+    with embedded.valkey() as server:
+        async with keyspace.connect(server.url, league.catalogue) as store:
+            site = store[league.site].using(Source(1))
+            await _points(store, league)
+            server.stop()
+            with pytest.raises(ConnectionFailed):
+                async with site.changing(league.table.at()):
+                    pytest.fail("the block was entered")
