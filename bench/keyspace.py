@@ -177,7 +177,7 @@ def _check(read: Any, stored: Any) -> None:
 
 @asynccontextmanager
 async def counting(servers: Servers) -> AsyncIterator[Round]:
-    """What counting a hit adds to a value read, in per cent of the read."""
+    """What counting a hit and its bytes adds to a value read, in per cent of the read."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
         profiles = store[VALUE]
         await profiles.put(RECORD, user_id=ID)
@@ -190,10 +190,11 @@ async def counting(servers: Servers) -> AsyncIterator[Round]:
 
         async def share(seconds: float) -> float:
             rate = await reads(seconds)
-            stats, times = profiles.stats, 1_000_000
+            stats, times, data = profiles.stats, 1_000_000, b"value"
             began = time.perf_counter()
             for _ in range(times):
                 stats.hits += 1
+                stats.bytes_read += len(data)
             return 100 * rate * (time.perf_counter() - began) / times
 
         yield share

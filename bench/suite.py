@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bench import cache, keyspace, locks, operations, rate_limits, sessions, web, wire
+from bench import (
+    cache,
+    cache_races,
+    events,
+    http_cache,
+    identity,
+    jobs,
+    keyspace,
+    league,
+    locks,
+    operations,
+    planner,
+    progress,
+    rate_limits,
+    sessions,
+    web,
+    wire,
+    write_behind,
+)
 
 if TYPE_CHECKING:
     from bench.rows import Row
@@ -14,10 +32,19 @@ ROWS: tuple[Row, ...] = (
     *keyspace.ROWS,
     *operations.ROWS,
     *cache.ROWS,
+    *cache_races.ROWS,
     *locks.ROWS,
+    *events.ROWS,
     *sessions.ROWS,
     *rate_limits.ROWS,
     *web.ROWS,
+    *progress.ROWS,
+    *jobs.ROWS,
+    *http_cache.ROWS,
+    *write_behind.ROWS,
+    *planner.ROWS,
+    *identity.ROWS,
+    *league.ROWS,
 )
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ephemera import connect
+from ephemera import connect, embedded
+from ephemera.keyspace.identity import MARK
 from tests.cli.commands import ephemera
 from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
 
@@ -104,3 +105,11 @@ async def test_a_wrong_call_is_told_so(url: str) -> None:
         outcome = await _run(url, "replay", "--stream", "accounts:{x}", *words)
         assert outcome.code == 2
         assert "--all" in outcome.said
+
+
+async def test_a_marked_server_is_looked_at_all_the_same() -> None:
+    """Whoever names a server knows which it is: its mark is for stores, and does not keep an operator out."""
+    with embedded.valkey() as server:
+        server.ask("SET", MARK.key(), "somebody")
+        assert [row["length"] for row in await _told(server.url, "groups")] == [0]
+        assert await _told(server.url, "dead") == []

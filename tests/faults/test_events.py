@@ -19,6 +19,7 @@ from ephemera import connect, embedded
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, Unavailable
 from ephemera.wire.slots import slot_of
 from tests.faults.event_worker import CATALOGUE, EFFECTS, EVENTS, GROUP, ONCE, Happened, work
+from tests.faults.replicas import caught_up
 from tests.faults.slot_moves import owner
 from tests.patterns.eventful import settled, until
 from tests.wire.waiting import answered
@@ -264,6 +265,20 @@ async def test_a_consumer_follows_a_fail_over() -> None:
             await asyncio.to_thread(owner(cluster, slot_of(EVENTS.keys({})[0])).kill)
             await asyncio.wait_for(_publish_through(store, range(50, 100)), 30)
             await handled.has(*range(50, 100))
+
+
+async def test_a_consumer_follows_the_sentinels() -> None:
+    """When the master behind Sentinel dies, a consumer goes on with the one that takes its place."""
+    handled = Handled()
+    with embedded.sentinel(down_after=500) as sentinel:
+        async with connect(sentinel.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
+            await _publish_through(store, range(50))
+            await handled.has(*range(50))
+            await caught_up(sentinel.master)
+            await asyncio.to_thread(sentinel.master.kill)
+            await asyncio.wait_for(_publish_through(store, range(50, 100)), 30)
+            await handled.has(*range(50, 100))
+            await settled(store, EVENTS, within=20)
 
 
 async def test_a_hung_server_is_waited_for(victim: Valkey) -> None:

@@ -10,13 +10,16 @@ import subprocess
 import sys
 import time
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from ephemera import connect, embedded
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.patterns.progress import Missed
+from ephemera.wire.slots import slot_of
+from tests.faults.replicas import caught_up
+from tests.faults.slot_moves import owner
 from tests.patterns.progressing import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
 from tests.web.event_source import opened
 from tests.wire.waiting import answered, eventually
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
 
     from ephemera import Store
     from ephemera.embedded import Valkey
+    from ephemera.patterns.progress import Listener
 
 CLIENTS = 500
 EVENTS = 150
@@ -244,6 +248,38 @@ async def test_a_hung_server_costs_a_listener_only_time(victim: Valkey) -> None:
         async with asyncio.timeout(10), late:
             assert [shown(update) async for update in late] == [0, 1, 2, "done"]
             assert await listening == [0, 1, 2, "done"]
+
+
+@pytest.mark.parametrize("kind", ["sentinel", "cluster"])
+async def test_listeners_follow_a_fail_over(kind: str) -> None:
+    """The stream's master dies: who listened and who comes later get each event once, in order."""
+    truth, job = Truth(), "over"
+    with (
+        embedded.sentinel(down_after=500) if kind == "sentinel" else embedded.cluster(node_timeout=1000) as at
+    ):
+        if isinstance(at, embedded.Cluster):
+            await asyncio.sleep(2.5)  # a master that has just started refuses to vote
+            master = owner(at, slot_of(PROGRESS.key(job_id=job)))
+        else:
+            master = at.master
+        async with connect(at.url, CATALOGUE) as store, connect(at.url, CATALOGUE) as writing:
+            for number in range(3):
+                await writing[PROGRESS].append(SlideDone(number), job_id=job)
+            early = store[PROGRESS].listen(job_id=job, snapshot=truth.snapshot)
+            assert await collect_some(early, 3) == [0, 1, 2]
+            await caught_up(master)
+            await asyncio.to_thread(master.kill)
+            await answered(lambda: writing[PROGRESS].append(SlideDone(3), job_id=job), within=30)
+            late = asyncio.create_task(collect(store[PROGRESS].listen(job_id=job, snapshot=truth.snapshot)))
+            await writing[PROGRESS].append(Done(4), job_id=job)
+            async with asyncio.timeout(20):
+                assert [shown(update) async for update in early] == [3, "done"]
+                assert [each for each in await late if not isinstance(each, dict)] == [0, 1, 2, 3, "done"]
+
+
+async def collect_some(listener: Listener[Any], count: int) -> list[object]:
+    """The first so many updates of a listener that goes on."""
+    return [shown(await anext(listener)) for _ in range(count)]
 
 
 async def test_without_a_server_listeners_have_sql(victim: Valkey) -> None:

@@ -11,6 +11,7 @@ import os
 import random
 from collections import Counter
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,6 +22,7 @@ from ephemera.errors import ConnectionFailed
 from ephemera.patterns.write_behind import Flusher
 from tests.faults import flush_worker
 from tests.faults.flush_worker import CATALOGUE, COUNTED, NOTED, NOTES, PAGES, STEPS, Noted
+from tests.faults.replicas import caught_up
 from tests.patterns.behind import sql_url
 
 if TYPE_CHECKING:
@@ -214,3 +216,40 @@ async def test_redis_emptied_loses_nothing_that_was_flushed(victim: Valkey, post
             await _drain(store, engine, "counters")
             await store.call("FLUSHALL")
         assert await _hits(engine) == {"a": 15}
+
+
+@pytest.mark.parametrize(("settle", "in_sql"), [(0.0, 10), (1.0, 5)])
+async def test_a_fail_over_that_forgets_the_last_moments(
+    durable: Valkey, postgres: Postgres, settle: float, in_sql: int
+) -> None:
+    """A replica without the last half second takes over: only with `settle` no batch counts twice."""
+    async with _prepared(postgres) as engine:
+        with embedded.valkey() as replica:
+            replica.ask("REPLICAOF", "127.0.0.1", durable.port)
+            async with connect(durable.url, CATALOGUE) as store:
+                await store[COUNTED].add(page="a", hits=5)
+                await caught_up(durable)
+
+                async def dies(_batch: object) -> None:
+                    await asyncio.to_thread(durable.kill)
+
+                rest = timedelta(seconds=settle)
+                flusher = Flusher(
+                    store[COUNTED],
+                    flush_worker.sink_of("counters", engine),
+                    after=dies,
+                    settle=rest,
+                    takeover=rest + flush_worker.TAKEOVER,
+                )
+                if not settle:
+                    replica.ask("REPLICAOF", "NO", "ONE")  # as a line that breaks
+                flushing = asyncio.create_task(flusher.flush())
+                if settle:
+                    await asyncio.sleep(settle / 2)  # half of the rest after the seal, half before the write
+                    replica.ask("REPLICAOF", "NO", "ONE")
+                with pytest.raises(ConnectionFailed):
+                    await flushing
+            assert await _hits(engine) == {"a": 5}
+            async with connect(replica.url, CATALOGUE) as store:
+                await _drain(store, engine, "counters")
+            assert await _hits(engine) == {"a": in_sql}

@@ -126,8 +126,10 @@ def database(postgres: Postgres) -> str:
 
 
 @asynccontextmanager
-async def world(redis: str, sql: str, *, required: bool = True, **options: Any) -> AsyncIterator[World]:
-    """A planner on a server and a database that hold nothing at first."""
+async def world(
+    redis: str, sql: str, *, required: bool = True, queue_url: str | None = None, **options: Any
+) -> AsyncIterator[World]:
+    """A planner on a server, or two, and a database that hold nothing at first."""
     catalogue, metadata, declared = declare(**options)
     engine = create_async_engine(sql)
     try:
@@ -137,7 +139,7 @@ async def world(redis: str, sql: str, *, required: bool = True, **options: Any) 
         async with open_client(redis, required=required) as admin:
             for node in admin.nodes() if admin.up else ():
                 await node.call("FLUSHDB")
-        async with connect(redis, catalogue, required=required) as store:
+        async with connect(redis, catalogue, queue_url=queue_url, required=required) as store:
             yield World(declared, store, engine)
     finally:
         await engine.dispose()

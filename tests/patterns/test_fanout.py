@@ -101,13 +101,25 @@ async def test_a_heartbeat_keeps_connections_listed(stores: tuple[Store, Store],
 
 
 async def test_a_lost_list_is_entered_again(stores: tuple[Store, Store], key: str) -> None:
-    """When the list of connections is gone, the next heartbeat brings it back."""
+    """When the list of connections is gone, the next heartbeat brings it back, and says what that means."""
     one, other = stores
-    async with one[BRIEF].connect(user_id=key):
+    async with one[BRIEF].connect(user_id=key) as connection:
         await one[BRIEF.space].delete(user_id=key)
         async with asyncio.timeout(10):
-            while not await other[BRIEF].push(Note("?"), user_id=key):
-                await asyncio.sleep(0.02)
+            assert await other[BRIEF].push(Note("lost"), user_id=key) == 0
+            assert await anext(connection) is MISSED
+            assert await other[BRIEF].push(Note("after"), user_id=key) == 1
+            assert await anext(connection) == Note("after")
+
+
+async def test_one_that_comes_does_not_disturb_those_that_are_there(
+    stores: tuple[Store, Store], key: str
+) -> None:
+    """A second connection of a user is news to the list, and no loss to the first."""
+    one, other = stores
+    async with one[NOTES].connect(user_id=key) as first, one[NOTES].connect(user_id=key) as second:
+        await other[NOTES].push(Note("to both"), user_id=key)
+        assert await anext(first) == await anext(second) == Note("to both")
 
 
 async def test_a_slow_connection_is_dropped(server: Valkey, key: str) -> None:
@@ -157,6 +169,31 @@ async def test_connections_outlive_an_outage(victim: Valkey) -> None:
                 assert await anext(connection) == Note("back")
                 while await anext(late) != Note("back"):
                     pass
+
+
+async def test_a_hung_server_costs_a_connection_only_time(victim: Valkey) -> None:
+    """SIGSTOP: pushing fails, and nothing that is sent after `MISSED` is lost when the server goes on."""
+    async with connect(victim.url, CATALOGUE) as pushing, connect(victim.url, CATALOGUE) as store:
+        async with store[NOTES].connect(user_id="u") as connection:
+            victim.pause()
+            with pytest.raises(ConnectionFailed):
+                await pushing[NOTES].push(Note("unknown"), user_id="u")
+            with pytest.raises(ConnectionFailed):
+                await pushing[NOTES].broadcast(Note("unknown"))
+            await eventually(lambda: not store.client().up, within=10)
+            async with store[NOTES].connect(user_id="late") as late:
+                victim.resume()
+                await answered(lambda: pushing.call("PING"))
+                async with asyncio.timeout(10):
+                    while (await anext(connection)) is not MISSED:  # perhaps what the server had heard of
+                        pass
+                    assert await pushing[NOTES].push(Note("after"), user_id="u") == 1
+                    while (await anext(connection)) != Note("after"):
+                        pass
+                    while not await pushing[NOTES].push(Note("late"), user_id="late"):
+                        await asyncio.sleep(0.02)
+                    while (await anext(late)) != Note("late"):
+                        pass
 
 
 async def test_a_store_that_starts_without_a_server_enters_later(victim: Valkey) -> None:

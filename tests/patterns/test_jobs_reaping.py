@@ -99,6 +99,18 @@ async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: LiveJobs) -> None
     assert await look(jobs) == 0
 
 
+async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten(jobs: LiveJobs) -> None:
+    """The sender heard that its message could not be sent, a worker took it all the same, and died."""
+    job_id = await jobs.enqueue(generate, 1)
+    row = await claimed(jobs, job_id)
+    await jobs.rows.unpublish([job_id])
+    await taken(jobs)
+    assert await look(jobs) == 0
+    await jobs.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    assert await look(jobs) == 1
+    assert await look(jobs) == 0
+
+
 async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(jobs: LiveJobs) -> None:
     """Not at once, since a worker may be about to claim the job; after a silence."""
     job_id = await jobs.enqueue(generate, 1)

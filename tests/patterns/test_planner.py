@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -12,14 +13,18 @@ import sqlalchemy as sa
 from ephemera import connect
 from ephemera.errors import InvalidDeclaration, UndeclaredSpace
 from ephemera.patterns.planner import Facts, Plan, Verdict, decide
+from tests.faults.conftest import victim
 from tests.patterns.planning import DAY, HOUR, PLANS, database, declare, ids, world
+from tests.wire.waiting import eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Sequence
 
     from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.planner import Task
+    from ephemera.patterns.planner import Dataset, Task
     from tests.patterns.planning import World
+
+__all__ = ["victim"]
 
 
 @pytest.fixture
@@ -385,3 +390,72 @@ async def test_what_cannot_work_is_refused(server: Valkey) -> None:
             store[stranger]
     assert "free" in repr(stranger)
     assert "novelty=3" in repr(PLANS["free"])
+
+
+async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
+    """`run` ticks again and again, also after a tick that failed, until it is cancelled."""
+    await one.settled("ann", "art")
+    await one.publish("art", 3)
+    calls = 0
+
+    async def enqueue(tasks: Sequence[Task]) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise OSError("the queue is away")
+        await one.enqueue(tasks)
+
+    running = asyncio.create_task(one.planner.run(enqueue, every=timedelta(milliseconds=50)))
+    await eventually(lambda: one.handed)
+    assert one.users() == ["ann"]
+    await one.work()
+    ticks = one.planner.status.ticks
+    await one.publish("art", 3)
+    await eventually(lambda: one.handed)  # it goes on
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert one.planner.status.ticks > ticks
+    assert one.planner.status.failed_ticks == 1
+
+
+async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Postgres) -> None:
+    """At `longest_run` a build is cancelled, nothing is saved, and the user can be rebuilt."""
+    async with world(server.url, database(postgres), longest_run=timedelta(seconds=0.3)) as here:
+        await here.settled("ann", "art")
+        await here.publish("art", 3)
+        cancelled = []
+
+        async def never(_: Dataset) -> Any:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(True)
+                raise
+
+        with pytest.raises(TimeoutError):
+            await here.planner.rebuild("ann", never)
+        assert cancelled == [True]
+        assert await here.store[here.declared.user_lock].holder(user_id="ann") is None
+        run = await here.rebuild("ann")
+        assert (run.ending, run.version, run.pending) == ("rebuilt", 1, 3)
+
+
+async def test_two_servers_share_the_work_of_one(server: Valkey, victim: Valkey, postgres: Postgres) -> None:
+    """With a `queue_url` marks and locks are there, copies are not; without either, SQL serves."""
+    async with world(server.url, database(postgres), queue_url=victim.url) as here:
+        await here.settled("ann", "art")
+        await here.publish("art", 3)
+        assert (await here.tick()).mode == "redis"
+        assert here.users() == ["ann"]
+        kept = {role: await here.store.client(role).call("KEYS", "*") for role in ("cache", "queue")}
+        first = {role: {key.partition(b":")[0] for key in keys} for role, keys in kept.items()}
+        assert first["cache"] == {b"ch", b"hwm", b"us"}
+        assert {b"enq", b"lock"} <= first["queue"] <= {b"enq", b"lock", b"dirty"}
+        assert (await here.work())[0].ending == "rebuilt"
+        await asyncio.to_thread(victim.kill)
+        await here.publish("art", 3)
+        assert (await here.tick()).mode == "sql"
+        assert here.users() == ["ann"]
+        assert (await here.work())[0].ending == "rebuilt"
+        assert len(await here.versions("ann")) == 2

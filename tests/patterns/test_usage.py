@@ -297,6 +297,16 @@ async def test_recording_with_an_id_counts_once(meter: Meter, organization: str)
     assert await _tokens(meter, organization) == (5, 0)
 
 
+async def test_ids_are_of_one_organization(meter: Meter, organization: str) -> None:
+    """What one organization has recorded or settled under an id is no concern of another's."""
+    both = [organization, f"{organization}-other", f"{organization}-third"]
+    for each in both:
+        assert await meter.record(each, tokens=5, once="call-1")
+        reserved = await meter.reserve(each, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
+        assert await reserved.settle(tokens=10)
+        assert await _tokens(meter, each) == (15, 0)
+
+
 async def test_the_period_is_the_servers(meter: Meter, engine: AsyncEngine, organization: str) -> None:
     """A process whose clock is months off counts for the server's month, and learns what time it is."""
     meter._clock._offset = -100 * 86_400

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
 import pytest
 import sqlalchemy as sa
 
@@ -22,6 +23,7 @@ from ephemera.errors import (
 from ephemera.patterns.write_behind import BacklogFull, DeferredCounters, DeferredRecords, Flushed, Flusher
 from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
 from ephemera.patterns.write_behind.queues import shard_of
+from ephemera.patterns.write_behind.records import row_maker
 from tests.patterns.behind import (
     CATALOGUE,
     CLICKED,
@@ -424,3 +426,14 @@ def test_all_that_waits_has_the_role_queue() -> None:
     """Nothing of it may be on a server that evicts, and every key of a shard is in its slot."""
     for space in CATALOGUE:
         assert (space.role, space.template.tag) == ("queue", "shard")
+
+
+def test_words_of_a_literal_are_columns_as_they_are() -> None:
+    """A field that is one of some words is text for SQL; what SQL has no type for is JSON."""
+
+    class Ballot(msgspec.Struct):
+        choice: Literal["home", "away"] | None
+        why: dict[str, int]
+
+    assert row_maker(Ballot)(Ballot("home", {"a": 1})) == ("home", '{"a":1}')
+    assert row_maker(Ballot)(Ballot(None, {})) == (None, "{}")

@@ -186,6 +186,7 @@ class Access:
             replies: list[Any] | None
             if rule == "none" and not guard and len(writes) == 1:
                 name, *arguments = writes[0]
+                self.stats.bytes_written += size_of(arguments)
                 replies = [await self._call(name, key, *arguments)]
             else:
                 replies = await self._writing(rule, key, writes, end, guard)
@@ -202,6 +203,7 @@ class Access:
         for write in writes:
             arguments.append(len(write) - 1)
             arguments.extend(write)
+        self.stats.bytes_written += size_of(arguments)
         return self._run(WRITE, (key,), arguments)
 
     def _end(self, until: Instant | None, value: object = None) -> int:
@@ -215,6 +217,11 @@ class Access:
         except InvalidLifetime as problem:
             raise InvalidLifetime(f"{self.space.pattern!r}: {problem}") from None
         return lifetime.milliseconds or 0
+
+
+def size_of(arguments: Iterable[Any]) -> int:
+    """How many bytes the encoded ones among some arguments, or the parts of a reply, have."""
+    return sum([len(each) for each in arguments if each.__class__ is bytes])
 
 
 def in_chunks(name: str, arguments: Sequence[Arg]) -> list[Command]:

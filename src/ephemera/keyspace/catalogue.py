@@ -77,6 +77,8 @@ class Catalogue:
             advice = "use at most 64 letters, digits and . _ -, as in Catalogue('slides')"
             raise InvalidDeclaration(str(name)[:80], "it cannot name a catalogue", advice)
         self.name = name
+        self.patterns: list[object] = []
+        """What is made of its spaces, such as locks and caches; each adds itself when it is declared."""
         self._spaces: dict[str, Space[Any]] = {}
         self._classifier: Classifier[Space[Any]] | None = None
 

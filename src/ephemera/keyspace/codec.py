@@ -42,6 +42,8 @@ class Codec(Generic[V]):
     value_type: Any
     encode: Callable[[V], bytes]
     decode: Callable[[bytes], V | None]
+    unpack: Callable[[Any], Any] | None = None
+    """Of a packed value in its envelope: raises one of `UNDECODABLE` for all else, also for None."""
 
 
 def choose_codec(
@@ -149,7 +151,7 @@ def _packed(
         except UNDECODABLE:
             return None
 
-    return Codec(name, value_type, _refusing(pattern, value_type, encode), decode)
+    return Codec(name, value_type, _refusing(pattern, value_type, encode), decode, from_bytes)
 
 
 def _envelope(value_type: Any, stamp: bytes) -> Any:

@@ -67,4 +67,5 @@ class CounterAccess(Access):
             self.stats.misses += 1
         else:
             self.stats.hits += 1
+            self.stats.bytes_read += len(data)
         return count

@@ -49,7 +49,9 @@ class HashAccess(Access, Generic[S]):
         if stored:
             record = self._decode(stored)
             if record is not None:
-                self.stats.hits += 1
+                stats = self.stats
+                stats.hits += 1
+                stats.bytes_read += sum(map(len, stored.values()))
                 return record
         self._missed(stored)
         return None
@@ -93,8 +95,10 @@ class HashAccess(Access, Generic[S]):
             self._missed(stored)
             return None
         self.stats.hits += 1
+        self.stats.bytes_read += sum(map(len, stored.values()))
         return record
 
     def _missed(self, stored: dict[bytes, bytes]) -> None:
         self.stats.misses += 1
         self.stats.undecodable += bool(stored)
+        self.stats.bytes_read += sum(map(len, stored.values()))

@@ -75,6 +75,7 @@ class ListAccess(Access, Generic[V]):
 
     def _readable(self, stored: Sequence[bytes]) -> list[V]:
         decoded = [self._decode(data) for data in stored]
+        self.stats.bytes_read += sum(map(len, stored))
         items = [item for item in decoded if item is not None]
         self.stats.undecodable += len(decoded) - len(items)
         if items:

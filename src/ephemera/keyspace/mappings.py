@@ -83,11 +83,15 @@ class MappingAccess(Access, Generic[V]):
         """The entries that are there and can be read; each is a hit or a miss."""
         entries: dict[str, V] = {}
         for name, data in stored:
-            value = None if data is None else self._decode(data)
+            if data is None:
+                self.stats.misses += 1
+                continue
+            self.stats.bytes_read += len(data)
+            value = self._decode(data)
             if value is not None:
                 entries[name] = value
                 self.stats.hits += 1
             else:
                 self.stats.misses += 1
-                self.stats.undecodable += data is not None
+                self.stats.undecodable += 1
         return entries

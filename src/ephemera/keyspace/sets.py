@@ -14,7 +14,7 @@ from ephemera.errors import InvalidValue
 from ephemera.keyspace.access import Access, in_chunks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from ephemera.keyspace.codec import Codec
     from ephemera.keyspace.field_values import FieldValue
@@ -45,8 +45,9 @@ class _Members(Access, Generic[M]):
             self.stats.misses += 1
         return found
 
-    def _readable(self, stored: Iterable[bytes]) -> list[M]:
+    def _readable(self, stored: Collection[bytes]) -> list[M]:
         members = [self._decode(data) for data in stored]
+        self.stats.bytes_read += sum(map(len, stored))
         readable = [member for member in members if member is not None]
         self.stats.undecodable += len(members) - len(readable)
         self._counted(bool(readable))
@@ -149,6 +150,7 @@ class SortedSetAccess(_Members[M]):
     async def _range(self, fields: Fields, *bounds: Arg) -> Ranked[M]:
         stored = await self._read("ZRANGE", self._render(fields), *bounds, "WITHSCORES")
         decoded = [(self._decode(data), score) for data, score in stored]
+        self.stats.bytes_read += sum([len(data) for data, _ in stored])
         ranked = [(member, score) for member, score in decoded if member is not None]
         self.stats.undecodable += len(decoded) - len(ranked)
         self._counted(bool(ranked))

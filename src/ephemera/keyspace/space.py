@@ -88,10 +88,10 @@ class Stats:
 
     A batch counts each of its keys. `undecodable` are those of `misses` where something was stored that
     is not of the space's type; of a list, set or stream, which is one hit or miss, the items that are not.
-    Deletions count as writes.
+    Deletions count as writes. Bytes are those of values as they are stored, without their keys.
     """
 
-    __slots__ = ("errors", "hits", "misses", "undecodable", "writes")
+    __slots__ = ("bytes_read", "bytes_written", "errors", "hits", "misses", "undecodable", "writes")
 
     def __init__(self) -> None:
         self.hits = 0
@@ -99,6 +99,8 @@ class Stats:
         self.writes = 0
         self.errors = 0
         self.undecodable = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
 
     @property
     def hit_ratio(self) -> float | None:

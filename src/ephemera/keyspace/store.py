@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from weakref import ref
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl
 from ephemera.keyspace.catalogue import Catalogue, refuse_overlap
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 
     from ephemera.keyspace.space import Role, Stats
     from ephemera.wire import Client
+
+    Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
+    """What makes another way to send of one."""
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -46,13 +50,9 @@ class Store:
         self.catalogues = catalogues
         self._clients = dict(clients)
         self._bound: dict[Declared[Any], Any] = {}
+        self._adopted: list[ref[Any]] = []
         self._farewells: list[Callable[[], Awaitable[None]]] = []
-        cache = self._clients["cache"]
-        self.call = cache.call
-        self.submit = cache.submit
-        self.run = cache.run
-        self.subscribe = cache.subscribe
-        self.track = cache.track
+        self._use(self._clients["cache"])
 
     def __getitem__(self, declared: Declared[A]) -> A:
         """The accessor of a space, or the working object of a pattern."""
@@ -67,10 +67,44 @@ class Store:
             bound = self._bound[declared] = declared.bind(self)
             return bound
 
+    def _use(self, cache: Client) -> None:
+        self.call = cache.call
+        self.submit = cache.submit
+        self.run = cache.run
+        self.subscribe = cache.subscribe
+        self.track = cache.track
+
+    @property
+    def working(self) -> list[Any]:
+        """Everything that works on this store: accessors, patterns, and what `adopt` was told of."""
+        adopted = (known() for known in self._adopted)
+        return [*self._bound.values(), *(live for live in adopted if live is not None)]
+
+    def adopt(self, live: object) -> None:
+        """Make what is bound to more than the store, such as jobs with a database, known to `working`."""
+        # Replaced, not changed: another thread may be reading it for a scrape.
+        self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
+
+    def observe(self, *, call: Around, run: Around, run_prepared: Around) -> None:
+        """Have all that is sent from now on pass through these; before anything is bound, as it would not."""
+        if self._bound:
+            first = next(iter(self._bound))
+            raise InvalidDeclaration(
+                repr(first), "it is in use already, and would not be observed", "be first"
+            )
+        for client in set(self._clients.values()):
+            # Assigned to the object: who is not observed calls the client itself, at no cost.
+            observed: Any = client
+            observed.call = call(client.call)
+            observed.run = run(client.run)
+            observed.run_prepared = run_prepared(client.run_prepared)
+        self._use(self._clients["cache"])
+
     @property
     def stats(self) -> dict[Space[Any], Stats]:
         """The counts of every space that was used."""
-        return {space: bound.stats for space, bound in self._bound.items() if isinstance(space, Space)}
+        bound = list(self._bound.items())  # of which another thread may need a snapshot
+        return {space: access.stats for space, access in bound if isinstance(space, Space)}
 
     def client(self, role: Role = "cache") -> Client:
         """The client of the server that carries a role."""

@@ -64,7 +64,10 @@ class StreamAccess(Access, Generic[V]):
         return self._codec.decode(dict(zip(flat[::2], flat[1::2], strict=True)))
 
     def _readable(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, V]]:
-        decoded = [(entry_id.decode(), self.decode(flat)) for entry_id, flat in stored]
+        decoded = []
+        for entry_id, flat in stored:
+            decoded.append((entry_id.decode(), self.decode(flat)))
+            self.stats.bytes_read += sum(map(len, flat))
         entries = [(entry_id, entry) for entry_id, entry in decoded if entry is not None]
         self.stats.undecodable += len(decoded) - len(entries)
         if entries:
@@ -99,6 +102,7 @@ class ChannelAccess(Generic[V]):
             self.stats.errors += 1
             raise
         self.stats.writes += 1
+        self.stats.bytes_written += len(data)
         return heard
 
     def decode(self, data: bytes) -> V | None:

@@ -41,7 +41,7 @@ class Template:
 
     __slots__ = (
         "_format", "_match", "_select", "_short", "_special", "_writings", "fields", "literals",
-        "max_key_length", "pattern", "regex", "render", "tag",
+        "max_key_length", "one_field", "pattern", "regex", "render", "tag",
     )  # fmt: skip
 
     def __init__(self, pattern: str, *, tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH) -> None:
@@ -59,6 +59,9 @@ class Template:
         self._special = re.compile(special_characters("".join(_marks(self.literals)))).search
         self._short = max_key_length // 4  # a character has at most four bytes
         self.render: Callable[[Fields], str] = self._renderer()
+        self.one_field = self._of_one_field()
+        """Of a pattern with one field: its name, what is before and after it, and the length that a value of
+        letters and digits, which needs no encoding, may have in any case."""
 
     @property
     def glob(self) -> str:
@@ -98,6 +101,12 @@ class Template:
             return self._one_field_renderer()
         self._select = itemgetter(*self.fields)
         return self._render_several
+
+    def _of_one_field(self) -> tuple[str, str, str, int] | None:
+        if len(self.fields) != 1:
+            return None
+        before, after = self.literals
+        return self.fields[0], before, after, self._short - len(before) - len(after)
 
     def _render_constant(self, fields: Fields) -> str:
         if fields:

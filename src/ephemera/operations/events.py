@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ephemera.errors import InvalidValue, ServerError
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store
 from ephemera.patterns.events.declared import events_of
 from ephemera.patterns.events.groups import StreamReading, read_stream
+from ephemera.wire import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-    from ephemera.keyspace import Catalogue, Store
+    from ephemera.keyspace import Catalogue
     from ephemera.patterns.events import Events
     from ephemera.patterns.events.entries import DeadLetter
     from ephemera.wire import Client
@@ -102,18 +103,19 @@ async def replay(
 @asynccontextmanager
 async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[_Stream]]:
     """The streams on a server, or the one of a key."""
-    async with connect(url, catalogue) as store:
+    # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
+    async with open_client(url) as client:
+        store = Store({"cache": client, "queue": client}, catalogue)
         declared = events_of(catalogue)
         if key is not None:
-            found = [
+            named = [
                 _Stream(store, events, key) for events in declared if events.space.parse(key) is not None
             ]
-            if not found:
+            if not named:
                 patterns = ", ".join(events.space.pattern for events in declared) or "none"
                 raise InvalidValue("stream", f"events by one of the patterns {patterns}", repr(key))
-            yield found
+            yield named
         else:
-            client = store.client("queue")
             keys = [(events, name) for events in declared for name in sorted(await _keys(client, events))]
             yield [_Stream(store, events, name) for events, name in keys]
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from ephemera.patterns.events.entries import EventCodec
     from ephemera.patterns.events.members import Held, Member
+    from ephemera.patterns.events.outcomes import Tallies
 
 E = TypeVar("E")
 Handler = Callable[[E, Delivery], Awaitable[object]]
@@ -47,6 +48,7 @@ class Consumer(Generic[E]):
         handler: Handler[E],
         concurrency: int,
         grace: float,
+        tallies: Tallies,
     ) -> None:
         if concurrency < 1:
             raise InvalidValue(member.key, "a concurrency of at least 1", str(concurrency))
@@ -57,6 +59,7 @@ class Consumer(Generic[E]):
         self._handler = handler
         self._concurrency = concurrency
         self._grace = grace
+        self._tallies = tallies
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -78,6 +81,7 @@ class Consumer(Generic[E]):
         self._outcomes = Outcomes(member, self.counts)
         self._work = Work(member, self._codec, self._handler, self._outcomes, self.counts, self._concurrency)
         self._upkeep = Upkeep(member, self._work, self._outcomes, self.counts)
+        self._tallies.begin(member.group, self.counts)
         loop = asyncio.get_running_loop()
         self._tasks = [loop.create_task(self._read_on()), loop.create_task(self._upkeep.run())]
         return self
@@ -93,6 +97,7 @@ class Consumer(Generic[E]):
             await self._outcomes.finish()
         finally:
             await _end(upkeep)
+            self._tallies.end(self._member.group, self.counts)
         try:
             await self._leave(left)
         except EphemeraError as problem:

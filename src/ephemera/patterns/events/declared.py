@@ -113,6 +113,7 @@ class Events(Generic[E]):
         )
         _refuse_reserved(pattern, self.space.template.fields)
         _declared.setdefault(catalogue, []).append(self)
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> LiveEvents[E]:
         """The events of a store that has their catalogue."""

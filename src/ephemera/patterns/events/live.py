@@ -11,6 +11,7 @@ from ephemera.patterns.events.consuming import Consumer
 from ephemera.patterns.events.entries import DeadLetter
 from ephemera.patterns.events.groups import StreamReading, read_stream
 from ephemera.patterns.events.members import TRIM, Member
+from ephemera.patterns.events.outcomes import Tallies
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -34,13 +35,16 @@ class LiveEvents(Generic[E]):
     """The events of one store: what `store[EVENTS]` gives."""
 
     def __init__(self, declared: Events[E], store: Store) -> None:
-        self._declared = declared
+        self.declared = declared
         self._stats = store[declared.space].stats
         self._letters = store[declared.dead]
         self._client = store.client("queue")
         self._call = self._client.call
         self._render = declared.space.template.render
         self._encode = declared.codec.encode
+        self.tallies = Tallies()
+        self.consumed: set[tuple[str, str]] = set()
+        """The streams that this store has consumed from, each with its dead letters."""
         self._shape: bytes = declared.space.codec.shape  # type: ignore[union-attr]
 
     async def publish(self, event: E, /, **fields: FieldValue) -> str:
@@ -52,6 +56,7 @@ class LiveEvents(Generic[E]):
             self._stats.errors += 1
             raise
         self._stats.writes += 1
+        self._stats.bytes_written += len(data)
         return added.decode()  # type: ignore[no-any-return]
 
     async def publish_many(self, events: Iterable[E], /, **fields: FieldValue) -> list[str]:
@@ -70,6 +75,7 @@ class LiveEvents(Generic[E]):
             self._stats.errors += 1
             raise
         self._stats.writes += len(data)
+        self._stats.bytes_written += sum(map(len, data))
         return [entry_id.decode() for ids in added for entry_id in ids]
 
     def consume(
@@ -87,22 +93,24 @@ class LiveEvents(Generic[E]):
         At most `concurrency` handlers run at a time. At its end, what runs is awaited for `grace`, and what
         is left goes to other consumers.
         """
-        member = Member.join(self._client, self._declared, fields, group)
-        return Consumer(member, self._declared.codec, handler, concurrency, grace.total_seconds())
+        member = Member.join(self._client, self.declared, fields, group)
+        self.consumed.add((member.key, member.dead))
+        seconds = grace.total_seconds()
+        return Consumer(member, self.declared.codec, handler, concurrency, seconds, self.tallies)
 
     async def reading(self, /, **fields: FieldValue) -> StreamReading:
         """How long the stream is, how many dead letters there are, and each group's lag and pending."""
-        return await read_stream(self._client, *self._declared.keys(fields))
+        return await read_stream(self._client, *self.declared.keys(fields))
 
     async def dead(self, /, *, first: str = "-", count: int = 100, **fields: FieldValue) -> list[DeadLetter]:
         """Dead letters, oldest first, from the id `first` on; `(id` leaves that one out."""
-        found = await self._client.call("XRANGE", self._declared.keys(fields)[1], first, "+", "COUNT", count)
+        found = await self._client.call("XRANGE", self.declared.keys(fields)[1], first, "+", "COUNT", count)
         letters = ((entry_id.decode(), self._letters.decode(flat)) for entry_id, flat in found)
         return [DeadLetter.read(entry_id, letter) for entry_id, letter in letters if letter is not None]
 
     async def replay(self, ids: Iterable[str] | None = None, /, **fields: FieldValue) -> int:
         """Put dead letters back on the stream, for the group that failed: those named, or all there are."""
-        stream, dead = self._declared.keys(fields)
+        stream, dead = self.declared.keys(fields)
         if ids is not None:
             return await self._put_back(stream, dead, list(ids))
         newest = await self._client.call("XREVRANGE", dead, "+", "-", "COUNT", 1)
@@ -115,7 +123,7 @@ class LiveEvents(Generic[E]):
 
     async def trim(self, /, **fields: FieldValue) -> int:
         """Remove what every group has handled; consumers do this by themselves."""
-        return int(await self._client.run(TRIM, self._declared.keys(fields)[:1]))
+        return int(await self._client.run(TRIM, self.declared.keys(fields)[:1]))
 
     async def _put_back(self, stream: str, dead: str, ids: list[Any]) -> int:
         replayed = 0

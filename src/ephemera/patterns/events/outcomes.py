@@ -43,8 +43,37 @@ class Counts:
         self.dead = 0
         """Made dead letters."""
 
+    def add(self, other: Counts) -> None:
+        """Add what another has done."""
+        for name in self.__slots__:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+
     def __repr__(self) -> str:
         return "Counts(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"
+
+
+class Tallies:
+    """What all consumers of a store have done, by group; also those that have ended."""
+
+    def __init__(self) -> None:
+        self._running: list[tuple[str, Counts]] = []
+        self._ended: dict[str, Counts] = {}
+
+    def begin(self, group: str, counts: Counts) -> None:
+        """Count a consumer from now on."""
+        self._running.append((group, counts))
+
+    def end(self, group: str, counts: Counts) -> None:
+        """Keep what a consumer has done."""
+        self._running.remove((group, counts))
+        self._ended.setdefault(group, Counts()).add(counts)
+
+    def by_group(self) -> dict[str, Counts]:
+        """The sums of this moment."""
+        sums: dict[str, Counts] = {}
+        for group, counts in [*self._ended.items(), *self._running]:
+            sums.setdefault(group, Counts()).add(counts)
+        return sums
 
 
 class Outcomes:

@@ -47,8 +47,12 @@ class Connection(Generic[M]):
         self.key = key
         self.id = connection_id
         """Its name in the user's list, `<server>:<connection>`."""
+        self.asked = False
+        """Whether the server was asked to list it."""
         self.entered = False
         """Whether the server lists it."""
+        self.cut_off = False
+        """Whether its process did not hear what was sent to it, and it was not told yet."""
         self.closed = False
         self._fanout = fanout
         self._waiting: deque[M | Literal[Missing.MISSED]] = deque()

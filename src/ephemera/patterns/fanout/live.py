@@ -146,16 +146,23 @@ class LiveFanout(Generic[M]):
 
     async def _enter(self, key: str, connections: list[Connection[M]]) -> None:
         arguments: tuple[Arg, ...] = (self.declared.lifetime, *(connection.id for connection in connections))
+        before = [connection for connection in connections if connection.asked]
+        for connection in connections:
+            connection.asked = True
         try:
-            await self._run(RENEW, (key,), arguments)
+            added: int = await self._run(RENEW, (key,), arguments)
         except COUNTED:
             self._stats.errors += 1
             for connection in connections:
                 connection.entered = False
             return
         self._stats.writes += 1
+        unlisted = before if added > len(connections) - len(before) else []  # nobody could reach them
         for connection in connections:
             connection.entered = True
+            if connection.cut_off or connection in unlisted:
+                connection.cut_off = False
+                connection.deliver(MISSED)
         gone = [connection.id for connection in connections if connection.closed]
         if gone:  # it left while it was being entered again
             with suppress(*COUNTED):
@@ -203,11 +210,14 @@ class LiveFanout(Generic[M]):
             await asyncio.sleep(_TICK)
 
     def _missed(self) -> None:
-        """Tell every connection that messages may be lost, and enter all again: so may the lists be."""
+        """Enter all again, since the lists may be lost, too; then each is told that messages may be.
+
+        Not before: what is sent to one who is told, and not listed yet, would be lost without a word.
+        """
         self._due = 0.0
         for here in self._users.values():
             for connection in here:
-                connection.deliver(MISSED)
+                connection.cut_off = True
 
     def _deliver(self, connections: list[Connection[M]] | tuple[()], text: bytes) -> None:
         message = self.declared.decode(text)

@@ -128,19 +128,8 @@ class Attempt:
 
     async def _work(self, row: JobRow, job: Job[..., Any], run: Run) -> str:
         """Run the function, and write down what came of it."""
-        limit = job.time_limit.total_seconds()
         try:
-            try:
-                async with asyncio.timeout(limit) as clock:
-                    run.resources = await self._resources()
-                    result = msgspec.to_builtins(
-                        await job.function(run, **job.typed(row.arguments)), str_keys=True
-                    )
-            except TimeoutError:
-                if not clock.expired():
-                    raise
-                raise JobTimedOut(row.id, limit, run.current) from None
-            return await self._done(row, result)
+            return await self._done(row, await self._result(row, job, run))
         except JobFailed as failed:
             return await self._end(row, "failed", failed.reason)
         except asyncio.CancelledError:
@@ -162,6 +151,19 @@ class Attempt:
             delay = job.delay(row.attempts)
             await self._written(row, lambda: self._rows.again(row.id, row.fence, problem, delay))
             return "again"
+
+    async def _result(self, row: JobRow, job: Job[..., Any], run: Run) -> Any:
+        """What the function returns within the job's time limit, as plain data."""
+        limit = job.time_limit.total_seconds()
+        try:
+            async with asyncio.timeout(limit) as clock:
+                run.resources = await self._resources()
+                returned = await job.function(run, **job.typed(row.arguments))
+                return msgspec.to_builtins(returned, str_keys=True)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+            raise JobTimedOut(row.id, limit, run.current) from None
 
     async def _done(self, row: JobRow, result: Any) -> str:
         await self._live.close(await self._written(row, lambda: self._rows.finish(row.id, row.fence, result)))

@@ -13,6 +13,14 @@ from ephemera.errors import InvalidUrl
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
+_GIVEN_UP: dict[str, int] = {
+    "connect_timeout": 10,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,  # milliseconds
+}
+"""A server that vanished without a word is given up after about ten seconds, not after two hours."""
 _EXAMPLE = "as in postgresql://user:password@host/database"
 
 
@@ -25,5 +33,8 @@ def sql_engine(url: str) -> AsyncEngine:
     if parsed.get_backend_name() != "postgresql":
         raise InvalidUrl(f"jobs are kept in PostgreSQL, not in {parsed.get_backend_name()}; {_EXAMPLE}")
     return create_async_engine(
-        parsed.set(drivername="postgresql+psycopg"), pool_pre_ping=True, hide_parameters=True
+        parsed.set(drivername="postgresql+psycopg"),
+        pool_pre_ping=True,
+        hide_parameters=True,
+        connect_args={name: value for name, value in _GIVEN_UP.items() if name not in parsed.query},
     )

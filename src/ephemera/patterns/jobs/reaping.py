@@ -10,7 +10,8 @@ at so many rows:
   crash in between loses it. A server that lost its data loses them all.)
 
 A message too many does no harm: the claim in SQL lets one worker have the job. So messages are sent first and
-noted after, and nothing is sent twice for the length of the silence.
+noted after, and nothing is sent twice for the length of the silence. A look that hangs (a connection to SQL
+that nobody answers) is given up, and with it the turn: another process may have better luck.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import EphemeraError, StoreClosed
+from ephemera.patterns.jobs.running import in_time
 
 if TYPE_CHECKING:
     from ephemera.patterns.jobs.live import LiveJobs
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ephemera.jobs")
 TICK = 1.0  # seconds
 MOST = 200  # rows of one queue in one tick
+PATIENCE = 5.0  # seconds that a look may take
 SILENCE = timedelta(seconds=3)
 """How long a job may have waited for a message that is in no queue, before another is sent."""
 
@@ -40,12 +43,15 @@ async def reap(live: LiveJobs) -> None:
         try:
             async with live.store[live.declared.leader].hold():
                 while True:
-                    await look(live)
+                    await in_time(look(live), PATIENCE)
                     await asyncio.sleep(TICK)
         except StoreClosed:
             return
-        except (EphemeraError, SQLAlchemyError, OSError) as problem:
+        except (EphemeraError, SQLAlchemyError, OSError) as problem:  # a TimeoutError is an OSError
             _log.warning("no look for lost jobs: %s", problem)
+            await asyncio.sleep(TICK)
+        except Exception:  # nobody waits for this task, so nobody would hear of its end
+            _log.exception("a look for lost jobs failed")
             await asyncio.sleep(TICK)
 
 

@@ -216,7 +216,9 @@ class Rows:
         """Jobs that nobody was told of: never, or not since they became due or lost their worker."""
         c, now = self._jobs.c, func.clock_timestamp()
         waiting = and_(c.state == "waiting", c.available_at <= now, c.published_at < c.available_at)
-        lapsed = and_(c.state == "running", c.lease_until < now, c.published_at < c.lease_until)
+        # Without a time: its message was taken, though whoever sent it heard that it could not be sent.
+        untold = or_(c.published_at.is_(None), c.published_at < c.lease_until)
+        lapsed = and_(c.state == "running", c.lease_until < now, untold)
         unsent = and_(c.state == "waiting", c.available_at <= now, c.published_at.is_(None))
         return await self._waiting(and_(c.queue == queue, or_(unsent, waiting, lapsed)), most)
 

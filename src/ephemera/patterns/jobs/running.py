@@ -75,6 +75,7 @@ class Run:
         self._known = known
         self._met: set[str] = set()
         self._unsaved: dict[str, bytes] = {}
+        self._untold: str | None = None
 
     @classmethod
     async def resumed(cls, live: LiveJobs, row: JobRow) -> Run:
@@ -92,7 +93,12 @@ class Run:
                 raise
             return await cls.resumed(live, above)
         known = {name.removeprefix(STEP): data for name, data in saved.items() if name.startswith(STEP)}
-        return cls(live, row, {**known, **await live.rows.steps(row.id)})
+        run = cls(live, row, {**known, **await live.rows.steps(row.id)})
+        # A worker may die between a step's record in SQL and the checkpoint, whose script tells its event. A
+        # first attempt that finds steps is a retry: the checkpoint was emptied, and all of it was told.
+        if row.attempts > 1 and row.step not in known:
+            run._untold = row.step
+        return run
 
     @overload
     async def step(
@@ -145,7 +151,7 @@ class Run:
                 self._lose("SQL has a later fence")
             await self._mark(name, known, event(result) if callable(event) else event)
             return result
-        return _decode(known, returned)
+        return await self._recalled(name, known, _decode(known, returned), event)
 
     async def transact(
         self, name: str, work: Callable[..., Awaitable[T]], /, *args: Any, event: Any = None, **kwargs: Any
@@ -158,7 +164,7 @@ class Run:
         returned = annotation(work, "return")
         known = self._enter(name)
         if known is not None:
-            return cast("T", _decode(known, returned))
+            return cast("T", await self._recalled(name, known, _decode(known, returned), event))
         async with self.engine.begin() as sql:
             await sql.execute(_IDLE, {"milliseconds": self._idle})
             known = _encode(self.kind, name, await work(sql, *args, **kwargs))
@@ -198,6 +204,13 @@ class Run:
         result = await asyncio.shield(thread)
         return await result if inspect.isawaitable(result) else result
 
+    async def _recalled(self, name: str, data: bytes, result: T, event: Any) -> T:
+        """The result of a step that was done before; its event is told if its worker had no time to."""
+        if name == self._untold:
+            self._untold = None
+            await self._mark(name, data, event(result) if callable(event) else event)
+        return result
+
     async def _mark(self, name: str, data: bytes, event: Any) -> None:
         self._unsaved[STEP + name] = data
         if await self._save(self._unsaved, event):
@@ -227,6 +240,23 @@ async def patiently(asked: Callable[[], Awaitable[T]]) -> T:
         except SQL_TROUBLE as problem:
             _log.warning("SQL is asked again: %s", problem.orig)
             await asyncio.sleep(_PAUSE)
+
+
+async def in_time(asked: Awaitable[T], seconds: float) -> T:
+    """The answer, or `TimeoutError` at that moment: a query that hangs takes seconds to be cancelled.
+
+    So it is left to itself, and ends with the server's answer or with its connection.
+    """
+    asking = asyncio.ensure_future(asked)
+    asking.add_done_callback(lambda late: late.cancelled() or late.exception())
+    try:
+        await asyncio.wait({asking}, timeout=seconds)
+    except asyncio.CancelledError:
+        asking.cancel()
+        raise
+    if asking.done():
+        return asking.result()
+    raise TimeoutError(f"no answer within {seconds:.1f} s")
 
 
 def _encode(kind: str, name: str, result: Any) -> bytes:

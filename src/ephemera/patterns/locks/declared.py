@@ -8,7 +8,6 @@ leads to its slot.
 from __future__ import annotations
 
 from datetime import timedelta
-from itertools import count
 from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
@@ -16,7 +15,7 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed, sliding
 from ephemera.patterns.locks.places import Place
 from ephemera.patterns.locks.taking import LiveLocks
-from ephemera.wire.slots import slot_of
+from ephemera.wire.slots import number_in, slot_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,7 +70,7 @@ class Locks:
         self._extra: dict[str, FieldValue] = {}
         beside, tagged = pattern, _tagged(self.space.template.tag)
         if not self.space.template.fields:
-            self._extra = {"place": _number_in_slot(slot_of(pattern))}
+            self._extra = {"place": number_in(slot_of(pattern))}
             beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
         self.fences = catalogue.counter(
             f"{beside}:fence",
@@ -104,6 +103,7 @@ class Locks:
         )
         _refuse_reserved(pattern, self.space.template.fields)
         _declared.setdefault(catalogue, []).append(self)
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> LiveLocks:
         """The locks of a store that has their catalogue."""
@@ -138,11 +138,6 @@ def _last_field(pattern: str) -> str | None:
 
 def _tagged(field: str | None) -> Any:
     return {} if field is None else {"tag": field}
-
-
-def _number_in_slot(slot: int) -> int:
-    """The smallest number that, as a hash tag, leads to a slot."""
-    return next(number for number in count() if slot_of(b"%d" % number) == slot)
 
 
 def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:

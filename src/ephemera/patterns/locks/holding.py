@@ -30,11 +30,11 @@ class Held:
 
     __slots__ = (
         "_cancelling",
-        "_locks",
         "_told",
         "deadline",
         "due",
         "fence",
+        "locks",
         "lost",
         "mark",
         "place",
@@ -52,7 +52,7 @@ class Held:
         self.mark = mark
         self.task = task
         self.renewing = False
-        self._locks = locks
+        self.locks = locks
         self._cancelling = task.cancelling()
         self._told = False
         self.confirmed(sent)
@@ -69,17 +69,17 @@ class Held:
 
     def confirmed(self, sent: float) -> None:
         """Count the lease from when the request left: the server can only have begun it later."""
-        self.deadline = sent + self._locks.safe_lease
-        self.due = sent + self._locks.interval
+        self.deadline = sent + self.locks.safe_lease
+        self.due = sent + self.locks.interval
 
     def renew(self) -> Awaitable[int]:
         """Ask the server for another lease."""
-        return self._locks.renew(self)
+        return self.locks.renew(self)
 
     @property
     def interval(self) -> float:
         """Seconds from one renewal to the next."""
-        return self._locks.interval
+        return self.locks.interval
 
     def lose(self, reason: str) -> None:
         """Tell the holder, once, that it no longer holds the lock."""
@@ -98,7 +98,7 @@ class Held:
 
     async def end(self, error: BaseException | None) -> None:
         """Give the lock up; `LockLost` when the block was not alone to its end."""
-        locks = self._locks
+        locks = self.locks
         locks.keeper.drop(self)
         if self.lost is None and monotonic() < self.deadline:
             try:
@@ -118,6 +118,7 @@ class Held:
     def _tell(self, error: BaseException | None) -> None:
         # Only our own cancellation becomes LockLost: whoever else asked for one gets it.
         ours = self._told and self.task.uncancel() <= self._cancelling
+        self.locks.lost += 1
         lost = LockLost(self.key, self.fence, self.lost or _GONE)
         if error is None or (ours and isinstance(error, asyncio.CancelledError)):
             raise lost from error

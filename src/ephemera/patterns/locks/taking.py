@@ -55,7 +55,9 @@ class LiveLocks:
     """The locks of one store: what `store[LOCKS]` gives."""
 
     def __init__(self, declared: Locks, store: Store) -> None:
-        self._declared = declared
+        self.declared = declared
+        self.lost = 0
+        """Locks that were lost before they were given up, since the store was opened."""
         self._stats = store[declared.space].stats
         self._hear = store[declared.channel].decode
         self._client = store.client(declared.role)
@@ -71,6 +73,16 @@ class LiveLocks:
         self._offer = str(min(_OFFER, round(self.lease * 1000)))
         self._places: dict[str, Place] = {}
         self._render = declared.space.template.render
+
+    @property
+    def held(self) -> int:
+        """How many of them this store holds now."""
+        return sum(each.locks is self for each in list(self.keeper.held.values()))
+
+    @property
+    def taken(self) -> int:
+        """How many it took since it was opened."""
+        return self._stats.writes
 
     def hold(self, /, *, timeout: float | timedelta | None = None, **fields: FieldValue) -> Hold:
         """The lock for the length of an `async with` block, waited for at most `timeout` seconds.
@@ -150,7 +162,7 @@ class LiveLocks:
 
     async def _wait(self, place: Place, mark: str, began: float, deadline: float) -> Held:
         token = mark.partition(" ")[0]
-        channel = self._declared.channel_of(place, token)
+        channel = self.declared.channel_of(place, token)
         listening = self._client.subscribe(channel, kind="shard")
         await listening.__aenter__()
         try:
@@ -189,7 +201,7 @@ class LiveLocks:
         if place is None:
             if len(self._places) >= _PLACES_KEPT:
                 self._places.clear()
-            place = self._places[key] = self._declared.place(fields)
+            place = self._places[key] = self.declared.place(fields)
         return place
 
 

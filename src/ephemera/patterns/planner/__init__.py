@@ -31,6 +31,7 @@ from ephemera.patterns.planner.live import LivePlanner, Status
 from ephemera.patterns.planner.plans import Facts, Plan, Task, Verdict, decide
 from ephemera.patterns.planner.tables import PlannerTables
 from ephemera.patterns.planner.ticking import Enqueue, Tick
+from ephemera.patterns.planner.truth import UserRow
 from ephemera.patterns.planner.working import AlsoSave, Build, Dataset, Ending, Invalidate, Run, Span
 from ephemera.patterns.planner.writing import Insight
 
@@ -53,6 +54,7 @@ __all__ = [
     "Status",
     "Task",
     "Tick",
+    "UserRow",
     "UserState",
     "Verdict",
     "decide",

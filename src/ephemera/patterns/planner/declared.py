@@ -140,6 +140,7 @@ class Planner:
         self.tick_lock = Locks(
             catalogue, "lock:planner", lease=timedelta(seconds=30), purpose="One planner ticks at a time"
         )
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> Bound:
         """The planner of a store, which needs a database."""

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from ephemera.patterns.planner.declared import Planner
     from ephemera.patterns.planner.source import Mode
     from ephemera.patterns.planner.ticking import Enqueue
+    from ephemera.patterns.planner.truth import UserRow
     from ephemera.patterns.planner.working import AlsoSave, Build, Dataset, Invalidate, Run
     from ephemera.patterns.planner.writing import Insight
 
@@ -73,7 +74,7 @@ class LivePlanner:
     """A planner on a store and a database."""
 
     def __init__(self, declared: Planner, store: Store, engine: AsyncEngine) -> None:
-        self._declared = declared
+        self.declared = declared
         self._engine = engine
         self._truth = Truth(declared, engine)
         self._ledger = Ledger(declared, engine)
@@ -86,6 +87,7 @@ class LivePlanner:
         self._sql = SqlSource(self._truth, self._ledger)
         self._status = Status("redis", None, 0, 0, 0, 0)
         self.tables = declared.tables
+        store.adopt(self)
 
     # What happens
 
@@ -127,7 +129,7 @@ class LivePlanner:
         began = time.perf_counter()
         try:
             tick = await self._tick(enqueue)
-        except BaseException:
+        except Exception:
             self._status = self._status._replace(failed_ticks=self._status.failed_ticks + 1)
             raise
         tick.seconds = time.perf_counter() - began
@@ -150,7 +152,7 @@ class LivePlanner:
             await asyncio.sleep(every.total_seconds() * random.uniform(0.9, 1.1))
 
     async def _tick(self, enqueue: Enqueue) -> Tick:
-        ticking = Ticking(self._declared.plans, self._declared.limits, enqueue)
+        ticking = Ticking(self.declared.plans, self.declared.limits, enqueue)
         problem = "Redis is not connected"
         if self._copies.up:
             try:
@@ -164,7 +166,7 @@ class LivePlanner:
         if self._status.mode == "redis":
             log.warning("the planner reads from SQL: %s", problem)
         async with self._engine.begin() as sql:
-            if not await leads(sql, self._declared.tick_lock.space.pattern):
+            if not await leads(sql, self.declared.tick_lock.space.pattern):
                 return Tick(self._sql.mode, led_by_another=True, problem=problem)
             tick = await ticking.run(self._sql)
         tick.problem = problem
@@ -204,21 +206,31 @@ class LivePlanner:
             even_if_not_due=even_if_not_due,
         )
 
-    async def insights(self, dataset: Dataset) -> Sequence[sa.Row[Any]]:
-        """The insights of a dataset, all columns, by channel and seq."""
+    async def insights(self, dataset: Dataset, *, newest: int | None = None) -> Sequence[sa.Row[Any]]:
+        """The insights of a dataset, all columns, by channel and seq; only so many of the `newest`."""
         table = self.tables.insights
         spans = [span for span in dataset.spans if span.upto > span.after]
         of = _spans(
             [span.channel_id for span in spans], *zip(*((s.after, s.upto) for s in spans), strict=True)
         )
-        query = (
+        chosen = (
             sa.select(table)
             .join(of, table.c.channel_id == of.c.channel_id)
             .where(table.c.seq > of.c.after, table.c.seq <= of.c.upto)
-            .order_by(table.c.channel_id, table.c.seq)
         )
+        if newest is not None:
+            latest = chosen.order_by(table.c.ts.desc(), table.c.insight_id.desc()).limit(newest).subquery()
+            query = sa.select(latest).order_by(latest.c.channel_id, latest.c.seq)
+        else:
+            query = chosen.order_by(table.c.channel_id, table.c.seq)
         async with self._engine.connect() as sql:
             return (await sql.execute(query)).all()
+
+    # Looking at it
+
+    async def user(self, user_id: str) -> UserRow | None:
+        """What SQL knows of a user now: their facts, novelty counted, and the version of their clusters."""
+        return (await self._truth.users([user_id])).get(user_id)
 
 
 def _spans(channels: list[str], after: Sequence[int] = (), upto: Sequence[int] = ()) -> Any:

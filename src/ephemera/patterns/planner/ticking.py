@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import msgspec
 
 from ephemera.patterns.planner.plans import Task, decide
+from ephemera.patterns.planner.source import Mode  # noqa: TC001 - msgspec reads the annotations of Tick
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from ephemera.patterns.planner.plans import Plan
-    from ephemera.patterns.planner.source import Begun, Chunk, Mode, Source
+    from ephemera.patterns.planner.source import Begun, Chunk, Source
 
 Enqueue: TypeAlias = Callable[[Sequence[Task]], Awaitable[None]]
 """The port: takes tasks, one a user, and returns when a queue has them."""

@@ -90,9 +90,7 @@ class Limiter:
         except (ConnectionFailed, ServerError) as problem:
             return self.without_server(claims, cost, when_down, problem)
         if reply.__class__ is bytes:
-            self.allowed += 1
-            for claim in claims:  # `allow`, written out
-                self.by_rule[claim.rule].allowed += 1
+            self.allow(claims)
             return Decision(True, claims, keys, cost, reply, sent, True)
         return self.deny(Decision(False, claims, keys, cost, reply, monotonic()), version)
 

@@ -159,7 +159,8 @@ class Meter:
         """Whether it was counted now; None when the period is over."""
         keys: tuple[str, ...] = (*place.waiting, *place.own)
         if once is not None:
-            keys = (*keys, self.declared.counters.shards.once.key(shard=place.shard, addition=once))
+            addition = f"{place.organization_id}:{once}"  # an id is the organization's, as reservations are
+            keys = (*keys, self.declared.counters.shards.once.key(shard=place.shard, addition=addition))
         arguments: list[Any] = [*self._limits, place.row, reservation, *bounds]
         for measure, amount in self._checked(amounts).items():
             arguments += (measure, amount)

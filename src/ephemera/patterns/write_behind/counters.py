@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidField, InvalidValue, Unavailable, WrongFields
 from ephemera.keyspace.field_values import FieldWriting
-from ephemera.keyspace.space import Stats
 from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Unread
 from ephemera.patterns.write_behind.gathering import Gathering
 from ephemera.patterns.write_behind.queues import Queue, shard_of
@@ -21,7 +20,7 @@ from ephemera.wire import Script
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from ephemera.keyspace import FieldValue
+    from ephemera.keyspace import FieldValue, Stats
     from ephemera.patterns.write_behind.batches import Row, Sink
     from ephemera.patterns.write_behind.declared import DeferredCounters
     from ephemera.patterns.write_behind.gathering import Addition
@@ -38,10 +37,10 @@ _WRITING = FieldWriting(":")
 class LiveCounters:
     """The counters of one store: what `store[COUNTERS]` gives."""
 
-    def __init__(self, declared: DeferredCounters, client: Client) -> None:
+    def __init__(self, declared: DeferredCounters, client: Client, stats: Stats) -> None:
         self.declared = declared
         self.columns = (*declared.key, *declared.measures)
-        self.stats = Stats()
+        self.stats = stats
         shards = declared.shards
         self.queue = Queue(shards, client, "hash", shards.keys(declared.pending, declared.sealed))
         self._client = client

@@ -138,6 +138,7 @@ class DeferredCounters:
             if_lost="the batch is lost unless SQL has it",
             **_IN_SHARD,
         )
+        catalogue.patterns.append(self)
 
     @property
     def name(self) -> str:
@@ -148,7 +149,7 @@ class DeferredCounters:
         """The counters of a store that has their catalogue."""
         for space in (self.pending, self.sealed, self.shards.state, self.shards.once):
             store[space]  # refuses a store without it
-        return LiveCounters(self, store.client("queue"))
+        return LiveCounters(self, store.client("queue"), store[self.pending].stats)
 
     def __repr__(self) -> str:
         return f"<DeferredCounters {self.name!r}>"
@@ -195,6 +196,7 @@ class DeferredRecords(Generic[S]):
             if_lost="what was recorded since the last flush is lost",
             **_IN_SHARD,
         )
+        catalogue.patterns.append(self)
 
     @property
     def name(self) -> str:
@@ -205,7 +207,7 @@ class DeferredRecords(Generic[S]):
         """The records of a store that has their catalogue."""
         for space in (self.waiting, self.shards.state, self.shards.once):
             store[space]  # refuses a store without it
-        return LiveRecords(self, store.client("queue"))
+        return LiveRecords(self, store.client("queue"), store[self.waiting].stats)
 
     def __repr__(self) -> str:
         return f"<DeferredRecords {self.name!r} of {self.record.__name__}>"

@@ -6,6 +6,7 @@ economy alone. Two flushers with the same batch do no harm: SQL takes it once, a
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 from zlib import crc32
 
@@ -59,6 +60,15 @@ class Queue:
             return None if reply is None else False
         epoch_there, number, count, fresh = reply
         return Sealed(shard, epoch_there.decode(), number, count, bool(fresh))
+
+    async def age(self) -> float:
+        """Seconds that the oldest waits, in all shards; what is on its way, since it was sealed. One trip."""
+        asked = (self._client.call("HMGET", *state, "since", "sealed") for state in self._states)
+        clock, *states = await asyncio.gather(self._client.call("TIME"), *asked)
+        oldest = now = int(clock[0]) * 1_000_000 + int(clock[1])
+        for since, sealed in states:
+            oldest = min(oldest, int(since or 0) * 1000 or now, int(sealed or 0) or now)
+        return (now - oldest) / 1e6
 
     async def acknowledge(self, batch: Batch) -> bool:
         """Forget a batch that is in SQL; False when it was not there any more."""

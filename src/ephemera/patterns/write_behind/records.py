@@ -16,7 +16,6 @@ import msgspec
 
 from ephemera.errors import InvalidValue, Unavailable
 from ephemera.keyspace.access import COUNTED
-from ephemera.keyspace.space import Stats
 from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Unread
 from ephemera.patterns.write_behind.queues import Queue, shard_of
 from ephemera.wire import Script
@@ -24,6 +23,7 @@ from ephemera.wire import Script
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from ephemera.keyspace import Stats
     from ephemera.patterns.write_behind.batches import Row, Sink
     from ephemera.patterns.write_behind.declared import DeferredRecords
     from ephemera.patterns.write_behind.queues import Sealed
@@ -38,10 +38,10 @@ _PIECE = 5000  # records that one command reads
 class LiveRecords(Generic[S]):
     """The records of one store: what `store[RECORDS]` gives."""
 
-    def __init__(self, declared: DeferredRecords[S], client: Client) -> None:
+    def __init__(self, declared: DeferredRecords[S], client: Client, stats: Stats) -> None:
         self.declared = declared
         self.columns = tuple(field.name for field in msgspec.structs.fields(declared.record))
-        self.stats = Stats()
+        self.stats = stats
         shards = declared.shards
         self.queue = Queue(shards, client, "list", shards.keys(declared.waiting))
         self._client = client
@@ -112,6 +112,7 @@ class LiveRecords(Generic[S]):
         if added < 0:
             raise BacklogFull(self.declared.name, shard, self.declared.shards.most)
         self.stats.writes += added
+        self.stats.bytes_written += sum(map(len, data))
         return bool(added)
 
     def _shard(self, by: str | None) -> int:
@@ -157,5 +158,5 @@ def _is_plain(annotation: Any) -> bool:
 
 _PLAIN = itemgetter(
     "NoneType", "BoolType", "IntType", "FloatType", "StrType", "BytesType", "DateTimeType", "DateType",
-    "TimeType", "TimeDeltaType", "UUIDType", "DecimalType",
+    "TimeType", "TimeDeltaType", "UUIDType", "DecimalType", "LiteralType",
 )(vars(msgspec.inspect))  # fmt: skip

@@ -1,0 +1,112 @@
+"""Rows of the league service, over HTTP as its users see it.
+
+The 304 is that of the whole service (`ephemera serve league`, one process) for a client that has the table,
+through all that a request passes there: request ids, measuring, routing. It is measured against a bare route
+of FastAPI under the same uvicorn (uvloop, httptools, no access log), with the load of `bench.web`.
+
+The worst case is the scenario of that name: 5,000 users who poll a live match every 3 to 5 seconds, played by
+locust on the same machine (`python -m ephemera.systems.league.load worst`). It runs once, for 90 seconds,
+and all rounds give its figure; an error among its answers is an error of the row.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.request import urlopen
+
+from bench.http_cache import polled
+from bench.rows import Absolute, Row, Times
+from bench.web import Requests, connected
+from bench.web_app import HELLO
+from ephemera import embedded
+from ephemera.embedded.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bench.rows import Round
+    from bench.servers import Servers
+
+_CONNECTIONS = 50
+_TABLE = "/api/league/table"
+_FULL, _SMOKE = (5000, 90), (200, 8)  # users, seconds
+_SHORTEST = 0.5  # seconds of a round from which on it is no smoke test
+
+
+@asynccontextmanager
+async def _league(servers: Servers) -> AsyncIterator[int]:
+    """The port of a league with its demonstration, on a database of its own."""
+    port = free_ports(1)[0]
+    database = await asyncio.to_thread(embedded.postgres)
+    environment = {
+        **os.environ,
+        "EPHEMERA_URL": servers.valkey.url,
+        "EPHEMERA_DATABASE_URL": database.url,
+        "EPHEMERA_LOG_LEVEL": "warning",
+        "EPHEMERA_LEAGUE_DEMO": "true",
+    }
+    words = (str(Path(sys.executable).with_name("ephemera")), "serve", "league", "--port", str(port))
+    process = await asyncio.create_subprocess_exec(*words, env=environment)
+    try:
+        (await connected(port, b"")).close()  # it is up
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+        await asyncio.to_thread(database.stop)
+
+
+@asynccontextmanager
+async def _polled_table(servers: Servers) -> AsyncIterator[Round]:
+    async with _league(servers) as port:
+        tag = await asyncio.to_thread(_tag, port)
+        request = f"GET {_TABLE} HTTP/1.1\r\nHost: bench\r\nIf-None-Match: {tag}\r\n\r\n".encode()
+        browsers = [await connected(port, request, b"\r\n\r\n", 304) for _ in range(_CONNECTIONS)]
+        yield Requests(browsers)
+
+
+def _tag(port: int) -> str:
+    with urlopen(f"http://127.0.0.1:{port}{_TABLE}") as response:
+        return str(response.headers["etag"])
+
+
+@asynccontextmanager
+async def _worst_case(_: Servers) -> AsyncIterator[Round]:
+    from ephemera.systems.league.load.running import run
+
+    found: list[float] = []
+
+    async def p95(seconds: float) -> float:
+        if not found:
+            users, lasts = _FULL if seconds >= _SHORTEST else _SMOKE
+            outcome = await asyncio.to_thread(run, "worst", users=users, seconds=lasts)
+            if outcome.figures["errors"]:
+                raise RuntimeError(f"{outcome.figures['errors']} errors: {outcome.figures['failures']}")
+            found.append(float(outcome.figures["p95"]))
+        return found[0]
+
+    yield p95
+
+
+ROWS = (
+    Row(
+        "league: 304 of a polled table",
+        _polled_table,
+        {"bare FastAPI": polled("plain", HELLO.encode(), 200)},
+        (Times(0.9, "bare FastAPI"),),
+        unit="requests/s",
+    ),
+    Row(
+        "league: worst case, 5,000 users on a live match, p95",
+        _worst_case,
+        {},
+        (Absolute(1000, "ms", at_most=True),),
+        unit="ms",
+        higher_is_better=False,
+    ),
+)

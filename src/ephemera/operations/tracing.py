@@ -1,0 +1,135 @@
+"""OpenTelemetry spans of what a store sends: optional, and free for who has none.
+
+    async with connect(url, catalogue) as store:
+        trace(store)                                  # first of all, before anything is bound to the store
+
+Each command and each script is a span of kind client, under whatever span is current, named by the command or
+script and the declared pattern of its key: `GET profile:{user_id}`, `locks_acquire lock:{name}`. Attributes
+follow OpenTelemetry's conventions for databases. Keys, ids and values are in none of them: a span tells what
+was done to which space, never to whom. Of a batch each command is a span.
+
+`trace` puts a function around each way in which this store's clients send. Without it they are what they
+were, so the cost is nothing at all. Commands of subscriptions and of the blocking store have no spans.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from ephemera.wire.commands import as_text, first_key, name_of
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from opentelemetry.trace import Span, TracerProvider
+
+    from ephemera.keyspace import Store
+    from ephemera.wire import Arg, Prepared, Script
+
+    Send = Callable[..., Awaitable[Any]]
+
+_SYSTEM = "redis"
+_MOST_NAMES = 10_000  # keys whose pattern is remembered
+
+
+def trace(store: Store, provider: TracerProvider | None = None) -> None:
+    """Make a span of each command and script that the store sends from now on.
+
+    `provider` is the process's own unless given.
+    """
+    try:
+        from opentelemetry import trace as api
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            "tracing needs opentelemetry-api: pip install 'ephemera[tracing]'", name="opentelemetry"
+        ) from missing
+    tracer = api.get_tracer("ephemera", tracer_provider=provider)
+    patterns = _Patterns(store)
+
+    def begin(operation: str, key: Arg | None) -> Span:
+        pattern = patterns.of(key)
+        attributes = {"db.system.name": _SYSTEM, "db.operation.name": operation}
+        if pattern:
+            attributes["db.collection.name"] = pattern
+        name = f"{operation} {pattern}" if pattern else operation
+        return tracer.start_span(name, kind=api.SpanKind.CLIENT, attributes=attributes)
+
+    def around_call(call: Send) -> Send:
+        def traced(*args: Arg) -> Awaitable[Any]:
+            name = name_of(args) if args else ""
+            return _under(begin(name, first_key(name, args)), lambda: call(*args))
+
+        return traced
+
+    def around_run(run: Send) -> Send:
+        def traced(script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+            return _under(begin(script.name, keys[0] if keys else None), lambda: run(script, keys, args))
+
+        return traced
+
+    def around_run_prepared(run_prepared: Send) -> Send:
+        def traced(prepared: Prepared) -> Awaitable[Any]:
+            return _under(begin(prepared.script.name, prepared.key), lambda: run_prepared(prepared))
+
+        return traced
+
+    store.observe(call=around_call, run=around_run, run_prepared=around_run_prepared)
+
+
+class _Patterns:
+    """The declared patterns of keys; those of frequent ones are remembered."""
+
+    def __init__(self, store: Store) -> None:
+        self._catalogues = store.catalogues
+        self._known: dict[bytes, str] = {}
+
+    def of(self, key: Arg | None) -> str:
+        """The pattern of a key, empty when nothing declares it."""
+        if not isinstance(key, str | bytes):
+            return ""
+        name = key.encode() if isinstance(key, str) else key
+        known = self._known.get(name)
+        if known is None:
+            if len(self._known) >= _MOST_NAMES:
+                self._known.clear()
+            spaces = (catalogue.classify(name) for catalogue in self._catalogues)
+            known = self._known[name] = next((space.pattern for space in spaces if space), "")
+        return known
+
+
+def _under(span: Span, send: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:
+    """Send, and end the span with the reply; the caller gets the very future that it would get without."""
+    try:
+        reply = send()
+    except BaseException as problem:
+        _end(span, problem)
+        raise
+    if isinstance(reply, asyncio.Future):
+        reply.add_done_callback(lambda done: _end(span, _problem(done)))
+        return reply
+    return _awaited(span, reply)
+
+
+async def _awaited(span: Span, reply: Awaitable[Any]) -> Any:
+    try:
+        answer = await reply
+    except BaseException as problem:
+        _end(span, problem)
+        raise
+    _end(span, None)
+    return answer
+
+
+def _problem(done: asyncio.Future[Any]) -> BaseException | None:
+    return asyncio.CancelledError() if done.cancelled() else done.exception()
+
+
+def _end(span: Span, problem: BaseException | None) -> None:
+    """End a span; of an error its type is told, since its text may name a key."""
+    if problem is not None:
+        from opentelemetry.trace import Status, StatusCode
+
+        span.set_attribute("error.type", as_text(getattr(problem, "code", "") or type(problem).__name__))
+        span.set_status(Status(StatusCode.ERROR))
+    span.end()

@@ -1,0 +1,171 @@
+"""A service that uses everything that has metrics, each a little: its catalogue, and a store at work."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+import sqlalchemy as sa
+from prometheus_client.parser import text_string_to_metric_families
+
+from ephemera import Catalogue
+from ephemera.keyspace import connect, fixed
+from ephemera.operations.metrics import StoreMetrics
+from ephemera.patterns.cache import Cache
+from ephemera.patterns.events import Events
+from ephemera.patterns.jobs import Jobs, Run
+from ephemera.patterns.jobs.attempts import Attempt
+from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.local_cache import Local
+from ephemera.patterns.locks import Locks
+from ephemera.patterns.planner import Plan, Planner
+from ephemera.patterns.rate_limits import RateLimits, fixed_window
+from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera.embedded import Postgres
+    from ephemera.keyspace import Store
+    from ephemera.patterns.jobs import LiveJobs
+    from ephemera.patterns.planner import LivePlanner
+
+DAY = timedelta(days=1)
+
+
+class Profile(msgspec.Struct):
+    """Who somebody is."""
+
+    name: str
+
+
+class Visit(msgspec.Struct):
+    """Somebody looked at a page."""
+
+    page: str
+
+
+catalogue = Catalogue("measured")
+METADATA = sa.MetaData(schema="measured")
+PROFILE = catalogue.hash("profile:{user_id}", Profile, lifetime=fixed(hours=1), purpose="Who somebody is")
+GREETING = catalogue.value("greeting:{user_id}", str, lifetime=fixed(hours=1), purpose="What to say")
+PAGES = Cache(
+    catalogue, "page:{name}", str, fresh=timedelta(minutes=5), local=Local(entries=2), purpose="Pages"
+)
+LOGIN = fixed_window("login", 2, per=timedelta(hours=1))
+SEARCH = fixed_window("search", 1000, per=timedelta(hours=1))
+LIMITS = RateLimits(catalogue, "limit", LOGIN, SEARCH)
+INGEST = Locks(catalogue, "lock:ingest:{schema}", lease=timedelta(seconds=2), purpose="One ingest at a time")
+NEWS = Events(
+    catalogue, "news:all", Visit, deliveries=2, first_retry=timedelta(milliseconds=20),
+    lease=timedelta(seconds=1), purpose="What happened",
+)  # fmt: skip
+ROOMS = Events(catalogue, "room:{room}", Visit, purpose="What happened in a room")
+VIEWS = DeferredCounters(
+    catalogue, "views", key=("page",), measures=("views",), flush_every=DAY, purpose="Views of pages"
+)
+VISITS = DeferredRecords(catalogue, "visits", Visit, flush_every=DAY, purpose="Visits")
+JOBS = Jobs(catalogue, "job:{job_id}", queues=("work",), metadata=METADATA)
+FEED = Planner(
+    catalogue,
+    METADATA,
+    plans={"free": Plan(novelty=1, every=DAY, active_within=DAY, cooldown=timedelta(0))},
+)
+
+
+@JOBS.job(queue="work", attempts=1)
+async def draw(run: Run, slides: int, then_fail: bool = False) -> None:
+    """So many slides, each a step."""
+    for number in range(slides):
+        await run.step(f"slide:{number}", asyncio.sleep, 0)
+    if then_fail:
+        raise ValueError("no more paper")
+
+
+class Service:
+    """The store of the service, and what works on it with a database."""
+
+    def __init__(self, store: Store, engine: AsyncEngine) -> None:
+        self.store = store
+        self.jobs: LiveJobs = JOBS.on(store, engine)
+        self.planner: LivePlanner = store[FEED].using(engine)
+        self.metrics = StoreMetrics(store, every=timedelta(hours=1))  # tests sample when they want to
+
+    async def run(self, job_id: str) -> str:
+        """Run a job here, as a worker would."""
+
+        async def nothing() -> None:
+            return None
+
+        return await Attempt(self.jobs, "worker", resources=nothing, stopping=lambda: False).run(job_id)
+
+    async def use_everything(self, key: str) -> None:
+        """Use each kind of thing once or a few times; `key` is for ids that nobody else has."""
+        store = self.store
+        await store[PROFILE].put(Profile("Ada"), user_id=key)
+        await store[PROFILE].get(user_id=key)
+        await store[PROFILE].get(user_id=f"{key}-nobody")
+        await store[GREETING].put("hello", user_id=key)
+        for name in "abc":
+            await store[PAGES].get_or_load(_page, name=f"{key}-{name}")
+        for _ in range(3):
+            await store[LIMITS].check(LOGIN.on(key), SEARCH.on(key))
+        async with store[INGEST].hold(schema=key):
+            await store[VIEWS].add(page=key, views=1)
+        await store[VISITS].append(Visit(key), Visit(key))
+        await store[NEWS].publish(Visit(key))
+        async with store[NEWS].consume("readers", _read) as consumer:
+            while not consumer.counts.handled:
+                await asyncio.sleep(0.005)
+        await self.jobs.rows.claim(await self.jobs.enqueue(draw, 1), "worker", DAY)
+        await self.metrics.sample()  # what ends from here on is counted
+        await self.run(await self.jobs.enqueue(draw, 2))
+        await self.planner.enroll(key, plan="free")
+        await self.planner.subscribe(key, f"{key}-channel")
+        await self.planner.publish(f"{key}-channel")
+        await self.planner.tick(_hand_over)
+
+    def scraped(self) -> dict[tuple[str, ...], float]:
+        """Every sample of a scrape: by name, then `label=value` in order."""
+        return parsed(self.metrics.exposed()[0].decode())
+
+
+@asynccontextmanager
+async def service(url: str, postgres: Postgres, **options: Any) -> AsyncIterator[Service]:
+    """The service with its tables, empty."""
+    engine = sql_engine(postgres.database("measured"))
+    try:
+        async with engine.begin() as sql:
+            await sql.execute(sa.text("CREATE SCHEMA IF NOT EXISTS measured"))
+            await sql.run_sync(METADATA.drop_all)
+            await sql.run_sync(METADATA.create_all)
+        async with connect(url, catalogue, **options) as store:
+            yield Service(store, engine)
+    finally:
+        await engine.dispose()
+
+
+def parsed(text: str) -> dict[tuple[str, ...], float]:
+    """The samples of an exposition."""
+    return {
+        (sample.name, *(f"{name}={value}" for name, value in sorted(sample.labels.items()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def _page(name: str) -> str:
+    return f"the page {name}"
+
+
+async def _read(*_: object) -> None:
+    return None
+
+
+async def _hand_over(_: object) -> None:
+    return None

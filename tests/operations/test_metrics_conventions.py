@@ -1,0 +1,96 @@
+"""The names and texts of metrics keep to Prometheus's conventions, and the reference tells each of them."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from ephemera.operations.metrics import METRICS, Metric
+from ephemera.operations.metrics.reference import BEGIN, END, as_markdown
+
+PAGE = Path(__file__).parents[2] / "docs" / "operations" / "metrics.md"
+_NAME = re.compile(r"ephemera(_[a-z]+)+")
+_UNITS = ("seconds", "bytes")
+# What promtool's lint refuses: units that are not base ones, and types in names.
+_NOT_BASE = re.compile(
+    r"_(milliseconds|microseconds|nanoseconds|minutes|hours|days|ms|us|kilobytes|kb|megabytes|mb|bits|percent)(_|$)"
+)
+_TYPES = re.compile(r"_(gauge|counter|histogram|summary|count|sum|bucket|info)(_|$)")
+_IDS = {"id", "key", "user", "job_id", "session", "subject", "shard"}
+
+
+@pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
+def test_a_metric_keeps_to_the_conventions(metric: Metric) -> None:
+    """Its name has the base unit, and `_total` if it counts; its help is a sentence; no label is an id."""
+    assert _NAME.fullmatch(metric.name)
+    assert not _NOT_BASE.search(metric.name)
+    assert not _TYPES.search(metric.name)
+    assert metric.name.endswith("_total") == (metric.kind == "counter")
+    bare = metric.name.removesuffix("_total")
+    for unit in _UNITS:
+        assert f"_{unit}" not in bare.removesuffix(f"_{unit}"), "a unit comes last"
+    assert (metric.kind != "histogram") or bare.endswith(_UNITS)
+    assert metric.help[0].isupper() or metric.help.startswith(("1 ", "maxmemory"))
+    assert metric.help.endswith(".")
+    assert metric.name.removeprefix("ephemera_") not in metric.help
+    assert not _IDS & set(metric.labels)
+    assert all(re.fullmatch(r"[a-z]+", label) for label in metric.labels)
+    assert "le" not in metric.labels
+
+
+def test_names_are_unique() -> None:
+    """No two metrics share a name, also not when the suffixes of histograms are added."""
+    names = [metric.name for metric in METRICS]
+    series = {
+        f"{metric.name}{suffix}"
+        for metric in METRICS
+        if metric.kind == "histogram"
+        for suffix in ("_bucket", "_count", "_sum")
+    }
+    assert len(set(names)) == len(names)
+    assert not series & set(names)
+
+
+def test_the_reference_is_that_of_the_declarations() -> None:
+    """The page's tables are those of now; `python -m ...metrics.reference PAGE` writes them anew."""
+    text = PAGE.read_text(encoding="utf-8")
+    written = text.partition(BEGIN)[2].partition(END)[0].strip()
+    assert written == as_markdown().strip()
+
+
+def test_the_page_names_no_metric_that_is_not_there() -> None:
+    """Neither its text nor the alerts that it proposes name anything else than what is declared."""
+    named = set(re.findall(r"ephemera_[a-z_]+", PAGE.read_text(encoding="utf-8")))
+    assert named == {metric.name for metric in METRICS}
+
+
+def test_the_program_of_the_page_prints_what_the_page_says(tmp_path: Path) -> None:
+    """A reader who copies the program sees what the page shows, without a warning."""
+    text = PAGE.read_text(encoding="utf-8")
+    ((program, printed),) = re.findall(r"```python\n(.*?)```\n\n```text\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "program.py").write_text(program)
+    command = [sys.executable, "-W", "error", "program.py"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (printed, "", 0)
+
+
+def test_without_the_extra_it_says_which_to_install() -> None:
+    """Where prometheus-client is absent, the error names the extra, and everything else can be imported."""
+    script = """
+import asyncio, sys
+sys.modules["prometheus_client"] = None
+import ephemera.cli, ephemera.operations.dashboard, ephemera.web.metrics
+from ephemera.operations.metrics import StoreMetrics
+try:
+    StoreMetrics(None)
+except ModuleNotFoundError as missing:
+    print(missing)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert done.stdout.strip() == "metrics need prometheus-client: pip install 'ephemera[metrics]'"

@@ -1,0 +1,156 @@
+"""Spans: one for each command and script, told by pattern and never by key, and none unless asked for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+
+from ephemera.errors import InvalidDeclaration, ServerError
+from ephemera.keyspace import connect
+from ephemera.operations.tracing import trace
+from tests.operations.measured import (
+    GREETING,
+    INGEST,
+    LIMITS,
+    NEWS,
+    PROFILE,
+    SEARCH,
+    Profile,
+    catalogue,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture
+def spans() -> InMemorySpanExporter:
+    """Where spans end up."""
+    return InMemorySpanExporter()
+
+
+@pytest.fixture
+def provider(spans: InMemorySpanExporter) -> TracerProvider:
+    """A provider of the real SDK."""
+    made = TracerProvider()
+    made.add_span_processor(SimpleSpanProcessor(spans))
+    return made
+
+
+@pytest.fixture
+async def store(server: Valkey, provider: TracerProvider) -> AsyncIterator[Store]:
+    """A store that is traced."""
+    async with connect(server.url, catalogue) as opened:
+        trace(opened, provider)
+        yield opened
+
+
+async def test_commands_and_scripts_are_spans_by_pattern(
+    store: Store, spans: InMemorySpanExporter, key: str
+) -> None:
+    """Each has the operation and the pattern of its key as its name, and the conventions' attributes."""
+    await store[GREETING].put("hello", user_id=key)
+    await store[GREETING].get(user_id=key)
+    async with store[INGEST].hold(schema=key):
+        pass
+    await store[PROFILE].put(Profile("Ada"), user_id=key)
+    await store[LIMITS].check(SEARCH.on(key))
+    ended = {span.name: span for span in spans.get_finished_spans()}
+    assert ended.keys() >= {
+        "SET greeting:{user_id}",
+        "GET greeting:{user_id}",
+        "locks_acquire lock:ingest:{schema}",
+        "locks_release lock:ingest:{schema}",
+        "write profile:{user_id}",
+        "rate_limits_take limit:search:{subject}:{window_start}",
+    }
+    read = ended["GET greeting:{user_id}"]
+    assert read.kind is SpanKind.CLIENT
+    assert read.attributes == {
+        "db.system.name": "redis",
+        "db.operation.name": "GET",
+        "db.collection.name": "greeting:{user_id}",
+    }
+    assert not any(key in span.to_json() for span in ended.values())
+
+
+async def test_spans_are_under_the_callers_own(
+    store: Store, spans: InMemorySpanExporter, provider: TracerProvider, key: str
+) -> None:
+    """What a request sends belongs to its span, also from tasks that run at once."""
+    tracer = provider.get_tracer("test")
+
+    async def request(number: int) -> None:
+        with tracer.start_as_current_span(f"request {number}"):
+            await store[GREETING].get(user_id=f"{key}-{number}")
+
+    await asyncio.gather(request(1), request(2))
+    ended = spans.get_finished_spans()
+    requests = {span.context.span_id for span in ended if span.name.startswith("request")}
+    parents = {span.parent.span_id for span in ended if span.name.startswith("GET") and span.parent}
+    assert parents == requests
+    assert len(parents) == 2
+
+
+async def test_an_error_is_told_by_its_kind(store: Store, spans: InMemorySpanExporter, key: str) -> None:
+    """A refused command ends its span as an error, without the text, which may name a key."""
+    await store.call("SET", key, "text")
+    with pytest.raises(ServerError):
+        await store.call("INCR", key)
+    failed = spans.get_finished_spans()[-1]
+    assert (failed.name, failed.status.status_code) == ("INCR", StatusCode.ERROR)
+    assert failed.attributes is not None
+    assert failed.attributes["error.type"] == "ERR"
+    assert not failed.events
+    assert key not in failed.to_json()
+
+
+async def test_a_cancelled_caller_ends_its_span(store: Store, spans: InMemorySpanExporter, key: str) -> None:
+    """A call that nobody waits for any more is a span that ended, not one that is lost."""
+    calling = asyncio.ensure_future(store.call("GET", key))
+    calling.cancel()
+    await asyncio.sleep(0)
+    (span,) = spans.get_finished_spans()
+    assert span.attributes is not None
+    assert span.attributes["error.type"] == "CancelledError"
+
+
+async def test_blocking_commands_are_spans_too(store: Store, spans: InMemorySpanExporter, key: str) -> None:
+    """A command that waits on a connection of its own ends its span with its reply."""
+    assert await store.call("BLPOP", key, 0.01) is None
+    assert [span.name for span in spans.get_finished_spans()] == ["BLPOP"]
+
+
+async def test_on_a_cluster(
+    cluster: Cluster, provider: TracerProvider, spans: InMemorySpanExporter, key: str
+) -> None:
+    """The same on a cluster, whose commands go to several nodes."""
+    async with connect(cluster.url, catalogue) as store:
+        trace(store, provider)
+        await store[GREETING].put_many([({"user_id": f"{key}-{number}"}, "hi") for number in range(10)])
+    assert [span.name for span in spans.get_finished_spans()] == ["SET greeting:{user_id}"] * 10
+
+
+async def test_who_does_not_ask_has_nothing_in_the_way(server: Valkey) -> None:
+    """Without `trace`, a store's call is the connection's own: there is nothing that could cost."""
+    async with connect(server.url, catalogue) as store:
+        client = store.client("cache")
+        assert store.call is client.call
+        assert store.call == client.link.call  # type: ignore[attr-defined]
+
+
+async def test_what_is_in_use_already_cannot_be_traced(server: Valkey, provider: TracerProvider) -> None:
+    """An accessor that was bound before would send past the spans, so it is refused."""
+    async with connect(server.url, catalogue) as store:
+        store[NEWS]
+        with pytest.raises(InvalidDeclaration, match="in use already"):
+            trace(store, provider)

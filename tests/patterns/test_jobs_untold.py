@@ -1,0 +1,71 @@
+"""A worker that dies between the record of a step in SQL and its checkpoint leaves no gap in the progress."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera.patterns.jobs import Run
+from ephemera.patterns.progress import Entry, Snapshot
+from tests.patterns.job_store import opened
+from tests.patterns.jobbing import JOBS, PROGRESS, Ended, JobRow, Stepped
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+_OVER = timedelta(microseconds=1)
+
+
+@pytest.fixture
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+    """Jobs whose attempts are made by hand."""
+    async with opened(server.url, postgres.database("test_jobs_untold")) as live:
+        yield live
+
+
+async def _begun(jobs: LiveJobs, job_id: str, worker: str) -> Run:
+    """An attempt at a job, whose lease is over at once, so that the next may begin."""
+    row: JobRow | None = await jobs.rows.claim(job_id, worker, _OVER)
+    assert row is not None
+    return await Run.resumed(jobs, row)
+
+
+async def _told(jobs: LiveJobs, job_id: str) -> list[int]:
+    """The numbers of the steps that were told of, once the job is over."""
+
+    async def snapshot(**_: object) -> Snapshot:
+        return Snapshot("", ended=True)
+
+    async with jobs.store[PROGRESS].listen(job_id=job_id, snapshot=snapshot) as updates:
+        events = [update.event async for update in updates if isinstance(update, Entry)]
+    return [event.number for event in events if isinstance(event, Stepped)]
+
+
+async def _work() -> int:
+    return 1
+
+
+async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: LiveJobs) -> None:
+    """A step that SQL has and the checkpoint has not is not repeated, and its event is told, once."""
+    kind = next(iter(JOBS.kinds.values()))
+    job_id = "untold-by-the-first"
+    values = {"id": job_id, "kind": kind.kind, "queue": kind.queue, "arguments": {}}
+    await jobs.rows.add(None, values, published=True)
+
+    first = await _begun(jobs, job_id, "first")
+    assert await first.step("one", _work, event=Stepped(1)) == 1
+    assert await jobs.rows.record(None, job_id, first.fence, "two", b"2"), "and here it is killed"
+
+    second = await _begun(jobs, job_id, "second")
+    assert await second.step("one", _work, event=Stepped(1)) == 1
+    assert await second.step("two", _work, event=Stepped(2)) == 2
+    third = await _begun(jobs, job_id, "third")
+    for number, name in ((1, "one"), (2, "two"), (3, "three")):
+        await third.step(name, _work, event=Stepped(number))
+    await third.checkpoint.end(event=Ended("done"))
+    assert await _told(jobs, job_id) == [1, 2, 3]

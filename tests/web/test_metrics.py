@@ -1,0 +1,64 @@
+"""`/metrics`: what Prometheus gets, in the format it asks for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from ephemera.keyspace import connect
+from ephemera.operations.metrics import StoreMetrics
+from ephemera.web.metrics import MetricsEndpoint
+from tests.operations.measured import GREETING, catalogue, parsed
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Valkey
+
+_OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
+
+
+@pytest.fixture
+async def client(server: Valkey, key: str) -> AsyncIterator[httpx.AsyncClient]:
+    """A client of the endpoint of a store that did something."""
+    async with connect(server.url, catalogue) as store:
+        await store[GREETING].put("hello", user_id=key)
+        metrics = StoreMetrics(store)
+        await metrics.sample()
+        endpoint: Any = MetricsEndpoint(lambda _: metrics)
+        transport = httpx.ASGITransport(endpoint)
+        async with httpx.AsyncClient(transport=transport, base_url="http://service") as made:
+            yield made
+
+
+async def test_it_answers_in_prometheus_text(client: httpx.AsyncClient) -> None:
+    """Who asks for nothing in particular gets the text format, which nobody may cache."""
+    answer = await client.get("/metrics")
+    assert answer.status_code == 200
+    assert answer.headers["content-type"].startswith("text/plain; version=")
+    assert answer.headers["cache-control"] == "no-store"
+    shown = parsed(answer.text)
+    assert shown["ephemera_space_writes_total", "space=greeting:{user_id}"] == 1
+    assert "# HELP ephemera_space_writes_total Writes and deletions." in answer.text
+
+
+async def test_it_answers_in_openmetrics_when_asked(client: httpx.AsyncClient) -> None:
+    """Prometheus asks for OpenMetrics, whose parser is strict: it must find nothing wrong."""
+    answer = await client.get("/metrics", headers={"accept": _OPEN_METRICS})
+    assert answer.headers["content-type"].startswith("application/openmetrics-text")
+    families: Any = text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]
+    names = {family.name for family in families}
+    assert "ephemera_call_duration_seconds" in names
+    assert "ephemera_server_memory_bytes" in names
+
+
+async def test_head_and_other_methods(client: httpx.AsyncClient) -> None:
+    """HEAD has headers alone; what is neither is refused."""
+    head = await client.head("/metrics")
+    assert (head.status_code, head.content) == (200, b"")
+    assert int(head.headers["content-length"]) > 1000
+    posted = await client.post("/metrics")
+    assert (posted.status_code, posted.headers["allow"]) == (405, "GET, HEAD")
