@@ -19,10 +19,11 @@ CHECKS = (
 _SCHEMATHESIS = str(Path(sys.executable).with_name("schemathesis"))
 
 
-def conform(url: str, *options: str, examples: int = 15) -> None:
+def conform(url: str, *options: str, examples: int = 15, config: Path | None = None) -> None:
     """Try every operation with generated requests, the same ones in each run; fail with what was found."""
+    configured = () if config is None else ("--config-file", str(config))
     command = [
-        *(_SCHEMATHESIS, "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS)),
+        *(_SCHEMATHESIS, *configured, "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS)),
         *("--phases", "examples,coverage,fuzzing", "--max-examples", str(examples)),
         *("--seed", "1", "--generation-deterministic", "--no-color"),
         *("--suppress-health-check", "all", "--request-timeout", "20", "--continue-on-failure", *options),

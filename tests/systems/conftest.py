@@ -9,6 +9,16 @@ import pytest
 from ephemera import embedded
 from tests.systems.identity_users import QUICK, UNLIMITED
 from tests.systems.services import serving
+from tests.systems.slides_world import (  # noqa: F401 - fixtures of the slides tests
+    anna,
+    slides,
+    slides_again,
+    slides_cache,
+    slides_model,
+    slides_places,
+    slides_queue,
+    slides_worker,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,1 @@
+"""scripture: a content gateway with suffix caches, AI answers, tiered limits, events and a locked ingest."""

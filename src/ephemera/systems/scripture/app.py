@@ -1,0 +1,44 @@
+"""The application: `ephemera serve scripture`, or mounted under a prefix beside other systems."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from ephemera.systems.scripture import account_routes, ai_routes, content_routes, ingest_routes
+from ephemera.systems.scripture.corpus import SCHEMAS
+from ephemera.systems.scripture.keys import catalogue
+from ephemera.systems.scripture.service import opened_scripture
+from ephemera.systems.scripture.settings import Settings
+from ephemera.systems.scripture.tables import metadata
+from ephemera.systems.serving import System, application
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+__all__ = ["Settings", "create_app", "described"]
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, which opens what it needs when it starts; `InvalidSettings` when it could not."""
+    return application(
+        settings,
+        described(settings),
+        lambda resources: opened_scripture(settings, resources),
+        content_routes.router,
+        ai_routes.router,
+        account_routes.router,
+        ingest_routes.router,
+    )
+
+
+def described(settings: Settings) -> System:
+    """What the service is made of."""
+    settings.checked()
+    return System(
+        "scripture",
+        "A content gateway: passages, chapters, topics, a lexicon, and answers.",
+        catalogue,
+        metadata,
+        larger_bodies={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
+        identity=settings.identity,
+    )

@@ -1,0 +1,31 @@
+"""The books of the corpus by id, in their usual order."""
+
+from __future__ import annotations
+
+_NAMES = """\
+gen Genesis, exod Exodus, lev Leviticus, num Numbers, deut Deuteronomy, josh Joshua, judg Judges, ruth
+Ruth, 1sam 1 Samuel, 2sam 2 Samuel, 1kgs 1 Kings, 2kgs 2 Kings, 1chr 1 Chronicles, 2chr 2 Chronicles,
+ezra Ezra, neh Nehemiah, esth Esther, job Job, ps Psalm, prov Proverbs, eccl Ecclesiastes, song Song of
+Solomon, isa Isaiah, jer Jeremiah, lam Lamentations, ezek Ezekiel, dan Daniel, hos Hosea, joel Joel, amos
+Amos, obad Obadiah, jonah Jonah, mic Micah, nah Nahum, hab Habakkuk, zeph Zephaniah, hag Haggai, zech
+Zechariah, mal Malachi, matt Matthew, mark Mark, luke Luke, john John, acts Acts, rom Romans, 1cor 1
+Corinthians, 2cor 2 Corinthians, gal Galatians, eph Ephesians, phil Philippians, col Colossians, 1thess 1
+Thessalonians, 2thess 2 Thessalonians, 1tim 1 Timothy, 2tim 2 Timothy, titus Titus, phlm Philemon, heb
+Hebrews, jas James, 1pet 1 Peter, 2pet 2 Peter, 1john 1 John, 2john 2 John, 3john 3 John, jude Jude, rev
+Revelation"""
+
+BOOKS: dict[str, str] = {}
+"""Names by id."""
+for _entry in _NAMES.replace("\n", " ").split(","):
+    _id, _, _name = _entry.strip().partition(" ")
+    BOOKS[_id] = _name
+
+
+def passage_id(book_id: str, chapter: int, verse: int) -> str:
+    """The id of a verse, as in `john.3.16`."""
+    return f"{book_id}.{chapter}.{verse}"
+
+
+def reference(book_id: str, chapter: int, verse: int) -> str:
+    """A verse as people write it, as in `John 3:16`."""
+    return f"{BOOKS[book_id]} {chapter}:{verse}"

@@ -1,0 +1,60 @@
+"""The events that scripture publishes; they outlive deployments, so fields only come with a default."""
+
+from __future__ import annotations
+
+import msgspec
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """A message to a user; of those with one `key`, one is sent."""
+
+    key: str
+    to: str
+    subject: str
+    text: str
+
+
+class UserCreated(msgspec.Struct, frozen=True, tag=True):
+    """A user came."""
+
+    user_id: str
+
+
+class UserChanged(msgspec.Struct, frozen=True, tag=True):
+    """A user has another plan."""
+
+    user_id: str
+    plan: str
+
+
+class PartOf(msgspec.Struct, frozen=True, array_like=True):
+    """One of what belongs to a passage."""
+
+    passage_id: str
+    suffix: str
+
+
+class ChapterOf(msgspec.Struct, frozen=True, array_like=True):
+    """A chapter in one translation."""
+
+    book_id: str
+    chapter: int
+    translation: str
+
+
+class ContentChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """Exactly what an ingest changed, as caches name it."""
+
+    ingest_id: str
+    schema: str
+    passages: list[str] = []
+    parts: list[PartOf] = []
+    chapters: list[ChapterOf] = []
+    topics: list[str] = []
+    lexicon: list[str] = []
+
+    @property
+    def size(self) -> int:
+        """How many things it names."""
+        content = len(self.passages) + len(self.parts) + len(self.chapters)
+        return content + len(self.topics) + len(self.lexicon)

@@ -1,0 +1,98 @@
+"""Events that must not be lost: written to SQL with the change that causes them, published after its commit.
+
+`publish` tries at once; what Redis did not hear is published by a relay, every few seconds, in any process
+that handles events. A process that dies between publishing and its commit publishes twice, which consumers
+must bear anyhow: delivery is at least once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy.exc import SQLAlchemyError
+
+from ephemera.errors import ConnectionFailed, ServerError
+from ephemera.systems.scripture.happenings import ContentChanged, UserChanged, UserCreated
+from ephemera.systems.scripture.keys import INGESTS, USERS
+from ephemera.systems.scripture.tables import waiting_events
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy import ColumnElement
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+    from ephemera import Store
+
+_EVERY = 2.0  # seconds
+_WAITED = text("interval '5 seconds'")  # by then, whoever wrote it has published it or cannot
+_TOGETHER = 100
+
+logger = logging.getLogger(__name__)
+Happening = UserCreated | UserChanged | ContentChanged
+
+
+class Outbox:
+    """The events of committed changes."""
+
+    def __init__(self, engine: AsyncEngine, store: Store) -> None:
+        self._engine = engine
+        self._users, self._ingests = store[USERS], store[INGESTS]
+
+    async def add(self, sql: AsyncConnection, event: Happening) -> int:
+        """Have an event published if this transaction commits; its number, for `publish`."""
+        stream = "ingest" if isinstance(event, ContentChanged) else "users"
+        row = {"stream": stream, "event": msgspec.to_builtins(event)}
+        added = insert(waiting_events).values(row).returning(waiting_events.c.number)
+        number: int = (await sql.execute(added)).scalar_one()
+        return number
+
+    async def publish(self, number: int) -> bool:
+        """Publish an event now; False when Redis cannot be told, and the relay will."""
+        try:
+            await self._publish(waiting_events.c.number == number)
+        except (ConnectionFailed, ServerError):
+            logger.warning("an event waits for Redis", extra={"number": number})
+            return False
+        return True
+
+    @asynccontextmanager
+    async def relaying(self) -> AsyncIterator[None]:
+        """Publish what was left behind, while the block lasts."""
+        task = asyncio.create_task(self._relay(), name="scripture-relay")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+
+    async def _relay(self) -> None:
+        while True:
+            await asyncio.sleep(_EVERY)
+            try:
+                while await self._publish(waiting_events.c.at < func.now() - _WAITED):
+                    pass
+            except (ConnectionFailed, ServerError, SQLAlchemyError) as problem:
+                logger.info("events wait for their servers", extra={"problem": type(problem).__name__})
+
+    async def _publish(self, which: ColumnElement[bool]) -> int:
+        """Publish some events and forget them, or neither; how many."""
+        free = select(waiting_events.c.number).where(which).order_by(waiting_events.c.number)
+        some = free.limit(_TOGETHER).with_for_update(skip_locked=True)
+        taken = delete(waiting_events).where(waiting_events.c.number.in_(some))
+        async with self._engine.begin() as sql:
+            rows = (await sql.execute(taken.returning(waiting_events))).all()
+            for row in sorted(rows, key=lambda row: row.number):
+                await self._send(row.stream, row.event)
+        return len(rows)
+
+    async def _send(self, stream: str, event: dict[str, Any]) -> None:
+        if stream == "ingest":
+            await self._ingests.publish(msgspec.convert(event, ContentChanged))
+        else:
+            await self._users.publish(msgspec.convert(event, UserCreated | UserChanged))

@@ -1,0 +1,138 @@
+"""What scripture knows for good. Times are UTC, by the database's clock.
+
+`waiting_events` are events of committed changes that Redis has not heard of yet (`outbox`). `mails` are
+those that were sent, or stay here where no mail server is named; a key makes each one single. The guards'
+tables are their own: `FENCES` refuses an ingest that was overtaken, `ONCE` a second handling of an event.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    CheckConstraint,
+    Column,
+    Computed,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    Uuid,
+    func,
+)
+from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
+
+from ephemera.patterns.events import OnceGuard
+from ephemera.patterns.locks import FenceGuard
+
+metadata = MetaData(schema="scripture")
+FENCES = FenceGuard("scripture.lock_fences")
+ONCE = OnceGuard("scripture.handled_events")
+
+PLANS = ("free", "paid", "ai")
+
+
+def _now(name: str) -> Column[object]:
+    return Column(name, DateTime(timezone=True), nullable=False, server_default=func.now())
+
+
+passages = Table(
+    "passages",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("book_id", Text, nullable=False),
+    Column("chapter", Integer, nullable=False),
+    Column("verse", Integer, nullable=False),
+)
+Index("passages_by_chapter", passages.c.book_id, passages.c.chapter, passages.c.verse)
+
+texts = Table(
+    "texts",
+    metadata,
+    Column("passage_id", Text, ForeignKey(passages.c.id), primary_key=True),
+    Column("translation", Text, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("searched", TSVECTOR, Computed("to_tsvector('english', text)", persisted=True)),
+)
+Index("texts_by_word", texts.c.searched, postgresql_using="gin")
+
+parts = Table(
+    "parts",
+    metadata,
+    Column("passage_id", Text, ForeignKey(passages.c.id), primary_key=True),
+    Column("suffix", Text, primary_key=True),
+    Column("items", JSONB, nullable=False),
+)
+
+topics = Table(
+    "topics",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("title", Text, nullable=False),
+    Column("summary", Text, nullable=False),
+    Column("passages", JSONB, nullable=False),
+)
+
+lexicon = Table(
+    "lexicon",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("language", Text, nullable=False),
+    Column("lemma", Text, nullable=False),
+    Column("transliteration", Text, nullable=False),
+    Column("gloss", Text, nullable=False),
+    Column("definition", Text, nullable=False),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    Column("email", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("plan", Text, CheckConstraint(f"plan IN {PLANS}"), nullable=False),
+    _now("created_at"),
+)
+Index("users_by_email", func.lower(users.c.email), unique=True)
+
+plan_features = Table(
+    "plan_features",
+    metadata,
+    Column("plan_id", Text, primary_key=True),
+    Column("feature", Text, primary_key=True),
+    Column("allowed", Boolean, nullable=False),
+)
+
+user_history = Table(
+    "user_history",
+    metadata,
+    Column("number", BigInteger, Identity(), primary_key=True),
+    Column("user_id", Text, nullable=False, index=True),
+    Column("what", Text, nullable=False),
+    _now("at"),
+)
+
+waiting_events = Table(
+    "waiting_events",
+    metadata,
+    Column("number", BigInteger, Identity(), primary_key=True),
+    Column("stream", Text, nullable=False),
+    Column("event", JSONB, nullable=False),
+    _now("at"),
+)
+
+mails = Table(
+    "mails",
+    metadata,
+    Column("key", Text, primary_key=True),
+    Column("to", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("text", Text, nullable=False),
+    Column("carrier", Text, nullable=False, comment="smtp, or outbox: it lies here"),
+    _now("at"),
+    Column("sent_at", DateTime(timezone=True), comment="null: not yet, or it lies here"),
+)
