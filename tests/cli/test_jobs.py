@@ -13,6 +13,7 @@ import msgspec
 import pytest
 
 from ephemera import embedded
+from ephemera.keyspace.identity import MARK
 from tests.cli.commands import ephemera
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped
@@ -178,3 +179,14 @@ async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: LiveJobs) -> No
     assert process.returncode == 0
     assert ((await jobs.get(job_id)).state, (await jobs.get(other)).state) == ("waiting", "waiting")
     assert all(msgspec.json.decode(line)["level"] for line in logged.splitlines() if line.startswith(b"{"))
+
+
+async def test_a_marked_server_is_no_obstacle(jobs: LiveJobs, own: Valkey) -> None:
+    """An operator retries and cancels jobs on a server that carries its service's name."""
+    job_id = await dead(jobs)
+    own.ask("SET", MARK.key(), "somebody")
+    assert (await run("jobs", "retry", NAME, job_id)).code == 0
+    assert (await run("jobs", "cancel", NAME, job_id)).code == 0
+    row = await jobs.get(job_id)
+    assert row is not None
+    assert row.state == "cancelled"

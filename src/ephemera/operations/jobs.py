@@ -7,16 +7,17 @@ when it is down they hear of it from SQL, the workers within about a second.
 from __future__ import annotations
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
 from ephemera.errors import UnknownJob
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store
 from ephemera.patterns.jobs import JobRow  # noqa: TC001 - msgspec reads the annotation
 from ephemera.patterns.jobs.engines import sql_engine
 from ephemera.patterns.jobs.rows import Rows
+from ephemera.wire import open_client
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
@@ -99,8 +100,12 @@ async def _rows(jobs: Jobs, database_url: str) -> AsyncIterator[Rows]:
 @asynccontextmanager
 async def _live(jobs: Jobs, places: Places) -> AsyncIterator[LiveJobs]:
     engine = sql_engine(places.database_url)
-    try:
-        async with connect(places.url, jobs.catalogue, queue_url=places.queue_url, required=False) as store:
-            yield jobs.on(store, engine)
-    finally:
-        await engine.dispose()
+    # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
+    async with AsyncExitStack() as opened:
+        opened.push_async_callback(engine.dispose)
+        cache = queue = await opened.enter_async_context(open_client(places.url, required=False))
+        if places.queue_url is not None:
+            queue = await opened.enter_async_context(open_client(places.queue_url, required=False))
+        store = Store({"cache": cache, "queue": queue}, jobs.catalogue)
+        opened.push_async_callback(store.aclose)
+        yield jobs.on(store, engine)
