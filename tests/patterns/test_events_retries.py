@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from ephemera import keyspace
+from ephemera import Catalogue, keyspace
+from ephemera.patterns.events import Events
 from tests.patterns.eventful import (
     ACCOUNTS,
     BRIEF,
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ephemera import Store
+    from ephemera.embedded import Valkey
     from ephemera.patterns.events import Delivery
 
 __all__ = ["no_unhandled_errors"]
@@ -59,6 +62,26 @@ async def test_a_failed_event_is_tried_again_after_longer_and_longer(store: Stor
     assert times[1] - times[0] >= 0.05
     assert times[2] - times[1] >= 0.1
     assert (consumer.counts.failed, consumer.counts.handled, consumer.counts.dead) == (2, 1, 0)
+
+
+async def test_a_retry_is_made_when_it_is_due(server: Valkey, key: str) -> None:
+    """A consumer that has nothing else to do for a second is there for a retry in a hundredth of one."""
+    catalogue = Catalogue("test-events-due")
+    soon = Events(
+        catalogue,
+        "soon:{name}",
+        Removed,
+        purpose="Retried soon",
+        first_retry=timedelta(milliseconds=10),
+        deliveries=20,
+    )
+    seen = Seen(lambda _, delivery: ValueError("not yet") if delivery.attempt < 6 else None)
+    async with keyspace.connect(server.url, catalogue) as store:
+        async with store[soon].consume("g", seen, name=key):
+            await store[soon].publish(Removed("7"), name=key)
+            async with asyncio.timeout(4):  # five retries, 0.31 s in all; a second each if it slept
+                await settled(store, soon, name=key)
+    assert [delivery.attempt for delivery in seen.deliveries] == [1, 2, 3, 4, 5, 6]
 
 
 async def test_others_are_handled_while_one_waits_for_its_retry(store: Store, key: str) -> None:

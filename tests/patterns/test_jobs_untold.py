@@ -10,7 +10,7 @@ import pytest
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.progress import Entry, Snapshot
 from tests.patterns.job_store import opened
-from tests.patterns.jobbing import JOBS, PROGRESS, Ended, JobRow, Stepped
+from tests.patterns.jobbing import JOBS, PROGRESS, Ended, Stepped
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -30,7 +30,7 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
 
 async def _begun(jobs: LiveJobs, job_id: str, worker: str) -> Run:
     """An attempt at a job, whose lease is over at once, so that the next may begin."""
-    row: JobRow | None = await jobs.rows.claim(job_id, worker, _OVER)
+    row = await jobs.rows.claim(job_id, worker, _OVER)
     assert row is not None
     return await Run.resumed(jobs, row)
 

@@ -233,7 +233,7 @@ async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
         keyspace.connect(server.url, catalogue) as other,
     ):
         name = user()
-        await store.client().track(lambda _: None, ["untold:{a"])  # in the way of what the cache will wish for
+        await store.client().track(lambda _: None, ["untold:{a"])  # in the way of what the cache wishes for
         for _ in range(3):
             await store[cache].get_or_load(load, n=name)
         assert not store[cache]._levels.told

@@ -163,6 +163,21 @@ async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
     (span,) = one.built[-1].spans
     assert (span.after, span.seen, span.upto) == (2, 4, 7)
     assert [row.seq for row in await one.planner.insights(one.built[-1])] == [3, 4, 5, 6, 7]
+    newest = await one.planner.insights(one.built[-1], newest=3)
+    assert [row.seq for row in newest] == [4, 6, 7], "the fifth is older"
+
+
+async def test_what_is_known_of_a_user(one: World) -> None:
+    """A user's plan, novelty and version, as SQL has them; None of somebody unknown."""
+    await one.settled("ann", "art")
+    await one.publish("art", 4)
+    await one.rebuild("ann")
+    await one.publish("art", 2)
+    known = await one.planner.user("ann")
+    assert known is not None
+    assert (known.facts.plan, known.facts.pending, known.cluster_version) == ("free", 2, 1)
+    assert known.facts.last_clustered_at > 0
+    assert await one.planner.user("nobody") is None
 
 
 async def test_a_port_that_fails_loses_nobody(here: World) -> None:

@@ -82,6 +82,10 @@ class Outcomes:
     def __init__(self, member: Member, counts: Counts) -> None:
         self.retries: list[float] = []
         """When retries are due, by `monotonic`: a heap."""
+        self.looks_at = 0.0
+        """When somebody will look at them."""
+        self.sooner = asyncio.Event()
+        """That one is due before that."""
         self._member = member
         self._counts = counts
         self._acks: list[bytes] = []
@@ -172,7 +176,10 @@ class Outcomes:
         member = self._member
         delay = member.delay(attempt)
         await member.keep([(entry_id, member.lease - delay, attempt)])
-        heapq.heappush(self.retries, monotonic() + delay / 1000 + _MARGIN)
+        due = monotonic() + delay / 1000 + _MARGIN
+        heapq.heappush(self.retries, due)
+        if due < self.looks_at:
+            self.sooner.set()
 
     async def _bury(
         self, entry_id: bytes, flat: Sequence[bytes], error: str, attempt: int, origin: str

@@ -13,6 +13,7 @@ import asyncio
 import heapq
 import logging
 import random
+from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -59,7 +60,15 @@ class Upkeep:
                 log.debug("%r: upkeep waits for the server: %s", self._member.key, error)
             except Exception:
                 log.exception("%r: the upkeep of %r failed", self._member.key, self._member.group)
-            await asyncio.sleep(max(0.001, self._next() - monotonic()))
+            await self._rest(self._next())
+
+    async def _rest(self, until: float) -> None:
+        """Wait until there is something to do, or a retry is due before that."""
+        self._outcomes.looks_at = until
+        self._outcomes.sooner.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(max(0.001, until - monotonic())):
+                await self._outcomes.sooner.wait()
 
     async def _once(self) -> None:
         now = monotonic()

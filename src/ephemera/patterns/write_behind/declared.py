@@ -145,6 +145,12 @@ class DeferredCounters:
         """What the keys begin with, and what SQL knows the batches by."""
         return self.shards.name
 
+    def flush_each(self, every: timedelta) -> None:
+        """Have this process flush what is so old, in place of what was declared: as a setting says."""
+        if every <= timedelta(0):
+            raise InvalidDeclaration(self.name, f"flush_each({every})", "give a positive duration")
+        self.shards.flush_every = every
+
     def bind(self, store: Store) -> LiveCounters:
         """The counters of a store that has their catalogue."""
         for space in (self.pending, self.sealed, self.shards.state, self.shards.once):
