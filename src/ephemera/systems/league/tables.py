@@ -1,0 +1,151 @@
+"""What the league knows for good. Times are UTC, by the database's clock.
+
+The standings are no table of their own: they are computed from finished matches, so they cannot disagree
+with the results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them.
+"""
+
+from __future__ import annotations
+
+from sqlalchemy import (
+    BigInteger,
+    CheckConstraint,
+    Column,
+    DateTime,
+    ForeignKey,
+    Identity,
+    Index,
+    Integer,
+    MetaData,
+    Table,
+    Text,
+    func,
+)
+
+metadata = MetaData(schema="league")
+
+
+def _instant(name: str, *, now: bool = False, nullable: bool = False) -> Column[object]:
+    default = func.now() if now else None
+    return Column(name, DateTime(timezone=True), nullable=nullable, server_default=default)
+
+
+def _id() -> Column[object]:
+    return Column("id", BigInteger, Identity(), primary_key=True)
+
+
+def _count(name: str) -> Column[object]:
+    return Column(name, Integer, nullable=False, server_default="0")
+
+
+def _of(name: str, table: Table, *, key: bool = False) -> Column[object]:
+    return Column(
+        name, BigInteger, ForeignKey(table.c.id, ondelete="CASCADE"), nullable=False, primary_key=key
+    )
+
+
+users = Table(
+    "users",
+    metadata,
+    _id(),
+    Column("name", Text, nullable=False),
+    Column("password_hash", Text, nullable=False),
+    Column("role", Text, CheckConstraint("role IN ('user', 'admin')"), nullable=False),
+    _instant("created_at", now=True),
+)
+Index("users_by_name", func.lower(users.c.name), unique=True)
+
+clubs = Table("clubs", metadata, _id(), Column("name", Text, nullable=False, unique=True))
+
+matches = Table(
+    "matches",
+    metadata,
+    _id(),
+    Column("stage", Text, nullable=False, comment="'league', or a round of the cup such as 'semi-final'"),
+    Column("round", Integer, nullable=False),
+    _of("home_id", clubs),
+    _of("away_id", clubs),
+    _instant("kickoff"),
+    Column("venue", Text, nullable=False),
+    Column(
+        "status",
+        Text,
+        CheckConstraint("status IN ('scheduled', 'live', 'finished')"),
+        nullable=False,
+        server_default="scheduled",
+    ),
+    _count("minute"),
+    _count("home_goals"),
+    _count("away_goals"),
+    _instant("ended_at", nullable=True),
+    Column("meta_revision", BigInteger, nullable=False, server_default="1"),
+    Column("live_revision", BigInteger, nullable=False, server_default="1"),
+    Column("comments_revision", BigInteger, nullable=False, server_default="1"),
+)
+Index("matches_by_kickoff", matches.c.kickoff)
+
+events = Table(
+    "events",
+    metadata,
+    _id(),
+    _of("match_id", matches),
+    Column("minute", Integer, nullable=False),
+    Column("kind", Text, CheckConstraint("kind IN ('goal', 'card')"), nullable=False),
+    Column("side", Text, CheckConstraint("side IN ('home', 'away')"), nullable=False),
+    Column("player", Text, nullable=False),
+)
+Index("events_by_match", events.c.match_id, events.c.minute)
+
+comments = Table(
+    "comments",
+    metadata,
+    _id(),
+    _of("match_id", matches),
+    _of("user_id", users),
+    Column("text", Text, nullable=False),
+    _instant("posted_at", now=True),
+)
+Index("comments_by_match", comments.c.match_id, comments.c.id.desc())
+
+predictions = Table(
+    "predictions",
+    metadata,
+    _of("user_id", users, key=True),
+    _of("match_id", matches, key=True),
+    Column("home_goals", Integer, nullable=False),
+    Column("away_goals", Integer, nullable=False),
+    Column("points", Integer, comment="none until the match is finished"),
+    _instant("placed_at", now=True),
+)
+Index("predictions_by_match", predictions.c.match_id)
+
+votes = Table(
+    "votes",
+    metadata,
+    _of("user_id", users, key=True),
+    _of("match_id", matches, key=True),
+    Column("choice", Text, CheckConstraint("choice IN ('home', 'draw', 'away')"), nullable=False),
+)
+Index("votes_by_match", votes.c.match_id, votes.c.choice)
+
+ranks = Table(
+    "ranks",
+    metadata,
+    Column("board", Text, primary_key=True),
+    Column("place", Integer, primary_key=True),
+    _of("user_id", users),
+    Column("points", Integer, nullable=False),
+    Column("exact", Integer, nullable=False, comment="scores foretold exactly"),
+)
+
+computed = Table(
+    "computed", metadata, Column("what", Text, primary_key=True), _instant("computed_at", now=True)
+)
+
+ads = Table(
+    "ads",
+    metadata,
+    _id(),
+    Column("title", Text, nullable=False),
+    Column("link", Text, nullable=False),
+    Column("place", Integer, nullable=False),
+)

@@ -1,0 +1,142 @@
+"""Votes reach SQL once, whoever dies on the way; and a thousand clients that poll cost next to nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from typing import TYPE_CHECKING, Any
+
+import httpx
+import psycopg
+import pytest
+
+from ephemera import connect
+from ephemera.systems.league.keys import SESSIONS, Session, catalogue
+from tests.systems.league_users import LIVE_MATCH, league, referee, sql, until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ephemera.embedded import Valkey
+    from tests.systems.services import Served
+
+VOTERS = 120
+CLIENTS, POLLS = 1000, 6
+CHOICES = ("home", "draw", "away")
+
+
+@pytest.fixture
+def voters(valkey: Valkey, places: dict[str, str], tmp_path: Path) -> dict[int, str]:
+    """Users with a session each, who have not voted."""
+    with league(tmp_path, places):
+        pass  # the tables and the season are there
+    sql(places, "DELETE FROM league.votes")
+    made = sql(
+        places,
+        "INSERT INTO league.users (name, password_hash, role) "
+        f"SELECT 'voter-' || md5(random()::text), '-', 'user' FROM generate_series(1, {VOTERS}) RETURNING id",
+    )
+    return asyncio.run(_sessions(valkey.url, [number for (number,) in made]))
+
+
+async def _sessions(url: str, ids: list[int]) -> dict[int, str]:
+    async with connect(url, catalogue) as store:
+        create = store[SESSIONS].create
+        tokens = await asyncio.gather(*(create(Session(str(each), f"voter {each}", "user")) for each in ids))
+    return dict(zip(ids, tokens, strict=True))
+
+
+async def _vote(url: str, voters: dict[int, str]) -> list[int]:
+    """Everybody votes, twice; the statuses of the answers."""
+    async with httpx.AsyncClient(base_url=url, timeout=30) as client:
+
+        async def one(number: int, token: str) -> list[int]:
+            cookie = {"cookie": f"league-session={token}"}
+            path, ballot = f"/api/matches/{LIVE_MATCH}/votes", {"choice": CHOICES[number % 3]}
+            return [(await client.post(path, json=ballot, headers=cookie)).status_code for _ in range(2)]
+
+        answers = await asyncio.gather(*(one(number, token) for number, token in voters.items()))
+    return [status for pair in answers for status in pair]
+
+
+@pytest.mark.parametrize(
+    ("locked", "waits_for"),
+    [("votes", "before the commit"), ("matches", "after the commit, before it is acknowledged")],
+)
+def test_a_killed_writer_loses_no_vote_and_doubles_none(
+    voters: dict[int, str], places: dict[str, str], tmp_path: Path, locked: str, waits_for: str
+) -> None:
+    """A process is killed while it writes a batch; the next one brings it, and SQL has each vote once."""
+    with psycopg.connect(places["EPHEMERA_DATABASE_URL"]) as blocking:
+        with league(tmp_path, places) as served:
+            served.client.get(f"/api/matches/{LIVE_MATCH}/live").raise_for_status()
+            blocking.execute(f"LOCK TABLE league.{locked} IN SHARE MODE")
+            statuses = asyncio.run(_vote(served.url, voters))
+            assert sorted(statuses) == [202] * VOTERS + [409] * VOTERS
+            until(lambda: _waiting_for(places, locked))
+            served.process.send_signal(signal.SIGKILL)
+            served.process.wait()
+        blocking.rollback()
+    with league(tmp_path, places) as successor:
+        assert until(lambda: _counted(successor) == VOTERS, 60), waits_for
+        rows = sql(places, "SELECT user_id, choice FROM league.votes WHERE user_id > 5")
+        assert sorted(rows) == sorted((number, CHOICES[number % 3]) for number in voters)
+        with referee(successor) as admin:
+            assert until(lambda: admin.get("/api/admin/monitoring").json()["votes_waiting"] == 0)
+        assert _counted(successor) == VOTERS
+    assert sql(places, "SELECT count(*) FROM write_behind_refused") == [(0,)]
+
+
+def _waiting_for(places: dict[str, str], table: str) -> bool:
+    """Whether somebody waits for this table's lock."""
+    found = sql(
+        places,
+        "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
+        f"WHERE NOT l.granted AND c.relname = '{table}'",
+    )
+    return bool(found[0][0])
+
+
+def _counted(served: Served) -> int:
+    return sum(served.client.get(f"/api/matches/{LIVE_MATCH}/live").json()["votes"].values())
+
+
+def test_a_thousand_clients_poll_and_get_304(
+    places: dict[str, str], tmp_path: Path, record_property: Any
+) -> None:
+    """All polls but the first of each client are 304; their share, and the bytes it saves, are reported."""
+    with league(tmp_path, places) as served:
+        figures = asyncio.run(_poll(served.url))
+        with referee(served) as admin:
+            report = admin.get("/api/admin/monitoring").json()
+    share = figures["not_modified"] / figures["polls"]
+    saved = 1 - figures["bytes"] / figures["without"]
+    for name, value in {"share_of_304": share, "bytes_saved": saved, **figures}.items():
+        record_property(name, value)
+    assert figures["polls"] == CLIENTS * POLLS
+    assert figures["errors"] == 0
+    # A page that expires meanwhile has the same content, and so the same tag.
+    assert figures["not_modified"] == CLIENTS * (POLLS - 1)
+    assert saved > 0.75
+    assert report["pages"]["hit_ratio"] > 0.85
+
+
+async def _poll(url: str) -> dict[str, int]:
+    limits = httpx.Limits(max_connections=50, max_keepalive_connections=50)
+    figures = dict.fromkeys(("polls", "not_modified", "errors", "bytes", "without"), 0)
+    async with httpx.AsyncClient(base_url=url, limits=limits, timeout=60) as client:
+
+        async def visitor(number: int) -> None:
+            path = ("/api/league/table", "/api/league/schedule")[number % 2]
+            tag, size = "", 0
+            for _ in range(POLLS):
+                page = await client.get(path, headers={"if-none-match": tag} if tag else {})
+                figures["polls"] += 1
+                figures["errors"] += page.status_code not in (200, 304)
+                figures["not_modified"] += page.status_code == 304
+                tag, size = page.headers["etag"], len(page.content) or size
+                figures["bytes"] += len(page.content)
+                figures["without"] += size
+
+        await asyncio.gather(*(visitor(number) for number in range(CLIENTS)))
+    return figures
