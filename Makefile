@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check lint format bench faults clean
+.PHONY: help demo test check lint format bench faults load clean
 help:
 	@echo "make demo    start the embedded server, run the README's example, say what happened"
 	@echo "make test    all checks and all tests (what CI runs)"
@@ -12,6 +12,7 @@ help:
 	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
+	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make faults  the long campaigns of kills and outages, of which make test runs short ones"
 	@echo "make clean   remove the virtual environment and caches"
 
@@ -47,6 +48,9 @@ bench: $(VENV)/.bench-installed
 faults: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
 	  $(BIN)/python -m pytest tests/faults --timeout 3600 $(ARGS)
+
+load: $(VENV)/.test-installed
+	$(BIN)/python -m ephemera.systems.league.load $(ARGS)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
