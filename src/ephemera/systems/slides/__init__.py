@@ -1,0 +1,1 @@
+"""Slides: an AI presentation service that survives dead workers; see README.md."""

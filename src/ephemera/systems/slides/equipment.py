@@ -1,0 +1,89 @@
+"""What is opened once in each process, for the API and for jobs: writer, embedder, vectors, usage."""
+
+from __future__ import annotations
+
+import math
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from ephemera.patterns.embedders import Lexical, OpenAICompatible
+from ephemera.patterns.semantic_cache import Qdrant
+from ephemera.patterns.write_behind.postgres import CounterTable
+from ephemera.systems.slides.chat_writer import ChatWriter
+from ephemera.systems.slides.keys import OUTLINES, USAGE
+from ephemera.systems.slides.library import Library
+from ephemera.systems.slides.tables import usage_records
+from ephemera.systems.slides.writing import ExtractiveWriter
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
+    from ephemera import Store
+    from ephemera.patterns.embedders import Embedder
+    from ephemera.patterns.semantic_cache import LiveSemanticCache
+    from ephemera.patterns.usage import Meter
+    from ephemera.systems.settings import Secret
+    from ephemera.systems.slides.keys import DeckScope, Outline
+    from ephemera.systems.slides.settings import Settings
+    from ephemera.systems.slides.writing import Writer
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What jobs work with."""
+
+    settings: Settings
+    writer: Writer
+    library: Library
+    outlines: LiveSemanticCache[Outline, DeckScope]
+    meter: Meter
+
+    def cost(self, tokens: int) -> int:
+        """What tokens cost, in millionths, rounded up: nothing is lost by being small."""
+        return math.ceil(tokens * self.settings.cost_micros_per_1k_tokens / 1000)
+
+
+@asynccontextmanager
+async def equipped(settings: Settings, store: Store, engine: AsyncEngine) -> AsyncIterator[Equipment]:
+    """Everything, opened, and closed afterwards."""
+    async with AsyncExitStack() as stack:
+        vectors = await stack.enter_async_context(
+            Qdrant(settings.qdrant_url or ":memory:", api_key=_revealed(settings.qdrant_key))
+        )
+        embedder = await _embedder(stack, settings)
+        yield Equipment(
+            settings=settings,
+            writer=await _writer(stack, settings),
+            library=Library(engine, embedder, vectors),
+            outlines=store[OUTLINES.equipped(embedder=embedder, vectors=vectors)],
+            meter=usage_meter(store, engine),
+        )
+
+
+def usage_meter(store: Store, engine: AsyncEngine) -> Meter:
+    """What counts the use of organizations."""
+    return USAGE.meter(store, CounterTable(engine, usage_records, USAGE.counters))
+
+
+async def _writer(stack: AsyncExitStack, settings: Settings) -> Writer:
+    if settings.model_url is None:
+        return ExtractiveWriter()
+    writer = ChatWriter(settings.model_url, model=settings.model, api_key=_revealed(settings.model_key))
+    return await stack.enter_async_context(writer)
+
+
+async def _embedder(stack: AsyncExitStack, settings: Settings) -> Embedder:
+    if settings.embedding_url is None:
+        return Lexical()
+    remote: Any = OpenAICompatible(
+        settings.embedding_url, model=settings.embedding_model, api_key=_revealed(settings.embedding_key)
+    )
+    embedder: Embedder = await stack.enter_async_context(remote)
+    return embedder
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()

@@ -1,0 +1,1 @@
+"""The web page of slides: a document, a script and a style."""

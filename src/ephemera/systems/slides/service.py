@@ -1,0 +1,93 @@
+"""The service itself: its parts, opened together and closed in reverse."""
+
+from __future__ import annotations
+
+import logging
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from ephemera.patterns.write_behind import Flusher
+from ephemera.patterns.write_behind.postgres import CounterTable, create_tables
+from ephemera.systems.passwords import Passwords
+from ephemera.systems.slides import demo_data
+from ephemera.systems.slides.access import Gate
+from ephemera.systems.slides.accounts import Accounts
+from ephemera.systems.slides.equipment import usage_meter
+from ephemera.systems.slides.keys import JOBS, USAGE, VIEWS
+from ephemera.systems.slides.own_workers import own_workers
+from ephemera.systems.slides.plans import Plans
+from ephemera.systems.slides.repeating import Repeater
+from ephemera.systems.slides.tables import shares
+from ephemera.systems.slides.work import Work
+from ephemera.web.problems import Problem
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.patterns.usage import Meter
+    from ephemera.systems.serving import Resources
+    from ephemera.systems.slides.settings import Settings
+
+_SETTLE = timedelta(seconds=2)
+"""The queue's server may forget its last second (appendfsync everysec); what SQL has must not come back."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Slides:
+    """What the routes work with."""
+
+    settings: Settings
+    store: Store
+    gate: Gate
+    plans: Plans
+    accounts: Accounts
+    work: Work
+    meter: Meter
+
+
+@asynccontextmanager
+async def opened_slides(settings: Settings, resources: Resources) -> AsyncIterator[Slides]:
+    """The service, which flushes views and usage, and with servers of its own has workers of its own."""
+    engine, store = resources.engine, resources.store
+    await create_tables(engine)
+    USAGE.counters.flush_each(settings.usage_flush)
+    VIEWS.flush_each(settings.views_flush)
+    async with AsyncExitStack() as stack:
+        repeater = await stack.enter_async_context(Repeater())
+        passwords = Passwords(memory=settings.password_memory)
+        stack.callback(passwords.close)
+        meter = usage_meter(store, engine)
+        view_table = CounterTable(engine, shares, VIEWS, insert=False)
+        slides = Slides(
+            settings=settings,
+            store=store,
+            gate=Gate(store, settings),
+            plans=Plans(engine, store, repeater),
+            accounts=Accounts(engine, store, passwords, repeater),
+            work=Work(engine, store, JOBS.on(store, engine), meter, view_table),
+            meter=meter,
+        )
+        await _have_administrator(slides)
+        if settings.demo:
+            await demo_data.seed(slides)
+        await stack.enter_async_context(meter.flusher(settle=_SETTLE))
+        await stack.enter_async_context(Flusher(store[VIEWS], view_table, settle=_SETTLE))
+        await stack.enter_async_context(own_workers(settings, resources))
+        yield slides
+
+
+async def _have_administrator(slides: Slides) -> None:
+    email, password = slides.settings.admin_email, slides.settings.admin_password
+    if email is None or password is None or await slides.accounts.id_of(email) is not None:
+        return
+    organization_id = await slides.accounts.add_organization(slides.settings.organization)
+    try:
+        await slides.accounts.add(organization_id, email, password.reveal(), "admin")
+    except Problem:  # another process was faster
+        return
+    logger.info("the administrator was created")
