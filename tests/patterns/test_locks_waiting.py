@@ -160,10 +160,12 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
         nonlocal inside
         async with locked[LOCKS].hold(name=key):
             inside += 1
-            assert inside == 1
-            held.append(number)
-            await asyncio.sleep(0)
-            inside -= 1
+            try:
+                assert inside == 1
+                held.append(number)
+                await asyncio.sleep(0)
+            finally:  # also of one who is cancelled as its holder
+                inside -= 1
 
     tasks = [asyncio.create_task(work(number)) for number in range(200)]
     doomed = chance.sample(tasks, 80)

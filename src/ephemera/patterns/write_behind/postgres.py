@@ -55,8 +55,6 @@ __all__ = ["METADATA", "CounterTable", "RecordTable", "Refused", "create_tables"
 _STAGED = "write_behind_staged"
 _END_IDLE = ("idle_in_transaction_session_timeout", "30s")
 """A flusher that hangs in a transaction loses it, and with it the row that the next one waits for."""
-_END_STUCK = "5min"
-"""The same for one that hangs in the middle of a COPY, which is not idle; PostgreSQL 17 has a way to."""
 _quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
 
 
@@ -77,7 +75,7 @@ class _Table:
     async def apply(self, batch: Batch) -> Written | Behind:
         """Write a batch and its number, unless they were there."""
         async with self._engine.begin() as connection:
-            await connection.execute(_limits())
+            await connection.execute(sa.select(sa.func.set_config(*_END_IDLE, True)))
             if not (await connection.execute(claim(batch))).first():
                 return await self._known(connection, batch)
             await connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))  # refuse here, not at COMMIT
@@ -211,13 +209,6 @@ class CounterTable(_Table):
             epoch, number, *sums = (await connection.execute(sa.select(*columns))).one()
         amounts = dict(zip(counters.measures, (int(total or 0) for total in sums), strict=True))
         return epoch or "", number or 0, amounts
-
-
-def _limits() -> sa.Executable:
-    """Sets how long a transaction may take, where the server knows such a limit."""
-    known = sa.select(sa.func.set_config(sa.column("name"), _END_STUCK, True))
-    stuck = known.select_from(sa.table("pg_settings")).where(sa.column("name") == "transaction_timeout")
-    return sa.select(sa.func.set_config(*_END_IDLE, True), stuck.scalar_subquery())
 
 
 async def _copy(
