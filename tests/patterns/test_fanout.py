@@ -185,7 +185,7 @@ async def test_a_hung_server_costs_a_connection_only_time(victim: Valkey) -> Non
                 victim.resume()
                 await answered(lambda: pushing.call("PING"))
                 async with asyncio.timeout(10):
-                    # Its subscription may have outlived the pause; if not, it is told, and then loses nothing.
+                    # Its subscription may have outlived the pause; if not, it is told so.
                     while not await pushing[NOTES].push(Note("after"), user_id="u"):
                         await asyncio.sleep(0.02)
                     while (seen := await anext(connection)) != Note("after"):
