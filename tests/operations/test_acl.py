@@ -61,7 +61,7 @@ def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
 def test_every_suite_of_accessors_and_patterns_passes_under_the_user(tmp_path: Path) -> None:
     """Run with least privileges, no test makes an accessor or a pattern ask for more than the rules give.
 
-    Tests whose work is done by programs and workers of their own are left out: their connections are not ours.
+    Tests whose work is done by programs and workers of their own are left out: they connect by themselves.
     """
     denials = tmp_path / "denials"
     done = subprocess.run(
