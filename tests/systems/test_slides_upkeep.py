@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 
-from ephemera import Catalogue
+from ephemera import Catalogue, embedded
 from ephemera.errors import InvalidDeclaration
 from ephemera.patterns.write_behind import DeferredCounters
 from ephemera.systems.settings import read
@@ -98,7 +98,14 @@ def test_the_cache_may_be_a_cluster(
 ) -> None:
     """Sessions, plans, limits, outlines and notifications work on a cluster, and a role change ends all."""
     database = postgres.database("test_slides_on_a_cluster")
-    places = {**slides_places, "EPHEMERA_URL": cluster.url, "EPHEMERA_DATABASE_URL": database}
+    # A queue of its own, too: workers of the other database would take its messages and find no such job.
+    with embedded.valkey() as queue:
+        places = {**slides_places, "EPHEMERA_URL": cluster.url, "EPHEMERA_QUEUE_URL": queue.url}
+        places["EPHEMERA_DATABASE_URL"] = database
+        _on_a_cluster(places, tmp_path)
+
+
+def _on_a_cluster(places: dict[str, str], tmp_path: Path) -> None:
     with serving("slides", tmp_path, **places) as served, working(tmp_path, places):
         root, anna = administrator(served), Person(served)
         begun = anna.begin("On a cluster", 2)
