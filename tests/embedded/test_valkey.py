@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from pathlib import Path
 
@@ -170,6 +171,29 @@ def test_a_free_port_lost_to_another_process_is_replaced(monkeypatch: pytest.Mon
 def test_a_port_inside_the_range_of_clients_is_never_chosen() -> None:
     """A port that a client could get by chance might be gone when the server restarts."""
     assert max(ports.free_ports(50)) < ports.first_ephemeral()
+
+
+def test_a_port_given_to_another_process_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one process was given, no other gets while it lives, though nobody listens there."""
+    monkeypatch.setattr(ports, "LOWEST", 20_000)
+    monkeypatch.setattr(ports, "first_ephemeral", lambda: 20_001)  # a thousand to choose from
+    script = (
+        "import sys\n"
+        "from ephemera.embedded import ports\n"
+        "ports.LOWEST, ports.first_ephemeral = 20_000, lambda: 20_001\n"
+        "print(*ports.free_ports(300), flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as other:
+        assert other.stdout is not None
+        theirs = set(map(int, other.stdout.readline().split()))
+        ours = set(ports.free_ports(300))
+        assert len(theirs) == len(ours) == 300
+        assert not theirs & ours
+        other.kill()
+    assert ports._reserve(min(theirs))
 
 
 def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
