@@ -2,15 +2,18 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# The tests mostly wait for servers and processes, so more of them run at once than there are cores.
+WORKERS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check lint format bench faults load clean
+.PHONY: help demo test check lint format docs bench faults load clean
 help:
 	@echo "make demo    start the embedded server, run the README's example, say what happened"
 	@echo "make test    all checks and all tests (what CI runs)"
 	@echo "make check   the same as make test"
 	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
+	@echo "make docs    write the generated pages of docs/ anew"
 	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make faults  the long campaigns of kills and outages, of which make test runs short ones"
@@ -30,7 +33,7 @@ demo: $(VENV)/.demo-installed
 	@$(BIN)/ephemera demo
 
 test check: lint $(VENV)/.test-installed
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
 
 lint: $(VENV)/.test-installed $(VENV)/.check-installed
 	$(BIN)/ruff format --check
@@ -41,6 +44,9 @@ lint: $(VENV)/.test-installed $(VENV)/.check-installed
 format: $(VENV)/.check-installed
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+docs: $(VENV)/.test-installed
+	$(BIN)/python -m ephemera.cli.references docs
 
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m bench $(ARGS)
