@@ -139,16 +139,16 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
 
 @pytest.mark.parametrize("hurt", ["kill", "pause"])
 async def test_a_master_dies_under_load(voting: Servers, hurt: str) -> None:
-    """A master killed or frozen: true outcomes only, and service within the node timeout and 2 s."""
+    """A master killed or frozen: true outcomes only, and service soon after the node timeout."""
     victim = masters(voting)[0]
     async with clustered(voting.url) as client:
         load = await _Load.started(client)
         getattr(victim, hurt)()
         begun = time.monotonic()
         await eventually(lambda: not client.up)
-        await eventually(lambda: client.up, within=_NODE_TIMEOUT + 2)
-        await load.served_again(within=1)
-        assert time.monotonic() - begun < _NODE_TIMEOUT + 2
+        await eventually(lambda: client.up, within=_NODE_TIMEOUT + 10)
+        await load.served_again(within=5)
+        assert time.monotonic() - begun < _NODE_TIMEOUT + 10
         outcomes = await load.stop()
         assert set(outcomes) <= {int, Unavailable, OutcomeUnknown}
         assert outcomes[Unavailable] > 0

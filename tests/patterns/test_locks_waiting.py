@@ -42,7 +42,7 @@ async def test_a_waiter_is_woken_by_the_release(locked: Store, key: str) -> None
         waiting = asyncio.create_task(_turn(locked, key))
         await queued(locked, LOCKS, 1, name=key)
         released = _now()
-    assert await waiting - released < 0.5
+    assert await waiting - released < 5
 
 
 async def test_waiters_come_in_turn(locked: Store, key: str) -> None:
@@ -89,7 +89,7 @@ async def test_waiting_ends_at_its_timeout(locked: Store, key: str) -> None:
         assert isinstance(error, TimeoutError)
         assert (error.key, error.fence) == (held.key, held.fence)
         assert error.holder
-        assert 0.15 <= error.waited < 1
+        assert 0.15 <= error.waited < 5
         await queued(locked, LOCKS, 0, name=key)
 
 
@@ -115,7 +115,7 @@ async def test_a_waiter_that_is_gone_is_passed_over(locked: Store, key: str) -> 
         waiting = asyncio.create_task(_turn(locked, key))
         await queued(locked, LOCKS, 51, name=key)
         released = _now()
-    assert await waiting - released < 0.5
+    assert await waiting - released < 5
 
 
 async def test_a_waiter_that_hangs_costs_a_second(locked: Store, key: str) -> None:
@@ -127,7 +127,7 @@ async def test_a_waiter_that_hangs_costs_a_second(locked: Store, key: str) -> No
             waiting = asyncio.create_task(_turn(locked, key))
             await queued(locked, LOCKS, 2, name=key)
             released = _now()
-        assert 0.9 < await waiting - released < 3
+        assert 0.9 < await waiting - released < 8
 
 
 async def test_a_lost_connection_does_not_lose_the_turn(server: Valkey, key: str) -> None:
@@ -147,7 +147,7 @@ async def test_a_dead_holders_lock_is_taken_when_its_lease_ends(locked: Store, k
     await locked.client("queue").call("SET", name, "vanished holder", "PX", 300)
     began = _now()
     async with locked[BRIEF].hold(name=key, timeout=5):
-        assert 0.2 < _now() - began < 1.5
+        assert 0.2 < _now() - began < 5
 
 
 async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> None:

@@ -26,11 +26,10 @@ async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
 
 async def _wait_for_room(limiter: Limiter, claim: Claim) -> tuple[float, float]:
     """Seconds until there is room, as a peek announces them, and as they really are."""
-    seen = await limiter.peek(claim)
-    while seen.allowed:  # the window ended under the test: fill the next one
-        await limiter.check(claim, cost=5)
-        seen = await limiter.peek(claim)
     begun = time.monotonic()
+    while (seen := await limiter.peek(claim)).allowed:  # the window ended under the test: fill the next one
+        await limiter.check(claim, cost=5)
+        begun = time.monotonic()
     announced = seen.retry_after
     assert announced is not None
     while not (await limiter.peek(claim)).allowed:
@@ -46,7 +45,7 @@ async def test_a_sliding_window_frees_units_when_their_time_is_over(limiter: Lim
     assert (await limiter.check(claim, cost=3)).allowed
     announced, took = await _wait_for_room(limiter, claim)
     assert announced - 0.005 <= took
-    assert announced <= 0.201
+    assert announced <= 0.301
     assert (await limiter.peek(claim)).remaining in (2, 5)  # 5 when this machine was held up for long
 
 

@@ -107,27 +107,31 @@ async def test_i1_a_lost_end_heals(store: Store) -> None:
 
 
 async def _across_a_boundary(store: Store, check: Callable[[], Awaitable[bool]]) -> tuple[int, int]:
-    """Check from just before a second's end until after it; admissions, and ms from the first to the last."""
-    while await _milliseconds(store) % 1000 < 900:
-        await asyncio.sleep(0.002)
-    began = await _milliseconds(store)
-    admitted = [began]
-    while (now := await _milliseconds(store)) // 1000 <= began // 1000 + 1 and now - began < 400:
-        if await check():
-            admitted.append(await _milliseconds(store))
-    return len(admitted) - 1, admitted[-1] - admitted[0]
+    """Check eight times just before a second's end and just after it; admissions, and the ms it took in all.
+
+    It is done again when this machine was held up, so that it took another second or more.
+    """
+    while True:
+        while (began := await _milliseconds(store)) % 1000 < 900:
+            await asyncio.sleep(0.002)
+        before = await asyncio.gather(*(check() for _ in range(8)))
+        filled = await _milliseconds(store)
+        while await _milliseconds(store) // 1000 == began // 1000:
+            await asyncio.sleep(0.002)
+        after = await asyncio.gather(*(check() for _ in range(8)))
+        took = await _milliseconds(store) - began
+        if filled // 1000 == began // 1000 and took < 900:
+            return sum(before) + sum(after), took
+        await asyncio.sleep(1)  # until windows of a second are free again
 
 
 async def test_s9_a_sliding_window_slides(store: Store) -> None:
     """Counted by the second, ten of five a second pass within less than a second; sliding, five do."""
     limiter = store[LIMITS]
-    for _ in range(5):  # once more if this machine was held up over the boundary
-        who = somebody()
-        naive = await _across_a_boundary(store, lambda who=who: _by_the_second(store, who))  # type: ignore[misc]
-        if naive[0] == 10:
-            break
-    assert naive[0] == 10
-    assert naive[1] < 1000
+    who = somebody()
+    admitted, took = await _across_a_boundary(store, lambda: _by_the_second(store, who))
+    assert admitted == 10
+    assert took < 1000
 
     claim = SLIDING_SECOND.on(somebody())
 
@@ -144,12 +148,7 @@ async def test_i5_fixed_windows_admit_twice_across_a_boundary_and_say_so(store: 
     async def ours() -> bool:
         return (await limiter.check(claim)).allowed
 
-    for _ in range(5):  # once more if this machine was held up over the boundary
-        admitted, _ = await _across_a_boundary(store, ours)
-        assert admitted <= 10
-        if admitted == 10:
-            break
-    assert admitted == 10
+    assert (await _across_a_boundary(store, ours))[0] == 10
     claim = SLIDING_SECOND.on(somebody())
     assert (await _across_a_boundary(store, ours))[0] == 5
     assert "Up to twice the limit" in (fixed_window.__doc__ or "")
@@ -231,8 +230,8 @@ async def test_c1_a_bucket_refills_all_the_time(store: Store) -> None:
     limiter, claim = store[LIMITS], FLOW.on(somebody())
     began_at = time.monotonic()
     admitted = 0
-    while time.monotonic() - began_at < 0.5:
+    while admitted < 5 + 5:  # what it holds, and as much again as it comes back
         admitted += (await limiter.check(claim)).allowed
         await asyncio.sleep(0.001)
     took = time.monotonic() - began_at
-    assert 5 + 5 <= admitted <= 5 + took * 20 + 1
+    assert admitted <= 5 + took * 20 + 1

@@ -129,7 +129,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
             call = client.call("INCR", "x")
             large = client.call("SET", "y", b"x" * 20_000_000)
             begun = loop.time()
-        assert loop.time() - begun < 0.25 + 0.25 + 0.2
+        assert loop.time() - begun < 5
         for error in await asyncio.gather(call, large, return_exceptions=True):
             assert isinstance(error, ConnectionFailed)
         server.resume()

@@ -133,7 +133,7 @@ async def test_closing_does_not_wait_for_a_frozen_peer(server: Valkey, authority
             forwarder.gate.clear()
             frozen = [client.call("GET", "anything")]
             begun = asyncio.get_running_loop().time()
-        assert asyncio.get_running_loop().time() - begun < 1
+        assert asyncio.get_running_loop().time() - begun < 10
         await asyncio.gather(*frozen, return_exceptions=True)
 
 
