@@ -33,6 +33,7 @@ class LiveResource:
         self.render = declared.cache.space.template.render
         self._copy_of = self.cache.copy_of
         self._clock = store[CLOCK]
+        self._latest = ""  # the largest number seen
         self._windowed = declared.inside is not None
         self._counted = declared.private is None
         self._wait = declared.site.wait.total_seconds()
@@ -101,6 +102,8 @@ class LiveResource:
             raise LoadFailed(key, _REST) from problem
         if page is None:
             return None
+        if page.number > self._latest:
+            self._latest = page.number
         if self._counted:
             self.site.count(key)
         if page.together:
@@ -123,6 +126,8 @@ class LiveResource:
             return None
         size = declared.compress_over
         page = make_page(self.render(fields), value, declared.media_type, compress_over=size, made=made)
+        if page.number <= self._latest:  # the server's time is known here only as well as its answers travel
+            page.number = f"{int(self._latest) + 1:016d}"
         self.give_life(page)
         return page
 
