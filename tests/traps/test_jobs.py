@@ -121,7 +121,7 @@ async def test_s16_a_healthy_long_job_is_delivered_once(jobs: LiveJobs, own: Val
 async def test_s16_a_killed_workers_job_goes_on_within_seconds(jobs: LiveJobs, own: Valkey, sql: str) -> None:
     """Stock Celery leaves it with the dead worker for an hour, the visibility timeout; ours goes on."""
     with stock_worker(own.url, visibility=3600) as first:
-        stock_send(own.url, "orphan", 1)
+        stock_send(own.url, "orphan", 60)
 
         async def runs() -> bool:
             return bool(await jobs.store.call("LLEN", "runs:orphan"))
