@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from ephemera.embedded import Valkey
 
-DEMO = "ephemera.cli.demo:catalogue"
+SHOP = "tests.cli.shop_keys:catalogue"
 SECRET = "s3cr3t-wörd"
 
 
@@ -31,9 +31,9 @@ def marked() -> Iterator[Valkey]:
 
 def test_catalogue_shows_the_same_in_each_form() -> None:
     """The table, the Markdown and the JSON hold every pattern, purpose and field."""
-    table, markdown = ephemera("catalogue", DEMO), ephemera("catalogue", DEMO, "--format", "markdown")
-    told = json.loads(ephemera("catalogue", DEMO, "--json").out)
-    assert told == json.loads(ephemera("catalogue", DEMO, "--format", "json").out)
+    table, markdown = ephemera("catalogue", SHOP), ephemera("catalogue", SHOP, "--format", "markdown")
+    told = json.loads(ephemera("catalogue", SHOP, "--json").out)
+    assert told == json.loads(ephemera("catalogue", SHOP, "--format", "json").out)
     assert told["spaces"][0]["pattern"] == "session:{session_id}"
     for shown in (table.out, markdown.out):
         for space in told["spaces"]:
@@ -44,7 +44,7 @@ def test_catalogue_shows_the_same_in_each_form() -> None:
 
 def test_acl_prints_one_line_and_warns_while_nobody_can_sign_in() -> None:
     """Without a password the line is complete but for it, and stderr says how to add one."""
-    outcome = ephemera("acl", DEMO, "--user", "demo-service")
+    outcome = ephemera("acl", SHOP, "--user", "demo-service")
     assert outcome.out.startswith("user demo-service reset on ~cache:profile:* ")
     assert outcome.out.count("\n") == 1
     assert "nobody can sign in as demo-service yet" in outcome.err
@@ -53,15 +53,15 @@ def test_acl_prints_one_line_and_warns_while_nobody_can_sign_in() -> None:
 def test_acl_takes_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> None:
     """The rules hold the password's digest; the user is the catalogue's unless named."""
     (tmp_path / "secret").write_text(SECRET + "\n")
-    outcome = ephemera("acl", DEMO, "--password-file", str(tmp_path / "secret"), "--json")
+    outcome = ephemera("acl", SHOP, "--password-file", str(tmp_path / "secret"), "--json")
     rules = json.loads(outcome.out)
     assert rules["user"] == "shop"
     assert f"#{hashlib.sha256(SECRET.encode()).hexdigest()}" in rules["line"].split()
     assert SECRET not in outcome.out + outcome.err
     assert outcome.err == ""
     (tmp_path / "empty").write_text("\n")
-    assert ephemera("acl", DEMO, "--password-file", str(tmp_path / "empty")).code == 2
-    assert ephemera("acl", DEMO, "--user", "two words").code == 2
+    assert ephemera("acl", SHOP, "--password-file", str(tmp_path / "empty")).code == 2
+    assert ephemera("acl", SHOP, "--user", "two words").code == 2
 
 
 def test_server_config_is_the_same_for_people_and_machines() -> None:

@@ -17,23 +17,6 @@ def run(*words: str, folder: Path | None = None) -> subprocess.CompletedProcess[
     )
 
 
-def test_the_demo_shows_every_step_and_leaves_nothing() -> None:
-    """The demonstration runs from start to end on a server of its own, which is gone afterwards."""
-    done = run("demo")
-    assert (done.returncode, done.stderr) == (0, "")
-    for shown in (
-        "Valkey is up at redis://127.0.0.1:",
-        "session:{session_id}",
-        "Session(user='ada', role='admin')",
-        "86400",
-        "1,000 hits",
-        "refused: nothing comes back",
-        "Unavailable, at once",
-        "The server and its data are gone",
-    ):
-        assert shown in done.stdout
-
-
 def test_a_service_shows_the_catalogue_in_its_folder(tmp_path: Path) -> None:
     """A module of the current folder is found, wherever the script lives, and JSON is all of stdout."""
     (tmp_path / "keys.py").write_text(

@@ -58,7 +58,7 @@ def test_every_parameter_has_help_and_an_environment_twin(command: Command) -> N
 def test_what_a_machine_may_read_has_json(command: Command) -> None:
     """Every command prints JSON when asked, but for those that serve, and the dashboard, which is JSON."""
     flags = {flag for parameter in parameters_of(command) for flag in parameter.opts}
-    assert ("--json" in flags) == (command.name not in ("dashboard", "demo", "serve", "worker"))
+    assert ("--json" in flags) == (command.name not in ("console", "dashboard", "demo", "serve", "worker"))
 
 
 @EVERY

@@ -1,0 +1,88 @@
+"""`ephemera console`: what it refuses before it starts, and what it says when it does."""
+
+from __future__ import annotations
+
+import re
+import signal
+import subprocess
+from typing import TYPE_CHECKING
+
+import httpx
+import pytest
+
+from tests.cli.commands import ephemera
+from tests.console.consoles import COMMAND, PASSWORD, running_console
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ephemera.embedded import Valkey
+
+HERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")
+LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
+
+
+@pytest.mark.parametrize(
+    ("words", "environment", "told"),
+    [
+        (("--host", "0.0.0.0"), LONG, "say by which URL with --public-url"),
+        (("--host", "10.1.2.3"), LONG, "can be reached by others"),
+        (("--public-url", "https://console.example"), {}, "set EPHEMERA_CONSOLE_PASSWORD"),
+        (("--public-url", "https://console.example"), {"EPHEMERA_CONSOLE_PASSWORD": "short"}, "at least 12"),
+        (("--public-url", "console.example"), LONG, "is not https://host"),
+        (("--public-url", "https://console.example/below"), LONG, "is not https://host"),
+        (("--user", " "), {}, "it must name somebody"),
+        (("--metrics-url", "file:///etc/passwd"), {}, "is not http://"),
+    ],
+)
+def test_what_would_not_be_safe_is_refused(
+    words: tuple[str, ...], environment: dict[str, str], told: str
+) -> None:
+    """Reachable by others only when that was said and a password set; and it says what is missing."""
+    outcome = ephemera(*HERE, *words, env=environment)
+    assert outcome.code == 2
+    assert told in outcome.said
+
+
+def test_catalogues_that_overlap_are_refused() -> None:
+    """Two catalogues that could own the same key cannot be told apart: it says which, and ends."""
+    ended = _ended(*HERE, "--catalogue", "slides")
+    assert ended.returncode == 2
+    assert "ephemera: 'user_sessions:{user_id}': overlaps" in ended.stderr
+
+
+def test_without_a_password_one_is_made_and_printed_once(tmp_path: Path, server: Valkey) -> None:
+    """The printed password signs in; nothing of it is logged; Ctrl-C ends it in order."""
+    program = (COMMAND, "console", "--user", "ada")
+    with running_console(tmp_path, server.url, password="", program=program) as console:
+        printed = re.search(r"until it is started again: (\S+)", console.said)
+        assert printed is not None
+        form = {"user": "ada", "password": printed[1]}
+        answer = httpx.post(f"{console.url}/sign-in", data=form, headers={"origin": console.url})
+        assert answer.status_code == 303
+        assert console.said.count(printed[1]) == 1
+        console.process.send_signal(signal.SIGINT)
+        assert console.process.wait(20) in (0, -signal.SIGINT)
+        assert "Traceback" not in console.said
+
+
+def test_behind_a_proxy_it_goes_by_the_public_url(tmp_path: Path, server: Valkey) -> None:
+    """Requests that a proxy with TLS hands on are answered, with a cookie for TLS alone; others are not."""
+    url = "https://console.example"
+    with running_console(tmp_path, server.url, "--public-url", url) as console:
+        form = {"user": "operator", "password": PASSWORD}
+        handed_on = {"host": "console.example", "origin": url}
+        answer = httpx.post(f"{console.url}/sign-in", data=form, headers=handed_on)
+        assert answer.headers["set-cookie"].startswith("__Host-ephemera-console=")
+        assert "; Secure" in answer.headers["set-cookie"]
+        foreign = {"host": "other.example", "origin": "https://other.example"}
+        assert httpx.post(f"{console.url}/sign-in", data=form, headers=foreign).status_code == 421
+
+        second = _ended(*HERE, "--port", str(console.port))
+        assert second.returncode == 1, "a port that is taken is told"
+        assert "address already in use" in second.stderr
+
+
+def _ended(*words: str) -> subprocess.CompletedProcess[str]:
+    """A command that ends by itself; in a process of its own, as it configures logs and more."""
+    return subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=100, check=False)
