@@ -1,0 +1,94 @@
+"""What the manifests are put together from: each part as the restricted Pod Security Standard wants it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+NAMESPACE = "ephemera"
+RESTRICTED: dict[str, Any] = {"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+HARDENED: dict[str, Any] = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+TLS_VOLUME: dict[str, Any] = {"name": "tls", "secret": {"secretName": "tls", "defaultMode": 0o440}}
+
+
+def meta(name: str) -> dict[str, Any]:
+    """A document's name, and whose it is."""
+    return {"name": name, "namespace": NAMESPACE, "labels": labels(name)}
+
+
+def labels(name: str) -> dict[str, str]:
+    """By which a workload's pods are known."""
+    return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": NAMESPACE}
+
+
+def workload(kind: str, name: str, pod: dict[str, Any], *, replicas: int) -> dict[str, Any]:
+    """A Deployment or a StatefulSet of a pod."""
+    return {
+        "apiVersion": "apps/v1",
+        "kind": kind,
+        "metadata": meta(name),
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": labels(name)},
+            "template": {"metadata": {"labels": labels(name)}, "spec": pod},
+        },
+    }
+
+
+def service_of(name: str, ports: list[dict[str, Any]], *, headless: bool = False) -> dict[str, Any]:
+    """The name of a workload's pods; headless, each has one of its own, also before it is ready."""
+    spec: dict[str, Any] = {"selector": labels(name), "ports": ports}
+    if headless:
+        spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **spec}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": meta(name), "spec": spec}
+
+
+def budget(name: str) -> dict[str, Any]:
+    """Of these, one at a time may be taken away."""
+    return {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": meta(name),
+        "spec": {"maxUnavailable": 1, "selector": {"matchLabels": labels(name)}},
+    }
+
+
+def spread(name: str) -> dict[str, Any]:
+    """On different machines where there are several."""
+    return {
+        "topologySpreadConstraints": [
+            {
+                "maxSkew": 1,
+                "topologyKey": "kubernetes.io/hostname",
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": labels(name)},
+            }
+        ]
+    }
+
+
+def resources(cpu: str, memory: str) -> dict[str, Any]:
+    """What a container is given, and what it may take; memory is never promised twice."""
+    return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": "2", "memory": memory}}
+
+
+def http_probes(port: str) -> dict[str, Any]:
+    """A process that does not answer is restarted; one that is not ready gets no requests."""
+    alive = {"httpGet": {"path": "/healthz", "port": port}}
+    ready = {"httpGet": {"path": "/readyz", "port": port}}
+    return {
+        "startupProbe": {**alive, "periodSeconds": 2, "failureThreshold": 60},
+        "livenessProbe": {**alive, "periodSeconds": 10, "timeoutSeconds": 5, "failureThreshold": 3},
+        "readinessProbe": {**ready, "periodSeconds": 5, "timeoutSeconds": 5},
+    }
+
+
+def env_of_secrets(named: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
+    """Variables whose values are kept in secrets: by the secret's name and its key."""
+    return [
+        {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
+        for variable, (secret, key) in named.items()
+    ]

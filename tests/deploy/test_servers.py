@@ -1,0 +1,152 @@
+"""Real servers take the generated files, and a service works on them as the user that they give it."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from deploy.layout import SERVICES, cache_url, environment, queue_url
+from deploy.servers import MEMORY
+
+from ephemera.embedded.ports import free_ports
+from ephemera.embedded.standalone import valkey_binary
+from ephemera.errors import CannotConnect
+from ephemera.operations.audit import audit
+from ephemera.operations.health import check_up
+from ephemera.systems.slides.keys import catalogue
+from ephemera.wire import open_client
+from ephemera.wire.commands import as_text
+from tests.deploy.production import cli, places, production, started
+from tests.systems.services import serving
+from tests.systems.slides_people import QUICK, Person, administrator
+from tests.systems.slides_world import working
+from tests.wire.debian_redis import BINARY
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ephemera.embedded import Postgres
+    from tests.deploy.production import Places, Production
+
+pytestmark = pytest.mark.timeout(300)
+needs_debian = pytest.mark.skipif(
+    not BINARY.exists(), reason=f"Redis 7 is not installed: there is no {BINARY}"
+)
+SLIDES = next(each for each in SERVICES if each.name == "slides")
+
+
+@pytest.mark.parametrize("group", MEMORY)
+@pytest.mark.parametrize("kind", ["valkey", pytest.param("redis7-tls", marks=needs_debian)])
+async def test_a_server_takes_its_files(kind: str, group: str, tmp_path: Path) -> None:
+    """Settings and users boot Valkey and Redis 7; each user has a password, and nobody comes without."""
+    where, [port] = places(tmp_path, tls=kind != "valkey"), free_ports(1)
+    program = valkey_binary() if kind == "valkey" else str(BINARY)
+    alone = ("--cluster-enabled", "no") if group == "cache" else ()
+    with started(where, group, port, *alone, program=program):
+        async with open_client(_url(where, port, "admin")) as admin:
+            said = as_text(await admin.call("INFO", "memory"))
+            assert f"maxmemory_human:{MEMORY[group][:-2]}" in said
+            listed = [as_text(line) for line in await admin.call("ACL", "LIST")]
+            users = {line.split()[1] for line in listed}
+        carried = {each.name for each in SERVICES if group in (each.cache, "queue")}
+        assert users >= {"default", "probe", "admin", "replication", *carried}
+        for user in sorted(users - {"default", "probe"}):
+            async with open_client(_url(where, port, user)) as client:
+                assert client.up
+        for url in (_url(where, port, None), _url(where, port, "admin").replace("admin:", "admin:x")):
+            with pytest.raises(CannotConnect):
+                async with open_client(url):
+                    pytest.fail("it must not open")
+
+
+def test_a_missing_password_stops_the_start(tmp_path: Path) -> None:
+    """A server without the secret of one of its users does not start, and says which."""
+    where, [port] = places(tmp_path, tls=False), free_ports(1)
+    (tmp_path / "secrets/redis-slides").unlink()
+    with pytest.raises(AssertionError, match="there is no password for slides"):
+        with started(where, "queue", port, program=valkey_binary()):
+            pytest.fail("it must not start")
+
+
+def _url(where: Places, port: int, user: str | None) -> str:
+    secret = "" if user is None else where.passwords.get(user) or where.passwords[user.rpartition("-")[2]]
+    who = "" if user is None else f"{user}:{secret}@"
+    if not where.tls:
+        return f"redis://{who}127.0.0.1:{port}"
+    tls = where.tls
+    files = f"ca={tls['tls-ca-cert-file']}&cert={tls['tls-cert-file']}&key={tls['tls-key-file']}"
+    return f"rediss://{who}localhost:{port}?{files}"
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Production]:
+    """Every Redis server of the layout."""
+    if not BINARY.exists():
+        pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
+    with production(tmp_path_factory.mktemp("production")) as running:
+        yield running
+
+
+async def test_who_watches_finds_it_well(whole: Production) -> None:
+    """Doctor and audit, as the watcher of a service, find all masters with the policy of their role."""
+    secret = whole.places.passwords["watcher"]
+    for role, url in (("cache", cache_url), ("queue", queue_url)):
+        place = whole.here(url(SLIDES, "slides-watcher", secret))
+        health = await check_up(place, [catalogue], role=role, probes=3)  # type: ignore[arg-type]
+        assert len(health.servers) == (3 if role == "cache" else 1)
+        wrong = [check for check in health.advice if check.name in ("eviction", "persistence", "reachable")]
+        assert wrong == []
+        found = await audit(place, [catalogue], role=role)  # type: ignore[arg-type]
+        kinds = {finding.kind for finding in found.findings}
+        assert not kinds & {"evictable-queue", "unevictable-cache", "unpersisted-queue", "incomplete"}
+
+
+def test_a_service_and_its_worker_do_their_work_on_it(
+    whole: Production, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Slides, by TLS on the cluster, with Celery behind Sentinel: a presentation is written to its end."""
+    given = environment(SLIDES, whole.places.passwords["slides"], "", "the-token-of-a-scraper")
+    variables = {name: whole.here(value) for name, value in given.items()}
+    variables |= {"EPHEMERA_DATABASE_URL": postgres.database("deployed_slides"), **QUICK}
+    with serving("slides", tmp_path, **variables) as served, working(tmp_path, variables):
+        administrator(served)
+        anna = Person(served)
+        assert anna.finished(anna.begin("Whales", 2)["job_id"])["state"] == "done"
+        shown = served.client.get("/metrics", headers={"authorization": "Bearer the-token-of-a-scraper"}).text
+        assert shown.count("ephemera_connection_up{") == 4, "three masters and the queue's"
+    for port in (*whole.cache, *whole.queue):
+        logged = cli(whole.places, "-p", str(port), "ACL", "LOG").splitlines()
+        # Each entry has its object before the user whom it was refused to.
+        refused = {before for before, line, user in windows(logged) if (line, user) == ("username", "slides")}
+        assert refused <= {"client|setinfo"}
+
+
+def windows(lines: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Each line with the one before and the one after."""
+    return zip(lines, lines[1:], lines[2:], strict=False)
+
+
+def test_the_queue_fails_over(whole: Production) -> None:
+    """Sentinels, as the user that they have, make the replica the master when they are told to."""
+    first, second = whole.queue
+
+    def role(port: int) -> str:
+        return cli(whole.places, "-p", str(port), "INFO", "replication")
+
+    _until(lambda: "state=online" in role(first), lambda: role(first))
+    _until(lambda: "OK" in cli(whole.places, *_fail_over(whole), user=None), lambda: "no fail-over")
+    _until(lambda: "role:master" in role(second), lambda: role(second))
+    _until(lambda: "role:slave" in role(first), lambda: role(first))
+
+
+def _fail_over(whole: Production) -> tuple[str, ...]:
+    return ("-p", str(whole.sentinels[0]), "SENTINEL", "FAILOVER", "queue")
+
+
+def _until(holds: Callable[[], bool], otherwise: Callable[[], str], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, otherwise()
+        time.sleep(0.1)
