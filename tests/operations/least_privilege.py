@@ -24,7 +24,7 @@ from ephemera.wire import open_client
 from ephemera.wire.commands import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator
+    from collections.abc import AsyncIterator, Collection, Generator
 
     from ephemera.keyspace import Catalogue, Store
     from ephemera.wire import Client
@@ -53,11 +53,13 @@ class User:
 
 
 @asynccontextmanager
-async def admitted(url: str, *catalogues: Catalogue) -> AsyncIterator[User]:
+async def admitted(
+    url: str, *catalogues: Catalogue, purposes: Collection[str] = ("service",)
+) -> AsyncIterator[User]:
     """A user with the rules of these catalogues, on every node that holds keys, for a while."""
     async with open_client(url) as admin:
         user = User(admin, url)
-        rules = [access_rules(catalogue, user.name).words() for catalogue in catalogues]
+        rules = [access_rules(catalogue, user.name, purposes=purposes).words() for catalogue in catalogues]
         words = [word for each in rules for word in each if word not in ("reset", "-@all")]
         for node in admin.nodes():
             await node.call("ACL", "SETUSER", user.name, "reset", f">{PASSWORD}", *words)

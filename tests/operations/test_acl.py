@@ -7,9 +7,11 @@ import os
 import re
 import subprocess
 import sys
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import pytest
 
 from ephemera import embedded
@@ -17,6 +19,14 @@ from ephemera.errors import CannotConnect, InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, connect, fixed, permanent
 from ephemera.keyspace.identity import MARK, write_mark
 from ephemera.operations.acl import ANY_KEY, BY_TYPE, CONNECTION, IDENTITY, SCRIPTS, access_rules
+from ephemera.operations.audit import audit
+from ephemera.operations.capacity import estimate
+from ephemera.operations.events import dead_letters, pending_events, stream_readings
+from ephemera.operations.health import check_up
+from ephemera.operations.locks import held_locks
+from ephemera.operations.metrics import StoreMetrics
+from ephemera.patterns.events import Events
+from ephemera.patterns.locks import Locks
 from ephemera.wire import open_client
 from tests.keyspace.spaces import OPERATIONS, SPACES
 from tests.keyspace.spaces import catalogue as every_kind
@@ -41,6 +51,16 @@ news = Catalogue("news")
 COUNT = news.counter("news:count:{id}", lifetime=fixed(hours=1), purpose="x")
 NEWS = news.channel("news:told:{id}", str, purpose="x")
 QUEUE = news.list("news:jobs", str, lifetime=permanent(reason="workers"), role="queue", purpose="x")
+
+
+class Place(msgspec.Struct):
+    name: str
+
+
+watched = Catalogue("watched")
+PLACE = watched.hash("watched:place:{id}", Place, lifetime=fixed(hours=1), purpose="x")
+TOLD = Events(watched, "watched:told", Place, purpose="x")
+LEADING = Locks(watched, "watched:leading:{id}", lease=timedelta(seconds=30), purpose="x")
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis7", "cluster"])
@@ -148,6 +168,65 @@ async def test_everything_else_is_refused(url: str) -> None:
                 with pytest.raises(ServerError, match=r"permissions|can't run this command"):
                     await call
         assert await user.denied() != []
+
+
+async def test_metrics_have_servers_figures_by_one_command_more(url: str) -> None:
+    """A service whose user is for metrics, too, shows what servers say; otherwise it is refused INFO."""
+    for purposes in (("service",), ("service", "metrics")):
+        async with admitted(url, news, purposes=purposes) as user:
+            async with connect(user.url, news) as store:
+                metrics = StoreMetrics(store, every=timedelta(hours=1))
+                await metrics.sample()
+                told = b"ephemera_server_memory_bytes{" in metrics.exposed()[0]
+            assert told == ("metrics" in purposes)
+            assert all("info" in refusal for refusal in await user.denied())
+            assert bool(await user.denied()) != told
+
+
+async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: str) -> None:
+    """Audit, doctor, capacity and the lists work for the user of monitoring, without a refusal."""
+    async with connect(url, watched) as store, open_client(url) as admin:
+        await admin.call("SET", f"stranger:{key}", "x", "EX", 60)
+        await store[PLACE].put(Place("here"), id=key)
+        await store[TOLD].publish(Place("there"))
+        async with admitted(url, watched, purposes=("monitoring",)) as user, store[LEADING].hold(id=key):
+            report = await audit(user.url, [watched])
+            assert {space.pattern: space.keys for space in report.spaces}["watched:place:{id}"] == 1
+            assert report.unknown.keys >= 1
+            assert not [each for each in report.findings if each.kind in ("undecodable", "incomplete")]
+            assert (await check_up(user.url, [watched], probes=3)).servers[0].version
+            assert (await estimate(user.url, [watched], watch=0.01, budget=5)).used
+            assert [each.key for each in await held_locks(user.url, watched)] == [LEADING.space.key(id=key)]
+            assert [each.length for each in await stream_readings(user.url, watched)] == [1]
+            assert await pending_events(user.url, watched) == []
+            assert await dead_letters(user.url, watched) == []
+            assert [each for each in await user.denied() if "no-touch" not in each] == []
+            async with open_client(user.url) as client:
+                calls = [client.call(*words) for words in _not_for_watchers(key)]
+                node = client.nodes()[0]
+                calls += [
+                    node.call(*words) for words in REFUSED_BY_EACH_NODE if words[0] not in ("INFO", "SCAN")
+                ]
+                for call in calls:
+                    with pytest.raises(ServerError, match=r"permissions|can't run this command"):
+                        await call
+        await admin.call("DEL", PLACE.key(id=key))
+        await admin.call("DEL", TOLD.space.key())
+
+
+def _not_for_watchers(key: str) -> tuple[tuple[Arg, ...], ...]:
+    own = PLACE.key(id=key)
+    return (
+        ("HSET", own, "name", "there"), ("DEL", own), ("PEXPIRE", own, 1), ("EVAL", "return 1", 1, own),
+        ("GET", f"stranger:{key}"), ("DEL", f"stranger:{key}"), ("PUBLISH", "watched", "x"),
+    )  # fmt: skip
+
+
+def test_a_purpose_that_there_is_not_is_refused() -> None:
+    """A typing mistake does not end in a user who may do too little, or too much."""
+    for wrong in ((), ("monitor",), ("service", "everything")):
+        with pytest.raises(InvalidValue, match="service, metrics, monitoring"):
+            access_rules(news, "x", purposes=wrong)
 
 
 def test_a_role_has_its_own_keys() -> None:

@@ -59,6 +59,14 @@ def test_tls_checks_certificates() -> None:
     }
 
 
+def test_tls_is_for_sentinels_too() -> None:
+    """Who says `rediss+sentinel` speaks TLS with the Sentinels as with the master."""
+    found = broker_of("rediss+sentinel://a,b/mymaster?ca=/ca.pem")
+    tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": "/ca.pem"}
+    assert found.tls == tls
+    assert found.transport == {"master_name": "mymaster", "sentinel_kwargs": {"ssl": True, **tls}}
+
+
 def test_a_cluster_is_refused_with_the_reason() -> None:
     """The broker library cannot use one, and says so late and strangely; we say it at the start."""
     with pytest.raises(InvalidUrl, match="cannot be on a cluster, because kombu has no transport for one"):

@@ -1,4 +1,4 @@
-"""`ephemera acl`: a server user with the permissions of one catalogue."""
+"""`ephemera acl`: a server user with the permissions of one catalogue's service, or of who watches it."""
 
 import hashlib
 from typing import Annotated
@@ -24,19 +24,35 @@ def acl(
             show_default="both, on one server",
         ),
     ] = None,
+    purposes: Annotated[
+        list[str] | None,
+        flag(
+            "--for",
+            "What the user is for: the service; metrics, to read INFO; monitoring, to audit and never write. "
+            "May be given several times.",
+            show_default="service",
+        ),
+    ] = None,
     password_file: Annotated[
         typer.FileText | None,
         flag("--password-file", "Read the password here ('-': stdin); the rules hold its SHA-256."),
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Print the least a catalogue's service needs, as one line of an ACL file.
+    """Print the least that a user needs, as one line of an ACL file.
 
-    It may touch the catalogue's own keys and channels, by the commands of the types it declares, run scripts,
-    and keep a connection. Everything else is refused: other keys, KEYS, SCAN, FLUSHALL, CONFIG.
+    A service may touch the catalogue's own keys and channels, by the commands of the types it declares, run
+    scripts, and keep a connection. Everything else is refused: other keys, KEYS, SCAN, INFO, FLUSHALL,
+    CONFIG.
+
+    With `--for service --for metrics` its /metrics have the figures of servers, too. With `--for monitoring`
+    a user of its own may run `ephemera doctor`, `audit` and the lists: it sees the names, types and sizes of
+    all keys and the contents of the catalogue's, and writes nothing.
     """
     digest = _digest(password_file)
-    rules = access_rules(name, user or name.name, role=role, password_sha256=digest)
+    rules = access_rules(
+        name, user or name.name, role=role, purposes=purposes or ("service",), password_sha256=digest
+    )
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode({**_facts(rules), "line": rules.line()})))
     else:
@@ -68,6 +84,7 @@ COMMAND = Command(
     examples=(
         ("a line for users.acl", "myservice.keys:catalogue --user slides --password-file secret.txt"),
         ("what the queue server's user needs", "myservice.keys:catalogue --role queue"),
+        ("who watches it", "myservice.keys:catalogue --user watcher --for monitoring"),
         ("keys, channels and commands apart", "myservice.keys:catalogue --json"),
     ),
 )

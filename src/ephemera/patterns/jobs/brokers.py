@@ -46,6 +46,8 @@ def _sentinel_options(target: Target) -> dict[str, Any]:
         asking["username"] = target.sentinel_credentials.user
     if target.sentinel_credentials.password:
         asking["password"] = target.sentinel_credentials.password
+    if (tls := _tls(target)) is not None:
+        asking |= {"ssl": True, **tls}  # broker_use_ssl is for the master alone
     return {"master_name": target.master, **({"sentinel_kwargs": asking} if asking else {})}
 
 
