@@ -8,8 +8,9 @@ where the settings name none, and then `start`, whose result the routes find as 
 All of it is closed again in reverse. Redis may be absent when it opens and go away at any time; SQL may not
 be absent at the start.
 
-Every application has `/healthz` and `/readyz` (`readiness`), problem documents (`problem_answers`), bounded
-bodies (`body_limits`), request ids and logs (`requests`, `logs`). It keeps nothing in ASGI's lifespan state,
+Every application has `/healthz` and `/readyz` (`readiness`), `/metrics` for who has the token (`metrics`),
+problem documents (`problem_answers`), bounded bodies (`body_limits`), request ids and logs (`requests`,
+`logs`). It keeps nothing in ASGI's lifespan state,
 so it can be mounted under a prefix, if whoever mounts it runs `app.router.lifespan_context(app)`.
 """
 
@@ -24,10 +25,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter, FastAPI
+from prometheus_client import CollectorRegistry
 
 from ephemera import connect, embedded
 from ephemera.operations.identity import mark_server
-from ephemera.systems import problem_answers, readiness
+from ephemera.systems import metrics, problem_answers, readiness
 from ephemera.systems.body_limits import BodyLimits
 from ephemera.systems.databases import opened_engine
 from ephemera.systems.requests import Requests
@@ -44,6 +46,11 @@ if TYPE_CHECKING:
     from ephemera.systems.settings import SystemSettings
 
 logger = logging.getLogger(__name__)
+
+_COLLECT_AFTER = (20_000, 10, 10)
+"""When Python looks for cycles of garbage. Thousands of connections hold dozens of objects each, new ones by
+every request, which its usual (700, 10, 10) takes for growth: with 5,000 connections it looked at all of them
+every 4 seconds, and nobody was answered for half a second. What is in no cycle is freed at once anyway."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,8 @@ class Resources:
     engine: AsyncEngine
     urls: tuple[str, ...]
     """The Redis servers of the store, for those who look at them from outside; they may hold passwords."""
+    registry: CollectorRegistry = field(default_factory=CollectorRegistry)
+    """What `/metrics` shows; a service adds metrics of its own."""
 
 
 def application(
@@ -85,6 +94,7 @@ def application(
         async with AsyncExitStack() as stack:
             try:
                 resources = await stack.enter_async_context(opened(settings, system))
+                app.state.metrics = metrics.collected(settings, resources)
                 app.state.service = await stack.enter_async_context(start(resources))
                 app.state.resources = resources
             except Exception as failure:
@@ -94,6 +104,7 @@ def application(
             # What is here now stays, so the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
+            gc.set_threshold(*_COLLECT_AFTER)
             yield
 
     app = FastAPI(
@@ -105,7 +116,7 @@ def application(
         separate_input_output_schemas=False,
     )
     problem_answers.install(app)
-    for router in (*routers, readiness.router):
+    for router in (*routers, readiness.router, metrics.routes(settings)):
         app.router.routes.extend(router.routes)  # not nested: each level is searched on every request
     app.user_middleware.extend(system.middleware)
     app.add_middleware(BodyLimits, larger=system.larger_bodies)

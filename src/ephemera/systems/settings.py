@@ -80,8 +80,11 @@ class SystemSettings(msgspec.Struct, kw_only=True, frozen=True):
     data: str | None = None
     """The folder in which embedded servers keep their data; without it, it goes with them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
+    """From which level on to log; `info` has a line for each request."""
     trusted_proxies: tuple[str, ...] = ()
     """Addresses and networks whose X-Forwarded-For is believed."""
+    metrics_token: Secret | None = None
+    """What Prometheus sends to read `/metrics`, 16 characters at least; without it there is no such route."""
 
 
 def read(settings: type[S], environment: Mapping[str, str]) -> S:

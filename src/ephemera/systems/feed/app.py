@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ephemera.systems.feed import demo_data
 from ephemera.systems.feed.grpc_server import serving_grpc
 from ephemera.systems.feed.keys import Declared
-from ephemera.systems.feed.routes import router, shown
+from ephemera.systems.feed.routes import router
 from ephemera.systems.feed.service import opened_aggregator
 from ephemera.systems.feed.settings import Settings
 from ephemera.systems.feed.worker import planning_and_building
@@ -46,7 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
         declared.catalogue,
         declared.metadata,
     )
-    return application(settings, system, start, router, shown)
+    return application(settings, system, start, router)
 
 
 @asynccontextmanager

@@ -1,8 +1,13 @@
-"""What feed tells Prometheus: `GET /metrics` of the service, and of a worker where a port is set."""
+"""What feed tells Prometheus: by `GET /metrics` of the service, and of a worker where a port is set."""
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from typing import TYPE_CHECKING
+
+from prometheus_client import Counter, Gauge, Histogram
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _SECONDS = (0.01, 0.03, 0.1, 0.3, 1, 3, 10, 30, 100, 300)
 _SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
@@ -11,8 +16,8 @@ _SIZES = (10, 30, 100, 300, 1000, 3000, 10_000)
 class Metrics:
     """The metrics of one process."""
 
-    def __init__(self) -> None:
-        self.registry = registry = CollectorRegistry()
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.registry = registry
         self.ticks = Counter("feed_ticks", "Ticks of the planner", ["mode"], registry=registry)
         self.tick_seconds = Histogram(
             "feed_tick_seconds", "How long ticks took", buckets=_SECONDS, registry=registry

@@ -7,7 +7,6 @@ from typing import Annotated
 
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from ephemera.systems.feed.forms import (
     ChannelPath,
@@ -23,10 +22,9 @@ from ephemera.systems.feed.forms import (
     UserPath,
 )
 from ephemera.systems.feed.service import Aggregator, moment
-from ephemera.systems.problem_answers import UNTOUCHED, problem, problems
+from ephemera.systems.problem_answers import problem, problems
 
 router = APIRouter(prefix="/feed", tags=["feed"])
-shown = APIRouter(tags=["metrics"])
 
 
 def _service(request: Request) -> Aggregator:
@@ -97,12 +95,6 @@ async def subscribe(
 async def unsubscribe(user_id: UserPath, channel_id: ChannelPath, service: Service) -> Unsubscribed:
     """End a subscription."""
     return Unsubscribed(unsubscribed=await service.unsubscribe(user_id, channel_id))
-
-
-@shown.get("/metrics", response_class=Response, openapi_extra=UNTOUCHED)
-async def metrics(service: Service) -> Response:
-    """This process's metrics, for Prometheus."""
-    return Response(generate_latest(service.metrics.registry), media_type=CONTENT_TYPE_LATEST)
 
 
 def _unknown(user_id: str) -> Exception:

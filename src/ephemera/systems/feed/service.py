@@ -151,7 +151,7 @@ async def opened_aggregator(
         embedder = await stack.enter_async_context(opened_embedder(settings))
         wording = await stack.enter_async_context(opened_wording(settings))
         cache = await _opened_cache(stack, settings, declared, engine)
-        planner, metrics = store[declared.planner].using(engine), Metrics()
+        planner, metrics = store[declared.planner].using(engine), Metrics(resources.registry)
         reader = Reader(
             engine,
             planner.tables,

@@ -8,10 +8,17 @@ from uuid import UUID  # noqa: TC003 - FastAPI reads the annotations
 
 from fastapi import APIRouter, Depends
 
+from ephemera.errors import ServerError
 from ephemera.systems.identity.access import Access, Bearer
 from ephemera.systems.identity.auth_routes import session_list
 from ephemera.systems.identity.forms import Ended, NewKey, RedisStats, RoleForm, SessionList
 from ephemera.systems.problem_answers import problems
+from ephemera.web.problems import unavailable
+
+_MAY_NOT_LOOK = (
+    "Redis does not let this service look at its keys; rules that do: "
+    "ephemera acl identity --for service --for monitoring"
+)
 
 router = APIRouter(prefix="/admin", tags=["admin"])
 
@@ -55,4 +62,10 @@ async def rotate_keys(admin: Admin) -> NewKey:
 @router.get("/redis/stats", responses=problems(403))
 async def redis_stats(admin: Admin) -> RedisStats:
     """What Redis holds for this service, against the estimates of its design."""
-    return RedisStats.model_validate(await admin.service.redis.report())
+    try:
+        report = await admin.service.redis.report()
+    except ServerError as refused:
+        if refused.code != "NOPERM":
+            raise
+        raise unavailable(_MAY_NOT_LOOK, retry_after=60) from None
+    return RedisStats.model_validate(report)

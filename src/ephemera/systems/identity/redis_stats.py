@@ -46,7 +46,7 @@ _CATEGORIES = {
     "sessions": ("session:", "user_sessions:"),
     "blacklist": ("blacklist:", "revoked:"),
     "cache": ("cache:", "loading:"),
-    "rate": ("rate:", "sliding_rate:"),
+    "rate": ("rate", "sliding_rate"),  # and who was denied
 }
 
 

@@ -24,6 +24,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     admin_email: str | None = None
     """An administrator who is created at the start, if there is no user with this address."""
     admin_password: Secret | None = None
+    """The password of this administrator."""
     key_password: Secret | None = None
     """Encrypts the private keys in SQL."""
     key_ahead: timedelta = timedelta(minutes=10)
@@ -31,9 +32,13 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     windows: Literal["fixed", "sliding"] = "fixed"
     """Limits by the hours of the clock, or in any 60 minutes."""
     logins_per_hour: Count = 5
+    """Attempts to sign in from one address."""
     profile_reads_per_hour: Count = 100
+    """Profiles that one user reads."""
     profile_updates_per_hour: Count = 10
+    """Changes of a profile by one user."""
     uploads_per_hour: Count = 20
+    """Documents that one user uploads."""
     document_bytes: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)] = 5_000_000
     """The largest document that is taken."""
     password_memory: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 64

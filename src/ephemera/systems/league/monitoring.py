@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import EphemeraError, ServerError
 from ephemera.operations.server_facts import info
 from ephemera.systems.league.figures import Figures  # noqa: TC001 - msgspec reads the annotations
 from ephemera.systems.league.keys import RESOURCES
@@ -54,7 +54,7 @@ class Report(msgspec.Struct, frozen=True):
     http: Figures
     error_rate: float
     redis: RedisFigures | None
-    """None when it cannot be asked."""
+    """None when it does not answer, or not that."""
     votes_waiting: int | None
     advice: list[str]
 
@@ -68,8 +68,12 @@ class Monitoring:
 
     async def report(self, votes_waiting: int | None) -> Report:
         """The figures of now."""
-        pages, http, redis = self.pages(), self._meter.read(), await self.redis()
-        advice = list(advise(pages, http.requests, http.p95, redis))
+        pages, http, refused = self.pages(), self._meter.read(), False
+        try:
+            redis = await self.redis()
+        except ServerError:
+            redis, refused = None, True
+        advice = list(advise(pages, http.requests, http.p95, redis, refused=refused))
         return Report(pages, http, http.error_rate, redis, votes_waiting, advice)
 
     def pages(self) -> Pages:
@@ -79,10 +83,12 @@ class Monitoring:
         return Pages(hits, misses, _ratio(hits, misses))
 
     async def redis(self) -> RedisFigures | None:
-        """What the servers of both roles say of themselves."""
+        """What the servers of both roles say of themselves; `ServerError` when the user may not ask."""
         nodes: set[Any] = {*self._store.client("cache").nodes(), *self._store.client("queue").nodes()}
         try:
             said = [await info(node) for node in nodes]
+        except ServerError:
+            raise
         except EphemeraError:
             return None
 
@@ -98,14 +104,18 @@ class Monitoring:
         )
 
 
-def advise(pages: Pages, requests: int, p95: float, redis: RedisFigures | None) -> Iterator[str]:
+def advise(
+    pages: Pages, requests: int, p95: float, redis: RedisFigures | None, *, refused: bool = False
+) -> Iterator[str]:
     """What to do, if anything."""
     if pages.hits + pages.misses >= _ENOUGH and pages.hit_ratio < LOWEST_HIT_RATIO:
         yield (
             f"upgrade Redis: {pages.hit_ratio:.0%} of page requests are hits, and {LOWEST_HIT_RATIO:.0%} "
             "should be; it may be too small, or prewarming is off"
         )
-    if redis is None:
+    if refused:
+        yield "let Redis tell its figures: ephemera acl league --for service --for metrics"
+    elif redis is None:
         yield "Redis does not answer: pages come from copies and from SQL, and nobody can sign in"
     elif redis.evicted_keys:
         yield f"upgrade Redis: it has evicted {redis.evicted_keys:,} keys for want of memory"
