@@ -17,6 +17,7 @@ from ephemera.cli import (
     acl,
     audit,
     catalogue,
+    console,
     dashboard,
     demo,
     doctor,
@@ -45,6 +46,7 @@ COMMANDS = (
     *jobs.COMMANDS,
     worker.COMMAND,
     serve.COMMAND,
+    console.COMMAND,
     demo.COMMAND,
 )
 """Every command, in the order of the help."""

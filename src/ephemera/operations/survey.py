@@ -127,10 +127,13 @@ async def survey(
     nodes: Sequence[tuple[Single, ServerFacts]],
     spaces: Iterable[Space[Any]],
     plan: Plan,
-    look: Callable[[Space[Any]], Look] | None = None,
+    look: Callable[[Space[Any]], Look | None] | None = None,
     progress: Progress = lambda *_: None,
 ) -> Survey:
-    """See what is on these servers; `look` gives for a space what to make of its keys' contents."""
+    """See what is on these servers.
+
+    `look` gives for a space what to make of its keys' contents; None: they are not read.
+    """
     began = time.monotonic()
     seen, take = _counting(continued(nodes, plan.cursor), Names(spaces), plan, progress)
     await scan_all(seen.scans, take, began + plan.budget * _FOR_NAMES)
@@ -166,7 +169,7 @@ def _counting(
 async def _probe(
     seen: Survey,
     plan: Plan,
-    look: Callable[[Space[Any]], Look] | None,
+    look: Callable[[Space[Any]], Look | None] | None,
     deadline: float,
     progress: Progress,
 ) -> None:
@@ -195,7 +198,7 @@ async def _probe(
         tally.probes = [probe for probe in tally.probes if probe.there]
 
 
-def _drawn(tally: Tally, look: Callable[[Space[Any]], Look] | None) -> Iterator[tuple[Scan, Probe]]:
+def _drawn(tally: Tally, look: Callable[[Space[Any]], Look | None] | None) -> Iterator[tuple[Scan, Probe]]:
     """The probes of a sample in random order, each with where its key is."""
     looking = look(tally.space) if look and tally.space else None
     drawn = list(dict.fromkeys(tally.sample.items))  # SCAN may give a name twice

@@ -1,0 +1,181 @@
+"""What the tests of the console share: a Valkey with a shop's keys, consoles that look at it, a browser."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import connect, embedded
+from tests.console.consoles import PASSWORD, running_console, settled, slug
+from tests.console.keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from ephemera.embedded import Valkey
+    from tests.console.consoles import RunningConsole
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+_FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-background-networking",
+    "--no-first-run",
+    "--disable-sync",
+)
+HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
+"""What somebody may have got into a key or a value."""
+SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
+"""A folder to which the browser tests save each page that they look at."""
+_METRICS = b"""
+ephemera_space_hits_total{space="cache:profile:{user_id}"} 900.0
+ephemera_space_misses_total{space="cache:profile:{user_id}"} 100.0
+"""
+_LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
+    ("light", {"width": 1280, "height": 800}),
+    ("dark", {"width": 1280, "height": 800}),
+    ("phone", {"width": 390, "height": 800}),
+)
+
+
+@pytest.fixture(scope="session")
+def shop_server() -> Iterator[Valkey]:
+    """A Valkey with the keys of a shop, some that nobody declared, and some that are not as declared."""
+    with embedded.valkey() as server:
+        settled(fill(server.url))
+        yield server
+
+
+@pytest.fixture(scope="session")
+def metrics_url() -> Iterator[str]:
+    """Where a process of the shop tells its metrics."""
+
+    class Metrics(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(_METRICS)
+
+        def log_message(self, *_: object) -> None:
+            return
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as service:
+        Thread(target=service.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{service.server_port}/metrics"
+        service.shutdown()
+
+
+@pytest.fixture(scope="session")
+def console(
+    shop_server: Valkey, metrics_url: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningConsole]:
+    """A console that may act; tests leave what it looks at as it is, but for keys of their own."""
+    folder = tmp_path_factory.mktemp("console")
+    flags = ("--allow-actions", "--metrics-url", metrics_url)
+    with running_console(folder, shop_server.url, *flags) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def read_only_console(
+    shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[RunningConsole]:
+    """A console that changes nothing."""
+    with running_console(tmp_path_factory.mktemp("console"), shop_server.url) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    """A browser of this machine; while it runs, a test's own coroutines need `settled` (`consoles`)."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium is installed (chromium, google-chrome)")
+    playwright.expect.set_options(timeout=60_000)  # milliseconds; machines that run tests are busy
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=list(_FLAGS))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def browse(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Opens pages in contexts of their own; none may have an error or ask another host at its end."""
+    errors: list[str] = []
+    contexts: list[Any] = []
+
+    def open_page(console: RunningConsole, path: str = "/", *, sign_in: bool = True, **options: Any) -> Any:
+        context = chromium.new_context(viewport={"width": 1280, "height": 800}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(60_000)  # milliseconds; machines that run tests are busy
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.on("request", lambda asked: errors.extend(_elsewhere(asked.url, console)))
+        page.on(
+            "console",
+            lambda told: errors.append(told.text) if "Content Security Policy" in told.text else None,
+        )
+        page.goto(console.url + path)
+        if sign_in:
+            page.get_by_label("Password").fill(PASSWORD)
+            page.get_by_role("button", name="Sign in").click()
+            page.locator(".e-page").wait_for()
+        return page
+
+    yield open_page
+    for context in contexts:
+        context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def picture() -> Callable[[Any, str], None]:
+    """Saves a page as it is, in light, in dark and on a phone, if EPHEMERA_SCREENSHOTS names a folder."""
+
+    def save(page: Any, name: str) -> None:
+        if SCREENSHOTS is None:
+            return
+        folder = Path(SCREENSHOTS)
+        folder.mkdir(parents=True, exist_ok=True)
+        for look, size in _LOOKS:
+            page.emulate_media(color_scheme="dark" if look == "dark" else "light")
+            page.set_viewport_size(size)
+            page.wait_for_timeout(600)  # plots follow the size
+            page.screenshot(path=folder / f"{slug(name)}-{look}.png")
+        page.emulate_media(color_scheme="light")
+        page.set_viewport_size(_LOOKS[0][1])
+
+    return save
+
+
+async def fill(url: str) -> None:
+    """Write what a shop has, and what it should not have."""
+    async with connect(url, catalogue) as store:
+        for number in range(200):
+            session = Session(user=f"secret-user-{number}", role="member")
+            await store[SESSION].put(session, session_id=f"secret-id-{number}")
+            profile = {"name": f"User {number}", "city": "Utrecht" if number % 2 else "Porto"}
+            await store[PROFILE].put(profile, user_id=number)
+            await store[VISITS].add(number, page=f"p{number % 40}", day="2026-11-15")
+            await store[BASKET].add(f"article {number}", user_id=number % 50)
+        for number in range(30):
+            await store[ORDERS].append(Order(article=f"article {number}", pieces=number))
+        for number in range(25):
+            await store.call("SET", f"legacy:{number}", "left behind")
+        await store.call("SET", "basket:endless", "no set, and without an end")
+        await store.call("SET", "visits:start:today", "no number", "EX", 3600)
+        await store[NOTE].put(HOSTILE, note_id=HOSTILE)
+        await store[NOTE].put("{{ 7 * 7 }}", note_id="template")
+        await store.call("SET", f"stranger:{HOSTILE}", HOSTILE, "EX", 3600)
+
+
+def _elsewhere(url: str, console: RunningConsole) -> list[str]:
+    ours = url.startswith((console.url, console.url.replace("http", "ws", 1), "data:", "blob:"))
+    return [] if ours else [f"asked {url}"]

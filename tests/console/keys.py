@@ -1,0 +1,52 @@
+"""A small catalogue, as a shop would have it, for the console to look at."""
+
+from __future__ import annotations
+
+import msgspec
+
+from ephemera import Catalogue, fixed, permanent, sliding
+
+catalogue = Catalogue("shop")
+
+
+class Session(msgspec.Struct):
+    """Who is signed in."""
+
+    user: str
+    role: str
+
+
+class Order(msgspec.Struct):
+    """What was ordered."""
+
+    article: str
+    pieces: int
+
+
+SESSION = catalogue.hash(
+    "session:{session_id}", Session,
+    lifetime=sliding(hours=24), sensitive=True,
+    purpose="Who is signed in", spares="a SQL read on every request",
+    ended_by=("logout", "role change"), if_lost="users sign in again",
+)  # fmt: skip
+PROFILE = catalogue.value(
+    "cache:profile:{user_id}", dict[str, str],
+    lifetime=fixed(minutes=5),
+    purpose="A user's profile, from SQL", spares="a join of three tables",
+    ended_by=("profile update",), if_lost="it is read from SQL again",
+)  # fmt: skip
+VISITS = catalogue.counter(
+    "visits:{page}:{day}", lifetime=fixed(days=2),
+    purpose="Visits of a page on a day", if_lost="a day's count starts anew",
+)  # fmt: skip
+ORDERS = catalogue.stream(
+    "orders", Order, max_length=1000, role="queue",
+    lifetime=permanent(reason="an order is removed when it was handled"),
+    purpose="Orders on their way to the warehouse",
+)  # fmt: skip
+BASKET = catalogue.set(
+    "basket:{user_id}", str, lifetime=sliding(days=7), purpose="What a user put into the basket"
+)  # fmt: skip
+NOTE = catalogue.value(
+    "note:{note_id}", str, lifetime=fixed(days=1), purpose="What somebody wrote on a product's page"
+)  # fmt: skip

@@ -1,0 +1,177 @@
+"""The account and its sign-ins, and acting: what is decided in the console's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Any
+
+import httpx
+import pytest
+from starlette.applications import Starlette
+
+from ephemera.console import access
+from ephemera.console.access import Access
+from ephemera.console.acting import READ_ONLY, SIGNED_OUT, Actor, act
+from ephemera.console.sign_in import SignInRoutes
+from ephemera.errors import Unavailable
+from ephemera.web.cookies import Cookie
+
+WORD = "the right password"
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The time that sign-ins see, to be moved by hand."""
+    now = [1000.0]
+    monkeypatch.setattr(access, "monotonic", lambda: now[0])
+    return now
+
+
+def signed_in(known: Access) -> Any:
+    """A sign-in of the one who may."""
+    return known.find(known.sign_in("operator", WORD, "::1"))
+
+
+def test_only_the_right_user_and_password_get_a_token() -> None:
+    """Another user, another password, or neither gets nothing."""
+    known = Access("operator", WORD)
+    assert known.sign_in("operator", WORD + " ", "::1") is None
+    assert known.sign_in("root", WORD, "::1") is None
+    assert known.sign_in("", "", "::1") is None
+    assert known.sign_in("operator", "\udcff", "::1") is None
+    token = known.sign_in("operator", WORD, "::1")
+    assert known.find(token) is not None
+    assert known.find("another") is None
+    assert known.find(None) is None
+
+
+def test_wrong_passwords_are_limited_by_address_and_in_all(clock: list[float]) -> None:
+    """After ten an address has to wait, after a hundred all have to, and some minutes later nobody."""
+    known = Access("operator", WORD)
+    for _ in range(10):
+        assert known.wait("10.0.0.1") == 0
+        known.sign_in("operator", "wrong", "10.0.0.1")
+    assert 0 < known.wait("10.0.0.1") <= 300
+    assert known.wait("10.0.0.2") == 0
+    for number in range(90):
+        known.sign_in("operator", "wrong", f"10.1.0.{number}")
+    assert known.wait("10.0.0.2") > 0
+    clock[0] += 301
+    known.tidy()
+    assert known.wait("10.0.0.1") == known.wait("10.0.0.2") == 0
+
+
+def test_a_sign_in_ends_by_itself_and_says_farewell(clock: list[float]) -> None:
+    """An hour without use ends it, twelve hours end it whatever is done, and what it opened hears of it."""
+    known = Access("operator", WORD)
+    idle = signed_in(known)
+    left: list[str] = []
+    idle.when_ended(lambda: left.append("idle"))
+    clock[0] += 3500
+    used = signed_in(known)
+    clock[0] += 200
+    known.tidy()
+    assert not idle.valid
+    assert left == ["idle"]
+    for _ in range(13):
+        known.used(used)
+        clock[0] += 3500
+    known.tidy()
+    assert not used.valid
+
+
+def test_what_was_signed_out_stays_out() -> None:
+    """Using it again does not bring it back."""
+    known = Access("operator", WORD)
+    token = known.sign_in("operator", WORD, "::1")
+    found = known.find(token)
+    assert found is not None
+    known.sign_out(token)
+    known.used(found)
+    assert not found.valid
+    assert known.find(token) is None
+
+
+async def test_the_form_is_not_read_after_too_many_wrong_passwords() -> None:
+    """The eleventh try gets 429 and when to come back, even with the right password."""
+    routes = SignInRoutes(
+        Access("operator", WORD), Cookie("console", same_site="strict", secure=False)
+    ).routes
+    transport = httpx.ASGITransport(Starlette(routes=routes))
+    async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
+        wrong = [await client.post("/sign-in", data={"user": "operator", "password": "x"}) for _ in range(10)]
+        assert {answer.status_code for answer in wrong} == {401}
+        right = await client.post("/sign-in", data={"user": "operator", "password": WORD})
+        assert right.status_code == 429
+        assert 0 < int(right.headers["retry-after"]) <= 300
+        large = await client.post("/sign-in", content=b"x" * 10_000)
+        assert large.status_code == 429
+
+
+class Work:
+    """Something to be done, which knows whether it was."""
+
+    def __init__(self) -> None:
+        self.done = False
+
+    async def run(self) -> str:
+        """Do it."""
+        await asyncio.sleep(0)
+        self.done = True
+        return "result"
+
+
+async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFixture) -> None:
+    """Called directly, without any button: what changes something is refused unrun, and that is logged."""
+    caplog.set_level(logging.INFO, "ephemera.console.actions")
+    work = Work()
+    actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=False)
+    outcome = await act(actor, "session.end", "user 7", work.run())
+    assert not outcome
+    assert outcome.told == READ_ONLY
+    assert not work.done
+    line: Any = caplog.records[-1]
+    assert (line.who, line.action, line.target, line.outcome) == (
+        "operator",
+        "session.end",
+        "user 7",
+        "refused",
+    )
+    reading = await act(actor, "audit.run", "server", work.run(), changes=False)
+    assert reading.result == "result"
+
+
+async def test_nothing_is_done_for_who_is_signed_out() -> None:
+    """A page that is still open does nothing any more, not even what only reads."""
+    known = Access("operator", WORD)
+    token = known.sign_in("operator", WORD, "::1")
+    gone = known.find(token)
+    assert gone is not None
+    known.sign_out(token)
+    for changes in (True, False):
+        work = Work()
+        outcome = await act(Actor(gone, "::1", may_act=True), "x.y", "z", work.run(), changes=changes)
+        assert (outcome.done, outcome.told, work.done) == (False, SIGNED_OUT, False)
+
+
+async def test_what_was_done_is_logged_with_who_and_what(caplog: pytest.LogCaptureFixture) -> None:
+    """A line says who, from where, what, to what and how it ended; a stranger's error is not told."""
+    caplog.set_level(logging.INFO, "ephemera.console.actions")
+    actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=True)
+    assert await act(actor, "job.retry", "job 1", Work().run())
+    line: Any = caplog.records[-1]
+    assert (line.who, vars(line)["from"], line.action) == ("operator", "10.0.0.9", "job.retry")
+    assert (line.target, line.outcome) == ("job 1", "done")
+
+    async def fails(error: Exception) -> None:
+        await asyncio.sleep(0)
+        raise error
+
+    away = await act(actor, "job.retry", "job 1", fails(Unavailable("cache.internal:6379", "it is down")))
+    assert "cache.internal:6379" in away.told
+    strange = await act(actor, "job.retry", "job 1", fails(ValueError("INSERT secret")))
+    assert "secret" not in strange.told
+    assert [vars(each).get("outcome") for each in caplog.records if hasattr(each, "outcome")] == [
+        "done", "failed", "failed",
+    ]  # fmt: skip

@@ -1,0 +1,75 @@
+"""Redis away: the console says so on every page, goes on working, and comes back by itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera import embedded
+from ephemera.console.pages import PAGES
+from ephemera.embedded.ports import free_ports
+from tests.console.conftest import fill
+from tests.console.consoles import running_console, settled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from ephemera.embedded import Valkey
+
+
+def expect(found: Any) -> Any:
+    """Playwright's assertions, which wait."""
+    from playwright.sync_api import expect as waiting
+
+    return waiting(found)
+
+
+@pytest.fixture
+def mortal() -> Iterator[Valkey]:
+    """A server that may be killed."""
+    with embedded.valkey() as server:
+        settled(fill(server.url))
+        yield server
+
+
+def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
+    mortal: Valkey, tmp_path: Path, browse: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    """Killed or hung: every page says so and can be opened; back again: without a reload, nothing is said."""
+    with running_console(tmp_path, mortal.url) as console:
+        page = browse(console, "/keyspaces")
+        table = page.get_by_role("region", name="Declared spaces")
+        expect(table).to_contain_text("200")
+        strip = page.get_by_role("status")
+        expect(strip).to_be_hidden()
+        mortal.kill()
+        expect(strip).to_contain_text("cannot be reached")
+        expect(table).to_contain_text("200")
+        for each in PAGES:
+            if each.listed:
+                page.get_by_role("navigation").get_by_role("link", name=each.title).click()
+                expect(page).to_have_title(f"{each.title} · Ephemera")
+                expect(strip).to_contain_text("comes back by itself")
+        page.get_by_role("navigation").get_by_role("link", name="Overview").click()
+        expect(page.get_by_role("region", name="Advice")).to_contain_text("is it running")
+        picture(page, "redis-is-down")
+        mortal.restart()
+        expect(strip).to_be_hidden()
+        expect(page.get_by_role("region", name="Every check")).to_contain_text("PINGs answered")
+        mortal.pause()
+        expect(strip).to_contain_text("cannot be reached")
+        mortal.resume()
+        expect(strip).to_be_hidden()
+
+
+def test_it_starts_and_lets_sign_in_while_redis_is_down(tmp_path: Path, browse: Callable[..., Any]) -> None:
+    """Started before its server, it is there, says what is missing, and is whole once the server is."""
+    port = free_ports(1)[0]
+    with running_console(tmp_path, f"redis://127.0.0.1:{port}") as console:
+        page = browse(console)
+        expect(page.get_by_role("status")).to_contain_text(f"127.0.0.1:{port}")
+        with embedded.valkey(port=port):
+            expect(page.get_by_role("status")).to_be_hidden()
+            expect(page.get_by_role("region", name="Every check")).to_contain_text("PINGs answered")

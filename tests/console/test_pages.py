@@ -1,0 +1,244 @@
+"""The console's pages in a real browser, on a shop's live data: overview, keyspaces, a space, audit."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from ephemera.embedded import Valkey
+    from tests.console.consoles import RunningConsole
+
+SHIFTS = """
+window.shifts = [];
+new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts.push(each.value)))
+  .observe({type: 'layout-shift', buffered: false});
+"""
+
+
+def expect(found: Any) -> Any:
+    """Playwright's assertions, which wait."""
+    from playwright.sync_api import expect as waiting
+
+    return waiting(found)
+
+
+def tile(page: Any, label: str) -> Any:
+    """The figure of a label."""
+    return page.locator(".e-tile", has=page.get_by_text(label, exact=True)).locator(".e-tile-value")
+
+
+def row(page: Any, text: str) -> Any:
+    """The row of a table that holds a text."""
+    return page.locator("tbody tr", has=page.get_by_text(text, exact=True))
+
+
+def test_the_overview_shows_health_figures_and_advice(
+    console: RunningConsole, shop_server: Valkey, browse: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    """Figures are those of the server, plots have lines, and advice names rule, figure and what to do."""
+    page = browse(console)
+    expect(tile(page, "Health")).to_have_text("Problem")
+    expect(tile(page, "Keys")).to_have_text(f"{shop_server.ask('DBSIZE'):,}")
+    expect(tile(page, "Memory")).to_have_text(re.compile(r"\d+(\.\d)? MiB"))
+    advice = page.get_by_role("region", name="Advice")
+    expect(advice).to_contain_text("a restart loses orders")
+    expect(advice).to_contain_text("policy and persistence suit the roles")
+    expect(advice).to_contain_text("set appendonly yes")
+    for title in ("Memory", "Commands a second", "Hit ratio", "Evictions a second"):
+        plot = page.get_by_role("region", name=title).locator("svg path")
+        expect(plot.first).to_be_attached()
+    capacity = page.get_by_role("region", name="Capacity")
+    expect(capacity).to_contain_text("no limit to reach")
+    expect(capacity).to_contain_text("cache:profile:{user_id}")
+    expect(page.get_by_role("region", name="Every check")).to_contain_text("hit ratio >= 85%")
+    for number in range(40):
+        shop_server.ask("GET", f"cache:profile:{number}")
+    expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
+    picture(page, "overview")
+
+
+def test_every_space_is_listed_with_what_is_there_of_it(
+    console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    """Kind, lifetime, role, keys, bytes and keys without TTL of each space; and the undeclared keys."""
+    page = browse(console, "/keyspaces")
+    profile = row(page, "cache:profile:{user_id}")
+    expect(profile).to_contain_text("200")
+    expect(profile).to_contain_text("value")
+    expect(profile).to_contain_text("5 min")
+    expect(profile).to_contain_text("KiB")
+    expect(row(page, "orders")).to_contain_text("queue")
+    expect(row(page, "session:{session_id}")).to_contain_text("24 h sliding")
+    expect(tile(page, "Declared spaces")).to_have_text("6")
+    expect(tile(page, "Undeclared keys")).to_have_text("26")
+    unknown = page.get_by_role("region", name="Unknown keys")
+    expect(unknown).to_contain_text("legacy:{legacy_id}")
+    page.get_by_label("Find").fill("basket")
+    expect(page.get_by_role("region", name="Declared spaces").locator("tbody tr")).to_have_count(1)
+    page.get_by_label("Find").fill("")
+    page.get_by_label("Find").blur()
+    picture(page, "keyspaces")
+
+
+def test_a_space_has_its_documentation_lives_and_entries(
+    console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    """From the list to the space: what is written about it, and decoded entries, all of one on demand."""
+    page = browse(console, "/keyspaces")
+    row(page, "cache:profile:{user_id}").click()
+    page.get_by_role("heading", name="cache:profile:{user_id}").wait_for()
+    told = page.get_by_role("region", name="Documentation")
+    for text in ("A user's profile, from SQL", "a join of three tables", "profile update", "5 min"):
+        expect(told).to_contain_text(text)
+    expect(page.get_by_role("region", name="Now")).to_contain_text("200")
+    expect(
+        page.get_by_role("region", name="What is left of lives").locator("svg path").first
+    ).to_be_attached()
+    entries = page.get_by_role("region", name="Entries")
+    expect(entries.locator("tbody tr").first).to_contain_text(re.compile("Porto|Utrecht"))
+    picture(page, "space")
+    entries.locator("tbody tr", has_text="Porto").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text('"city"')
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_what_is_sensitive_is_not_shown(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """Neither values nor ids of a sensitive space get to the browser, on its page or on any other."""
+    page = browse(console, "/keyspaces")
+    expect(row(page, "session:{session_id}")).to_contain_text("200")
+    row(page, "session:{session_id}").click()
+    entries = page.get_by_role("region", name="Entries")
+    expect(entries).to_contain_text("(hidden: sensitive)")
+    expect(entries).to_contain_text("declared sensitive")
+    entries.locator("tbody tr").first.click()
+    expect(page.get_by_role("dialog")).to_contain_text("The value is not shown")
+    seen = page.content()
+    assert "secret-id" not in seen
+    assert "secret-user" not in seen
+    assert page.evaluate("JSON.stringify(mounted_app.elements).includes('secret-')") is False
+
+
+def test_hostile_keys_and_values_are_shown_as_text(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """Markup, scripts and template marks in keys and values are read, not run, and make no element."""
+    page = browse(console, "/space?place=shop&space=note:{note_id}")
+    entries = page.get_by_role("region", name="Entries")
+    expect(entries.locator("tbody tr")).to_have_count(2)
+    expect(entries).to_contain_text("note:<img src=x onerror=")
+    expect(entries).to_contain_text("{{ 7 * 7 }}")
+    entries.locator("tbody tr", has_text="onerror").click()
+    expect(page.get_by_role("dialog")).to_contain_text("<script>document.title='owned'</script>")
+    _nothing_ran(page)
+    page.goto(f"{console.url}/keyspaces")
+    expect(page.get_by_role("region", name="Unknown keys")).to_contain_text("<img src=x onerror=")
+    _nothing_ran(page)
+    page.goto(f"{console.url}/space?place=shop&space=<img src=x onerror=document.title='owned'>")
+    expect(page.get_by_text("There is no such space")).to_be_visible()
+    _nothing_ran(page)
+
+
+def _nothing_ran(page: Any) -> None:
+    assert page.locator("img[src='x']").count() == 0
+    assert page.locator("#app script, .q-dialog script").count() == 0
+    assert "owned" not in page.title()
+
+
+def test_an_audit_runs_is_read_and_taken_along(
+    console: RunningConsole,
+    browse: Callable[..., Any],
+    picture: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    """It runs with a bar, finds what is wrong, and its report can be saved as JSON and as Markdown."""
+    page = browse(console, "/audit")
+    expect(page.get_by_text("It has not been run.")).to_be_visible()
+    page.get_by_role("button", name="Run the audit").click()
+    expect(page.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_be_visible()
+    expect(page.get_by_role("progressbar").first).to_have_attribute("aria-valuenow", "1")
+    findings = page.get_by_role("region", name="Findings")
+    for kind in ("unknown", "no-ttl", "wrong-type", "undecodable"):
+        expect(findings).to_contain_text(kind)
+    with page.expect_download() as saving:
+        page.get_by_role("button", name="JSON").click()
+    saving.value.save_as(tmp_path / "report.json")
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["coverage"]["complete"] is True
+    assert {finding["kind"] for finding in report["findings"]} >= {"unknown", "no-ttl"}
+    with page.expect_download() as saving:
+        page.get_by_role("button", name="Markdown").click()
+    saving.value.save_as(tmp_path / "report.md")
+    text = (tmp_path / "report.md").read_text()
+    assert text.startswith("# Audit of shop")
+    assert "<img" not in re.sub(r"`[^`]*`", "", text)
+    assert "secret-" not in text + json.dumps(report)
+    assert console.lines()[-1]["action"] == "audit.run"
+    picture(page, "audit")
+
+
+def test_pages_do_not_jump_while_they_update(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """Once a page is drawn, ten seconds of updates move nothing."""
+    page = browse(console, "/keyspaces")
+    expect(row(page, "orders")).to_contain_text("queue")
+    expect(page.locator(".e-stand")).to_contain_text("counted")
+    page.evaluate(SHIFTS)
+    first = page.locator(".e-stand").inner_text()
+    page.wait_for_function("text => document.querySelector('.e-stand').innerText !== text", arg=first)
+    second = page.locator(".e-stand").inner_text()
+    page.wait_for_function("text => document.querySelector('.e-stand').innerText !== text", arg=second)
+    assert sum(page.evaluate("window.shifts")) < 0.01
+
+
+def test_everything_is_reached_by_keyboard(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """Links, rows and panels work with Tab, Enter and Escape alone."""
+    page = browse(console)
+    page.get_by_role("link", name="Keyspaces").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Declared spaces").wait_for()
+    row(page, "visits:{page}:{day}").focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="visits:{page}:{day}").wait_for()
+    page.get_by_role("region", name="Entries").locator("tbody tr").first.focus()
+    page.keyboard.press("Enter")
+    page.get_by_role("dialog").wait_for()
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+
+
+def test_light_and_dark_follow_the_system_and_the_button(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """The colours are the system's until one is chosen, which then stays over a reload."""
+    page = browse(console, color_scheme="dark")
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    page.emulate_media(color_scheme="light")
+    expect(page.locator("body")).to_have_class(re.compile("body--light"))
+    page.get_by_role("button", name="Colours: Follow the system").click()
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+    page.reload()
+    expect(page.get_by_role("button", name="Colours: Dark")).to_be_visible()
+    expect(page.locator("body")).to_have_class(re.compile("body--dark"))
+
+
+def test_a_page_or_space_that_is_not_there_says_so(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """An address that leads nowhere is answered with what to do."""
+    page = browse(console, "/nowhere")
+    expect(page.get_by_text("There is no such page")).to_be_visible()
+    page.goto(f"{console.url}/space?place=shop&space=gone")
+    expect(page.get_by_text("There is no such space")).to_be_visible()
+
+
+def test_the_hit_ratio_of_a_space_comes_from_its_services(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """Hits and misses that services tell at /metrics become the ratio of their space."""
+    page = browse(console, "/keyspaces")
+    expect(row(page, "cache:profile:{user_id}")).to_contain_text("90.0%")

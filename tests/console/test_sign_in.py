@@ -1,0 +1,155 @@
+"""Signing in and what is refused without: nothing of the console is seen by who has not signed in."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+
+from tests.console.consoles import PASSWORD, USER
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.console.consoles import RunningConsole
+
+SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
+POLLING = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
+
+
+def test_the_pages_lead_to_the_form_and_back(
+    console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
+) -> None:
+    """Who opens a page signs in first, is told when it was wrong, and then gets that page."""
+    page = browse(console, "/keyspaces", sign_in=False)
+    picture(page, "sign-in")
+    page.get_by_label("Password").fill("not the password")
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("alert").get_by_text("The user or the password is wrong.").wait_for()
+    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("heading", name="Declared spaces").wait_for()
+    assert page.url == f"{console.url}/keyspaces"
+    page.get_by_role("button", name="Sign out").click()
+    page.get_by_label("Password").wait_for()
+
+
+def test_nothing_is_seen_without_signing_in(console: RunningConsole) -> None:
+    """Pages lead to the form, everything else is refused, and no answer names what the console knows."""
+    with console.client() as client:
+        page = client.get("/keyspaces", headers={"accept": "text/html"})
+        assert page.status_code == 303
+        assert page.headers["location"] == "/sign-in?next=%2Fkeyspaces"
+        refused = [
+            client.get("/"),
+            client.get(POLLING),
+            client.post(POLLING, headers={"origin": console.url}, content="40"),
+            client.get("/_nicegui/3.18.0/static/nicegui.js"),
+            client.get("/_nicegui/auto/static/x"),
+            client.get("/openapi.json"),
+            client.get("/sign-in/.."),
+            client.get("/sign-inside"),
+            client.put("/sign-in", headers={"origin": console.url}),
+            client.post("/assets/console.css", headers={"origin": console.url}),
+            client.get("/docs"),
+        ]
+        assert {answer.status_code for answer in refused} == {401}
+        form = client.get("/sign-in")
+        told = "".join(answer.text for answer in (page, *refused, form))
+    assert "shop" not in told
+    assert "session:" not in told
+    assert "script" not in form.text
+
+
+def test_the_socket_is_refused_without_signing_in(console: RunningConsole) -> None:
+    """No WebSocket is accepted without a sign-in, whatever it says of itself."""
+    for cookie in ("", f"ephemera-console-{console.port}=made-up"):
+        with pytest.raises(InvalidStatus) as refused:
+            _socket(console, console.url, cookie)
+        assert refused.value.response.status_code == 403
+
+
+def test_the_socket_is_refused_to_other_sites(console: RunningConsole) -> None:
+    """With a good cookie, a page of another origin gets no WebSocket, and one of ours does."""
+    with console.signed_in() as client:
+        cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
+        for origin in ("http://evil.example", f"http://evil.example:{console.port}", None):
+            with pytest.raises(InvalidStatus):
+                _socket(console, origin, cookie)
+        with _socket(console, console.url, cookie) as socket:
+            assert str(socket.recv()).startswith("0{")
+
+
+def _socket(console: RunningConsole, origin: str | None, cookie: str) -> Any:
+    """A WebSocket as a browser asks for it."""
+    asked: Any = connect
+    address = console.url.replace("http", "ws", 1) + SOCKET
+    return asked(address, origin=origin, additional_headers={"Cookie": cookie} if cookie else None)
+
+
+def test_a_request_by_another_name_or_from_another_site_is_refused(console: RunningConsole) -> None:
+    """A foreign name that points here (DNS rebinding) gets nothing, nor does a foreign page's form."""
+    with console.signed_in() as client:
+        rebound = client.get("/", headers={"host": f"evil.example:{console.port}", "accept": "text/html"})
+        assert rebound.status_code == 421
+        for origin in ({"origin": "http://evil.example"}, {"origin": "null"}, {}):
+            form = {"user": USER, "password": PASSWORD}
+            assert client.post("/sign-in", data=form, headers=origin).status_code == 403
+            assert client.post("/sign-out", headers=origin).status_code == 403
+        assert client.get("/", headers={"accept": "text/html"}).status_code == 200
+
+
+def test_every_answer_has_safe_headers(console: RunningConsole) -> None:
+    """Pages may not be framed, sniffed, cached or given foreign scripts; a nonce is used once."""
+    with console.signed_in() as client:
+        page = client.get("/", headers={"accept": "text/html"})
+        again = client.get("/", headers={"accept": "text/html"})
+        style = client.get("/assets/console.css")
+    for answer in (page, style):
+        policy = answer.headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "base-uri 'none'" in policy
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["referrer-policy"] == "same-origin"
+        assert answer.headers["x-frame-options"] == "DENY"
+        assert "server" not in answer.headers
+    assert page.headers["cache-control"] == "no-store"
+    scripts = page.headers["content-security-policy"].partition("script-src ")[2].partition(";")[0]
+    assert "'unsafe-inline'" not in scripts
+    assert "http" not in scripts
+    nonce = re.search(r"'nonce-([^']+)'", scripts)
+    assert nonce is not None
+    assert nonce[1] not in again.headers["content-security-policy"]
+    assert len(re.findall("<script", page.text)) == len(re.findall(f'<script nonce="{nonce[1]}"', page.text))
+
+
+def test_the_cookie_is_for_the_browser_alone(console: RunningConsole) -> None:
+    """No script reads it, no other site sends it, and signing out makes it worthless."""
+    with console.client() as client:
+        form = {"user": USER, "password": PASSWORD, "next": "//evil.example/"}
+        answer = client.post("/sign-in", data=form, headers={"origin": console.url})
+        cookie = answer.headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=Strict" in cookie
+        assert answer.headers["location"] == "/"
+        token = cookie.partition(";")[0]
+        assert client.get("/", headers={"accept": "text/html"}).status_code == 200
+        client.post("/sign-out", headers={"origin": console.url})
+        stolen = client.get("/", headers={"accept": "text/html", "cookie": token})
+        assert stolen.status_code == 303
+
+
+def test_signing_out_ends_what_other_windows_show(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """A second window of the same sign-in goes to the form when the first one signs out."""
+    first = browse(console)
+    second = first.context.new_page()
+    second.goto(f"{console.url}/keyspaces")
+    second.get_by_role("heading", name="Declared spaces").wait_for()
+    first.get_by_role("button", name="Sign out").click()
+    second.get_by_label("Password").wait_for()
