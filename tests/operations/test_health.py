@@ -91,6 +91,7 @@ async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
     assert any("may evict news:jobs" in check.figure for check in health.advice)
 
 
+@pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
     """Another mark, or none, is a problem that says how to mark."""
     health = await check_up(f"{server.url}/7", identity="slides-cache")

@@ -14,21 +14,21 @@ import msgspec
 
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Store
+from ephemera.operations.finding import Finder
 from ephemera.patterns.events.declared import events_of
 from ephemera.patterns.events.groups import StreamReading, read_stream
 from ephemera.wire import open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator, Callable, Sequence
 
     from ephemera.keyspace import Catalogue
     from ephemera.patterns.events import Events
     from ephemera.patterns.events.entries import DeadLetter
     from ephemera.wire import Client
 
-_PAGE = 1000  # names that one SCAN asks for, and entries that one XPENDING does
+_PAGE = 1000  # dead letters that one command reads
 _LETTERS = 100  # dead letters that are put back at a time
-_END = b"0"
 _HIDDEN = "(sensitive)"
 
 
@@ -44,8 +44,8 @@ class PendingEvent(msgspec.Struct, frozen=True):
     deliveries: int
 
 
-class _Stream:
-    """One stream on the server."""
+class Stream:
+    """One stream on a store: how it stands, what failed, and trying that again."""
 
     def __init__(self, store: Store, events: Events[Any], key: str) -> None:
         self.fields: dict[str, Any] = events.space.parse(key) or {}
@@ -54,11 +54,61 @@ class _Stream:
         self.key, self.dead = events.keys(self.fields)
         self.client: Client = store.client("queue")
 
+    async def reading(self) -> StreamReading:
+        """Its length, its groups' lag and pending, its dead letters; one trip."""
+        return await read_stream(self.client, self.key, self.dead)
+
+    async def pending(self, group: str, limit: int) -> list[PendingEvent]:
+        """The oldest pending events of a group."""
+        try:
+            found = await self.client.call("XPENDING", self.key, group, "-", "+", limit)
+        except ServerError as error:
+            if error.code == "NOGROUP":
+                return []  # it went meanwhile
+            raise
+        return [
+            PendingEvent(
+                self.key,
+                group,
+                entry_id.decode(),
+                consumer.decode("utf-8", "backslashreplace"),
+                idle / 1000,
+                deliveries,
+            )
+            for entry_id, consumer, idle, deliveries in found
+        ]
+
+    async def letters(self, limit: int) -> list[DeadLetter]:
+        """The oldest dead letters; what a sensitive stream's events hold is not shown."""
+        found = await self.live.dead(count=limit, **self.fields)
+        if not self.events.space.sensitive:
+            return found
+        return [msgspec.structs.replace(letter, event=_HIDDEN) for letter in found]
+
+    async def replay(self, ids: Sequence[str], tell: Callable[[int, int], None] | None = None) -> int:
+        """Put dead letters back: those named, or all there are; how many were."""
+        named = ids or [letter.id async for letter in self._all_letters()]
+        replayed = 0
+        for start in range(0, len(named), _LETTERS):
+            replayed += await self.live.replay(named[start : start + _LETTERS], **self.fields)
+            if tell is not None:
+                tell(min(start + _LETTERS, len(named)), len(named))
+        return replayed
+
+    async def _all_letters(self) -> AsyncIterator[DeadLetter]:
+        """All dead letters that there are now; those that come meanwhile may be among them."""
+        first = "-"
+        while page := await self.live.dead(first=first, count=_PAGE, **self.fields):
+            for letter in page:
+                yield letter
+            first = f"({page[-1].id}"
+            await asyncio.sleep(0)
+
 
 async def stream_readings(url: str, catalogue: Catalogue) -> list[StreamReading]:
     """Every stream of events with its groups' lag and pending, by their keys."""
     async with _opened(url, catalogue, None) as streams:
-        return [await read_stream(stream.client, stream.key, stream.dead) for stream in streams]
+        return [await stream.reading() for stream in streams]
 
 
 async def pending_events(
@@ -69,8 +119,8 @@ async def pending_events(
         return [
             pending
             for stream in streams
-            for group in (await read_stream(stream.client, stream.key, stream.dead)).groups
-            for pending in await _pending(stream, group.name, limit)
+            for group in (await stream.reading()).groups
+            for pending in await stream.pending(group.name, limit)
         ]
 
 
@@ -79,11 +129,7 @@ async def dead_letters(
 ) -> list[DeadLetter]:
     """The oldest dead letters of each stream, at most `limit` of a stream; sensitive events are not shown."""
     async with _opened(url, catalogue, key) as streams:
-        return [
-            msgspec.structs.replace(letter, event=_HIDDEN) if stream.events.space.sensitive else letter
-            for stream in streams
-            for letter in await stream.live.dead(count=limit, **stream.fields)
-        ]
+        return [letter for stream in streams for letter in await stream.letters(limit)]
 
 
 async def replay(
@@ -92,73 +138,25 @@ async def replay(
     """Put dead letters of one stream back: those named, or all there are; how many were."""
     async with _opened(url, catalogue, key) as streams:
         (stream,) = streams
-        named = ids or [letter.id async for letter in _letters(stream)]
-        replayed = 0
-        for start in range(0, len(named), _LETTERS):
-            replayed += await stream.live.replay(named[start : start + _LETTERS], **stream.fields)
-            tell(min(start + _LETTERS, len(named)), len(named))
-        return replayed
+        return await stream.replay(ids, tell)
 
 
 @asynccontextmanager
-async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[_Stream]]:
+async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[Stream]]:
     """The streams on a server, or the one of a key."""
     # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
     async with open_client(url) as client:
         store = Store({"cache": client, "queue": client}, catalogue)
         declared = events_of(catalogue)
         if key is not None:
-            named = [
-                _Stream(store, events, key) for events in declared if events.space.parse(key) is not None
-            ]
+            named = [Stream(store, events, key) for events in declared if events.space.parse(key) is not None]
             if not named:
                 patterns = ", ".join(events.space.pattern for events in declared) or "none"
                 raise InvalidValue("stream", f"events by one of the patterns {patterns}", repr(key))
             yield named
         else:
-            keys = [(events, name) for events in declared for name in sorted(await _keys(client, events))]
-            yield [_Stream(store, events, name) for events, name in keys]
-
-
-async def _keys(client: Client, events: Events[Any]) -> set[str]:
-    template = events.space.template
-    if not template.fields:
-        return {template.render({})}
-    words = ("MATCH", template.glob, "TYPE", "stream", "COUNT", _PAGE)
-    found: set[str] = set()
-    for node in client.nodes():
-        cursor = b""
-        while cursor != _END:
-            cursor, page = await node.call("SCAN", cursor or _END, *words)
-            found |= {name.decode() for name in page if events.space.parse(name) is not None}
-    return found
-
-
-async def _pending(stream: _Stream, group: str, limit: int) -> list[PendingEvent]:
-    try:
-        found = await stream.client.call("XPENDING", stream.key, group, "-", "+", limit)
-    except ServerError as error:
-        if error.code == "NOGROUP":
-            return []  # it went meanwhile
-        raise
-    return [
-        PendingEvent(
-            stream.key,
-            group,
-            entry_id.decode(),
-            consumer.decode("utf-8", "backslashreplace"),
-            idle / 1000,
-            deliveries,
-        )
-        for entry_id, consumer, idle, deliveries in found
-    ]
-
-
-async def _letters(stream: _Stream) -> AsyncIterator[DeadLetter]:
-    """All dead letters that there are now; those that come meanwhile may be among them."""
-    first = "-"
-    while page := await stream.live.dead(first=first, count=_PAGE, **stream.fields):
-        for letter in page:
-            yield letter
-        first = f"({page[-1].id}"
-        await asyncio.sleep(0)
+            yield [
+                Stream(store, events, name)
+                for events in declared
+                for name in await Finder(client, events.space, most=None).all()
+            ]

@@ -7,10 +7,13 @@ when it is down they hear of it from SQL, the workers within about a second.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
+from sqlalchemy import func, select
 
 from ephemera.errors import UnknownJob
 from ephemera.keyspace import Store
@@ -23,10 +26,14 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Sequence
     from typing import Literal
 
+    from sqlalchemy.ext.asyncio import AsyncEngine
+
     from ephemera.patterns.jobs import Jobs, LiveJobs
 
 _LOOK = 0.5  # seconds between two looks at a job that is waited for
 _MOST = 1000  # dead jobs that are retried at once
+COUNTED = 10_000
+"""How many of the newest jobs are counted."""
 
 
 class Places(NamedTuple):
@@ -35,6 +42,19 @@ class Places(NamedTuple):
     database_url: str
     url: str
     queue_url: str | None = None
+
+
+class JobCounts(msgspec.Struct, frozen=True):
+    """How many of the newest jobs there are, by what became of them."""
+
+    now: datetime
+    """By the database's clock, as all times of jobs are."""
+    of: int
+    """How many were looked at: all, or the newest so many."""
+    states: dict[str, int]
+    kinds: dict[str, int]
+    usual_steps: dict[str, int]
+    """How many steps a job of a kind usually has: what those that are done had, about."""
 
 
 class JobSteps(msgspec.Struct, frozen=True):
@@ -50,6 +70,25 @@ async def listed(
     """The newest jobs of these states and this kind."""
     async with _rows(jobs, database_url) as rows:
         return await rows.select(states=states, kind=kind, most=most)
+
+
+async def counted(jobs: Jobs, engine: AsyncEngine, most: int = COUNTED) -> JobCounts:
+    """The newest jobs by state and kind; one statement, which an index bounds."""
+    c, now = jobs.tables.jobs.c, func.clock_timestamp()
+    newest = select(c.kind, c.state, c.steps).order_by(c.created_at.desc()).limit(most).subquery()
+    groups = (newest.c.kind, newest.c.state)
+    query = select(*groups, func.count(), func.round(func.avg(newest.c.steps))).group_by(*groups)
+    states: Counter[str] = Counter()
+    kinds: Counter[str] = Counter()
+    usual: dict[str, int] = {}
+    async with engine.connect() as sql:
+        at = (await sql.execute(select(now))).scalar_one()
+        for kind, state, count, steps in await sql.execute(query):
+            states[state] += count
+            kinds[kind] += count
+            if state == "done":
+                usual[kind] = int(steps)
+    return JobCounts(at, sum(states.values()), dict(states), dict(kinds), usual)
 
 
 async def shown(

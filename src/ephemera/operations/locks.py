@@ -12,19 +12,19 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ephemera.operations.finding import Finder
 from ephemera.patterns.locks.declared import locks_of
 from ephemera.patterns.locks.places import Holder
 from ephemera.wire import open_client
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import Sequence
 
     from ephemera.keyspace import Catalogue
     from ephemera.patterns.locks import Locks
     from ephemera.wire import Client
 
-_PAGE = 1000  # names that one SCAN asks for
-_END = b"0"
+_AT_ONCE = 1000  # locks that are looked at in one trip
 
 
 class HeldLock(msgspec.Struct, frozen=True):
@@ -46,21 +46,18 @@ async def held_locks(url: str, catalogue: Catalogue) -> list[HeldLock]:
         found = [
             held
             for locks in locks_of(catalogue)
-            async for page in _pages(client, locks)
-            for held in await asyncio.gather(*(_looked_at(client, locks, key) for key in page))
-            if held is not None
+            for held in await looked_at(client, locks, await Finder(client, locks.space, most=None).all())
         ]
-    return sorted(set(found), key=lambda held: held.key)
+    return sorted(found, key=lambda held: held.key)
 
 
-async def _pages(client: Client, locks: Locks) -> AsyncIterator[list[str]]:
-    """The keys of locks, a page at a time; SCAN may show one twice."""
-    words = ("MATCH", locks.space.template.glob, "TYPE", "string", "COUNT", _PAGE)
-    for node in client.nodes():
-        cursor = b""
-        while cursor != _END:
-            cursor, page = await node.call("SCAN", cursor or _END, *words)
-            yield [name.decode() for name in page if locks.space.parse(name) is not None]
+async def looked_at(client: Client, locks: Locks, keys: Sequence[str]) -> list[HeldLock]:
+    """Those of these locks that are held; one trip for every thousand of them."""
+    found: list[HeldLock] = []
+    for start in range(0, len(keys), _AT_ONCE):
+        looks = (_looked_at(client, locks, key) for key in keys[start : start + _AT_ONCE])
+        found += [held for held in await asyncio.gather(*looks) if held is not None]
+    return found
 
 
 async def _looked_at(client: Client, locks: Locks, key: str) -> HeldLock | None:

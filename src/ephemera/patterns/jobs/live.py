@@ -108,7 +108,7 @@ class LiveJobs:
         return self._checkpoints.of(row.id, row.fence, row.worker or "")
 
     async def close(self, row: JobRow) -> None:
-        """Empty the checkpoint of a job that has ended, and tell its last event; not worth failing for."""
+        """Empty the checkpoint of a job that has ended, and tell of its end; not worth failing for."""
         try:
             event = self.declared.ended(row) if self.declared.ended else None
             await self.checkpoint(row).end(event=event)
@@ -116,9 +116,21 @@ class LiveJobs:
             _log.warning("the end of the job %s is in SQL alone: %s", row.id, problem)
         except Exception:  # `ended` is the application's
             _log.exception("the last event of the job %s could not be made", row.id)
+        if self.declared.conclude is not None:
+            try:
+                await self.declared.conclude(self.store, self.engine, row)
+            except Exception:  # it is the application's, too
+                _log.exception("what follows the end of the job %s could not be done", row.id)
 
     async def announce(self, job: Waiting | JobRow) -> None:
-        """Send a job's message; when that fails, the reaper finds its row, at once or by its silence."""
+        """Send a job's message; when that fails, the reaper finds its row, at once or by its silence.
+
+        The message of a kind that this process does not know, as in a console, is left to the reaper: it
+        must say how long an attempt may take.
+        """
+        if job.kind not in self.declared.kinds:
+            await self.rows.unpublish([job.id])
+            return
         try:
             await self.send([Waiting(job.id, job.kind, job.queue)])
         except (ConnectionFailed, ServerError) as problem:

@@ -237,15 +237,22 @@ class Rows:
         return await self._waiting(and_(c.queue == queue, waits, c.published_at < bound - silence), most)
 
     async def select(
-        self, *, states: Sequence[str] = (), kind: str | None = None, most: int = 50
+        self,
+        *,
+        states: Sequence[str] = (),
+        kind: str | None = None,
+        most: int = 50,
+        before: datetime | None = None,
     ) -> list[JobRow]:
-        """The newest rows, of these states and this kind."""
+        """The newest rows, of these states and this kind, created before a moment if one is given."""
         c = self._jobs.c
         chosen = select(*self._columns).order_by(c.created_at.desc()).limit(most)
         if states:
             chosen = chosen.where(c.state.in_(states))
         if kind is not None:
             chosen = chosen.where(c.kind == kind)
+        if before is not None:
+            chosen = chosen.where(c.created_at < before)
         async with self._engine.connect() as sql:
             return [_read(row) for row in await sql.execute(chosen)]
 

@@ -8,15 +8,17 @@
 local state, batch = KEYS[1], KEYS[2]
 local epoch, number, count = unpack(redis.call('HMGET', state, 'epoch', 'sealed', 'count'))
 if epoch ~= ARGV[1] or number ~= ARGV[2] then return 0 end
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if ARGV[3] == 'hash' then
   redis.call('UNLINK', batch)
 else
   redis.call('LTRIM', batch, count, -1)
   if redis.call('EXISTS', batch) == 1 then  -- came while the batch was under way
-    local time = redis.call('TIME')
-    redis.call('HSETNX', state, 'since', time[1] * 1000 + math.floor(time[2] / 1000))
+    redis.call('HSETNX', state, 'since', now)
   end
 end
-redis.call('HSET', state, 'done', number)
+-- When the last flush ended and what it brought, for whoever looks at the shard.
+redis.call('HSET', state, 'done', number, 'flushed', now, 'brought', count)
 redis.call('HDEL', state, 'sealed', 'count', 'by', 'claimed')
 return 1

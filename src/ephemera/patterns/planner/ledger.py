@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import msgspec
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
     from ephemera.patterns.planner.declared import Planner
+    from ephemera.patterns.planner.ticking import Tick
 
 
 class State(NamedTuple):
@@ -58,6 +60,11 @@ class Ledger:
         )
         async with self.engine.begin() as sql:
             await sql.execute(forward)
+
+    async def note(self, tick: Tick) -> None:
+        """Keep what a tick did, for whoever looks at the planner: in SQL, as Redis may be what it lacks."""
+        async with self.engine.begin() as sql:
+            await sql.execute(sa.update(self._state).values(last_tick=msgspec.to_builtins(tick)))
 
     async def claim(self, users: Collection[str], now: int) -> set[str]:
         """Mark users as handed over until the mark's end; those whom nobody had marked."""

@@ -129,10 +129,12 @@ class LivePlanner:
         began = time.perf_counter()
         try:
             tick = await self._tick(enqueue)
+            tick.seconds = time.perf_counter() - began
+            if not tick.led_by_another:
+                await self._ledger.note(tick)
         except Exception:
             self._status = self._status._replace(failed_ticks=self._status.failed_ticks + 1)
             raise
-        tick.seconds = time.perf_counter() - began
         before = self._status
         self._status = before._replace(
             mode=tick.mode,

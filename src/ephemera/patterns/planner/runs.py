@@ -111,6 +111,13 @@ class Runs:
             await self._admit(sql, dataset, cluster_version=dataset.version - 1)
             return await self._end(sql, dataset, plan, **stamp)
 
+    async def give_up(self, dataset: Dataset) -> None:
+        """Free the user without having saved anything, unless a later run began."""
+        c = self._users.c
+        mine = sa.update(self._users).where(c.user_id == dataset.user_id, c.fence == dataset.fence)
+        async with self._truth.engine.begin() as sql:
+            await sql.execute(mine.values(running_until=None))
+
     async def _end(self, sql: AsyncConnection, dataset: Dataset, plan: Plan, **stamp: Any) -> Saved:
         """Free the user, whose row this transaction has, and count what came meanwhile.
 

@@ -100,4 +100,6 @@ class PlannerTables:
             sa.Column("examined_at", _WHEN, nullable=False),
             # Every insight that was committed before it is known to Redis, if Redis kept it.
             sa.Column("swept_at", _WHEN, nullable=False),
+            # What the last tick did, whichever process it was; `Tick` as JSON.
+            sa.Column("last_tick", JSONB),
         )

@@ -10,12 +10,14 @@
 5. The copies in Redis follow. If that fails they err on the side of more novelty, which heals by itself.
 
 A worker killed before the commit has changed nothing but the fence; the user is looked at again when the
-mark ends. One killed after it has lost nothing. No novelty is saved twice: the version forbids it.
+mark ends. One killed after it has lost nothing. No novelty is saved twice: the version forbids it. A run that
+fails, or loses its lock, frees the user's row.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
@@ -33,6 +35,9 @@ if TYPE_CHECKING:
     from ephemera.patterns.planner.copies import Copies
     from ephemera.patterns.planner.declared import Planner
     from ephemera.patterns.planner.runs import Runs
+
+_log = logging.getLogger("ephemera.planner")
+_PATIENCE = 5.0  # seconds to tell SQL that a run is given up
 
 Ending: TypeAlias = Literal["rebuilt", "nothing new", "not due", "busy", "overtaken", "unknown user"]
 """How a run ended; only `rebuilt` has changed the user's clusters."""
@@ -140,8 +145,12 @@ class Working:
             run.left = (await self._runs.leave(dataset, plan, nothing_new=dataset.pending == 0)).left
             await self._tell(self._copies.drop(user))
             return
-        clusters = await build(dataset)
-        saved = await self._runs.save(dataset, plan, clusters, also_save)
+        try:
+            clusters = await build(dataset)
+            saved = await self._runs.save(dataset, plan, clusters, also_save)
+        except BaseException:
+            await self._give_up(dataset)
+            raise
         run.ending, run.version, run.left = "rebuilt", dataset.version, saved.left
         seqs = {span.channel_id: span.upto for span in dataset.spans if span.upto > span.seen}
         await self._tell(
@@ -155,6 +164,14 @@ class Working:
         )
         if invalidate is not None:
             await invalidate(user, dataset.version)
+
+    async def _give_up(self, dataset: Dataset) -> None:
+        """Let others have the user at once, where SQL can be told; else when the run's time is over."""
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                await self._runs.give_up(dataset)
+        except Exception:  # what ended the run is what matters
+            _log.info("the user %s is free when the run's time is over", dataset.user_id)
 
     async def _tell(self, telling: Awaitable[None]) -> None:
         """Have Redis follow SQL; where it cannot, a later recount drops what it has."""

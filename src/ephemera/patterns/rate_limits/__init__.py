@@ -4,7 +4,7 @@ Keys: one per rule and subject, by the rules' patterns; of fixed windows one per
 `ratelimit:{user_id}:{minute}`. They are a counter (fixed window), a packed log of at most 61 places (sliding
 window), one moment (token bucket). Lifetimes: to the window's end or as long as `keep` says; to when the last
 unit is free again; to when the bucket is full. State and lifetime are written by one SET, so a key whose end
-was lost gets it back with the next unit.
+was lost gets it back with the next unit. `{prefix}_denied` lists who was denied, for operators (`noting`).
 
 Atomic: a check over any number of rules and subjects takes all their units or none, by one script, by the
 server's clock; on a cluster each slot's claims are atomic, and across slots what was taken is given back when

@@ -17,10 +17,11 @@ from ephemera.patterns.rate_limits.limiter import Limiter
 from ephemera.patterns.rate_limits.windows import window_field
 
 if TYPE_CHECKING:
-    from ephemera.keyspace import Catalogue, ChannelAccess, Role, Space, Store
+    from ephemera.keyspace import Catalogue, ChannelAccess, Role, SortedSetAccess, Space, Store
     from ephemera.patterns.rate_limits.rules import Rule
 
 _OUTLIVES = "the window that it counts"
+_NOTED = 3_600_000  # milliseconds that denials are listed at the least
 _SPARES = "counting requests in SQL"
 _IF_LOST = "counting starts anew: at most one more limit until the window ends"
 
@@ -62,6 +63,7 @@ class RateLimits:
             if_lost="processes forget the denials they remember",
             role=role,
         )
+        self.denied = _denied(catalogue, prefix, rules, role)
         for rule in rules:
             rule.home = self
         catalogue.patterns.append(self)
@@ -156,6 +158,24 @@ def _space(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) ->
         case TokenBucket():
             about["lifetime"] = until(outlives=outlives)
             return catalogue.value(pattern, int, **about)
+
+
+def _denied(
+    catalogue: Catalogue, prefix: str, rules: tuple[Rule, ...], role: Role
+) -> Space[SortedSetAccess[str]]:
+    """The space of who was denied lately."""
+    longest = max(_NOTED, *(rule.algorithm.per for rule in rules))
+    outlives = "the denials that it lists" if role == "queue" else None
+    return catalogue.sorted_set(
+        f"{prefix}_denied",
+        str,
+        lifetime=fixed(milliseconds=longest, outlives=outlives),
+        role=role,
+        purpose="Who was denied, by which rule, until when, for operators",
+        spares="a scan of all limits to see who is being throttled",
+        ended_by=("reset", "newer denials"),
+        if_lost="it lists those who are denied from now on",
+    )
 
 
 def _duration(milliseconds: int) -> timedelta:

@@ -16,6 +16,7 @@ from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
 from ephemera.patterns.rate_limits.claims import TAKE, Claim, JointClaim, check_cost, plan, turn_all
 from ephemera.patterns.rate_limits.decision import Decision
 from ephemera.patterns.rate_limits.denials import Denials, RuleCounts
+from ephemera.patterns.rate_limits.noting import NotedDenials
 from ephemera.patterns.rate_limits.outage import Shares, is_outage
 from ephemera.patterns.rate_limits.settling import Reservation, Settling
 from ephemera.patterns.rate_limits.slot_groups import SlotGroups
@@ -49,12 +50,14 @@ class Limiter:
         self._run, self._run_prepared = client.run, client.run_prepared
         self._denials = Denials(client, channel, home.remember, self.by_rule)
         self._kept, self._exact = self._denials.kept, self._denials.exact
+        self._noted = NotedDenials(client, home.denied)
         self._joint: dict[tuple[Claim, ...], JointClaim] = {}
         self._shares = Shares()
         self._slots = SlotGroups(self) if on_cluster else None
         self._offset = (time() - monotonic()) * 1000  # ms from our monotonic clock to the server's, estimated
         self.settling = Settling(client, self._denials, channel, by_slot=on_cluster)
         store.before_close(self._denials.aclose)
+        store.before_close(self._noted.aclose)
 
     @property
     def remembered(self) -> int:
@@ -138,6 +141,7 @@ class Limiter:
                 if reply[0] > 0:
                     break
                 self.learn(reply[1])
+            await self._noted.forget(claim)
 
     # Checks of another cost than 1 or over several slots; what `SlotGroups` shares is public to it.
 
@@ -190,6 +194,7 @@ class Limiter:
         for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
             if wait:
                 self.by_rule[claim.rule].denied += 1
+                self._noted.note(claim, claim.cost or decision.cost, decision.now, wait)
         if version == self._denials.version:
             self._denials.remember(decision)
         return decision

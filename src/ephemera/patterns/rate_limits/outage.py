@@ -36,6 +36,7 @@ class LocalShare:
 
 
 WhenDown: TypeAlias = Literal["open", "closed"] | LocalShare
+"""Who decides while the server is away: admit, refuse, or this process by its share of the limit."""
 
 
 _UNABLE = frozenset(

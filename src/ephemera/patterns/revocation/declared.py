@@ -87,6 +87,7 @@ class Revocation:
         self.news = catalogue.channel(
             news, News, role=role, purpose="Revocations, for the memory of every process"
         )
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> RevocationChecks:
         """The revocations of a store."""

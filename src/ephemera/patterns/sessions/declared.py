@@ -74,6 +74,7 @@ class Sessions(Generic[S]):
         self.user_field = user
         self.most_per_user = most_per_user
         Places(self.space, self.index, user)  # refuses patterns that cannot place a session
+        catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> LiveSessions[S]:
         """The sessions of a store."""

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from ephemera.patterns.write_behind.batches import Batch, Row
 
 METADATA = sa.MetaData()
+"""The two tables that sinks need, for your migrations."""
+
 MARKS = sa.Table(
     "write_behind_marks",
     METADATA,

@@ -1,0 +1,71 @@
+"""Finding the keys of a space: bounded looks that go on where the last one stopped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pytest
+
+from ephemera.keyspace import Catalogue, connect, fixed
+from ephemera.operations.finding import Finder
+from ephemera.wire import open_client
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Cluster, Valkey
+    from ephemera.keyspace import Store
+
+CATALOGUE = Catalogue("test-finding")
+NOTE = CATALOGUE.value("finding-note:{name}", str, lifetime=fixed(minutes=5), purpose="Something to find")
+ONLY = CATALOGUE.value("finding-only", str, lifetime=fixed(minutes=5), purpose="The only one of its kind")
+
+
+@pytest.fixture(params=["server", "cluster"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A server, and a cluster, without a note."""
+    where: Valkey | Cluster = request.getfixturevalue(request.param)
+    async with connect(where.url, CATALOGUE) as opened:
+        await opened[NOTE].delete_many([{"name": f"n{number}"} for number in range(3000)])
+        yield opened
+
+
+async def test_looks_go_on_until_every_key_is_known(store: Store) -> None:
+    """Each look takes one page, and after a round all keys of the space are known, on every node."""
+    names = [f"n{number}" for number in range(3000)]
+    await store[NOTE].put_many([({"name": name}, "x") for name in names])
+    finder = Finder(store.client(), NOTE, most=None)
+    found: list[str] = []
+    looks = 0
+    while not finder.complete:
+        found = await finder.look(pages=1)
+        looks += 1
+        assert looks < 1000
+    assert looks > 1
+    assert {NOTE.key(name=name) for name in names} <= set(found)
+
+
+async def test_what_is_gone_is_forgotten_after_a_round(store: Store) -> None:
+    """A key that a whole round does not meet again is known no more."""
+    name = f"n-{uuid4().hex}"
+    await store[NOTE].put("x", name=name)
+    finder = Finder(store.client(), NOTE)
+    assert NOTE.key(name=name) in await finder.all()
+    await store[NOTE].delete(name=name)
+    await finder.look()
+    assert NOTE.key(name=name) not in await finder.look()
+
+
+async def test_no_more_are_found_than_are_wanted(store: Store) -> None:
+    """A finder of ten gives ten of many keys, and says that there are more."""
+    await store[NOTE].put_many([({"name": f"n{number}"}, "x") for number in range(500)])
+    finder = Finder(store.client(), NOTE, most=10)
+    assert len(await finder.all()) == 10
+    assert finder.more
+
+
+async def test_a_space_without_fields_is_not_searched_for(store: Store) -> None:
+    """It is one key, which is known without asking a server."""
+    async with open_client("redis://127.0.0.1:1", required=False) as nowhere:
+        assert await Finder(nowhere, ONLY).look() == [ONLY.key()]

@@ -1,0 +1,64 @@
+"""Looking at jobs for a console: counted by an index, a page at a time, retried by who does not know them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import sqlalchemy as sa
+
+from ephemera import Catalogue, Store
+from ephemera.operations.jobs import counted
+from ephemera.patterns.jobs import Jobs
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.jobbing import JOBS, generate
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres, Valkey
+    from ephemera.patterns.jobs import LiveJobs
+
+
+@pytest.fixture
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+    """Jobs that no worker runs, in a database of this file."""
+    async with opened(server.url, postgres.database("operations_jobs")) as live:
+        async with live.engine.begin() as sql:
+            await sql.execute(sa.delete(JOBS.tables.jobs))
+        yield live
+
+
+async def test_jobs_are_counted_by_state_and_kind(jobs: LiveJobs) -> None:
+    """Three jobs, one done: counts of both sorts, and how many steps a job of the kind usually has."""
+    done = await jobs.enqueue(generate, 3)
+    for _ in range(2):
+        await jobs.enqueue(generate, 1)
+    await attempt_by(jobs).run(done)
+    counts = await counted(JOBS, jobs.engine)
+    assert counts.of == 3
+    assert counts.states == {"done": 1, "waiting": 2}
+    assert counts.kinds == {"generate": 3}
+    assert counts.usual_steps == {"generate": (await jobs.get(done)).steps}
+    assert (await counted(JOBS, jobs.engine, most=2)).of == 2
+
+
+async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: LiveJobs) -> None:
+    """Pages by the moment of creation hold every job once, the newest first."""
+    ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
+    first = await jobs.rows.select(most=3)
+    second = await jobs.rows.select(most=3, before=first[-1].created_at)
+    assert [row.id for row in (*first, *second)] == ids[::-1]
+
+
+async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: LiveJobs) -> None:
+    """A console has the tables and queues alone: it leaves the message to a worker, who knows its limits."""
+    job_id = await jobs.enqueue(generate, 1)
+    await jobs.cancel(job_id)
+    before = await jobs.queued("generation")
+    catalogue = Catalogue("test-jobs-stranger")
+    stranger = Jobs(catalogue, "gen_checkpoint:{job_id}", queues=JOBS.queues)
+    store = Store({"cache": jobs.store.client(), "queue": jobs.store.client()}, catalogue)
+    assert (await stranger.on(store, jobs.engine).retry(job_id)).state == "waiting"
+    assert await jobs.queued("generation") == before
+    assert [each.id for each in await jobs.rows.due("generation", 10)] == [job_id]

@@ -1,0 +1,90 @@
+"""Looking at a planner: Redis has the dirty channels, SQL the rest."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import embedded
+from ephemera.errors import ConnectionFailed
+from ephemera.operations.planner import dirty_channels, planner_truth
+from tests.patterns.planning import HOUR, World, world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres, Valkey
+
+
+@pytest.fixture(scope="module")
+def valkey() -> object:
+    """A server that a planner may be emptied on."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture
+async def planned(valkey: Valkey, postgres: Postgres) -> AsyncIterator[World]:
+    """A planner without users, in a database of this file."""
+    sql = postgres.database("operations_planner").replace("postgresql://", "postgresql+psycopg://")
+    async with world(valkey.url, sql) as opened:
+        yield opened
+
+
+async def test_a_planner_that_never_ticked(planned: World) -> None:
+    """There is no last tick, nobody is handed over, nothing is dirty."""
+    truth = await planner_truth(planned.engine, planned.declared)
+    assert (truth.last_tick, truth.examined_at, truth.handed_over, truth.users) == (None, None, 0, ())
+    assert (await dirty_channels(planned.store, planned.declared)).count == 0
+
+
+async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) -> None:
+    """Mode, candidates and users are seen by whoever looks, not only by the process that ticked."""
+    await planned.settled("ann", "news")
+    await planned.settled("bob", "sport")
+    await planned.publish("news", 3)
+    dirty = await dirty_channels(planned.store, planned.declared)
+    assert dirty.count == 1
+    assert dirty.oldest[0][0] == "news"
+    assert 0 <= dirty.oldest[0][1] < 60
+    tick = await planned.tick()
+    truth = await planner_truth(planned.engine, planned.declared)
+    assert truth.last_tick == tick
+    assert (tick.mode, tick.candidates, tick.enqueued) == ("redis", 1, 1)
+    assert truth.handed_over == 1
+    (ann,) = truth.users
+    assert (ann.user, ann.plan, ann.running) == ("ann", "free", False)
+    assert truth.examined_at is not None
+    assert abs(truth.now - truth.examined_at) < timedelta(minutes=2)
+    assert (await dirty_channels(planned.store, planned.declared)).count == 0
+    await planned.work()
+    assert (await planner_truth(planned.engine, planned.declared)).handed_over == 0
+
+
+async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
+    """Users postponed to a later moment, and those whose moment has come."""
+    await planned.settled("ann", "news", plan="calm")
+    now = (await planner_truth(planned.engine, planned.declared)).now
+    await planned.change("ann", recheck_at=now + HOUR)
+    assert (await planner_truth(planned.engine, planned.declared)).postponed == 1
+    await planned.change("ann", recheck_at=now - HOUR)
+    truth = await planner_truth(planned.engine, planned.declared)
+    assert (truth.due_again, truth.postponed) == (1, 0)
+
+
+async def test_without_redis_sql_says_that_the_planner_reads_from_it(planned: World, valkey: Valkey) -> None:
+    """The tick of a planner without Redis is seen with its mode and the reason; Redis says nothing."""
+    await planned.settled("ann", "news")
+    valkey.kill()
+    try:
+        tick = await planned.tick()
+        truth = await planner_truth(planned.engine, planned.declared)
+        assert truth.last_tick == tick
+        assert tick.mode == "sql"
+        assert tick.problem
+        with pytest.raises(ConnectionFailed):
+            await dirty_channels(planned.store, planned.declared)
+    finally:
+        valkey.restart()

@@ -1,0 +1,105 @@
+"""Looking at sessions and revocations: found by user or by chance, and nothing of what is in them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from ephemera.errors import ConnectionFailed
+from ephemera.keyspace import connect
+from ephemera.operations.sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
+from tests.patterns.accounts import CATALOGUE, FIXED, SLIDING, Session, SignIn, somebody
+from tests.patterns.test_revocation import CATALOGUE as REVOCABLE
+from tests.patterns.test_revocation import REVOKED
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+
+
+@pytest.fixture(params=["server", "cluster"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A server, and a cluster."""
+    async with connect(request.getfixturevalue(request.param).url, CATALOGUE, REVOCABLE) as opened:
+        yield opened
+
+
+async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(store: Store) -> None:
+    """Ids, when they were used and when they end; no field of a session, no token."""
+    user, live = somebody(), store[SLIDING]
+    token = await live.create(Session(user_id=user, email="secret@example.org"))
+    (seen,) = await sessions_of(store, SLIDING, user)
+    now = datetime.now(UTC)
+    assert seen.id == live.id_of(token)
+    assert seen.slides
+    assert abs(seen.since - now) < timedelta(minutes=2)
+    assert abs(seen.ends - now - timedelta(hours=24)) < timedelta(minutes=2)
+    text = msgspec.json.encode(seen).decode()
+    assert "secret" not in text
+    assert token not in text
+
+
+async def test_a_session_ends_by_the_id_that_was_seen(store: Store) -> None:
+    """Of two sessions one is ended by its id, and the other is still there."""
+    user, live = somebody(), store[SLIDING]
+    tokens = [await live.create(Session(user_id=user)) for _ in range(2)]
+    seen = await sessions_of(store, SLIDING, user)
+    assert await live.end_by_id(user, seen[0].id)
+    left = [token for token in tokens if await live.get(token) is not None]
+    assert [live.id_of(token) for token in left] == [seen[1].id]
+
+
+async def test_sessions_that_do_not_slide_say_when_they_began(store: Store) -> None:
+    """JSON sessions of a fixed life are seen as well."""
+    user = int(uuid4().int % 10**12)
+    await store[FIXED].create(SignIn(user_id=user))
+    (seen,) = await sessions_of(store, FIXED, str(user))
+    assert not seen.slides
+    assert abs(seen.since - datetime.now(UTC)) < timedelta(minutes=2)
+
+
+async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> None:
+    """Users with sessions are listed with how many; one whose sessions have ended is not."""
+    here, gone = somebody(), somebody()
+    for user in (here, here, gone):
+        await store[SLIDING].create(Session(user_id=user))
+    await store[SLIDING].end_all(gone)
+    users = SignedInUsers(store, SLIDING, most=10_000)
+    found = {each.user: each.sessions for each in await users.look()}
+    while not users.finder.complete:
+        found = {each.user: each.sessions for each in await users.look()}
+    assert found[here] == 2
+    assert gone not in found
+
+
+async def test_revocations_are_seen(store: Store) -> None:
+    """A revoked token, a family and a user's instant are marks that lapse; an unknown user has none."""
+    user, jti, family = somebody(), uuid4().hex, uuid4().hex
+    revoked = store[REVOKED]
+    assert await tokens_void_until(store, REVOKED, user) is None
+    await revoked.revoke_token("access", jti, until=datetime.now(UTC) + timedelta(minutes=5))
+    await revoked.revoke_family(family)
+    instant = await revoked.revoke_user(user)
+    until = await tokens_void_until(store, REVOKED, user)
+    assert until is not None
+    assert abs(until.timestamp() - instant) < 0.001
+    marks = {
+        (mark.what, mark.id): mark.lapses_in for mark in await RevokedMarks(store, REVOKED, 10_000).look()
+    }
+    assert 0 < marks["access token", jti] <= 300
+    assert marks["family", family] > 0
+    assert marks["user", user] > 0
+
+
+async def test_without_a_server_it_says_so() -> None:
+    """Nobody is shown as signed out because nobody could be asked."""
+    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
+        with pytest.raises(ConnectionFailed):
+            await sessions_of(away, SLIDING, "u1")
+        with pytest.raises(ConnectionFailed):
+            await SignedInUsers(away, SLIDING).look()

@@ -1,0 +1,93 @@
+"""Looking at what waits for SQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from ephemera.errors import ConnectionFailed
+from ephemera.keyspace import connect
+from ephemera.operations.write_behind import backlog
+from ephemera.patterns.write_behind import Flusher, Written
+from tests.patterns.behind import CATALOGUE, CLICKS, EVENTS, VOTES, Event, Vote
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+    from ephemera.patterns.write_behind import Batch
+
+
+class Taken:
+    """A sink that takes everything."""
+
+    async def apply(self, batch: Batch) -> Written:
+        """It has it."""
+        return Written(now=True)
+
+    async def write(self, columns: Any, rows: Any) -> None:
+        """It has them."""
+
+
+@pytest.fixture(params=["server", "cluster"])
+async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    """A server, and a cluster, without any of what waits."""
+    async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
+        of_each = (CLICKS.shards, CLICKS.pending, CLICKS.sealed), (VOTES.shards, VOTES.waiting)
+        for shards, *spaces in (*of_each, (EVENTS.shards, EVENTS.waiting)):
+            for key in (key for keys in shards.keys(*spaces, shards.state) for key in keys):
+                await opened.call("UNLINK", key)
+        yield opened
+
+
+async def test_nothing_waits_and_nothing_was_flushed(store: Store) -> None:
+    """Before the first addition everything is 0, and there is no last flush."""
+    seen = await backlog(store, CLICKS)
+    assert (seen.waiting, seen.oldest, seen.last_flush, seen.on_its_way) == (0, 0.0, None, ())
+    assert (seen.holds, seen.limit, seen.shards, seen.flush_every) == ("counters", 1_000_000, 4, 60.0)
+
+
+async def test_what_waits_and_what_the_last_flush_brought(store: Store) -> None:
+    """Counters in several shards wait, and after a flush it says when that was."""
+    for page in range(20):
+        await store[CLICKS].add(page=f"p{page}", day="mon", clicks=1, spent=2)
+    waits = await backlog(store, CLICKS)
+    assert waits.waiting == 40
+    assert waits.oldest > 0
+    await Flusher(store[CLICKS], Taken()).flush()
+    seen = await backlog(store, CLICKS)
+    assert (seen.waiting, seen.on_its_way) == (0, ())
+    assert seen.last_flush is not None
+    assert abs(seen.last_flush - datetime.now(UTC)) < timedelta(minutes=2)
+    assert seen.last_brought > 0
+
+
+async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> None:
+    """A sealed batch says its shard, size, flusher and since when."""
+    await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "away"), by="m1")
+    sealed = [
+        await store[VOTES].queue.seal(shard, "host:1", 60_000, "e", now=True)
+        for shard in range(VOTES.shards.count)
+    ]
+    assert any(sealed)
+    seen = await backlog(store, VOTES)
+    (batch,) = seen.on_its_way
+    assert (batch.size, batch.by, seen.holds) == (2, "host:1", "records")
+    assert abs(batch.since - datetime.now(UTC)) < timedelta(minutes=2)
+
+
+async def test_the_limit_is_seen_before_it_is_reached(store: Store) -> None:
+    """A backlog near its limit shows both."""
+    for number in range(5):
+        await store[EVENTS].append(Event(number), by="one")
+    seen = await backlog(store, EVENTS)
+    assert (seen.waiting, seen.limit) == (5, 200)
+
+
+async def test_without_a_server_it_says_so() -> None:
+    """No backlog is shown as empty because nobody could be asked."""
+    async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
+        with pytest.raises(ConnectionFailed):
+            await backlog(away, CLICKS)
