@@ -6,17 +6,21 @@ BIN := $(VENV)/bin
 WORKERS ?= 3
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test check lint format docs bench faults load clean
+.PHONY: help demo test test-redis test-cluster check lint format docs bench faults fuzz load audit deploy clean
 help:
-	@echo "make demo    start the embedded server, run the README's example, say what happened"
+	@echo "make demo    five services, their servers, workers and a console, until Ctrl-C"
 	@echo "make test    all checks and all tests (what CI runs)"
+	@echo "make test-redis, make test-cluster   all tests on Debian's Redis 7, or on a cluster"
 	@echo "make check   the same as make test"
 	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make docs    write the generated pages of docs/ anew"
 	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
-	@echo "make faults  the long campaigns of kills and outages, of which make test runs short ones"
+	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
+	@echo "make faults  the long campaigns of kills and outages: ARGS=\"--minutes 30 --report\" for all services"
+	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
+	@echo "make deploy  write the generated files of deploy/ anew"
 	@echo "make clean   remove the virtual environment and caches"
 
 $(BIN)/python:
@@ -34,6 +38,10 @@ demo: $(VENV)/.demo-installed
 
 test check: lint $(VENV)/.test-installed
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile $(ARGS)
+
+# The same tests on other servers; what came out is written to docs/proof/servers.md.
+test-redis test-cluster: test-%: $(VENV)/.test-installed
+	$(BIN)/python -m pytest --server $* --record $(ARGS)
 
 lint: $(VENV)/.test-installed $(VENV)/.check-installed
 	$(BIN)/ruff format --check
@@ -53,10 +61,20 @@ bench: $(VENV)/.bench-installed
 
 faults: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
-	  $(BIN)/python -m pytest tests/faults --timeout 3600 $(ARGS)
+	  $(BIN)/python -m pytest tests/faults --timeout 3600
+	$(BIN)/python -m faults $(ARGS)
+
+fuzz: $(VENV)/.test-installed
+	$(BIN)/python -m fuzz $(ARGS)
 
 load: $(VENV)/.test-installed
 	$(BIN)/python -m ephemera.systems.league.load $(ARGS)
+
+audit: $(VENV)/.test-installed
+	@$(BIN)/python -m deploy.audit
+
+deploy: $(VENV)/.test-installed
+	@$(BIN)/python -m deploy
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

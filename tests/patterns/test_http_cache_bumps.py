@@ -57,6 +57,7 @@ def _url(opened: Opened) -> str:
     return f"{kind}://{','.join(addresses)}"
 
 
+@pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 async def test_table_and_results_never_disagree(server: Valkey) -> None:
     """Whoever reads both at one moment, at any time of fifty bumps by two processes, reads one state."""
     league = League(f"l{uuid4().hex[:8]}")
@@ -185,6 +186,7 @@ async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
     assert page.json()["points"] == 5
 
 
+@pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 async def test_a_process_that_saw_one_new_page_forgets_the_older_rest(server: Valkey) -> None:
     """Also where no push arrives: after the new table nobody here gets the old results."""
     league = League(f"l{uuid4().hex[:8]}")

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ephemera.embedded import Postgres, Valkey
     from ephemera.patterns.jobs import JobRow, LiveJobs
 
+pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
+
 LEASE = timedelta(seconds=30)
 LAPSED = timedelta(seconds=-1)
 

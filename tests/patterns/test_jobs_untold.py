@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ephemera.embedded import Postgres, Valkey
     from ephemera.patterns.jobs import LiveJobs
 
+pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
+
+
 _OVER = timedelta(microseconds=1)
 
 

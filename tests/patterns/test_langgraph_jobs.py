@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from ephemera.patterns.jobs import LiveJobs
 
 
+pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
+
+
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
     """The tests' jobs."""

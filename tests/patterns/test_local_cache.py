@@ -180,6 +180,7 @@ async def test_another_process_ends_copies_by_tag(stores: tuple[Store, Store]) -
     assert table.loads == 2
 
 
+@pytest.mark.standalone("it cuts the connection of the client of one server")
 async def test_a_lost_connection_ends_the_trust(stores: tuple[Store, Store], server: Valkey) -> None:
     """A change while this process was disconnected is seen after it: copies are read again."""
     store, other = stores

@@ -456,6 +456,7 @@ async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Post
         assert (run.ending, run.version, run.pending) == ("rebuilt", 1, 3)
 
 
+@pytest.mark.standalone("it lists all keys of one server")
 async def test_two_servers_share_the_work_of_one(server: Valkey, victim: Valkey, postgres: Postgres) -> None:
     """With a `queue_url` marks and locks are there, copies are not; without either, SQL serves."""
     async with world(server.url, database(postgres), queue_url=victim.url) as here:

@@ -115,6 +115,7 @@ async def test_merges_at_the_same_time_all_survive(server: Valkey) -> None:
             assert await one[LOOK].get(user_id=user, device="d") == expected
 
 
+@pytest.mark.standalone("it counts the commands of one server")
 async def test_a_merge_is_one_trip(server: Valkey) -> None:
     """A merge and its lifetime are one command."""
     async with connect(server.url, CATALOGUE) as store:

@@ -47,6 +47,7 @@ async def _until_remembered(limiter: Limiter, *claims: Claim) -> Decision:
         await asyncio.sleep(0.001)
 
 
+@pytest.mark.standalone("it counts the commands of one server")
 @kinds
 async def test_a_remembered_denial_asks_nobody(server: Valkey, rule: Rule) -> None:
     """Ten thousand checks of a denied subject run no script, and say what the first denial said."""

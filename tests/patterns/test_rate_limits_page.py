@@ -12,7 +12,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "rate_limits.md").read
 
 def test_the_example_runs(tmp_path: Path) -> None:
     """The page's program ends well, without a warning, and prints what the page says about it."""
-    (program,) = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+    program, *_ = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
     (tmp_path / "example.py").write_text(program)
     command = [sys.executable, "-W", "error", "example.py"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)

@@ -130,6 +130,7 @@ async def test_a_family_is_void_with_what_is_issued_in_it_later(store: Store) ->
     assert await store.call("TTL", f"revoked:family:{family}") > week
 
 
+@pytest.mark.standalone("it counts the commands of one server")
 async def test_all_three_are_asked_in_one_trip(server: Valkey) -> None:
     """A check of token, user and family is one command on one server."""
     async with connect(server.url, CATALOGUE) as store:

@@ -30,10 +30,10 @@ _INTRODUCTION = """\
 def reference() -> str:
     """The whole page."""
     tree: Any = typer.main.get_command(app)
-    return "\n".join([_INTRODUCTION, *(_section(each, _found(tree, each.name)) for each in COMMANDS)])
+    return "\n".join([_INTRODUCTION, *(_section(each, found(tree, each.name)) for each in COMMANDS)])
 
 
-def _found(tree: Any, name: str) -> Any:
+def found(tree: Any, name: str) -> Any:
     """A command by its name, `locks list` in the group `locks`."""
     for word in name.split():
         tree = tree.commands[word]

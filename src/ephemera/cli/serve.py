@@ -28,6 +28,7 @@ def serve(
     create_app, settings_type = _system(name)
     import uvicorn
 
+    from ephemera.systems.listening import listeners
     from ephemera.systems.logs import configure
     from ephemera.systems.settings import read
 
@@ -47,7 +48,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
-        server.run()
+        server.run(listeners(config))
     if not server.started:
         _explain(name, app.state)
         raise typer.Exit(1)

@@ -2,18 +2,34 @@
 
 import importlib.util
 import os
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ephemera.cli.command import Command, Url, flag, run
-from ephemera.cli.job_flags import DatabaseUrl, JobsArgument, QueueUrl
-from ephemera.cli.loading import SYSTEMS, systems
+from ephemera.cli.job_flags import DatabaseUrl, QueueUrl
+from ephemera.cli.loading import SYSTEMS, load_jobs, systems
 
+if TYPE_CHECKING:
+    from ephemera.patterns.jobs import Jobs
+
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        help="The jobs as module:object, or the name of a built-in system.",
+        metavar="NAME",
+        envvar="EPHEMERA_JOBS",
+    ),
+]
+
+_PROCESSES = 2
 Queues = Annotated[
     list[str], flag("--queue", "A queue to take jobs from; may be given several times. All without it.")
 ]
-Processes = Annotated[int, flag("--processes", "How many jobs to run at once.", min=1, max=1000)]
+Processes = Annotated[
+    int | None,
+    flag("--processes", "How many jobs to run at once.", min=1, max=1000, show_default=str(_PROCESSES)),
+]
 Level = Annotated[str, flag("--log-level", "From which level on to log: debug, info, warning, error.")]
 System = Annotated[
     str | None,
@@ -23,13 +39,13 @@ _LEVELS = ("debug", "info", "warning", "error")
 
 
 def worker(
-    name: JobsArgument = None,
+    name: Name = None,
     url: Url = "",
     database_url: DatabaseUrl = "",
     system: System = None,
     queue_url: QueueUrl = None,
     queues: Queues = [],  # noqa: B006 - typer copies it
-    processes: Processes = 2,
+    processes: Processes = None,
     log_level: Level = "info",
 ) -> None:
     """Run jobs until told to stop, or what a built-in system does besides answering.
@@ -38,7 +54,6 @@ def worker(
     present step, and the command ends. Killed in any other way, its jobs go on elsewhere within seconds.
     Logs are JSON lines on stderr.
     """
-    from ephemera.patterns.jobs.worker import Settings, serve
     from ephemera.systems.logs import configure
 
     if log_level not in _LEVELS:
@@ -46,29 +61,45 @@ def worker(
     if (name is None) == (system is None):
         raise typer.BadParameter("give jobs as NAME, or a built-in system as --system", param_hint="NAME")
     configure(log_level)
-    if system is not None:
+    jobs: Jobs | None = None
+    if name is not None and name not in systems():
+        jobs = load_jobs(name)
+    else:
         named = {"URL": url, "DATABASE_URL": database_url, "QUEUE_URL": queue_url or ""}
-        _work(system, {f"EPHEMERA_{variable}": value for variable, value in named.items()})
-        return
-    for option, given in (("--url", url), ("--database-url", database_url)):
-        if not given:
+        given = {f"EPHEMERA_{variable}": value for variable, value in named.items()}
+        work, settings = _of_system(system or name or "", given)
+        jobs = getattr(work, "JOBS", None)
+        if jobs is None:
+            _until_told(work, settings, queues, processes)
+            return
+    for option, place in (("--url", url), ("--database-url", database_url)):
+        if not place:
             raise typer.BadParameter("jobs need it", param_hint=option)
-    settings = Settings(url=url, queue_url=queue_url, database_url=database_url)
-    raise typer.Exit(serve(name, settings, queues=tuple(queues), processes=processes))
+    from ephemera.patterns.jobs.worker import Settings, serve
+
+    places = Settings(url=url, queue_url=queue_url, database_url=database_url)
+    raise typer.Exit(serve(jobs, places, queues=tuple(queues), processes=processes or _PROCESSES))
 
 
-def _work(system: str, named: dict[str, str]) -> None:
-    """Do the work of a built-in system until told to stop."""
+def _of_system(system: str, named: dict[str, str]) -> tuple[Any, Any]:
+    """The module of a built-in system's work, and its settings: what is wrong with them is told at once."""
     from ephemera.systems.settings import read
+
+    place = f"{SYSTEMS}.{system}.worker"
+    if system not in systems() or importlib.util.find_spec(place) is None:
+        raise typer.BadParameter(f"{system!r} is no built-in system with work to do", param_hint="--system")
+    work: Any = importlib.import_module(place)
+    return work, read(work.Settings, {**os.environ, **named})
+
+
+def _until_told(work: Any, settings: Any, queues: list[str], processes: int | None) -> None:
+    """Do the work of a system without jobs until told to stop."""
     from ephemera.systems.working import until_told
 
-    worker: Any = None
-    if system in systems():
-        place = f"{SYSTEMS}.{system}.worker"
-        worker = importlib.import_module(place) if importlib.util.find_spec(place) else None
-    if worker is None:
-        raise typer.BadParameter(f"{system!r} is no built-in system with work to do", param_hint="--system")
-    run(until_told(worker.working(read(worker.Settings, {**os.environ, **named}))))
+    for option, given in (("--queue", queues), ("--processes", processes)):
+        if given:
+            raise typer.BadParameter(f"{settings.system} has no jobs", param_hint=option)
+    run(until_told(work.working(settings)))
 
 
 _WHERE = "--url redis://cache.internal --database-url postgresql://db.internal/service"
@@ -82,5 +113,6 @@ COMMAND = Command(
             f"myservice.jobs:JOBS {_WHERE} --queue-url redis://queue.internal --queue work --processes 8",
         ),
         ("the events of a built-in system", f"--system scripture {_WHERE}"),
+        ("one queue of a built-in system", f"--system slides {_WHERE} --queue generation --processes 8"),
     ),
 )

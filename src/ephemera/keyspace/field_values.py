@@ -16,6 +16,7 @@ import re
 from urllib.parse import unquote_to_bytes
 
 FieldValue = str | bytes | int
+"""What a field of a key may be given as."""
 
 _OUTSIDE = ":{}*?[]\\"
 _CONTROL_OR_SURROGATE = "\x00-\x1f\x7f-\x9f\ud800-\udfff"

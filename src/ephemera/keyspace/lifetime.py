@@ -138,6 +138,7 @@ class Momentary:
 
 
 Lifetime: TypeAlias = Fixed | Sliding | Windowed | Until | Permanent | Momentary
+"""How long a key lives; `fixed(...)` and its like make one."""
 
 
 def fixed(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Fixed:

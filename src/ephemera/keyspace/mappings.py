@@ -44,7 +44,7 @@ class MappingAccess(Access, Generic[V]):
     async def get_all(self, /, **fields: FieldValue) -> dict[str, V]:
         """All entries; empty when the key is not there."""
         stored = await self._read("HGETALL", self._render(fields))
-        return self._decoded((name.decode(), data) for name, data in stored.items())
+        return self._decoded((_name(name), data) for name, data in stored.items())
 
     async def put(
         self, entries: Mapping[str, V], /, *, until: Instant | None = None, **fields: FieldValue
@@ -79,7 +79,7 @@ class MappingAccess(Access, Generic[V]):
     def _flat(self, entries: Mapping[str, V]) -> list[str | bytes]:
         return [part for name, value in entries.items() for part in (name, self._encode(value))]
 
-    def _decoded(self, stored: Iterable[tuple[str, bytes | None]]) -> dict[str, V]:
+    def _decoded(self, stored: Iterable[tuple[str | None, bytes | None]]) -> dict[str, V]:
         """The entries that are there and can be read; each is a hit or a miss."""
         entries: dict[str, V] = {}
         for name, data in stored:
@@ -88,10 +88,18 @@ class MappingAccess(Access, Generic[V]):
                 continue
             self.stats.bytes_read += len(data)
             value = self._decode(data)
-            if value is not None:
+            if value is not None and name is not None:
                 entries[name] = value
                 self.stats.hits += 1
             else:
                 self.stats.misses += 1
                 self.stats.undecodable += 1
         return entries
+
+
+def _name(stored: bytes) -> str | None:
+    """The name of an entry; None for what is no text, which nobody here has written."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return None

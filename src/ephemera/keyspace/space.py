@@ -31,6 +31,7 @@ Role: TypeAlias = Literal["cache", "queue"]
 Kind: TypeAlias = Literal[
     "hash", "mapping", "value", "counter", "set", "sorted_set", "list", "stream", "channel", "flag"
 ]
+"""What a space holds, as the method of `Catalogue` that declares it is called."""
 
 _REDIS_TYPES = {"mapping": "hash", "value": "string", "counter": "string", "flag": "string"}
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from ephemera.web.limits import Claims
     from ephemera.web.problems import Problem
 
+__all__ = ["LIMITED", "Limited", "send_problem"]
+
 _SECONDS = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
 _DOCUMENT = {"application/problem+json": {"schema": {"type": "object"}}}
 

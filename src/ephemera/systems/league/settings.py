@@ -21,8 +21,11 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     cache_prewarm_token: Secret | None = None
     """What `POST /api/cache/prewarm` wants in `x-prewarm-token`; without it there is no such route."""
     match_window_lookahead_days: Annotated[int, msgspec.Meta(ge=1, le=60)] = 7
+    """How far ahead matches are looked for."""
     match_window_prewarm_minutes: Minutes = 45
+    """How long before its first match a window opens."""
     match_window_post_grace_minutes: Minutes = 30
+    """How long a window stays open after its last match."""
     prewarm: bool = True
     """Load what is declared so when a window opens, and after a match is finalized."""
     rehearse_ahead: timedelta | None = None
@@ -34,6 +37,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     admin_name: str | None = None
     """An administrator who is created at the start, if there is no user of this name."""
     admin_password: Secret | None = None
+    """The password of this administrator."""
     password_memory: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 64
     """Mebibytes that a password check takes."""
     secure_cookies: bool = True
@@ -41,5 +45,6 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     redis_megabytes: Annotated[int, msgspec.Meta(ge=4, le=1_000_000)] | None = None
     """The memory that Redis may use: 25 for the smallest plans. The Valkey of its own keeps to it."""
     leaderboards_every: timedelta = timedelta(hours=6)
+    """How often leaderboards are counted anew."""
     demo: bool = False
     """A season with clubs, matches and users, if the database has none."""

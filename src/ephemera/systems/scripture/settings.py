@@ -33,28 +33,41 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     model_url: str | None = None
     """An endpoint that speaks OpenAI's chat completions; without it answers are quotations."""
     model_name: str = "gpt-4o-mini"
+    """The model that the endpoint is asked for."""
     model_key: Secret | None = None
+    """Sent to the endpoints as a bearer token."""
     embeddings_url: str | None = None
     """An endpoint that speaks OpenAI's embeddings; without it similar questions are found by their words."""
     embeddings_model: str = "text-embedding-3-small"
+    """The model that the embeddings' endpoint is asked for."""
     qdrant_url: str | None = None
     """A Qdrant that all processes share; without it each finds its own similar questions."""
     mail_url: Secret | None = None
     """`smtp://user:password@host:587` or `smtps://...`; without it mails stay in the table `mails`."""
     mail_from: str = "scripture@localhost"
+    """The sender of mails."""
     consumers: bool = True
     """Whether the serving process handles events, too; not where `ephemera worker` does."""
     ingest_bytes: Annotated[int, msgspec.Meta(ge=1000, le=50_000_000)] = 2_000_000
     """The largest document that an ingest takes."""
     search_free: Count = 20
+    """Searches a minute, without a subscription"""
     search_paid: Count = 200
+    """and with one."""
     passages_free: Count = 60
+    """Passages a minute, without a subscription"""
     passages_paid: Count = 600
+    """and with one."""
     lexicon_free: Count = 40
+    """Words of the lexicon a minute, without a subscription"""
     lexicon_paid: Count = 400
+    """and with one."""
     ai_free: Count = 5
+    """Questions an hour, without a subscription,"""
     ai_paid: Count = 50
+    """with one,"""
     ai_ai: Count = 200
+    """and with one that is for questions."""
 
     def checked(self) -> Self:
         """The same, or `InvalidSettings` with all that is wrong with its URLs and files."""

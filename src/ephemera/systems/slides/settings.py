@@ -22,6 +22,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     admin_email: str | None = None
     """An administrator who is created at the start, if there is no user with this address."""
     admin_password: Secret | None = None
+    """The password of this administrator."""
     organization: str = "Home"
     """The organization that is made for this administrator."""
     demo: bool = False
@@ -41,15 +42,20 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     model_url: str | None = None
     """An endpoint that speaks OpenAI's chat completions, as in http://127.0.0.1:11434/v1."""
     model: str = "default"
+    """The model that the endpoint is asked for."""
     model_key: Secret | None = None
+    """Sent to the endpoint as a bearer token."""
     cost_micros_per_1k_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
     """What a thousand of the model's tokens cost, in millionths of a currency unit."""
     embedding_url: str | None = None
     """An endpoint that speaks OpenAI's embeddings; without it vectors are made of words."""
     embedding_model: str = "default"
+    """The model that the embeddings' endpoint is asked for."""
     embedding_key: Secret | None = None
+    """Sent to the embeddings' endpoint as a bearer token."""
     qdrant_url: str | None = None
     """A Qdrant that all processes share; without it each has one in memory, filled from SQL."""
     qdrant_key: Secret | None = None
+    """The API key of this Qdrant."""
     google_credentials: str | None = None
     """The file of a Google service account, for exports to Google Slides."""

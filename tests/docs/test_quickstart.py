@@ -1,0 +1,125 @@
+"""The quickstart, followed as a reader would: files in an empty folder, terminals, commands in order."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from pathlib import Path
+from signal import SIGINT
+from typing import IO, TYPE_CHECKING
+
+from ephemera.embedded.ports import free_ports
+from tests.docs.pages import DOCS, READERS_PLUGINS, Block, blocks_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = DOCS / "quickstart.md"
+_SET = re.compile(r"^((?:[A-Z]+=\S* )*)(.*)$")  # variables that a command is given, and the command
+_READY = 30.0  # seconds that a terminal may take to say what the page shows
+
+
+def steps_of(text: str) -> list[tuple[str, str]]:
+    """The commands of a console block, each with what the page says it prints."""
+    parts = re.split(r"^\$ ", text, flags=re.MULTILINE)[1:]
+    return [(command, shown) for command, _, shown in (part.partition("\n") for part in parts)]
+
+
+def matches(shown: str, printed: str) -> bool:
+    """Whether something was printed as shown, where `...` stands for anything."""
+    pattern = ".*".join(map(re.escape, shown.strip("\n").split("...")))
+    return re.fullmatch(pattern, printed.strip("\n"), re.DOTALL) is not None
+
+
+class Reader:
+    """Who follows the page, in a folder, with the ports that are free here."""
+
+    def __init__(self, folder: Path, stack: ExitStack) -> None:
+        self.folder = folder
+        self._stack = stack
+        self._terminals: dict[str, subprocess.Popen[bytes]] = {}
+        ports = dict(zip(("6390", "8000"), map(str, free_ports(2)), strict=True))
+        self._ports = re.compile("|".join(ports)), ports
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        told = {"PATH": path, "PYTHONWARNINGS": "default", "PYTHONUNBUFFERED": "1", **READERS_PLUGINS}
+        self._environment = {**os.environ, **told}
+
+    def follow(self, block: Block) -> None:
+        """Do what a block of the page says."""
+        text = self._ports[0].sub(lambda port: self._ports[1][port[0]], block.text)
+        word, _, name = block.note.partition(": ")
+        if block.language == "python":
+            (self.folder / text.partition("\n")[0].removeprefix("# ")).write_text(text)
+        elif word == "terminal":
+            self._open(name, *steps_of(text)[0])
+        elif block.language == "console" and word != "not run":
+            if word == "stop":
+                self._terminals[name].send_signal(SIGINT)
+                assert self._terminals[name].wait(30) == 0
+            for command, shown in steps_of(text):
+                printed = self._typed(command)
+                assert matches(shown, printed), f"$ {command}\n{printed}"
+
+    def _typed(self, command: str) -> str:
+        done = subprocess.run(
+            ["bash", "-c", command],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.stdout
+
+    def _open(self, name: str, command: str, shown: str) -> None:
+        """Run a command in a terminal of its own, and wait until it has printed what the page shows."""
+        log = self._stack.enter_context((self.folder / f"{name}.log").open("wb"))
+        opened = self._started(command, log)
+        self._terminals[name] = opened
+        self._stack.callback(_end, opened)
+        deadline = time.monotonic() + _READY
+        while not matches(shown, said := (self.folder / f"{name}.log").read_text()):
+            assert opened.poll() is None, said
+            assert time.monotonic() < deadline, said
+            time.sleep(0.02)
+
+    def _started(self, command: str, log: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            ["bash", "-c", _SET.sub(r"\1exec \2", command)],
+            cwd=self.folder,
+            env=self._environment,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+        )
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    process.wait(20)
+
+
+def console_blocks() -> Iterator[Block]:
+    """The blocks of the page, in its order."""
+    yield from blocks_of("docs/quickstart.md", PAGE.read_text(encoding="utf-8"))
+
+
+def test_the_page_can_be_followed(tmp_path: Path) -> None:
+    """From an empty folder, every file, terminal and command of the page gives what the page shows."""
+    with ExitStack() as stack:
+        reader = Reader(tmp_path, stack)
+        for block in console_blocks():
+            reader.follow(block)
+
+
+def test_what_is_not_as_shown_is_noticed() -> None:
+    """The comparison takes `...` for anything, and nothing else."""
+    assert matches('{"a":...,"b":2}\n', '{"a":[1,\n2],"b":2}')
+    assert not matches('{"a":...,"b":2}\n', '{"a":1,"b":3}')
+    assert not matches("ok\n", "ok\nand more")
+    assert steps_of("$ one\n1\n2\n$ two\n") == [("one", "1\n2\n"), ("two", "")]
