@@ -10,11 +10,12 @@ import uvloop
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import machine, plot, report
+from bench import growth, growth_plot, machine, page, plot, report
 from bench.measure import Plan, measure
 from bench.suite import ROWS, chosen
 
 if TYPE_CHECKING:
+    from bench.growth import Point
     from bench.outcome import Outcome
     from bench.rows import Row
 
@@ -22,9 +23,10 @@ _WIDTH = 120
 """Columns of the table where there is no terminal to ask."""
 _EPILOGUE = """\
 examples:
-  python -m bench                          everything; replaces bench/results.json and docs/images/bench.svg
+  python -m bench                          everything; writes results.json, pictures and docs/proof/bench.md
   python -m bench --only "50 tasks"        rows whose name holds this; the other results stay as they are
   python -m bench --only wire --rounds 9   more rounds, where the machine is noisy
+  python -m bench --only growth            how cost grows with tasks, keys and nodes
   python -m bench --quick                  a smoke test of a minute; writes nothing
   python -m bench --list                   the rows and their targets
 
@@ -37,26 +39,30 @@ def main() -> int:
     """Run what the command line asks for; the result is the exit code."""
     parser = _parser()
     arguments = parser.parse_args()
-    rows = chosen(arguments.only)
-    if not rows:
+    rows, points = chosen(arguments.only), growth.chosen(arguments.only)
+    if not rows and not points:
         parser.error(f"no row's name holds {' or '.join(map(repr, arguments.only))}; see --list")
     screen = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     if arguments.list:
-        for row in rows:
-            screen.print(f"{row.name}: {row.target}", highlight=False)
+        for row in (*rows, *(row for point in points for row in point.rows)):
+            screen.print(f"{row.name}: {row.target}" if row.target else row.name, highlight=False)
         return 0
     plan = Plan(rounds=1, seconds=0.2) if arguments.quick else Plan(rounds=arguments.rounds)
     facts = machine.facts()
-    outcomes = uvloop.run(_measure_all(rows, plan))
+    outcomes = uvloop.run(_measure_all(rows, points, plan))
     report.show(screen, facts, outcomes)
     if not arguments.quick:
-        entries = report.write(outcomes, ROWS)
-        plot.draw(entries)
-        screen.print(f"wrote {report.RESULTS} and {plot.PLOT}", highlight=False)
+        entries = report.write(outcomes, (*ROWS, *growth.ROWS))
+        shown = {row.name for row in ROWS}
+        plot.draw([entry for entry in entries if entry["name"] in shown])
+        growth_plot.draw(entries)
+        page.note(outcomes, facts)
+        page.write()
+        screen.print(f"wrote {report.RESULTS}, {page.PAGE} and its pictures", highlight=False)
     return 1 if any(outcome.met is False for outcome in outcomes) else 0
 
 
-async def _measure_all(rows: list[Row], plan: Plan) -> list[Outcome]:
+async def _measure_all(rows: list[Row], points: list[Point], plan: Plan) -> list[Outcome]:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -66,7 +72,8 @@ async def _measure_all(rows: list[Row], plan: Plan) -> list[Outcome]:
     outcomes = []
     # Drawn between turns only: a refreshing thread would compete with what is measured.
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
-        turns = sum(plan.turns * (1 + len(row.peers)) for row in rows)
+        slopes = _slopes(plan)
+        turns = sum(plan.turns * (1 + len(row.peers)) for row in rows) + len(points) * slopes.turns
         task = progress.add_task("", total=turns)
         for row in rows:
 
@@ -74,7 +81,17 @@ async def _measure_all(rows: list[Row], plan: Plan) -> list[Outcome]:
                 progress.update(task, advance=turns_done, description=f"{row.name} · {doing}", refresh=True)
 
             outcomes.append(await measure(row, plan, tell))
+
+        def grow(doing: str, turns_done: int) -> None:
+            progress.update(task, advance=turns_done, description=doing, refresh=True)
+
+        outcomes += await growth.measure(points, slopes, grow)
     return outcomes
+
+
+def _slopes(plan: Plan) -> Plan:
+    """How long a point of growth is looked at: a slope needs less than a verdict, and there are many."""
+    return Plan(rounds=min(plan.rounds, 3), seconds=min(plan.seconds, 0.5))
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 Tell = Callable[[str, int], None]
 """Hears what happens now, and how many turns are behind us since the last time."""
-_HANGS = 30.0
-"""Seconds over its plan after which a turn is given up."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +64,7 @@ async def _rounds(contenders: dict[str, Round], plan: Plan, outcome: Outcome, te
             tell(f"{name}: {f'round {turn} of {plan.rounds}' if turn else 'warm-up'}", 0)
             gc.collect()
             try:
-                async with asyncio.timeout(plan.seconds + _HANGS):
+                async with asyncio.timeout(plan.seconds + outcome.row.patience):
                     figure = await contenders[name](plan.seconds if turn else plan.seconds / 2)
             except Exception as error:
                 outcome.missing[name] = reason(error)

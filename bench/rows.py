@@ -55,6 +55,8 @@ class Row:
     targets: tuple[Target, ...] = ()
     unit: str = "ops/s"
     higher_is_better: bool = True
+    patience: float = 30.0
+    """Seconds over its plan after which a turn is given up."""
 
     @property
     def target(self) -> str:

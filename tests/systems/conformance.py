@@ -19,14 +19,21 @@ CHECKS = (
 _SCHEMATHESIS = str(Path(sys.executable).with_name("schemathesis"))
 
 
-def conform(url: str, *options: str, examples: int = 15, config: Path | None = None) -> None:
-    """Try every operation with generated requests, the same ones in each run; fail with what was found."""
+def conform(
+    url: str, *options: str, examples: int = 15, config: Path | None = None, seed: int | None = None
+) -> None:
+    """Try every operation with generated requests, the same ones in each run, or those of a seed.
+
+    Fails with what was found.
+    """
     configured = () if config is None else ("--config-file", str(config))
+    drawn = ("--seed", "1", "--generation-deterministic") if seed is None else ("--seed", str(seed))
     command = [
         *(_SCHEMATHESIS, *configured, "run", f"{url}/openapi.json", "--checks", ",".join(CHECKS)),
         *("--phases", "examples,coverage,fuzzing", "--max-examples", str(examples)),
-        *("--seed", "1", "--generation-deterministic", "--no-color"),
+        *(*drawn, "--no-color"),
         *("--suppress-health-check", "all", "--request-timeout", "20", "--continue-on-failure", *options),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    patience = 100 if seed is None else 300
+    done = subprocess.run(command, capture_output=True, text=True, timeout=patience, check=False)
     assert done.returncode == 0, f"{done.stdout[-6000:]}\n{done.stderr[-2000:]}"

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ephemera import embedded
+from tests.server_choice import ClusterAsServer
 from tests.systems.identity_users import QUICK, UNLIMITED
-from tests.systems.services import serving
+from tests.systems.services import SCRAPER, serving
 from tests.systems.slides_world import (  # noqa: F401 - fixtures of the slides tests
     anna,
     slides,
@@ -28,8 +29,13 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(scope="module")
-def valkey() -> Iterator[Valkey]:
-    """A Valkey for the tests of one file, which may stop and start it."""
+def valkey(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """A Valkey for the tests of one file, which may stop and start it; by `--server`, a cluster."""
+    if request.config.getoption("--server") == "cluster":
+        running_cluster = ClusterAsServer(request.getfixturevalue("cluster"))
+        running_cluster.ask("FLUSHALL")
+        yield running_cluster
+        return
     with embedded.valkey() as running:
         yield running
 
@@ -44,7 +50,8 @@ def places(valkey: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -
 @pytest.fixture(scope="module")
 def identity(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """An identity service without limits that tests would meet."""
-    with serving("identity", tmp_path_factory.mktemp("logs"), **places, **QUICK, **UNLIMITED) as running:
+    environment = {**places, **QUICK, **UNLIMITED, **SCRAPER}
+    with serving("identity", tmp_path_factory.mktemp("logs"), **environment) as running:
         yield running
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 _STARTS_WITHIN = 60.0  # seconds; machines that run tests are busy
 COMMAND = str(Path(sys.executable).with_name("ephemera"))
+SCRAPER = {"EPHEMERA_METRICS_TOKEN": "the-token-of-a-scraper"}
+"""With it, a service has `/metrics`."""
 
 
 class Served:

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ephemera import embedded
-from tests.systems.services import COMMAND, environment, serving
+from tests.server_choice import ClusterAsServer
+from tests.systems.services import COMMAND, SCRAPER, environment, serving
 from tests.systems.slides_people import QUICK, Person, administrator
 
 if TYPE_CHECKING:
@@ -31,8 +32,13 @@ _QUEUE = {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": 
 
 
 @pytest.fixture(scope="module")
-def slides_cache() -> Iterator[Valkey]:
-    """The server that may evict."""
+def slides_cache(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """The server that may evict; by `--server`, a cluster. The queue's is one server in any case."""
+    if request.config.getoption("--server") == "cluster":
+        running_cluster = ClusterAsServer(request.getfixturevalue("cluster"))
+        running_cluster.ask("FLUSHALL")
+        yield running_cluster
+        return
     with embedded.valkey(config=_CACHE) as running:
         yield running
 
@@ -69,6 +75,7 @@ def slides_places(
         "EPHEMERA_SLIDES_MODEL_URL": slides_model.url,
         "EPHEMERA_SLIDES_COST_MICROS_PER_1K_TOKENS": "420",
         **QUICK,
+        **SCRAPER,
     }
 
 
@@ -107,7 +114,7 @@ def working(folder: Path, places: dict[str, str], processes: int = 1) -> Iterato
     """A worker for all queues; its log is in the folder."""
     with (folder / "worker.log").open("ab") as log:
         process = subprocess.Popen(
-            [COMMAND, "worker", "slides", "--processes", str(processes)],
+            [COMMAND, "worker", "--system", "slides", "--processes", str(processes)],
             env=environment(**places),
             stdout=log,
             stderr=log,

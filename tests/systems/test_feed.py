@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.systems.feed_users import feeding, texts, until, working
+from tests.systems.services import SCRAPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def caller(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A running service."""
-    with feeding(tmp_path_factory.mktemp("logs"), places) as running:
+    with feeding(tmp_path_factory.mktemp("logs"), places, **SCRAPER) as running:
         yield running
 
 
@@ -144,5 +145,6 @@ def test_unknown_users_and_wrong_requests(caller: Caller) -> None:
 
 
 def _metric(caller: Caller, name: str) -> float:
-    shown = caller.http.get("/metrics").text
+    token = SCRAPER["EPHEMERA_METRICS_TOKEN"]
+    shown = caller.http.get("/metrics", headers={"authorization": f"Bearer {token}"}).text
     return sum(float(line.rpartition(" ")[2]) for line in shown.splitlines() if line.startswith(f"{name} "))

@@ -14,6 +14,7 @@ import ephemera.systems.feed
 from ephemera.systems.feed.messages import methods
 from tests.systems.conformance import conform
 from tests.systems.feed_users import feeding, texts
+from tests.systems.services import SCRAPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +28,7 @@ SOURCES = FOLDER.parents[2]
 @pytest.fixture(scope="module")
 def caller(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Caller]:
     """A running service."""
-    with feeding(tmp_path_factory.mktemp("logs"), places) as running:
+    with feeding(tmp_path_factory.mktemp("logs"), places, **SCRAPER) as running:
         yield running
 
 

@@ -9,6 +9,7 @@ import pytest
 from ephemera.systems.league.demo_data import ADMINISTRATOR, PASSWORD
 from tests.systems.conformance import conform
 from tests.systems.league_users import TOKEN, league
+from tests.systems.services import SCRAPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ ENDING = ("--exclude-path", "/api/session")
 def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     """A league."""
     secure = {"EPHEMERA_LEAGUE_SECURE_COOKIES": "true"}  # as the document has the cookie's name
-    with league(tmp_path_factory.mktemp("logs"), places, **secure) as running:
+    with league(tmp_path_factory.mktemp("logs"), places, **secure, **SCRAPER) as running:
         yield running
 
 

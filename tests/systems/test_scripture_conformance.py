@@ -8,6 +8,7 @@ import pytest
 
 from tests.systems.conformance import conform
 from tests.systems.scripture_readers import UNLIMITED, administrator, reading
+from tests.systems.services import SCRAPER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,7 @@ def scripture(
     places: dict[str, str], valkey: Valkey, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
     """A service without limits that tests would meet."""
-    with reading(places, valkey, tmp_path_factory.mktemp("logs"), **UNLIMITED) as running:
+    with reading(places, valkey, tmp_path_factory.mktemp("logs"), **UNLIMITED, **SCRAPER) as running:
         yield running
 
 
@@ -92,6 +93,7 @@ def test_operations_say_whom_they_are_for(document: Any) -> None:
             "/ingest/passages",
             "/ingest/topics",
             "/ingest/lexicon",
+            "/metrics",
         },
         "open": {"/healthz", "/readyz"},
     }

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import gc
+import io
 import logging
+import socket
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
+import uvicorn
+import uvloop
 from fastapi import APIRouter, FastAPI
 from pydantic import BaseModel, SecretStr
 from sqlalchemy import MetaData, text
 from starlette.applications import Starlette
 
 from ephemera import Catalogue
-from ephemera.systems.logs import JsonLines
+from ephemera.systems.listening import listeners
+from ephemera.systems.logs import JsonLines, configure
 from ephemera.systems.problem_answers import problem, problems
 from ephemera.systems.serving import System, application
 from ephemera.systems.settings import Secret, SystemSettings
@@ -148,6 +157,72 @@ async def test_an_unexpected_error_is_logged_without_its_text(
     lines = [JsonLines().format(record) for record in caplog.records]
     assert any('"type":"builtins.RuntimeError"' in line and "test_serving.py" in line for line in lines)
     assert "canary" not in "".join(lines)
+
+
+def test_a_log_outlives_a_stderr_that_was_replaced_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What is logged goes to the stderr of that moment, also when the one of the start is closed."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    try:
+        with monkeypatch.context() as replaced, io.StringIO() as short_lived:
+            replaced.setattr(sys, "stderr", short_lived)
+            configure("warning")
+        logging.getLogger("ephemera.test").warning("still heard")
+    finally:
+        root.handlers[:] = before
+        root.setLevel(level)
+    said = capsys.readouterr().err
+    assert '"message":"still heard"' in said
+    assert "Logging error" not in said
+
+
+def test_a_crowd_is_let_in_within_a_few_turns() -> None:
+    """Who waits at the door is accepted many at a time, where the loop alone takes one in each turn."""
+    with contextlib.ExitStack() as opened:
+        config = uvicorn.Config(FastAPI(), port=0)
+        alone = opened.enter_context(config.bind_socket())
+        ours = [opened.enter_context(each) for each in listeners(config)]
+        assert uvloop.run(_turns(ours)) * 4 <= uvloop.run(_turns([alone]))
+
+
+async def _turns(sockets: list[socket.socket], crowd: int = 200) -> int:
+    """Turns of the loop until everybody of a crowd is in."""
+    inside: list[asyncio.BaseTransport] = []
+
+    class Door(asyncio.Protocol):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            inside.append(transport)
+
+    loop = asyncio.get_running_loop()
+    servers = [await loop.create_server(Door, sock=each, backlog=crowd) for each in sockets]
+    place = sockets[0].getsockname()
+    turns = 0
+    with contextlib.ExitStack() as waiting:
+        for _ in range(crowd):
+            waiting.enter_context(socket.create_connection(place))
+        while len(inside) < crowd:
+            assert turns < 10_000
+            turns += 1
+            await asyncio.sleep(0)
+        for transport in inside:
+            transport.close()
+    for server in servers:
+        server.close()
+    return turns
+
+
+async def test_many_connections_do_not_stop_the_service_for_the_collector(app: FastAPI) -> None:
+    """What requests on thousands of open connections leave until the next one is no reason to look at all."""
+    async with asking(app) as client:
+        await client.get("/healthz")
+        full = gc.get_stats()[2]["collections"]
+        held: list[list[dict[str, object]]] = []
+        for _ in range(20):  # as often as 5,000 connections exchange their state in 80 s
+            held = [[{"headers": []} for _ in range(20)] for _ in range(5_000)]
+        assert len(held) == 5_000
+        assert gc.get_stats()[2]["collections"] - full <= 2
 
 
 async def test_readiness_follows_the_servers(app: FastAPI, valkey: Valkey) -> None:

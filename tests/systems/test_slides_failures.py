@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import psycopg
 from websockets.sync.client import connect
 
 from tests.systems.slides_people import every_slide, told
@@ -52,6 +53,24 @@ def test_a_model_that_refuses_ends_the_job(
     assert usage["reserved"]["presentations"] == 0
     path = f"/presentations/{begun['presentation_id']}/exports"
     assert anna.ask("POST", path, json={"format": "pdf"}).status_code == 409
+
+
+def test_a_presentation_that_is_given_up_is_told_of(
+    anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
+) -> None:
+    """After its last attempt the user hears that it failed, without our insides, and has the quota back."""
+    url = anna.served.url.replace("http:", "ws:") + "/notifications"
+    with connect(url, additional_headers={"cookie": anna.cookie}) as socket:
+        begun = anna.begin("A model that fails each time", 2)
+        with psycopg.connect(slides_places["EPHEMERA_DATABASE_URL"]) as sql:
+            sql.execute("UPDATE slides.jobs SET attempts = 7 WHERE id = %s", (begun["job_id"],))
+        slides_model.refusals = [500]
+        with working(tmp_path, slides_places):
+            note = json.loads(socket.recv(timeout=30))["message"]
+    assert (note["id"], note["state"]) == (begun["presentation_id"], "failed")
+    assert note["detail"] == "It could not be done; please try again later."
+    assert anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")["state"] == "dead"
+    assert anna.want(200, "GET", "/usage")["reserved"]["presentations"] == 0
 
 
 def test_a_worker_that_stops_hands_its_presentation_on(

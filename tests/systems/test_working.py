@@ -24,6 +24,9 @@ if TYPE_CHECKING:
         (("--system", "nowhere"), "'nowhere' is no built-in system with work to do"),
         (("--system", "identity"), "'identity' is no built-in system with work to do"),
         (("--system", "scripture"), "EPHEMERA_URL must be set: a worker shares the service's"),
+        (("--system", "scripture", "--queue", "mail"), "scripture has no jobs"),
+        (("--system", "slides"), "jobs need it"),
+        (("slides",), "jobs need it"),
     ],
 )
 def test_a_worker_that_cannot_work_says_why(words: tuple[str, ...], told: str) -> None:
@@ -31,6 +34,17 @@ def test_a_worker_that_cannot_work_says_why(words: tuple[str, ...], told: str) -
     outcome = ephemera("worker", *words)
     assert outcome.code == 2
     assert told in outcome.said
+
+
+@pytest.mark.parametrize("words", [("--system", "slides"), ("slides",)])
+def test_a_wrong_setting_is_told_before_the_first_job(words: tuple[str, ...]) -> None:
+    """A worker of slides whose environment does not fit ends at once, with code 2 and the variable's name."""
+    places = ("--url", "redis://127.0.0.1:1", "--database-url", "postgresql://127.0.0.1:1/slides")
+    wrong = {"EPHEMERA_SLIDES_PASSWORD_MEMORY": "a lot", "EPHEMERA_SLIDES_MODELL": "mine"}
+    outcome = ephemera("worker", *words, *places, env=wrong)
+    assert outcome.code == 2
+    assert "EPHEMERA_SLIDES_PASSWORD_MEMORY" in outcome.said
+    assert "EPHEMERA_SLIDES_MODELL" in outcome.said
 
 
 @pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])

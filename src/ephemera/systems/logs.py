@@ -47,9 +47,21 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
+class _Stderr(logging.Handler):
+    """Writes to what `sys.stderr` is at the time: who replaces it for a while closes theirs afterwards."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a line."""
+        try:
+            sys.stderr.write(self.format(record) + "\n")
+            sys.stderr.flush()
+        except Exception:
+            self.handleError(record)
+
+
 def configure(level: str) -> None:
     """Send everything that is logged in this process to stderr as JSON, from a level on."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _Stderr()
     handler.setFormatter(JsonLines())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
     for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # they bring handlers of their own

@@ -1,8 +1,9 @@
 """`ephemera worker --system NAME`: what a service does besides answering, in a process of its own.
 
 A system that has such work has a module `worker` with two names: its `Settings`, and `working(settings)`, an
-async context manager that works for the length of its block. The block lasts until SIGTERM or SIGINT. Unlike
-a service, a worker starts no servers of its own: nobody else would be on them.
+async context manager that works for the length of its block. The block lasts until SIGTERM or SIGINT. A
+system whose work is jobs has `JOBS` in place of `working`: a worker of Celery runs them. Unlike a service, a
+worker starts no servers of its own: nobody else would be on them.
 """
 
 from __future__ import annotations

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from ephemera.patterns.progress import Progress
 
     Resources = Callable[[Store, AsyncEngine], AbstractAsyncContextManager[Any]]
+    Conclude = Callable[[Store, AsyncEngine, JobRow], Awaitable[None]]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -70,6 +71,7 @@ class Jobs:
         self.tables = job_tables(self.metadata, name)
         self.kinds: dict[str, Job[..., Any]] = {}
         self.opened: Resources | None = None
+        self.conclude: Conclude | None = None
         self.checkpoints = catalogue.mapping(
             checkpoint,
             bytes,
@@ -152,6 +154,15 @@ class Jobs:
         """Declare what each worker process opens once, for jobs to have as `run.resources`."""
         self.opened = opened
         return opened
+
+    def concluding(self, conclude: Conclude) -> Conclude:
+        """Declare what is done when a job has ended, whatever its end was: tell its user, give back a quota.
+
+        The process that ended it calls it after the commit, once, and only logs it when it fails; it is not
+        called if that process dies in between.
+        """
+        self.conclude = conclude
+        return conclude
 
     def queue_key(self, queue: str) -> str:
         """The list that Celery takes a queue's messages from."""

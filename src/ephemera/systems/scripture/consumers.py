@@ -79,7 +79,7 @@ class Consumers:
                 key, subject = f"welcome:{event.user_id}", "Welcome"
                 words = "it is good to have you here."
             case UserChanged():
-                key, subject = f"plan:{event.user_id}:{delivery.origin}", "Your plan"
+                key, subject = f"plan:{event.user_id}:{_named(event) or delivery.origin}", "Your plan"
                 words = f"your plan is {event.plan!r} now."
         message = Notification(
             key=key, to=user.email, subject=subject, text=f"Dear {user.name},\n\n{words}\n"
@@ -90,10 +90,15 @@ class Consumers:
         """Write what happened to a user into their history, once."""
         what = "created" if isinstance(event, UserCreated) else f"plan {event.plan}"
         async with self._engine.begin() as sql:
-            claimed = await sql.execute(text(ONCE.named), ONCE.values(delivery))
+            claimed = await sql.execute(text(ONCE.named), ONCE.values(delivery, event=_named(event)))
             if ONCE.is_first(claimed.one_or_none()):
                 await sql.execute(insert(user_history).values(user_id=event.user_id, what=what))
 
     async def forget(self, event: ContentChanged, _: Delivery) -> None:
         """End what an ingest changed in every cache."""
         await self._invalidation.apply(event)
+
+
+def _named(event: UserCreated | UserChanged) -> str | None:
+    """The name of an event, however often it was published; None of one from before it had one."""
+    return f"outbox-{event.number}" if event.number else None

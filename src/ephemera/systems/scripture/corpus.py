@@ -1,7 +1,7 @@
 """The corpus that comes with the service: some chapters in the public domain, taken in at the first start.
 
-Genesis 1, Psalms 23 and 117, John 1 and 3 and 1 Corinthians 13 in the World English Bible and the King James
-Version, a few of them in part; topics, and a small lexicon of our own words. The files have the form that
+Genesis 1:1-5, Psalms 23 and 117, John 1:1-5 and 3:16-17 and 1 Corinthians 13 in the World English Bible and
+the King James Version; topics, and a small lexicon of our own words. The files have the form that
 `POST /ingest/...` takes.
 """
 

@@ -15,16 +15,18 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserCreated(msgspec.Struct, frozen=True, tag=True):
-    """A user came."""
+    """A user came; `number` is the outbox's, the same however often it is published."""
 
     user_id: str
+    number: int = 0
 
 
 class UserChanged(msgspec.Struct, frozen=True, tag=True):
-    """A user has another plan."""
+    """A user has another plan; `number` as above."""
 
     user_id: str
     plan: str
+    number: int = 0
 
 
 class PartOf(msgspec.Struct, frozen=True, array_like=True):

@@ -1,8 +1,9 @@
 """Events that must not be lost: written to SQL with the change that causes them, published after its commit.
 
 `publish` tries at once; what Redis did not hear is published by a relay, every few seconds, in any process
-that handles events. A process that dies between publishing and its commit publishes twice, which consumers
-must bear anyhow: delivery is at least once.
+that handles events. What Redis heard without our knowing, because its answer was lost or the process died
+before its commit, is published twice: as another entry of the stream, and with the same number, by which
+consumers know it.
 """
 
 from __future__ import annotations
@@ -88,11 +89,12 @@ class Outbox:
         async with self._engine.begin() as sql:
             rows = (await sql.execute(taken.returning(waiting_events))).all()
             for row in sorted(rows, key=lambda row: row.number):
-                await self._send(row.stream, row.event)
+                await self._send(row.stream, row.event, row.number)
         return len(rows)
 
-    async def _send(self, stream: str, event: dict[str, Any]) -> None:
+    async def _send(self, stream: str, event: dict[str, Any], number: int) -> None:
         if stream == "ingest":
             await self._ingests.publish(msgspec.convert(event, ContentChanged))
         else:
-            await self._users.publish(msgspec.convert(event, UserCreated | UserChanged))
+            happened = msgspec.convert(event, UserCreated | UserChanged)
+            await self._users.publish(msgspec.structs.replace(happened, number=number))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import operator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, TypedDict
 from uuid import UUID, uuid5
@@ -75,11 +74,7 @@ async def generate_deck(run: Run, presentation_id: UUID, organization_id: str, p
     graph = _BUILDER.compile(checkpointer=saver)
     first = await saver.input({"written": [], "tokens": 0})
     config: Any = {**saver.config, "recursion_limit": work.brief.slides + _MORE_STEPS}
-    try:
-        state = await graph.ainvoke(first, config, context=work, durability="sync")  # type: ignore[call-overload]
-    except JobFailed:
-        await _released(work)
-        raise
+    state = await graph.ainvoke(first, config, context=work, durability="sync")  # type: ignore[call-overload]
     return len(state["written"])
 
 
@@ -188,13 +183,6 @@ async def _counted(work: Commission, slides_written: int, tokens: int) -> bool:
             )
         except ConnectionFailed:
             await asyncio.sleep(_PAUSE)
-
-
-async def _released(work: Commission) -> None:
-    """Give back what was reserved; it lapses by itself if Redis is away."""
-    reserved = work.equipment.meter.reservation(work.organization_id, str(work.presentation_id), work.period)
-    with suppress(ConnectionFailed):
-        await reserved.release()
 
 
 async def _nothing() -> None:

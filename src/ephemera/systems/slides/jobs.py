@@ -1,39 +1,38 @@
-"""The jobs of slides, one for each queue: `ephemera worker slides` runs them.
+"""The jobs of slides, one for each queue: `ephemera worker --system slides` runs them.
 
-What a job makes is written to SQL in the same transaction as the step that says so. Its user is notified
-after that, on whichever process they are connected to; if nobody hears it, SQL has it all the same.
+What a job makes is written to SQL in the same transaction as the step that says so. When it has ended, in
+whatever way, its user is notified (`endings`).
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import asynccontextmanager, suppress
+from contextlib import suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 from uuid import UUID  # noqa: TC003 - jobs read the annotations
 
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection  # noqa: TC002 - jobs read the annotations
 
-from ephemera.errors import ConnectionFailed, JobFailed
+from ephemera.errors import JobFailed
 from ephemera.patterns.jobs import Run  # noqa: TC001 - jobs read the annotations
 from ephemera.patterns.semantic_cache import VectorsUnavailable
 from ephemera.systems.settings import read
 from ephemera.systems.slides.chunking import chunks
 from ephemera.systems.slides.document_texts import UnreadableDocument
 from ephemera.systems.slides.document_texts import read as read_text
+from ephemera.systems.slides.endings import conclude
 from ephemera.systems.slides.equipment import equipped
 from ephemera.systems.slides.export_files import Page, as_pdf, as_pptx
 from ephemera.systems.slides.generation import generate_deck
 from ephemera.systems.slides.google_slides import upload
-from ephemera.systems.slides.keys import JOBS, NOTIFICATIONS
-from ephemera.systems.slides.progress_events import About, Notification
+from ephemera.systems.slides.keys import JOBS
 from ephemera.systems.slides.settings import Settings
 from ephemera.systems.slides.tables import documents, exports, presentations, slides
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
 
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -50,29 +49,30 @@ def opened(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[Equ
     return equipped(read(Settings, os.environ), store, engine)
 
 
+JOBS.concluding(conclude)
+
+
 @JOBS.job(queue="generation", attempts=8, time_limit=timedelta(minutes=30))
 async def generate(
     run: Run, presentation_id: UUID, organization_id: UUID, user_id: UUID, period: str
 ) -> dict[str, Any]:
     """Write a presentation."""
-    async with _telling_failure(run, user_id, "presentation", presentation_id):
-        made = await generate_deck(run, presentation_id, str(organization_id), period)
-    await _notify(run, user_id, "presentation", presentation_id, f"{made} slides are written.")
+    del user_id
+    made = await generate_deck(run, presentation_id, str(organization_id), period)
     return {"presentation_id": str(presentation_id), "slides": made}
 
 
 @JOBS.job(queue="ingestion", attempts=5, time_limit=timedelta(minutes=20))
 async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
     """Read a document, cut it into pieces, and make them searchable."""
-    del organization_id
+    del organization_id, user_id
     equipment: Equipment = run.resources
     async with run.engine.connect() as sql:
         wanted = select(documents.c.content, documents.c.media_type).where(documents.c.id == document_id)
         row = (await sql.execute(wanted)).one_or_none()
     if row is None:
         raise JobFailed("The document is not there any more.")
-    async with _telling_failure(run, user_id, "document", document_id):
-        pieces = await asyncio.to_thread(_pieces, bytes(row.content), row.media_type)
+    pieces = await asyncio.to_thread(_pieces, bytes(row.content), row.media_type)
     vectors = await equipment.library.embedded(pieces)
 
     async def kept(sql: AsyncConnection) -> int:
@@ -81,31 +81,28 @@ async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UU
     made = await run.transact("keep", kept)
     with suppress(VectorsUnavailable):  # then by whoever searches first
         await equipment.library.index(document_id)
-    await _notify(run, user_id, "document", document_id, f"{made} pieces are ready.")
     return {"document_id": str(document_id), "chunks": made}
 
 
 @JOBS.job(queue="export", attempts=5, time_limit=timedelta(minutes=10))
 async def export(run: Run, export_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
     """Make a file of a presentation, or a presentation at Google."""
-    del organization_id
+    del organization_id, user_id
     equipment: Equipment = run.resources
     url: str | None = None
-    async with _telling_failure(run, user_id, "export", export_id):
-        wish = await _wish(run, export_id)
-        draw = as_pdf if wish.format == "pdf" else as_pptx
-        content: bytes | None = await asyncio.to_thread(draw, wish.title, wish.pages)
-        if wish.format == "google_slides":
-            google = equipment.settings.google_credentials
-            url = await run.step("upload", upload, google, wish.title, content)
-            content = None
+    wish = await _wish(run, export_id)
+    draw = as_pdf if wish.format == "pdf" else as_pptx
+    content: bytes | None = await asyncio.to_thread(draw, wish.title, wish.pages)
+    if wish.format == "google_slides":
+        google = equipment.settings.google_credentials
+        url = await run.step("upload", upload, google, wish.title, content)
+        content = None
 
     async def kept(sql: AsyncConnection) -> None:
         await sql.execute(update(exports).where(exports.c.id == export_id).values(content=content, url=url))
 
     await run.transact("keep", kept)
-    await _notify(run, user_id, "export", export_id, f"The {wish.format} is ready.")
-    return {"export_id": str(export_id)}
+    return {"export_id": str(export_id), "format": wish.format}
 
 
 class _Wish(NamedTuple):
@@ -139,29 +136,3 @@ def _pieces(content: bytes, media_type: str) -> list[str]:
         return chunks(read_text(content, media_type))
     except UnreadableDocument as unreadable:
         raise JobFailed(unreadable.reason) from None
-
-
-@asynccontextmanager
-async def _telling_failure(run: Run, user_id: UUID, about: About, id: UUID) -> AsyncIterator[None]:  # noqa: A002
-    """Tell the user when the block gives up for good; whatever else goes wrong is tried again."""
-    try:
-        yield
-    except JobFailed as failed:
-        await _notify(run, user_id, about, id, failed.reason, failed=True)
-        raise
-
-
-async def _notify(
-    run: Run,
-    user_id: UUID,
-    about: About,
-    id: UUID,  # noqa: A002
-    detail: str,
-    *,
-    failed: bool = False,
-) -> None:
-    """Tell a user, if they are connected anywhere; nobody is kept waiting when Redis is away."""
-    state: Literal["ready", "failed"] = "failed" if failed else "ready"
-    note = Notification(about=about, id=str(id), job_id=run.id, state=state, detail=detail)
-    with suppress(ConnectionFailed):
-        await run.store[NOTIFICATIONS].push(note, user_id=str(user_id))

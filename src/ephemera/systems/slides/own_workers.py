@@ -1,7 +1,7 @@
 """Workers that the service runs itself: for a look at it, with one command and nothing else.
 
-In production they are processes of their own (`ephemera worker slides`), one or more for each queue. Here one
-is started with the service's environment and told where its servers are, and ended with it.
+In production they are processes of their own (`ephemera worker --system slides`), one or more for each queue.
+Here one is started with the service's environment and told where its servers are, and ended with it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,17 @@ async def own_workers(settings: Settings, resources: Resources) -> AsyncIterator
         yield
         return
     worker = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-c", _START, *_parent(), "worker", "slides", "--processes", str(number)),
+        *(
+            sys.executable,
+            "-c",
+            _START,
+            *_parent(),
+            "worker",
+            "--system",
+            "slides",
+            "--processes",
+            str(number),
+        ),
         env={**os.environ, **_where(resources)},
         stdin=asyncio.subprocess.DEVNULL,
     )
