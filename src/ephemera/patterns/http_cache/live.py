@@ -102,8 +102,7 @@ class LiveResource:
             raise LoadFailed(key, _REST) from problem
         if page is None:
             return None
-        if page.number > self._latest:
-            self._latest = page.number
+        self._latest = max(self._latest, page.number)
         if self._counted:
             self.site.count(key)
         if page.together:
