@@ -56,9 +56,14 @@ class OnceGuard:
         self.named = _CLAIM.format(name=table, **{name: f":{name}" for name in names})
         """The same for `:name`."""
 
-    def values(self, delivery: Delivery) -> dict[str, str]:
-        """What the statement takes: the event by its first id, so that a replay is no other event."""
-        return {"stream": delivery.stream, "consumers": delivery.group, "event": delivery.origin}
+    def values(self, delivery: Delivery, *, event: str | None = None) -> dict[str, str]:
+        """What the statement takes: the event by its first id, so that a replay is no other event.
+
+        `event` names it in place of that: an id of your own, the same however often it is published. A
+        publisher that repeats what was not answered needs it, such as one that publishes from an outbox.
+        """
+        named = delivery.origin if event is None else event
+        return {"stream": delivery.stream, "consumers": delivery.group, "event": named}
 
     def is_first(self, row: object) -> bool:
         """Whether the statement gave a row, so that the event was not handled before."""

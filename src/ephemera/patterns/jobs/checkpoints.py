@@ -9,6 +9,9 @@ Each call is one script: it compares the fence, changes the fields, renews the l
 progress entry, or changes nothing and raises `JobLost`. Field names beginning with `_` are the pattern's
 own, and those beginning with `step:` are what `run.step` saved; all others are the job's. Lost with Redis:
 everything here. A job then goes on from its steps in SQL.
+
+An event that Redis did not take, or may not have taken, is not told later: the next one that it takes leaves
+a number out of the progress, so that whoever listens is told that something is missing, and gets a snapshot.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ class Checkpoints:
         self.declared = declared
         self.client = store.client(declared.checkpoints.role)
         self.life = declared.checkpoints.lifetime.milliseconds or 0
+        self.untold: set[str] = set()
+        """Jobs of this process with events that Redis may not have taken, until the next one that it took."""
 
     def of(self, job_id: str, fence: int, worker: str) -> Checkpoint:
         """The checkpoint of a job, for who holds it by this fence."""
@@ -60,6 +65,7 @@ class Checkpoint:
         self._pattern = checkpoints.declared.checkpoints.pattern
         self._key = checkpoints.declared.checkpoints.key(job_id=job_id)
         self._life = checkpoints.life
+        self._untold = checkpoints.untold
         self._call, self._run = checkpoints.client.call, checkpoints.client.run
 
     async def begin(self) -> dict[str, bytes]:
@@ -81,8 +87,16 @@ class Checkpoint:
         keys, entry = self._entry(event)
         counts = (len(fields), len(removed))
         arguments = (self.fence, self._worker, self._life, *counts, *flat, *removed, *entry)
+        if event is not None:
+            self.has_untold()  # until it is known to be told
         if later := await self._run(SAVE, keys, arguments):
             self._refused(later)
+        if event is not None:
+            self._untold.discard(self.job_id)
+
+    def has_untold(self) -> None:
+        """Let the next event say that some before it may be missing."""
+        self._untold.add(self.job_id)
 
     async def load(self, *names: str) -> dict[str, bytes]:
         """The fields of these names that are there, or all of them when none is named."""
@@ -106,6 +120,7 @@ class Checkpoint:
     async def end(self, *, event: Any = None) -> None:
         """Forget all but the fence, when the job has ended."""
         keys, entry = self._entry(event)
+        self._untold.discard(self.job_id)
         if later := await self._run(END, keys, (self.fence, self._life, *entry)):
             self._refused(later)
 
@@ -116,10 +131,12 @@ class Checkpoint:
         if self._progress is None:
             raise InvalidValue(self._pattern, "jobs without progress=", f"the event {event!r}")
         arguments = self._progress.entry_arguments(event, job_id=self.job_id)
-        return (self._key, self._progress.key(job_id=self.job_id)), tuple(arguments)
+        untold = ("1",) if self.job_id in self._untold else ()
+        return (self._key, self._progress.key(job_id=self.job_id)), (*arguments, *untold)
 
     def _refused(self, later: int) -> NoReturn:
         self.later = later
+        self._untold.discard(self.job_id)  # whoever has the job knows what it lacks
         raise JobLost(self.job_id, self.fence, f"its checkpoint carries the later fence {later}")
 
 

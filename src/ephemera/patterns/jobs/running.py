@@ -98,6 +98,8 @@ class Run:
         # first attempt that finds steps is a retry: the checkpoint was emptied, and all of it was told.
         if row.attempts > 1 and row.step not in known:
             run._untold = row.step
+            if run._known.keys() - known.keys() - {row.step}:  # done while Redis was away
+                run.checkpoint.has_untold()
         return run
 
     @overload

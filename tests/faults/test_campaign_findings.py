@@ -1,0 +1,181 @@
+"""What the fault campaign has found, each as a test of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import insert, select
+
+from ephemera import connect
+from ephemera.errors import ServerError
+from ephemera.keyspace.identity import MARK
+from ephemera.patterns.jobs.running import Run
+from ephemera.patterns.progress import Missed, Snapshot
+from ephemera.systems.feed.handing_over import LOST
+from ephemera.systems.scripture.app import described
+from ephemera.systems.scripture.happenings import UserCreated
+from ephemera.systems.scripture.outbox import Outbox
+from ephemera.systems.scripture.service import opened_scripture
+from ephemera.systems.scripture.settings import Settings
+from ephemera.systems.scripture.tables import users
+from ephemera.systems.serving import opened as opened_system
+from ephemera.systems.settings import Secret
+from faults.proxy import Network
+from tests.patterns.job_store import opened
+from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
+from tests.systems.feed_world import feed_world
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Postgres, Valkey
+
+
+@asynccontextmanager
+async def _full(server: Valkey) -> AsyncIterator[None]:
+    """A server that refuses to write, for the length of a block."""
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        yield
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", 0)
+
+
+async def _heard(store: Store, job_id: str) -> list[Any]:
+    """What one hears who listens from the beginning: numbers, "missed", "ended"."""
+
+    async def snapshot(job_id: str) -> Snapshot:
+        return Snapshot("by SQL")
+
+    heard: list[Any] = []
+    async with store[PROGRESS].listen(job_id=job_id, snapshot=snapshot) as updates, asyncio.timeout(20):
+        async for update in updates:
+            if isinstance(update, Missed):
+                heard.append("missed")
+            elif isinstance(update.event, Stepped):
+                heard.append(update.event.number)
+            else:
+                heard.append("ended")
+    return heard
+
+
+async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> None:
+    """Whoever follows a job is told of the gap where the server took no event, also before the end."""
+    async with connect(victim.url, CATALOGUE) as store:
+        checkpoint = store[JOBS].of("job", 1, "worker")
+        await checkpoint.save({}, event=Stepped(1))
+        async with _full(victim):
+            with pytest.raises(ServerError):
+                await checkpoint.save({}, event=Stepped(2))
+        await checkpoint.save({}, event=Stepped(3))
+        await checkpoint.save({}, event=Stepped(4))
+        async with _full(victim):
+            with pytest.raises(ServerError):
+                await checkpoint.save({}, event=Stepped(5))
+        await store[JOBS].of("job", 1, "worker").end(event=Ended("done"))
+        assert await _heard(store, "job") == [1, "missed", 3, 4, "missed", "ended"]
+
+
+async def test_a_worker_that_takes_over_tells_that_events_are_missing(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """Steps of a worker that died while the server took no events are in SQL: its successor says so."""
+    sql = postgres.database("faults_untold")
+    async with opened(victim.url, sql) as first, opened(victim.url, sql) as second:
+        job_id = await first.enqueue(generate, 1)
+        run = await _claimed(first, job_id)
+        await _step(run, 1)
+        async with _full(victim):
+            await _step(run, 2)
+            await _step(run, 3)
+        await first.rows.renew(job_id, run.fence, timedelta(seconds=-1))  # rather than wait for its lease
+        run = await _claimed(second, job_id)
+        for number in (1, 2, 3, 4):
+            await _step(run, number)
+        await run.checkpoint.end(event=Ended("done"))
+        assert await _heard(second.store, job_id) == [1, "missed", 3, 4, "ended"]
+
+
+async def _claimed(live: Any, job_id: str) -> Run:
+    row = await live.rows.claim(job_id, "worker", timedelta(seconds=30))
+    assert row is not None
+    return await Run.resumed(live, row)
+
+
+async def _step(run: Run, number: int) -> None:
+    await run.step(f"step:{number}", _work, event=Stepped(number))
+
+
+async def _work() -> None:
+    """Nothing but what is recorded of it."""
+
+
+async def test_an_event_that_is_published_twice_has_its_effect_once(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """Redis hears an event and its answer is lost, so the outbox repeats it: history has it once."""
+    database = postgres.database("faults_outbox")
+    victim.ask("SET", MARK.key(), "scripture")
+    with Network() as network:
+        line = network.proxy(victim.port)
+        settings = Settings(
+            url=Secret(f"redis://127.0.0.1:{line.port}"), database_url=Secret(database), consumers=True
+        )
+        async with (
+            opened_system(settings, described(settings)) as resources,
+            opened_scripture(settings, resources),
+        ):
+            user, outbox = uuid4(), Outbox(resources.engine, resources.store)
+            async with resources.engine.begin() as sql:
+                row = {"id": user, "email": f"{user}@example.com", "name": "Ann", "plan": "free"}
+                await sql.execute(insert(users).values(row))
+                number = await outbox.add(sql, UserCreated(str(user)))
+            network.trouble(line, "half-open")
+            assert not await outbox.publish(number), "nobody can tell whether it was heard"
+            network.heal(line)
+            await _handled(victim, "gl:events:users", times=2)
+    with psycopg.connect(database) as checking:
+        found = checking.execute("SELECT what FROM scripture.user_history WHERE user_id = %s", (str(user),))
+        assert found.fetchall() == [("created",)]
+
+
+async def _handled(server: Valkey, stream: str, times: int) -> None:
+    """Wait until so many were published, and every group has handled them."""
+    async with asyncio.timeout(60):
+        while True:
+            groups: Any = server.ask("XINFO", "GROUPS", stream)
+            states = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
+            if all(state["entries-read"] == times and state["pending"] == 0 for state in states):
+                return
+            await asyncio.sleep(0.1)
+
+
+class _Lost(Exception):
+    """Whatever ends a run before its time."""
+
+
+async def test_a_run_that_fails_leaves_its_user_to_others(victim: Valkey, postgres: Postgres) -> None:
+    """The row of a user whose run ended early is free: nobody waits for the end of a run that is no more."""
+    places = {"EPHEMERA_URL": victim.url, "EPHEMERA_DATABASE_URL": postgres.database("faults_given_up")}
+    async with feed_world(places, pro_novelty=1) as world:
+        await world.aggregator.subscribe("ann", "news", "pro")
+        await world.publish("news", 3)
+        await world.tick()
+
+        async def fails(_: Any) -> Any:
+            (running,) = await world.sql(select(world.tables.user_stats.c.running_until))
+            assert running[0] is not None
+            raise _Lost
+
+        with pytest.raises(_Lost):
+            await world.planner.rebuild("ann", fails)
+        await world.age("ann", last_enqueued_at="31 s")
+        assert await world.aggregator.queue.waiting(LOST, 10) == ["ann"]
+        assert (await world.rebuild("ann")).ending == "rebuilt"

@@ -1,0 +1,220 @@
+"""The parts of the fault campaign: its schedule, its proxies, its clocks and its books do what they say."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from faults import shifted_clock
+from faults.ledger import Ledger, Timeline
+from faults.load.limits import Admitted, LimitBook
+from faults.proxy import Network
+from faults.schedule import BRISK, KINDS, schedule
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from ephemera.embedded import Valkey
+    from faults.proxy import Proxy
+
+_MEMBERS = ("identity-0", "identity-1", "slides-worker-0")
+_PATIENCE = 20.0  # seconds
+
+
+def test_a_seed_brings_the_same_faults_again() -> None:
+    """All of a schedule follows from its seed, and another seed has another."""
+    assert schedule(7, 600, _MEMBERS) == schedule(7, 600, _MEMBERS)
+    assert schedule(7, 600, _MEMBERS) != schedule(8, 600, _MEMBERS)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_kind_comes_before_one_comes_again(seed: int) -> None:
+    """A short campaign has each kind of fault, however short, and no fault is longer than its pace allows."""
+    faults = schedule(seed, 5, _MEMBERS, pace=BRISK)
+    assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
+    assert all(fault.seconds <= BRISK.fault[1] for fault in faults)
+    assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
+
+
+def test_only_the_kinds_that_are_asked_for_come() -> None:
+    """`--only` leaves out all others."""
+    assert {fault.kind for fault in schedule(1, 300, _MEMBERS, only=["clock", "kill"])} == {"clock", "kill"}
+
+
+@pytest.fixture(scope="module")
+def network() -> Iterator[Network]:
+    """Proxies for this file."""
+    with Network() as running:
+        yield running
+
+
+@pytest.fixture
+def line(network: Network, server: Valkey) -> Proxy:
+    """A line to a server."""
+    return network.proxy(server.port)
+
+
+def _connected(line: Proxy) -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", line.port), _PATIENCE)
+    assert _asked(connection) == b"+PONG\r\n"
+    return connection
+
+
+def _asked(connection: socket.socket) -> bytes:
+    connection.sendall(b"PING\r\n")
+    return connection.recv(100)
+
+
+def test_a_line_that_is_cut_ends_its_connections_and_takes_none(network: Network, line: Proxy) -> None:
+    """RST for those there are and those that come, until it is healed."""
+    with _connected(line) as before:
+        network.trouble(line, "cut")
+        with pytest.raises(ConnectionResetError):
+            before.recv(100)
+    with socket.create_connection(("127.0.0.1", line.port), _PATIENCE) as during:
+        assert _ended(during)
+    network.heal(line)
+    _connected(line).close()
+
+
+def _ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
+def test_a_frozen_line_holds_what_is_sent_until_it_is_healed(network: Network, line: Proxy) -> None:
+    """Bytes arrive late and complete, over the same connection."""
+    with _connected(line) as connection:
+        network.trouble(line, "freeze")
+        connection.sendall(b"PING\r\n")
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(100)
+        connection.settimeout(_PATIENCE)
+        network.heal(line)
+        assert connection.recv(100) == b"+PONG\r\n"
+
+
+def test_a_half_open_line_loses_the_answers_alone(
+    network: Network, line: Proxy, server: Valkey, key: str
+) -> None:
+    """What is sent takes effect, nobody hears of it, and healing ends the connection."""
+    with _connected(line) as connection:
+        network.trouble(line, "half-open")
+        connection.sendall(f"SET {key} there\r\n".encode())
+        deadline = time.monotonic() + _PATIENCE
+        while server.ask("GET", key) != "there":
+            assert time.monotonic() < deadline
+        connection.settimeout(0.3)
+        with pytest.raises(TimeoutError):
+            connection.recv(100)
+        connection.settimeout(_PATIENCE)
+        network.heal(line)
+        assert _ended(connection)
+
+
+def test_a_slow_line_is_late_both_ways(network: Network, line: Proxy) -> None:
+    """A question and its answer each take at least as long as the line is late."""
+    with _connected(line) as connection:
+        network.trouble(line, "delay", 0.1)
+        began = time.monotonic()
+        assert _asked(connection) == b"+PONG\r\n"
+        assert time.monotonic() - began >= 0.2
+        network.heal(line)
+
+
+_LOOKS = """
+import struct, sys, time
+from datetime import UTC, datetime
+from pathlib import Path
+from faults import shifted_clock
+shifted_clock.install(Path(sys.argv[1]))
+for line in sys.stdin:
+    shown = (time.time(), time.time_ns() / 1e9, datetime.now(UTC).timestamp())
+    print(*shown, time.monotonic(), flush=True)
+"""
+
+
+def test_a_clock_jumps_in_a_process_that_runs(tmp_path: Path) -> None:
+    """Whatever Python reads the time by is wrong by the same, at once, and its timers are not."""
+    clock = tmp_path / "clock"
+    shifted_clock.make(clock)
+    command = [sys.executable, "-c", _LOOKS, str(clock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as looking:
+        assert looking.stdin is not None
+        assert looking.stdout is not None
+        for wrong_by in (0.0, 7200.0, -86_400.0, 0.0):
+            shifted_clock.jump(clock, wrong_by)
+            before = time.time(), time.monotonic()
+            looking.stdin.write("\n")
+            looking.stdin.flush()
+            *shown, monotonic = map(float, looking.stdout.readline().split())
+            after = time.time(), time.monotonic()
+            for each in shown:
+                assert before[0] - 0.1 <= each - wrong_by <= after[0] + 0.1
+            assert before[1] <= monotonic <= after[1]
+        looking.stdin.close()
+    assert struct.unpack("d", clock.read_bytes()) == (0.0,)
+
+
+def test_a_limit_that_was_exceeded_is_found_unless_counting_began_anew() -> None:
+    """Six of five is a finding; not where the cache lost what it had in between."""
+    ledger = Ledger()
+    for subject in ("greedy", "excused"):
+        book = LimitBook(ledger, "identity", f"sign-ins of the {subject}", 5, 3600)
+        for number in range(6):
+            book.admit("10.0.0.1", Admitted(100.0 + number, 100.5 + number))
+        book.check()
+        ledger.timeline.note("cache-lost", 102.6, 102.7)
+    (found,) = ledger.violations
+    assert "the greedy: 6 were admitted" in found
+
+
+def test_a_limit_counts_again_after_its_time() -> None:
+    """Admissions that are further apart than the window are no finding."""
+    ledger = Ledger()
+    book = LimitBook(ledger, "league", "live", 2, 10)
+    for at in (0.0, 4.0, 10.5, 14.5):
+        book.admit("somebody", Admitted(at, at + 0.1))
+    book.check()
+    assert ledger.violations == []
+
+
+def test_the_timeline_knows_what_was_disturbed_when() -> None:
+    """A part is disturbed while its trouble lasts and shortly after, and others are not."""
+    timeline = Timeline()
+    timeline.note("queue", 10, 20)
+    assert timeline.disturbed(("queue",), 15, 16)
+    assert timeline.disturbed(("queue", "cache"), 21, 22)
+    assert not timeline.disturbed(("queue",), 30, 31)
+    assert not timeline.disturbed(("cache",), 15, 16)
+    number = timeline.begin("cache")
+    now = time.monotonic()
+    assert timeline.disturbed(("cache",), now, now + 1)
+    timeline.end(number)
+
+
+def test_the_command_explains_itself() -> None:
+    """`--help` has examples and every kind of fault; a wrong one is refused with exit code 2."""
+    helped = subprocess.run(
+        [sys.executable, "-m", "faults", "--help"], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert "python -m faults --minutes 30 --report" in helped.stdout
+    assert all(kind in helped.stdout for kind in KINDS)
+    wrong = subprocess.run(
+        [sys.executable, "-m", "faults", "--only", "fire"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert wrong.returncode == 2
