@@ -205,6 +205,7 @@ async def test_a_mapping(store: Store, key: str) -> None:
     assert not await marks.exists(id=key)
 
 
+@pytest.mark.standalone("a node counts its own listeners alone")
 async def test_a_channel(store: Store, key: str) -> None:
     """A message reaches who listens, as it was published."""
     channel = store[CHANNEL]

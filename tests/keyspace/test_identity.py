@@ -75,6 +75,7 @@ async def test_a_store_opens_on_the_server_with_its_name(ours: Valkey) -> None:
         assert await store.call("SET", "a", 1, "EX", 60) == b"OK"
 
 
+@pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_an_unmarked_server_is_refused_and_left_as_it_is(server: Valkey) -> None:
     """A store with a name does not adopt a server by itself: the error says how to mark it."""
     database = f"{server.url}/9"
@@ -248,6 +249,7 @@ async def test_a_cluster_carries_one_mark(cluster: Cluster) -> None:
         await client.call("DEL", MARK.key())
 
 
+@pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_marking_is_atomic_and_names_are_plain(server: Valkey) -> None:
     """Of many who mark at once one succeeds; a name that a message could not show is refused."""
     async with open_client(f"{server.url}/8") as client:

@@ -110,6 +110,7 @@ async def test_catalogues_of_one_store_must_not_overlap(server: Valkey) -> None:
             pass
 
 
+@pytest.mark.standalone("it looks for two keys at once, which live on two nodes")
 async def test_roles_have_their_own_servers(server: Valkey, key: str) -> None:
     """A queue-role space is kept on the server that `queue_url` names, and nowhere else."""
     kept = Catalogue("roles")

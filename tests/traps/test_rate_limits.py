@@ -66,6 +66,7 @@ async def _by_the_second(store: Store, subject: str, limit: int = 5) -> bool:
     return int(counted) <= limit
 
 
+@pytest.mark.standalone("it scans the keys of one server")
 async def test_i1_a_crash_leaves_no_counter_without_an_end(server: Valkey, store: Store) -> None:
     """Killed between INCR and EXPIRE, the naive counter stays for ever; ours always have their end."""
     naive = f"naive:{somebody()}"

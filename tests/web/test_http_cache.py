@@ -147,6 +147,7 @@ async def test_other_methods_are_refused(opened: Opened) -> None:
     assert {each.strip() for each in answer.headers["allow"].split(",")} == {"GET", "HEAD"}
 
 
+@pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 async def test_a_bump_is_seen_by_the_next_poll(opened: Opened) -> None:
     """Other content, another tag, a larger version, on every page that was changed."""
     before = {path: await opened.get(path) for path in ("/table", "/results")}

@@ -63,6 +63,7 @@ async def test_an_ordinary_response_sets_no_cookie(client: httpx.AsyncClient) ->
     assert "set-cookie" not in (await client.get("/open")).headers
 
 
+@pytest.mark.standalone("it empties the scripts of one server")
 async def test_every_request_of_a_bearer_lets_the_session_slide(server: Valkey) -> None:
     """Also one whose route does not look at the session, and whose response is out before Redis answers."""
     async with connect(server.url, CATALOGUE) as store:

@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ephemera.wire import open_client
 from ephemera.wire.client import Single
 from ephemera.wire.cluster import Cluster
+from tests import server_choice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
 @asynccontextmanager
 async def single(url: str, *, required: bool = True) -> AsyncIterator[Single]:
     """The client of one server, or of a Sentinel-watched one."""
+    if url.startswith(tuple(server_choice.STANDING_IN)):
+        pytest.skip("it is about the client of one server; tests/wire/test_cluster*.py are about a cluster's")
     async with open_client(url, required=required) as client:
         assert isinstance(client, Single)
         yield client

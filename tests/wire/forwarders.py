@@ -18,7 +18,7 @@ class Forwarder:
     """Passes bytes on, `piece` at a time towards the client; `gate` closed: it passes none."""
 
     def __init__(self, server: Valkey, piece: int = 65536) -> None:
-        self._server = server
+        self._port = server.port
         self._piece = piece
         self._flows: set[asyncio.Task[None]] = set()
         self.address = ""
@@ -30,7 +30,7 @@ class Forwarder:
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Connect one client to the server, until either ends."""
         self.accepted += 1
-        there, back = await asyncio.open_connection("127.0.0.1", self._server.port)
+        there, back = await asyncio.open_connection("127.0.0.1", self._port)
         flows = [self._flow(reader, back, 65536), self._flow(there, writer, self._piece)]
         tasks = [asyncio.create_task(flow) for flow in flows]
         self._flows.update(tasks)

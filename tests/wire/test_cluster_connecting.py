@@ -126,3 +126,31 @@ async def test_redirected_to_nowhere() -> None:
         with pytest.raises(Unavailable):
             await asyncio.wait_for(pending, 2)
     assert len(asyncio.all_tasks()) == 1
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        b"+OK\r\n",
+        b"_\r\n",
+        b"*1\r\n:1\r\n",
+        b"*1\r\n*2\r\n:0\r\n:16383\r\n",
+        b"*1\r\n*3\r\n:0\r\n:16384\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        b"*1\r\n*3\r\n:-2\r\n:5\r\n*2\r\n$1\r\na\r\n:1\r\n",
+        b"*1\r\n*3\r\n:0\r\n:5\r\n*2\r\n$1\r\na\r\n,inf\r\n",
+    ],
+    ids=["text", "nothing", "a number", "no master", "too many slots", "slots below 0", "no port"],
+)
+async def test_a_map_that_makes_no_sense(told: bytes) -> None:
+    """A node whose map of slots is none is a clean error that says so."""
+
+    async def confuse(peer: Peer) -> None:
+        await peer.welcome(mode="cluster")
+        await peer.command()
+        await peer.say(told)
+        await peer.wait_for_the_end()
+
+    async with listening(confuse) as address:
+        with pytest.raises(CannotConnect, match="its map of slots makes no sense"):
+            async with clustered(f"redis+cluster://{address}"):
+                pytest.fail("it must not open")

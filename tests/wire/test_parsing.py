@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError
+from ephemera.wire import Script
 from ephemera.wire.connection import Connection
 from tests.wire.clients import single
 from tests.wire.forwarders import forwarding
@@ -155,8 +156,15 @@ async def test_an_error_that_is_no_utf8(client: Single) -> None:
         b"$?\r\n",
         b":12a\r\n",
         b">0\r\n",
+        b">1\r\n+invalidate\r\n",
+        b">2\r\n+invalidate\r\n*1\r\n*0\r\n",
+        b">2\r\n+message\r\n+news\r\n",
+        b">3\r\n+subscribe\r\n*0\r\n:1\r\n",
     ],
-    ids=["text", "bulk error", "odd key", "too deep", "streamed", "no number", "empty push"],
+    ids=[
+        *("text", "bulk error", "odd key", "too deep", "streamed", "no number", "empty push"),
+        *("keys that are not named", "odd keys", "no message", "odd channel"),
+    ],
 )
 async def test_what_is_no_reply_ends_the_connection(nonsense: bytes) -> None:
     """What cannot be understood goes to nobody: the connection ends and its callers fail."""
@@ -187,3 +195,17 @@ async def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
         assert await client.call("INCR", "x") == 1
         with pytest.raises(ConnectionFailed):
             await client.call("INCR", "x")
+
+
+async def test_a_reply_to_what_has_not_left_yet_is_nobodys() -> None:
+    """A reply too many is not given to a command that is still to be sent, such as a script's second try."""
+
+    async def oversupply(peer: Peer) -> None:
+        await peer.welcome()
+        await peer.command()
+        await peer.say(b"-NOSCRIPT no such script\r\n$8\r\nsomebody\r\n")
+        await peer.wait_for_the_end()
+
+    async with listening(oversupply) as address, single(f"redis://{address}") as client:
+        with pytest.raises(ConnectionFailed):
+            await client.run(Script("mine", "return 'mine'"), [])

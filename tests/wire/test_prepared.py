@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 
 
+@pytest.mark.standalone("it empties the scripts of one server")
 async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
     """A hundred at once, and again after the server forgot the script."""
     async with open_client(server.url) as client:

@@ -32,6 +32,7 @@ async def _lose(client: Single) -> None:
     await connection.lost
 
 
+@pytest.mark.valkey("CLIENT NO-TOUCH came with Redis 7.2")
 async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey) -> None:
     """What was set up holds at once, and again after the connection was lost."""
     async with single(server.url) as client:

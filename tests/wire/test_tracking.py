@@ -76,6 +76,9 @@ async def test_several_listeners_are_all_told(client: Single, server: Valkey, ke
     assert one == two == [[f"{key}:1".encode()]]
 
 
+@pytest.mark.standalone(
+    "it is about the client of one server; tests/wire/test_cluster*.py are about a cluster's"
+)
 @pytest.mark.parametrize("dropped", [False, True])
 async def test_a_listener_that_fails_harms_nobody(server: Valkey, key: str, dropped: bool) -> None:
     """A listener's exception is reported to the loop; other listeners, callers and reconnection go on."""

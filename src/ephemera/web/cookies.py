@@ -50,7 +50,7 @@ class Cookie:
             raise InvalidCookie(
                 f"same_site={self.same_site!r}: use 'lax', 'strict', or 'none' with secure=True"
             )
-        if any(mark in f"{self.domain}{self.path}" for mark in "; \r\n\t,"):
+        if any(mark in "; ," or not mark.isprintable() for mark in f"{self.domain}{self.path}"):
             raise InvalidCookie(
                 f"domain={self.domain!r}, path={self.path!r} hold marks that end an attribute"
             )
@@ -79,7 +79,7 @@ class Cookie:
 
 def _value(line: bytes, prefix: bytes) -> str | None:
     at = line.find(prefix)
-    while at > 0 and not line[:at].rstrip(b" \t").endswith(b";"):  # inside another cookie's name or value
+    while at > 0 and not (line[:at].rstrip(b" \t") or b";").endswith(b";"):  # inside another cookie
         at = line.find(prefix, at + 1)
     if at < 0:
         return None

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from itertools import chain, islice
+from itertools import chain, islice, repeat
 from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 
@@ -42,6 +42,32 @@ _Push = hiredis.PushNotification
 _CONFIRMATIONS = frozenset(
     (b"subscribe", b"unsubscribe", b"psubscribe", b"punsubscribe", b"ssubscribe", b"sunsubscribe")
 )
+
+
+def _any_form(_: list[Any]) -> bool:
+    return True
+
+
+def _confirms_one(push: list[Any]) -> bool:
+    return len(push) == 3 and (push[1] is None or type(push[1]) is bytes)
+
+
+def _all_bytes(push: list[Any]) -> bool:
+    return len(push) == (4 if push[0] == b"pmessage" else 3) and all(type(part) is bytes for part in push)
+
+
+def _names_keys(push: list[Any]) -> bool:
+    return len(push) == 2 and (
+        push[1] is None or (type(push[1]) is list and all(type(key) is bytes for key in push[1]))
+    )
+
+
+# What is listened to must have its form: a change of keys that is not understood would leave copies stale.
+_FORMS: dict[bytes, Callable[[list[Any]], bool]] = {
+    **dict.fromkeys(_CONFIRMATIONS, _confirms_one),
+    **dict.fromkeys((b"message", b"pmessage", b"smessage"), _all_bytes),
+    b"invalidate": _names_keys,
+}
 
 
 class Reply(Protocol):
@@ -195,7 +221,7 @@ class Connection(asyncio.Protocol):
             self._reader.feed(data)
             self._deliver()
             self._forget_answered()
-        except (hiredis.ProtocolError, TypeError, RecursionError, IndexError) as problem:
+        except (hiredis.ProtocolError, TypeError, RecursionError, IndexError, MemoryError) as problem:
             self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
         self._commands = None
         if self.crowded:
@@ -207,20 +233,28 @@ class Connection(asyncio.Protocol):
             self._loop.call_soon(self.flush)
 
     def _deliver(self) -> None:
-        gets = self._gets
-        popleft = self.waiting.popleft
+        """Settle what was sent with what came; a reply to what has not left yet is nobody's."""
+        gets, waiting = self._gets, self.waiting
+        popleft = waiting.popleft
+        while (sent := len(waiting) - len(self.out)) > 0:
+            for _ in repeat(None, sent):
+                if (said := gets()) is _INCOMPLETE:
+                    return
+                kind = said.__class__
+                if kind is bytes or (kind is not ServerError and kind is not _Push):
+                    try:  # noqa: SIM105 - contextlib.suppress costs a call per reply
+                        popleft().set_result(said)
+                    except asyncio.InvalidStateError:
+                        pass  # its caller was cancelled; the reply is dropped in its place
+                elif kind is ServerError:
+                    packed = self._asked()
+                    self._owner.on_error(_entry(popleft(), packed), said)
+                else:
+                    self._pushed(said)
         while (said := gets()) is not _INCOMPLETE:
-            kind = said.__class__
-            if kind is bytes or (kind is not ServerError and kind is not _Push):
-                try:  # noqa: SIM105 - contextlib.suppress costs a call per reply
-                    popleft().set_result(said)
-                except asyncio.InvalidStateError:
-                    pass  # its caller was cancelled; the reply is dropped in its place
-            elif kind is ServerError:
-                packed = self._asked()
-                self._owner.on_error(_entry(popleft(), packed), said)
-            else:
-                self._pushed(said)
+            if said.__class__ is not _Push:
+                raise hiredis.ProtocolError("more replies than commands")
+            self._pushed(said)
 
     def _asked(self) -> bytes:
         """The packed command that the next reply answers; listed once a read, however many errors it has."""
@@ -244,11 +278,11 @@ class Connection(asyncio.Protocol):
             answered -= len(commands)
             self._kept -= len(commands)
             self._bytes -= size
-        if answered and not sent:
-            raise hiredis.ProtocolError("more replies than commands")
         self.room = min(self._half, self._max_calls - waiting + out)
 
     def _pushed(self, push: list[Any]) -> None:
+        if not _FORMS.get(push[0], _any_form)(push):
+            raise hiredis.ProtocolError(f"a push {push[0]!r} of another form")
         if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, words_of(self._asked())):
             reply = self.waiting.popleft()
             if not reply.done():

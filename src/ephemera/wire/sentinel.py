@@ -65,17 +65,18 @@ class Sentinels:
     def _heard(self, push: list[Any]) -> None:
         """Take `mymaster old-host old-port new-host new-port`."""
         if push[0] == b"message":
-            name, _, _, host, port = as_text(push[2]).split(" ")
-            if name == self._target.master:
-                self._told(Address(host, int(port)))
+            words = as_text(push[2]).split(" ")
+            if len(words) == 5 and words[0] == self._target.master:
+                self._told(_address(words[3:]))
 
     def _answered(self, answer: asyncio.Future[Any]) -> None:
-        if not answer.cancelled() and answer.exception() is None and answer.result():
+        if not answer.cancelled() and answer.exception() is None:
             self._told(_address(answer.result()))
 
-    def _told(self, master: Address) -> None:
-        self._named = master
-        self.compare()
+    def _told(self, master: Address | None) -> None:
+        if master is not None:
+            self._named = master
+            self.compare()
 
     def compare(self) -> None:
         """Have the master left, once, when a Sentinel names another than the one last connected to."""
@@ -117,7 +118,10 @@ async def _ask(target: Target, sentinel: Address) -> Address:
         await connection.lost
     if reply is None:
         raise CannotConnect(str(sentinel), f"it watches no master {target.master!r}", "Check the name")
-    return _address(reply)
+    address = _address(reply)
+    if address is None:
+        raise CannotConnect(str(sentinel), "it names a master without an address", "Is it a Sentinel?")
+    return address
 
 
 def _place(target: Target, sentinel: Address) -> Endpoint:
@@ -132,5 +136,10 @@ def _question(target: Target) -> tuple[str, str, str]:
     return "SENTINEL", "GET-MASTER-ADDR-BY-NAME", target.master
 
 
-def _address(reply: Any) -> Address:
-    return Address(as_text(reply[0]), int(reply[1]))
+def _address(told: Any) -> Address | None:
+    """The host and port that a Sentinel tells; None when it tells none."""
+    try:
+        host, port = told
+        return Address(as_text(host), int(port))
+    except (TypeError, ValueError, OverflowError):
+        return None

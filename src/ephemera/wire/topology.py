@@ -6,10 +6,12 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from ephemera.errors import CannotConnect
 from ephemera.wire.commands import as_text
+from ephemera.wire.slots import SLOTS
 from ephemera.wire.url import Address
 
-_REDIRECTION = re.compile(r"(?:MOVED|ASK) \d+ (?P<host>\S*):(?P<port>\d+)")
+_REDIRECTION = re.compile(r"(?:MOVED|ASK) [0-9]+ (?P<host>\S*):(?P<port>[0-9]{1,5})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,15 +26,18 @@ class Shard:
 
 def read_shards(reply: Any, asked: Address) -> list[Shard]:
     """The shards in a CLUSTER SLOTS reply; a node that does not know its own host is where we asked."""
-    return [
-        Shard(
-            first,
-            last,
-            _address(master, asked),
-            tuple(_address(replica, asked) for replica in replicas),
-        )
-        for first, last, master, *replicas in reply
-    ]
+    try:
+        return [_shard(each, asked) for each in reply]
+    except (TypeError, ValueError, LookupError, OverflowError):
+        advice = "Is it a node of a Redis or Valkey cluster?"
+        raise CannotConnect(str(asked), "its map of slots makes no sense", advice) from None
+
+
+def _shard(told: Any, asked: Address) -> Shard:
+    first, last, master, *replicas = told
+    if not 0 <= first <= last < SLOTS:
+        raise ValueError
+    return Shard(first, last, _address(master, asked), tuple(_address(each, asked) for each in replicas))
 
 
 def _address(node: Any, asked: Address) -> Address:

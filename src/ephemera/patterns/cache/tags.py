@@ -50,9 +50,17 @@ class Tags:
     async def over(self, tags: Sequence[str], began: int) -> bool:
         """Whether one of the tags was ended since that moment: one trip."""
         ended: list[Any] = await self._call("MGET", *map(self.marker, tags))
-        return any(int(moment) > began for moment in ended if moment is not None)
+        return any(_later(moment, began) for moment in ended if moment is not None)
 
     def tag_of(self, key: str) -> str | None:
         """The tag whose marker a key is."""
         fields = self._markers.parse(key)
         return fields["tag"] if fields else None
+
+
+def _later(moment: bytes, began: int) -> bool:
+    """Whether a marker is later; one that holds no moment is not ours, and ends what it marks."""
+    try:
+        return int(moment) > began
+    except ValueError:
+        return True
