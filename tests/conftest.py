@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import uvloop
 
 from ephemera import embedded
+from tests import server_choice
+from tests.server_choice import ClusterAsServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -18,9 +20,25 @@ if TYPE_CHECKING:
 _ON_BOTH_LOOPS = "on_both_loops"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declare `--server` and `--record`."""
+    server_choice.add_options(parser)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Declare our marker."""
+    """Declare our markers."""
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
+    server_choice.configure(config)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Skip what the chosen server cannot run."""
+    server_choice.skip_what_cannot_run(config, items)
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    """Record what came out, if asked."""
+    server_choice.record(config, terminalreporter.stats)
 
 
 def pytest_asyncio_loop_factories(
@@ -34,8 +52,11 @@ def pytest_asyncio_loop_factories(
 
 
 @pytest.fixture(scope="session")
-def server() -> Iterator[Valkey]:
-    """A Valkey for all tests that leave it running and configured as it is."""
+def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """A Valkey for all tests that leave it running and configured as it is; by `--server`, another."""
+    if request.config.getoption("--server") == "cluster":
+        yield ClusterAsServer(request.getfixturevalue("cluster"))
+        return
     with embedded.valkey(config={"enable-debug-command": "yes"}) as running:
         yield running
 

