@@ -207,6 +207,7 @@ async def test_the_policy_decides_when_redis_is_down_or_hung(how: str) -> None:
         async with connect(server.url, CATALOGUE) as store:
             revoked, known, unknown = store[REVOKED], somebody(), somebody()
             await revoked.revoke_token("access", known, until=soon())
+            await revoked.listening()
             getattr(server, how)()
             closed = await revoked.check("access", jti=unknown, when_down="closed")
             assert closed == Verdict(revoked=True, certain=False)
@@ -217,6 +218,19 @@ async def test_the_policy_decides_when_redis_is_down_or_hung(how: str) -> None:
             assert (await revoked.check("refresh", jti=unknown)).revoked
             assert not (await revoked.check("access", jti=unknown)).revoked
             server.resume()
+
+
+async def test_a_process_that_never_heard_of_revocations_vouches_for_nothing() -> None:
+    """Started while Redis is away, it knows of none, so `local` refuses until it has been connected once."""
+    with valkey() as server:
+        server.kill()
+        async with connect(server.url, CATALOGUE, required=False) as store:
+            revoked = store[REVOKED]
+            assert await revoked.check("access", jti=somebody()) == Verdict(revoked=True, certain=False)
+            server.restart()
+            await revoked.listening()
+            server.kill()
+            assert await revoked.check("access", jti=somebody()) == Verdict(revoked=False, certain=False)
 
 
 async def test_what_could_not_be_revoked_is_remembered() -> None:

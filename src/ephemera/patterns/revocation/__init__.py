@@ -22,8 +22,8 @@ Atomic: each revocation is one write, by the server's clock; an instant never mo
 to three marks in one trip. Issue tokens with `iat=await revoked.now(user)` and the comparison with a user's
 instant is exact; tokens whose `iat` comes from other clocks need `skew`, the most that those are ahead.
 Down or hung: the policy of each check decides. `closed`: void until somebody can tell (the default).
-`local`: void if this process knows of a revocation, valid otherwise. `open`: valid. The verdict says that
-it is not certain. Revoking raises `ConnectionFailed`, and what was to be revoked is remembered here at
+`local`: void if this process knows of a revocation, or has not been able to hear of any since it started;
+valid otherwise. `open`: valid. The verdict says that it is not certain. Revoking raises `ConnectionFailed`, and what was to be revoked is remembered here at
 least. Restarted without its data, or evicting: marks are lost, and revoked tokens are valid until they
 expire; so keep them on a server with persistence.
 """

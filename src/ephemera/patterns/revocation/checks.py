@@ -90,7 +90,8 @@ class RevocationChecks:
         except COUNTED:
             self._users.stats.errors += 1
             policy = when_down or self._kinds[kind].when_down
-            return Verdict(revoked=policy == "closed", certain=False)
+            unheard = policy == "local" and not self._ear.heard.is_set()  # its memory has never had a chance
+            return Verdict(revoked=policy == "closed" or unheard, certain=False)
         for (by, identity, _), mark in zip(asked, marks, strict=True):
             if mark is not None and self._is_void(by, kind, identity, mark, issued):
                 return Verdict(revoked=True, by=by)
