@@ -1,13 +1,15 @@
 """Write-behind's rows: counting through Redis against an UPDATE each, and a flush against a bare COPY.
 
 The peer of counting is what it replaces: `UPDATE ... SET n = n + 1`, each in a transaction of its own, by as
-many tasks, on psycopg 3 connections that are open already. The peer of a flush is psycopg's COPY of the same
-rows, as tuples in memory, into the same table: it need not read them from Redis, nor remember that it wrote
-them. PostgreSQL does not wait for the disk here, which is to the peers' advantage.
+many tasks, on psycopg 3 connections that are open already: one a task, and 50 where 500 tasks take turns.
+The peer of a flush is psycopg's COPY of the same rows, as tuples in memory, into the same table: it need not
+read them from Redis, nor remember that it wrote them. PostgreSQL does not wait for the disk here, which is to
+the peers' advantage.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -22,7 +24,7 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from bench.load import Tasks
-from bench.rows import Row, Times
+from bench.rows import Opener, Row, Times
 from ephemera import Catalogue, connect, embedded
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
 from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable, create_tables
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from bench.servers import Servers
 
 _TASKS = 50
+_CROWD = 500  # tasks: requests that count at the same moment on a busy service
+_CONNECTIONS = 50
 _PAGES = 1000
 _RECORDS = 100_000
 _APPENDED = 1000  # records that one call appends while a flush is prepared
@@ -104,39 +108,50 @@ def _pages() -> Iterator[str]:
     return islice(cycle(_SHUFFLED), random.randrange(_PAGES), None)
 
 
-@asynccontextmanager
-async def our_counting(servers: Servers) -> AsyncIterator[Round]:
+def our_counting(tasks: int) -> Opener:
     """Counting in Redis, while a flusher brings it to SQL every second; by unix sockets, as the peer does."""
-    with embedded.valkey(unix=True) as valkey:
-        async with _engine(servers) as engine, connect(valkey.url, CATALOGUE) as store:
-            add = store[VIEWS].add
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        with embedded.valkey(unix=True) as valkey:
+            async with _engine(servers) as engine, connect(valkey.url, CATALOGUE) as store:
+                add = store[VIEWS].add
+
+                async def work(times: int) -> None:
+                    for page in islice(_pages(), times):
+                        await add(page=page, views=1)
+
+                async with Flusher(store[VIEWS], CounterTable(engine, PAGES, VIEWS)):
+                    yield Tasks(tasks, work)
+
+    return opened
+
+
+def sql_counting(tasks: int) -> Opener:
+    """An UPDATE each."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with _engine(servers), AsyncExitStack() as stack:
+            free: asyncio.LifoQueue[Any] = asyncio.LifoQueue()
+            for _ in range(_CONNECTIONS):
+                connecting = psycopg.AsyncConnection.connect(servers.postgres.url, autocommit=True)
+                free.put_nowait(await stack.enter_async_context(await connecting))
 
             async def work(times: int) -> None:
+                kept = tasks <= _CONNECTIONS  # else they take turns
+                connection = await free.get() if kept else None
                 for page in islice(_pages(), times):
-                    await add(page=page, views=1)
+                    using = connection or await free.get()
+                    await using.execute("UPDATE bench_pages SET views = views + 1 WHERE page = %s", (page,))
+                    if not kept:
+                        free.put_nowait(using)
+                if kept:
+                    free.put_nowait(connection)
 
-            async with Flusher(store[VIEWS], CounterTable(engine, PAGES, VIEWS)):
-                yield Tasks(_TASKS, work)
+            yield Tasks(tasks, work)
 
-
-@asynccontextmanager
-async def sql_counting(servers: Servers) -> AsyncIterator[Round]:
-    """An UPDATE each."""
-    async with _engine(servers), AsyncExitStack() as opened:
-        connections = [
-            await opened.enter_async_context(
-                await psycopg.AsyncConnection.connect(servers.postgres.url, autocommit=True)
-            )
-            for _ in range(_TASKS)
-        ]
-
-        async def work(times: int) -> None:
-            connection = connections.pop()
-            for page in islice(_pages(), times):
-                await connection.execute("UPDATE bench_pages SET views = views + 1 WHERE page = %s", (page,))
-            connections.append(connection)
-
-        yield Tasks(_TASKS, work)
+    return opened
 
 
 def _events(turn: int) -> list[Event]:
@@ -218,8 +233,15 @@ def _bare_copy(table: sa.Table) -> Any:
 ROWS = (
     Row(
         "write_behind: 50 tasks, count, flushed every second",
-        our_counting,
-        {"SQL UPDATE each": sql_counting},
+        our_counting(_TASKS),
+        {"SQL UPDATE each": sql_counting(_TASKS)},
+        (Times(20, "SQL UPDATE each"),),
+        unit="increments/s",
+    ),
+    Row(
+        "write_behind: 500 tasks, count, flushed every second",
+        our_counting(_CROWD),
+        {"SQL UPDATE each": sql_counting(_CROWD)},
         (Times(20, "SQL UPDATE each"),),
         unit="increments/s",
     ),
