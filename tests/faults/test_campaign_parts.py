@@ -83,11 +83,18 @@ def test_a_line_that_is_cut_ends_its_connections_and_takes_none(network: Network
     _connected(line).close()
 
 
+def _ended(connection: socket.socket) -> bool:
+    try:
+        return connection.recv(100) == b""
+    except ConnectionResetError:
+        return True
+
+
 def _refused(port: int) -> bool:
     """Whether a new connection is ended at once, be it while it is made."""
     try:
         with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
-            return connection.recv(100) == b""
+            return _ended(connection)
     except ConnectionResetError:
         return True
 
