@@ -48,6 +48,7 @@ _LONGEST_BACKOFF = 0.5
 _PING_EVERY = 1.0
 # A script is the work of many commands: written by the hundred, the server and we would take turns to idle.
 _SCRIPTS_TOGETHER = 16
+_MANY_ARGUMENTS = 64  # of one script, which is work enough for the server to begin with
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 # So many connections in a row may end within a second before the next is not made at once any more.
 _MOST_BRIEF = 3
@@ -135,7 +136,7 @@ class Link:
             connection.put_in_turn(reply, words)
             return reply
         connection.put(reply, words)
-        if len(connection.out) >= _SCRIPTS_TOGETHER:
+        if len(connection.out) >= _SCRIPTS_TOGETHER or (len(args) >= _MANY_ARGUMENTS and connection.out):
             connection.write()
         return reply
 

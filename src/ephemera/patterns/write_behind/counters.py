@@ -31,6 +31,7 @@ COUNT = Script.load("ephemera.patterns", "write_behind_count")
 MOST = 2**53 - 1
 """The largest amount of one addition: scripts are exact up to here."""
 _KNOWN = 10_000  # additions whose place is remembered
+_TOGETHER = 200  # additions after which a script leaves: the server counts while more are gathered
 _WRITING = FieldWriting(":")
 
 
@@ -63,7 +64,12 @@ class LiveCounters:
         shard, addition = self._known.get(tuple(values.items())) or self._place(values)
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
-        return (self._gatherings.get(shard) or self._gathering(shard)).add(addition)
+        gathering = self._gatherings.get(shard) or self._gathering(shard)
+        answer = gathering.add(addition)
+        if len(gathering.additions) >= _TOGETHER:
+            del self._gatherings[shard]
+            gathering.leave()
+        return answer
 
     async def pending(self, /, **key: FieldValue) -> dict[str, int]:
         """What of a row is not in SQL yet, as far as Redis knows: a batch on its way counts."""

@@ -1,7 +1,7 @@
 """Additions of one loop tick leave as one: amounts to the same counter are summed before they are sent.
 
-Tasks that count at the same moment share a script call a shard, and each is answered when its amount is on
-the server, as if it had called alone. When the server refuses what was gathered (no room for one of the
+Tasks that count at the same moment share a script call a shard, some hundred of them one each, and each is
+answered when its amount is on the server, as if it had called alone. When the server refuses what was gathered (no room for one of the
 counters, a sum beyond 2**53), nothing of it was added, and each addition is made by itself: the one at
 fault fails, the others do not.
 """
@@ -39,7 +39,7 @@ class Gathering:
     `send` adds amounts, all of them or none, and `settle` passes on what came of it to one who waits.
     """
 
-    __slots__ = ("_additions", "_new_answer", "_send", "_settle", "_sums")
+    __slots__ = ("_new_answer", "_send", "_settle", "_sums", "additions")
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Gathering:
         self._send = send
         self._settle = settle
         self._new_answer = asyncio.get_running_loop().create_future
-        self._additions = list(additions)
+        self.additions = list(additions)
         self._sums = summed(pair for addition, _ in additions for pair in addition)
 
     def add(self, addition: Addition) -> Answer:
@@ -59,14 +59,14 @@ class Gathering:
         for counter, amount in addition:
             sums[counter] = sums.get(counter, 0) + amount
         answer: Answer = self._new_answer()
-        self._additions.append((addition, answer))
+        self.additions.append((addition, answer))
         return answer
 
     def leave(self) -> None:
         """Send what was gathered; whoever waits is answered with the reply."""
-        if len(self._sums) > _MOST and len(self._additions) > 1:
-            half = len(self._additions) // 2
-            for part in (self._additions[:half], self._additions[half:]):
+        if len(self._sums) > _MOST and len(self.additions) > 1:
+            half = len(self.additions) // 2
+            for part in (self.additions[:half], self.additions[half:]):
                 Gathering(self._send, self._settle, part).leave()
         else:
             self._send(self._sums).add_done_callback(self._answer)
@@ -74,8 +74,8 @@ class Gathering:
     def _answer(self, sent: asyncio.Future[int]) -> None:
         problem = None if sent.cancelled() else sent.exception()
         refused = isinstance(problem, ServerError) or (problem is None and sent.result() < 0)
-        alone = refused and len(self._additions) > 1
-        for addition, answer in self._additions:
+        alone = refused and len(self.additions) > 1
+        for addition, answer in self.additions:
             if answer.done():
                 continue  # its caller was cancelled
             if alone:
