@@ -1,9 +1,9 @@
 """Additions of one loop tick leave as one: amounts to the same counter are summed before they are sent.
 
 Tasks that count at the same moment share a script call a shard, some hundred of them one each, and each is
-answered when its amount is on the server, as if it had called alone. When the server refuses what was gathered (no room for one of the
-counters, a sum beyond 2**53), nothing of it was added, and each addition is made by itself: the one at
-fault fails, the others do not.
+answered when its amount is on the server, as if it had called alone. When the server refuses what was
+gathered (no room for one of the counters, a sum beyond 2**53), nothing of it was added, and each addition is
+made by itself: the one at fault fails, the others do not.
 """
 
 from __future__ import annotations
