@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
 from ephemera.keyspace.lifetime import Sliding, Until
 from ephemera.keyspace.space import Stats
-from ephemera.wire import Script
+from ephemera.wire import Script, read_packer
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -45,7 +45,7 @@ _MOST_ARGUMENTS = 4000  # of one command inside a script: Lua's stack takes not 
 class Access:
     """The operations that all kinds of keys share; a kind's accessor adds its own."""
 
-    __slots__ = ("_call", "_render", "_renewal", "_run", "space", "stats")
+    __slots__ = ("_call", "_read_packed", "_render", "_renewal", "_run", "space", "stats")
 
     def __init__(self, space: Space[Any], client: Client) -> None:
         self.space = space
@@ -53,6 +53,7 @@ class Access:
         self._render: Callable[[Fields], str] = space.template.render
         self._call = client.call
         self._run = client.run
+        self._read_packed = client.read_packed
         lifetime = space.lifetime
         self._renewal = lifetime.milliseconds if isinstance(lifetime, Sliding) else None
 
@@ -100,6 +101,27 @@ class Access:
         return WrongFields(template.pattern, template.fields, (f"a batch of another form than {shown}",))
 
     # One trip each; what the kinds' own operations are made of.
+
+    def _asking(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
+        """What sends a reading command of one key, given its fields.
+
+        A key with one field is mostly an id of letters and digits, which needs no encoding: it is packed
+        while it is rendered, which makes a whole read a tenth faster.
+        """
+        render, call, field = self._render, self._call, self.space.template.one_field
+        if field is None:
+            return lambda fields: call(name, render(fields))
+        field_name, before, after, longest = field
+        pack, send = read_packer(name, before, after), self._read_packed
+
+        def ask(fields: Fields) -> Awaitable[Any]:
+            value: Any = fields.get(field_name)
+            simple = value.__class__ is str and value.isalnum() and value.isascii()
+            if simple and len(value) <= longest and len(fields) == 1:
+                return send(pack(value))
+            return call(name, render(fields))
+
+        return ask
 
     async def _ask(self, *command: Arg) -> Any:
         """The reply to one command."""

@@ -29,20 +29,20 @@ S = TypeVar("S", bound=msgspec.Struct)
 class HashAccess(Access, Generic[S]):
     """One Struct a key, field by field."""
 
-    __slots__ = ("_codec", "_decode")
+    __slots__ = ("_ask_for", "_codec", "_decode")
 
     def __init__(self, space: Space[Any], client: Client) -> None:
         super().__init__(space, client)
         self._codec = cast("RecordCodec[S]", space.codec)
         self._decode = self._codec.decode
+        self._ask_for = self._asking("HGETALL")
 
     async def get(self, /, **fields: FieldValue) -> S | None:
         """The record, or None: not there, incomplete, or not of this shape."""
-        key = self._render(fields)
         if self._renewal is not None:
-            return self._decoded(await self._read("HGETALL", key))
+            return self._decoded(await self._read("HGETALL", self._render(fields)))
         try:
-            stored = await self._call("HGETALL", key)
+            stored = await self._ask_for(fields)
         except COUNTED:
             self.stats.errors += 1
             raise

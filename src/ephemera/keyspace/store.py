@@ -85,7 +85,7 @@ class Store:
         # Replaced, not changed: another thread may be reading it for a scrape.
         self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
 
-    def observe(self, *, call: Around, run: Around, run_prepared: Around) -> None:
+    def observe(self, *, call: Around, run: Around, run_prepared: Around, read_packed: Around) -> None:
         """Have all that is sent from now on pass through these; before anything is bound, as it would not."""
         if self._bound:
             first = next(iter(self._bound))
@@ -98,6 +98,7 @@ class Store:
             observed.call = call(client.call)
             observed.run = run(client.run)
             observed.run_prepared = run_prepared(client.run_prepared)
+            observed.read_packed = read_packed(client.read_packed)
         self._use(self._clients["cache"])
 
     @property

@@ -101,23 +101,17 @@ class ValueAccess(_Strings, Generic[V]):
     def _getting(self, codec: Codec[V]) -> Get[V]:
         """`get`, and for the commonest sort of space the same written out.
 
-        That is: one field in the pattern, a packed value, a life that reading does not renew. The calls of
-        `render` and `decode` and the looks at `self` would cost a tenth of the whole read.
+        That is: a packed value, and a life that reading does not renew. The call of `decode` and the looks at
+        `self` would cost a tenth of the whole read.
         """
-        field, unpack = self.space.template.one_field, codec.unpack
-        if field is None or unpack is None or self._renewal is not None:
+        unpack = codec.unpack
+        if unpack is None or self._renewal is not None:
             return self._get
-        name, before, after, longest = field
-        render, call, stats, decoded = self._render, self._call, self.stats, self._decoded
+        ask, stats, decoded = self._asking("GET"), self.stats, self._decoded
 
         async def get(**fields: FieldValue) -> V | None:
-            value = fields.get(name)
-            if value.__class__ is str and value.isalnum() and len(value) <= longest and len(fields) == 1:
-                key = before + value + after
-            else:
-                key = render(fields)
             try:
-                data = await call("GET", key)
+                data = await ask(fields)
             except COUNTED:
                 stats.errors += 1
                 raise

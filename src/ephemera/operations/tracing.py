@@ -18,6 +18,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ephemera.wire.commands import as_text, first_key, name_of
+from ephemera.wire.connection import words_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
 
     from ephemera.keyspace import Store
-    from ephemera.wire import Arg, Prepared, Script
+    from ephemera.wire import Arg, Script
 
     Send = Callable[..., Awaitable[Any]]
+    Describe = Callable[..., tuple[str, Arg | None]]
+    """The command's or script's name, and its first key, of what is sent."""
 
 _SYSTEM = "redis"
 _MOST_NAMES = 10_000  # keys whose pattern is remembered
@@ -55,26 +58,35 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
         name = f"{operation} {pattern}" if pattern else operation
         return tracer.start_span(name, kind=api.SpanKind.CLIENT, attributes=attributes)
 
-    def around_call(call: Send) -> Send:
-        def traced(*args: Arg) -> Awaitable[Any]:
-            name = name_of(args) if args else ""
-            return _under(begin(name, first_key(name, args)), lambda: call(*args))
+    def around(describe: Describe) -> Callable[[Send], Send]:
+        def wrap(send: Send) -> Send:
+            def traced(*args: Any, **named: Any) -> Awaitable[Any]:
+                return _under(begin(*describe(*args, **named)), lambda: send(*args, **named))
 
-        return traced
+            return traced
 
-    def around_run(run: Send) -> Send:
-        def traced(script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
-            return _under(begin(script.name, keys[0] if keys else None), lambda: run(script, keys, args))
+        return wrap
 
-        return traced
+    store.observe(
+        call=around(_of_call),
+        run=around(_of_run),
+        run_prepared=around(lambda prepared: (prepared.script.name, prepared.key)),
+        read_packed=around(_of_read),
+    )
 
-    def around_run_prepared(run_prepared: Send) -> Send:
-        def traced(prepared: Prepared) -> Awaitable[Any]:
-            return _under(begin(prepared.script.name, prepared.key), lambda: run_prepared(prepared))
 
-        return traced
+def _of_call(*args: Arg) -> tuple[str, Arg | None]:
+    name = name_of(args) if args else ""
+    return name, first_key(name, args)
 
-    store.observe(call=around_call, run=around_run, run_prepared=around_run_prepared)
+
+def _of_run(script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> tuple[str, Arg | None]:  # noqa: ARG001 - as it is sent
+    return script.name, keys[0] if keys else None
+
+
+def _of_read(packed: bytes) -> tuple[str, Arg | None]:
+    name, key = words_of(packed)
+    return as_text(name), key
 
 
 class _Patterns:

@@ -50,6 +50,9 @@ class Client(Protocol):
     def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
         """Run a script that was packed before with its keys and arguments."""
 
+    def read_packed(self, packed: bytes) -> Awaitable[Any]:
+        """Send a read of one key that its caller has packed (`prepared.read_packer`)."""
+
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""
 
@@ -87,6 +90,7 @@ class Single:
         )
         self.call = self.link.call
         self.run_prepared = self.link.run_prepared
+        self.read_packed = self.link.read_packed
         self.hub = Hub(endpoint, on_moved)
         self._tell_state = on_state
         self._dedicated = DedicatedConnections(endpoint)

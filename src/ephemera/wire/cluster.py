@@ -37,6 +37,7 @@ from ephemera.wire.commands import (
     refuse_stateful,
 )
 from ephemera.wire.handshake import Endpoint
+from ephemera.wire.prepared import key_of
 from ephemera.wire.redirections import Redirections
 from ephemera.wire.shard_channels import ShardChannels
 from ephemera.wire.slots import SLOTS, slot_of
@@ -119,6 +120,14 @@ class Cluster:
     def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
         """Run a prepared script on the node of its keys."""
         return self._master_of(prepared.slot).run_prepared(prepared)
+
+    def read_packed(self, packed: bytes) -> Awaitable[Any]:
+        """Send a packed read of one key to the node that serves it."""
+        key = key_of(packed)
+        node = self._by_slot[slot_of(key)]
+        if node is None or self.target.read_from == "replicas":
+            node = self.node_for(("GET", key))
+        return node.read_packed(packed)
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""

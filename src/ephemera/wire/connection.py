@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 LARGE = 16 * 1024
 """Bytes of a command that is written at once, so that the limit of bytes holds within a tick too."""
 _BATCH = 100
-"""Commands that are always written together; of more, half of those in flight: a write costs some of them."""
+"""Commands that are written together when few are in flight: a batch of somebody's is one write."""
+_BUSY = 16
+"""With more than these in flight, half of them are: the server works on one half while we make the other,
+where with all at once each would idle while the other works."""
 _INCOMPLETE = object()
 _Push = hiredis.PushNotification
 # Pushes that confirm a subscription command; in RESP3 they come in place of its reply.
@@ -216,7 +219,7 @@ class Connection(asyncio.Protocol):
         """Parse what came and settle the replies it completes."""
         self._progress_at = self._loop.time()
         in_flight = len(self.waiting)
-        self._half = in_flight // 2 if in_flight > 2 * _BATCH else _BATCH
+        self._half = in_flight // 2 if in_flight > _BUSY else _BATCH
         try:
             self._reader.feed(data)
             self._deliver()
@@ -308,8 +311,7 @@ class Connection(asyncio.Protocol):
         self._kept += len(out)
         self._bytes += len(data)
         left = self._max_calls - len(self.waiting)
-        if left < self.room:
-            self.room = left
+        self.room = min(2 * self.room, left)  # what goes on for longer is a large batch: ever fewer writes
         if left <= 0 or self._bytes >= self._max_bytes:
             self.crowded = True
         self._written += len(data)

@@ -160,6 +160,25 @@ class Link:
             connection.write()
         return reply
 
+    def read_packed(self, packed: bytes) -> asyncio.Future[Any]:
+        """Send a read of one key that its caller has packed (`prepared.read_packer`)."""
+        connection = self._connection
+        if connection is None:
+            raise self._unavailable()
+        reply = self._create_future()
+        if connection.crowded:
+            connection.put_in_turn(reply, words_of(packed))
+            return reply
+        connection.waiting.append(reply)
+        out = connection.out
+        out.append(packed)
+        if not connection.flushing:
+            connection.flushing = True
+            self._loop.call_soon(connection.flush)
+        if len(out) >= connection.room or len(packed) >= LARGE:
+            connection.write()
+        return reply
+
     def submit(self, reply: Reply, args: tuple[Arg, ...]) -> None:
         """Send a plain command whose outcome, also "down", settles the given reply."""
         connection = self._connection

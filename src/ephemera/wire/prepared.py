@@ -1,7 +1,8 @@
-"""A run of a script with the same keys and arguments each time: packed once, sent as it is.
+"""Commands that are packed by those who send them often, because they know more of them than the wire does.
 
-What a rate limit takes of a subject, or how a session is read, does not change from request to request. To
-pack it again each time would cost more than to send it.
+A `Prepared` is a run of a script with the same keys and arguments each time: what a rate limit takes of a
+subject, or how a session is read, does not change from request to request, and to pack it again each time
+would cost more than to send it. A read of one key by `read_packer` is packed while its key is rendered.
 """
 
 from __future__ import annotations
@@ -39,3 +40,19 @@ class Prepared:
         if self._slot < 0:
             self._slot = slot_of(self.key)
         return self._slot
+
+
+def read_packer(name: str, before: str, after: str) -> Callable[[str], bytes]:
+    """What packs a read of one key between two texts, all of ASCII, from the part of the key that varies."""
+    head, around = f"*2\r\n${len(name)}\r\n{name}\r\n$", len(before) + len(after)
+    middle, end = f"\r\n{before}", f"{after}\r\n"
+
+    def pack(value: str) -> bytes:
+        return f"{head}{around + len(value)}{middle}{value}{end}".encode()
+
+    return pack
+
+
+def key_of(packed: bytes) -> bytes:
+    """The key of a packed read of one key."""
+    return packed.split(b"\r\n", 4)[4][:-2]
