@@ -48,7 +48,7 @@ _LONGEST_BACKOFF = 0.5
 _PING_EVERY = 1.0
 # A script is the work of many commands: written by the hundred, the server and we would take turns to idle.
 _SCRIPTS_TOGETHER = 16
-_MANY_ARGUMENTS = 64  # of one script, which is work enough for the server to begin with
+_MANY_ARGUMENTS = 20
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 # So many connections in a row may end within a second before the next is not made at once any more.
 _MOST_BRIEF = 3

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from ephemera.errors import InvalidField, InvalidValue, Unavailable, WrongFields
 from ephemera.keyspace.field_values import FieldWriting
 from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Unread
-from ephemera.patterns.write_behind.gathering import Gathering
+from ephemera.patterns.write_behind.gathering import Gathering, Pace
 from ephemera.patterns.write_behind.queues import Queue, shard_of
 from ephemera.wire import Script
 
@@ -31,7 +31,6 @@ COUNT = Script.load("ephemera.patterns", "write_behind_count")
 MOST = 2**53 - 1
 """The largest amount of one addition: scripts are exact up to here."""
 _KNOWN = 10_000  # additions whose place is remembered
-_TOGETHER = 200  # additions after which a script leaves: the server counts while more are gathered
 _WRITING = FieldWriting(":")
 
 
@@ -48,7 +47,8 @@ class LiveCounters:
         self._keys = shards.keys(declared.pending, declared.sealed, shards.state)
         self._limits = (str(shards.most), shards.once_kept)
         self._gatherings: dict[int, Gathering] = {}
-        self._known: dict[tuple[tuple[str, FieldValue], ...], tuple[int, Addition]] = {}
+        self._pace = Pace()
+        self._known: dict[tuple[FieldValue, ...], tuple[int, Addition]] = {}
 
     def add(
         self, /, *, once: str | None = None, otherwise: Sink | None = None, **values: FieldValue
@@ -61,12 +61,12 @@ class LiveCounters:
         `once_kept`; False when it was counted before. `BacklogFull` when there is no room. When Redis is
         down, `Unavailable`, unless `otherwise` is a sink to write to at once.
         """
-        shard, addition = self._known.get(tuple(values.items())) or self._place(values)
+        shard, addition = self._known.get((*values, *values.values())) or self._place(values)
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
         gathering = self._gatherings.get(shard) or self._gathering(shard)
         answer = gathering.add(addition)
-        if len(gathering.additions) >= _TOGETHER:
+        if len(gathering.additions) >= self._pace.together:
             del self._gatherings[shard]
             gathering.leave()
         return answer
@@ -126,14 +126,14 @@ class LiveCounters:
         place = shard_of(row, self.declared.shards.count), addition
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        self._known[tuple(values.items())] = place
+        self._known[*values, *values.values()] = place
         return place
 
     def _gathering(self, shard: int) -> Gathering:
         """What takes the additions to a shard that leave with this tick."""
         if not self._gatherings:
             asyncio.get_running_loop().call_soon(self._leave)
-        gathering = Gathering(partial(self._send, shard), partial(self._settle, shard))
+        gathering = Gathering(self._pace, partial(self._send, shard), partial(self._settle, shard))
         self._gatherings[shard] = gathering
         return gathering
 
