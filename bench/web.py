@@ -1,9 +1,11 @@
-"""The row of the web adapters: what sessions and limits leave of a bare "hello" under uvicorn.
+"""The rows of the web adapters: what sessions and limits leave of a bare "hello" under uvicorn.
 
-Both applications run in a uvicorn process of their own (uvloop, httptools, no access log) and take the same
-requests, each with a session's cookie, over 50 connections that are kept open. The load comes from this
-process, by a protocol that writes a fixed request and waits for the fixed body, so that it costs as little as
-Python can. On two cores it shares one with Valkey, which is part of the price.
+In one the application behind the middlewares is the bare one itself; in the other it also asks who is signed
+in, so the session is decoded and awaited. All applications run in uvicorn processes of their own (uvloop,
+httptools, no access log) and take the same requests, each with a session's cookie, over 50 connections that
+are kept open. The load comes from this process, by a protocol that writes a fixed request and waits for the
+fixed body, so that it costs as little as Python can. On two cores it shares one with Valkey, which is part of
+the price.
 """
 
 from __future__ import annotations
@@ -144,6 +146,13 @@ async def connected(port: int, request: bytes, end: bytes = _END, status: int = 
 
 
 ROWS = (
+    Row(
+        "web: both middlewares on the same hello",
+        served("wrapped"),
+        {"bare Starlette": served("bare")},
+        (Times(0.65, "bare Starlette"),),
+        unit="requests/s",
+    ),
     Row(
         "web: sessions and limits on a hello",
         served("guarded"),

@@ -20,7 +20,7 @@ from starlette.requests import Request  # noqa: TC002 - FastAPI reads the annota
 from starlette.responses import Response  # noqa: TC002
 
 from ephemera.patterns.rate_limits import Decision  # noqa: TC001
-from ephemera.web.limit_headers import limit_headers
+from ephemera.web.limit_headers import limit_headers, refusal
 from ephemera.web.limits import admit
 
 if TYPE_CHECKING:
@@ -53,7 +53,11 @@ class Limited:
     async def __call__(self, request: Request, response: Response) -> Decision | None:
         """The decision, or None when nothing is claimed; a denial is raised as a problem."""
         decision = await admit(request.scope, self._limits, self._claims)
-        for name, value in limit_headers(decision) if decision is not None else ():
+        if decision is None:
+            return None
+        if not decision.allowed:
+            raise refusal(decision)
+        for name, value in limit_headers(decision):
             response.headers.append(name.decode(), value.decode())
         return decision
 

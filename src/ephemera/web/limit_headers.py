@@ -28,6 +28,12 @@ _TYPES = "https://iana.org/assignments/http-problem-types#"
 def limit_headers(decision: Decision) -> list[Header]:
     """The fields that tell how a request's limits stand; none when the server could not be asked."""
     claims = decision.claims
+    if decision.taken and len(claims) == 1:  # as most are
+        [claim] = claims
+        remaining, reset = decision.left_of_one()
+        name, policy = claim.told or _tell(claim)
+        state = b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000))
+        return [(b"ratelimit-policy", policy), (b"ratelimit", state)]
     if not claims:
         return []
     # What was taken has just been; a denial may have been kept for a while.
@@ -38,8 +44,6 @@ def limit_headers(decision: Decision) -> list[Header]:
         name, policy = claim.told or _tell(claim)
         policies.append(policy)
         states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
-    if len(states) == 1:
-        return [(b"ratelimit-policy", policies[0]), (b"ratelimit", states[0])]
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
 
 

@@ -56,6 +56,8 @@ class LimitMiddleware:
             return await problem(scope, receive, send)
         if decision is None:
             return await self._app(scope, receive, send)
+        if not decision.allowed:
+            return await refusal(decision)(scope, receive, send)
         scope.setdefault("state", {})["limits"] = decision
 
         def sending(message: Message) -> Awaitable[None]:
@@ -66,22 +68,29 @@ class LimitMiddleware:
         return await self._app(scope, receive, sending)
 
 
-async def admit(
+def admit(
     scope: Scope, limits: Callable[[Scope], Limiter], claims: Callable[[Scope], Claims]
-) -> Decision | None:
-    """Take what a request claims, a subject twice claimed once; a `Problem` when it may not have it."""
+) -> Awaitable[Decision | None]:
+    """Take what a request claims; None where that is nothing. A `Problem` for a subject that is none."""
     try:
         claimed = claims(scope)
-        if not isinstance(claimed, (list, tuple)):
-            claimed = list(await claimed if isinstance(claimed, Awaitable) else claimed)
-        if len(claimed) > 1:
-            claimed = list({claim.id: claim for claim in claimed}.values())
     except InvalidField as problem:
-        detail = f"This request cannot be counted: its {problem.field} is not usable."
-        raise Problem(400, "Bad Request", detail) from None
-    if not claimed:
-        return None
-    decision = await limits(scope).check(*claimed)
-    if not decision.allowed:
-        raise refusal(decision)
-    return decision
+        raise _uncountable(problem) from None
+    if claimed.__class__ is list and len(claimed) == 1:  # as most do: no coroutine of ours is between
+        return limits(scope).check(claimed[0])
+    return _admit_any(scope, limits, claimed)
+
+
+async def _admit_any(scope: Scope, limits: Callable[[Scope], Limiter], claims: Claims) -> Decision | None:
+    """The same for any number of claims, a subject twice claimed once."""
+    try:
+        claimed = await claims if isinstance(claims, Awaitable) else claims
+        single = list({claim.id: claim for claim in claimed}.values())
+    except InvalidField as problem:
+        raise _uncountable(problem) from None
+    return await limits(scope).check(*single) if single else None
+
+
+def _uncountable(problem: InvalidField) -> Problem:
+    detail = f"This request cannot be counted: its {problem.field} is not usable."
+    return Problem(400, "Bad Request", detail)

@@ -106,15 +106,19 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         assert isinstance(reply, list)  # noqa: S101 - units were not taken
         return list(zip(reply[2::3], reply[3::3], reply[4::3], strict=True))
 
+    def left_of_one(self) -> tuple[int, int]:
+        """Of a single claim with units taken: those that remain, and ms to the reset. Each response asks."""
+        [claim] = self.claims
+        now, before = divmod(int.from_bytes(self.reply, "big"), _SIX_BYTES)
+        return claim.rule.algorithm.after(claim.settings, before, claim.cost or self.cost, now)
+
     def findings(self) -> list[tuple[int, int, int]]:
         """Of each claim, as it was at the decision: remaining units, ms to wait, ms to the reset."""
         found = []
         if isinstance(self.reply, bytes):
-            if len(self.claims) == 1:  # as most are, and each response asks
-                [claim] = self.claims
-                now, before = divmod(int.from_bytes(self.reply, "big"), _SIX_BYTES)
-                left, reset = claim.rule.algorithm.after(claim.settings, before, claim.cost or self.cost, now)
-                return [(left, 0, reset)]
+            if len(self.claims) == 1:
+                remaining, reset = self.left_of_one()
+                return [(remaining, 0, reset)]
             now, *used = numbers(self.reply)
             for claim, before in zip(self.claims, used, strict=True):
                 cost = claim.cost or self.cost

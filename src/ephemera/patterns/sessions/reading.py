@@ -57,9 +57,13 @@ class Reading(Generic[S]):
 
     def let_go(self) -> None:
         """Nobody will ask for the session any more; the read itself still lets it slide."""
-        if isinstance(self._reply, asyncio.Future):
+        reply = self._reply
+        if isinstance(reply, asyncio.Future):
+            if reply.done():
+                _seen(reply)
+                return
             # Not cancelled, because the wire does not bring a server a script for a caller who has left.
-            self._reply.add_done_callback(_seen)
+            reply.add_done_callback(_seen)
 
 
 def _seen(reply: asyncio.Future[Any]) -> None:
