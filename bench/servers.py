@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from functools import cached_property
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Self
 
 from ephemera import embedded
@@ -32,6 +34,13 @@ class Servers:
     def postgres(self) -> embedded.Postgres:
         """One PostgreSQL, which does not wait for the disk."""
         return self._running.enter_context(embedded.postgres())
+
+    @cached_property
+    def durable_postgres(self) -> embedded.Postgres:
+        """One PostgreSQL as it comes: a commit is on the disk before it is acknowledged."""
+        folder = Path(self._running.enter_context(TemporaryDirectory(prefix="ephemera-bench-")))
+        folder.chmod(0o755)  # started by root it runs as another user, who must be able to enter
+        return self._running.enter_context(embedded.postgres(data=folder / "data"))
 
     def __enter__(self) -> Self:
         return self

@@ -3,8 +3,11 @@
 The peer of counting is what it replaces: `UPDATE ... SET n = n + 1`, each in a transaction of its own, by as
 many tasks, on psycopg 3 connections that are open already: one a task, and 50 where 500 tasks take turns.
 The peer of a flush is psycopg's COPY of the same rows, as tuples in memory, into the same table: it need not
-read them from Redis, nor remember that it wrote them. PostgreSQL does not wait for the disk here, which is to
-the peers' advantage.
+read them from Redis, nor remember that it wrote them.
+
+Rows of servers "as deployed" have PostgreSQL as it comes, whose commits are on the disk, and a queue as
+`server-config` makes it, whose log of writes reaches the disk within a second. In the others neither waits
+for a disk, which is to the peers' advantage.
 """
 
 from __future__ import annotations
@@ -26,6 +29,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from bench.load import Tasks
 from bench.rows import Opener, Row, Times
 from ephemera import Catalogue, connect, embedded
+from ephemera.operations.server_config import server_settings
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
 from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable, create_tables
 
@@ -82,8 +86,8 @@ KEYED = sa.Table(
 
 
 @asynccontextmanager
-async def _engine(servers: Servers) -> AsyncIterator[Any]:
-    engine = create_async_engine(servers.postgres.url.replace("postgresql:", "postgresql+psycopg:", 1))
+async def _engine(database: embedded.Postgres) -> AsyncIterator[Any]:
+    engine = create_async_engine(database.url.replace("postgresql:", "postgresql+psycopg:", 1))
     await create_tables(engine)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.create_all)
@@ -108,13 +112,21 @@ def _pages() -> Iterator[str]:
     return islice(cycle(_SHUFFLED), random.randrange(_PAGES), None)
 
 
-def our_counting(tasks: int) -> Opener:
+def _database(servers: Servers, *, deployed: bool) -> embedded.Postgres:
+    return servers.durable_postgres if deployed else servers.postgres
+
+
+_QUEUE = {each.name: each.value for each in server_settings("queue", "256mb") if each.name != "bind"}
+
+
+def our_counting(tasks: int, *, deployed: bool = False) -> Opener:
     """Counting in Redis, while a flusher brings it to SQL every second; by unix sockets, as the peer does."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        with embedded.valkey(unix=True) as valkey:
-            async with _engine(servers) as engine, connect(valkey.url, CATALOGUE) as store:
+        with embedded.valkey(unix=True, config=_QUEUE if deployed else {}) as valkey:
+            database = _database(servers, deployed=deployed)
+            async with _engine(database) as engine, connect(valkey.url, CATALOGUE) as store:
                 add = store[VIEWS].add
 
                 async def work(times: int) -> None:
@@ -127,15 +139,16 @@ def our_counting(tasks: int) -> Opener:
     return opened
 
 
-def sql_counting(tasks: int) -> Opener:
+def sql_counting(tasks: int, *, deployed: bool = False) -> Opener:
     """An UPDATE each."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        async with _engine(servers), AsyncExitStack() as stack:
+        database = _database(servers, deployed=deployed)
+        async with _engine(database), AsyncExitStack() as stack:
             free: asyncio.LifoQueue[Any] = asyncio.LifoQueue()
             for _ in range(_CONNECTIONS):
-                connecting = psycopg.AsyncConnection.connect(servers.postgres.url, autocommit=True)
+                connecting = psycopg.AsyncConnection.connect(database.url, autocommit=True)
                 free.put_nowait(await stack.enter_async_context(await connecting))
 
             async def work(times: int) -> None:
@@ -184,7 +197,7 @@ class Flushing:
 def _our_flush(table: sa.Table, unique: tuple[str, ...]) -> Any:
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        async with _engine(servers) as engine, connect(servers.valkey.url, CATALOGUE) as store:
+        async with _engine(servers.postgres) as engine, connect(servers.valkey.url, CATALOGUE) as store:
             flusher = Flusher(store[EVENTS], RecordTable(engine, table, unique=unique))
 
             async def prepare(turn: int) -> None:
@@ -209,7 +222,7 @@ def _bare_copy(table: sa.Table) -> Any:
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
         async with (
-            _engine(servers),
+            _engine(servers.postgres),
             await psycopg.AsyncConnection.connect(servers.postgres.url, autocommit=True) as connection,
         ):
 
@@ -231,6 +244,13 @@ def _bare_copy(table: sa.Table) -> Any:
 
 
 ROWS = (
+    Row(
+        "write_behind: 50 tasks, count, servers as deployed",
+        our_counting(_TASKS, deployed=True),
+        {"SQL UPDATE each": sql_counting(_TASKS, deployed=True)},
+        (Times(20, "SQL UPDATE each"),),
+        unit="increments/s",
+    ),
     Row(
         "write_behind: 50 tasks, count, flushed every second",
         our_counting(_TASKS),

@@ -18,12 +18,12 @@ from ephemera.patterns.write_behind.queues import Queue, shard_of
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Mapping
+    from collections.abc import Awaitable, Callable, Mapping
 
     from ephemera.keyspace import FieldValue, Stats
     from ephemera.patterns.write_behind.batches import Row, Sink
     from ephemera.patterns.write_behind.declared import DeferredCounters
-    from ephemera.patterns.write_behind.gathering import Addition
+    from ephemera.patterns.write_behind.gathering import Addition, Answer
     from ephemera.patterns.write_behind.queues import Sealed
     from ephemera.wire import Client
 
@@ -46,7 +46,8 @@ class LiveCounters:
         self._client = client
         self._keys = shards.keys(declared.pending, declared.sealed, shards.state)
         self._limits = (str(shards.most), shards.once_kept)
-        self._gatherings: dict[int, Gathering] = {}
+        self._gathered: dict[int, list[tuple[Addition, Answer]]] = {}
+        self._new_answer: Callable[[], Answer]
         self._pace = Pace()
         self._known: dict[tuple[FieldValue, ...], tuple[int, Addition]] = {}
 
@@ -64,11 +65,11 @@ class LiveCounters:
         shard, addition = self._known.get((*values, *values.values())) or self._place(values)
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
-        gathering = self._gatherings.get(shard) or self._gathering(shard)
-        answer = gathering.add(addition)
-        if len(gathering.additions) >= self._pace.together:
-            del self._gatherings[shard]
-            gathering.leave()
+        gathered = self._gathered.get(shard) or self._gather(shard)
+        answer = self._new_answer()
+        gathered.append((addition, answer))
+        if len(gathered) >= self._pace.together:
+            self._leave(shard)
         return answer
 
     async def pending(self, /, **key: FieldValue) -> dict[str, int]:
@@ -129,18 +130,22 @@ class LiveCounters:
         self._known[*values, *values.values()] = place
         return place
 
-    def _gathering(self, shard: int) -> Gathering:
+    def _gather(self, shard: int) -> list[tuple[Addition, Answer]]:
         """What takes the additions to a shard that leave with this tick."""
-        if not self._gatherings:
-            asyncio.get_running_loop().call_soon(self._leave)
-        gathering = Gathering(self._pace, partial(self._send, shard), partial(self._settle, shard))
-        self._gatherings[shard] = gathering
-        return gathering
+        if not self._gathered:
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._leave_all)
+            self._new_answer = loop.create_future
+        self._gathered[shard] = []
+        return self._gathered[shard]
 
-    def _leave(self) -> None:
-        gatherings, self._gatherings = self._gatherings, {}
-        for gathering in gatherings.values():
-            gathering.leave()
+    def _leave_all(self) -> None:
+        for shard in list(self._gathered):
+            self._leave(shard)
+
+    def _leave(self, shard: int) -> None:
+        gathered = self._gathered.pop(shard)
+        Gathering(gathered, self._pace, partial(self._send, shard), partial(self._settle, shard)).leave()
 
     def _send(self, shard: int, amounts: dict[str, int], *flag: str) -> asyncio.Future[int]:
         arguments = (*self._limits, *amounts, *map(str, amounts.values()))

@@ -9,16 +9,17 @@ made by itself: the one at fault fails, the others do not.
 
 from __future__ import annotations
 
-import asyncio
 from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ephemera.errors import ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    import asyncio
+    from collections.abc import Callable, Iterable
 
-    Answer: TypeAlias = asyncio.Future[bool]
+Answer: TypeAlias = "asyncio.Future[bool]"
+"""What one who added waits for."""
 
 Addition: TypeAlias = tuple[tuple[str, int], ...]
 """Counters, and what is added to each."""
@@ -49,69 +50,62 @@ class Pace:
         self._under_way -= additions
 
 
-def summed(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
+def summed(additions: Iterable[Addition]) -> dict[str, int]:
     """What is added to each counter in all."""
     sums: dict[str, int] = {}
-    for counter, amount in pairs:
-        sums[counter] = sums.get(counter, 0) + amount
+    for addition in additions:
+        for counter, amount in addition:
+            sums[counter] = sums[counter] + amount if counter in sums else amount
     return sums
 
 
 class Gathering:
-    """What this tick adds to one shard.
+    """What was added to one shard, and leaves together.
 
     `send` adds amounts, all of them or none, and `settle` passes on what came of it to one who waits.
     """
 
-    __slots__ = ("_new_answer", "_pace", "_send", "_settle", "_sums", "additions")
+    __slots__ = ("_additions", "_pace", "_send", "_settle")
 
     def __init__(
         self,
+        additions: list[tuple[Addition, Answer]],
         pace: Pace,
         send: Callable[[dict[str, int]], asyncio.Future[int]],
         settle: Callable[[Answer, asyncio.Future[int]], None],
-        additions: Sequence[tuple[Addition, Answer]] = (),
     ) -> None:
+        self._additions = additions
         self._pace = pace
         self._send = send
         self._settle = settle
-        self._new_answer = asyncio.get_running_loop().create_future
-        self.additions = list(additions)
-        self._sums = summed(pair for addition, _ in additions for pair in addition)
-
-    def add(self, addition: Addition) -> Answer:
-        """The future of an addition."""
-        sums = self._sums
-        for counter, amount in addition:
-            sums[counter] = sums.get(counter, 0) + amount
-        answer: Answer = self._new_answer()
-        self.additions.append((addition, answer))
-        return answer
 
     def leave(self) -> None:
         """Send what was gathered; whoever waits is answered with the reply."""
-        if len(self._sums) > _MOST and len(self.additions) > 1:
-            half = len(self.additions) // 2
-            for part in (self.additions[:half], self.additions[half:]):
-                Gathering(self._pace, self._send, self._settle, part).leave()
+        additions = self._additions
+        sums = summed([addition for addition, _ in additions])
+        if len(sums) > _MOST and len(additions) > 1:
+            half = len(additions) // 2
+            for part in (additions[:half], additions[half:]):
+                Gathering(part, self._pace, self._send, self._settle).leave()
         else:
-            self._pace.left(len(self.additions))
-            self._send(self._sums).add_done_callback(self._answer)
+            self._pace.left(len(additions))
+            self._send(sums).add_done_callback(self._answer)
 
     def _answer(self, sent: asyncio.Future[int]) -> None:
-        self._pace.answered(len(self.additions))
+        additions = self._additions
+        self._pace.answered(len(additions))
         problem = None if sent.cancelled() else sent.exception()
         refused = isinstance(problem, ServerError) or (problem is None and sent.result() < 0)
         if problem is None and not refused:
-            for _, answer in self.additions:
+            for _, answer in additions:
                 if not answer.done():  # its caller was cancelled
                     answer.set_result(True)
             return
-        alone = refused and len(self.additions) > 1
-        for addition, answer in self.additions:
+        alone = refused and len(additions) > 1
+        for addition, answer in additions:
             if answer.done():
                 continue
             if alone:
-                self._send(summed(addition)).add_done_callback(partial(self._settle, answer))
+                self._send(summed([addition])).add_done_callback(partial(self._settle, answer))
             else:
                 self._settle(answer, sent)
