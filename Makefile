@@ -41,7 +41,7 @@ test check: lint $(VENV)/.test-installed
 
 # The same tests on other servers; what came out is written to docs/proof/servers.md.
 test-redis test-cluster: test-%: $(VENV)/.test-installed
-	$(BIN)/python -m pytest --server $* --record $(ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --server $* --record $(ARGS)
 
 lint: $(VENV)/.test-installed $(VENV)/.check-installed
 	$(BIN)/ruff format --check

@@ -144,6 +144,34 @@ async def test_a_known_denial_decides_among_other_claims(server: Valkey) -> None
         assert (await limiter.peek(other)).remaining == 5
 
 
+async def test_a_denial_over_several_subjects_is_remembered(stores: tuple[Store, Store]) -> None:
+    """Also on a cluster, where what the other slots took is given back, and that is announced."""
+    limiter, claim = stores[0][LIMITS], WINDOW.on(somebody())
+    others = [LOG.on(somebody()) for _ in range(5)]
+    await _fill(limiter, claim)
+    async with asyncio.timeout(10):
+        await _until_remembered(limiter, claim, *others)
+    asked = limiter.denied
+    for _ in range(100):
+        assert (await limiter.check(claim, *others)).source == "memory"
+    assert limiter.denied == asked
+    assert [(await limiter.peek(other)).remaining for other in others] == [5] * 5
+
+
+async def test_another_announcement_does_not_matter(server: Valkey) -> None:
+    """A denial is remembered though room was announced for somebody else while it was asked for."""
+    async with connect(server.url, CATALOGUE) as store:
+        limiter, claim = store[LIMITS], WINDOW.on(somebody())
+        await _fill(limiter, claim)
+        await _until_remembered(limiter, claim)
+        limiter._denials.forget([claim.id])
+        pending = asyncio.create_task(limiter.check(claim))
+        await asyncio.sleep(0)
+        limiter._denials.forget(["somebody else"])
+        assert (await pending).source == "server"
+        assert (await limiter.check(claim)).source == "memory"
+
+
 async def test_no_more_denials_are_kept_than_asked_for(server: Valkey) -> None:
     """The oldest goes first; with none to keep, nobody listens and every denial is the server's."""
     for most in (3, 0):
@@ -171,7 +199,7 @@ async def test_an_announcement_that_overtakes_a_denial_is_not_lost(server: Valke
         limiter._denials.forget([claim.id])
         pending = asyncio.create_task(limiter.check(claim))
         await asyncio.sleep(0)
-        limiter._denials.forget(["somebody else"])
+        limiter._denials.forget([claim.id])
         assert not (await pending).allowed
         assert claim.id not in limiter._denials.kept
 

@@ -6,8 +6,9 @@ channel in the step that makes it. So denials are remembered only while this pro
 it starts to listen at its first denial, and it forgets all of them when it may have missed an announcement.
 
 The channel and the replies are different connections, so an announcement may overtake the reply of a check
-that came before it: `version` counts announcements, and a denial asked for under an older version is not
-remembered.
+that came before it: `version` counts announcements, and the denial of a claim that was announced after it was
+asked for is not remembered. What a check over several slots gives back is announced too, but of claims that
+had room, so its denial is.
 """
 
 from __future__ import annotations
@@ -74,6 +75,8 @@ class Denials:
         self.exact: dict[tuple[Claim, ...], Denial] = {}
         """The same by all claims of a check, at the usual cost: one look for who comes again as before."""
         self.version = 0
+        self._freed: dict[str, int] = {}  # claims, and the version that announced each
+        self._all_freed = 0  # the version up to which any may have been
         self._client = client
         self._channel = channel
         self._most = most
@@ -81,16 +84,16 @@ class Denials:
         self._listening = False
         self._task: asyncio.Task[None] | None = None
 
-    def remember(self, decision: Decision) -> None:
-        """Keep a denial for each claim that had no room; the first one only starts to listen."""
+    def remember(self, decision: Decision, version: int) -> None:
+        """Keep a denial asked for under a version, for each claim without room; the first one listens."""
         if self._task is None and self._most:
             loop = asyncio.get_running_loop()
             self._task = loop.create_task(self._listen(), name="ephemera-rate-limits")
-        if not self._listening:
+        if not self._listening or version < self._all_freed:
             return
         decision = msgspec.structs.replace(decision, source="memory")
         for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
-            if wait:
+            if wait and self._freed.get(claim.id, 0) <= version:
                 until = decision.at + (wait if wait > 0 else claim.rule.algorithm.per) / 1000
                 units = claim.cost or decision.cost
                 denial = Denial(until, claim.limit, units, decision, self._by_rule[claim.rule])
@@ -115,12 +118,18 @@ class Denials:
     def forget(self, ids: Iterable[str]) -> None:
         """Let these claims ask again."""
         self.version += 1
+        if len(self._freed) >= self._most:
+            self._freed.clear()
+            self._all_freed = self.version
         for each in ids:
             self._drop(each)
+            self._freed[each] = self.version
 
     def forget_all(self) -> None:
         """Let everybody ask again."""
         self.version += 1
+        self._all_freed = self.version
+        self._freed.clear()
         self.kept.clear()
         self.exact.clear()
 

@@ -189,14 +189,13 @@ class Limiter:
             self.by_rule[claim.rule].allowed += 1
 
     def deny(self, decision: Decision, version: int) -> Decision:
-        """Count a denial, and remember it unless room was announced since it was asked for."""
+        """Count a denial, and remember it, but for claims whose room was announced since it was asked for."""
         self.denied += 1
         for claim, (_, wait, _) in zip(decision.claims, decision.stand(), strict=True):
             if wait:
                 self.by_rule[claim.rule].denied += 1
                 self._noted.note(claim, claim.cost or decision.cost, decision.now, wait)
-        if version == self._denials.version:
-            self._denials.remember(decision)
+        self._denials.remember(decision, version)
         return decision
 
     def without_server(
