@@ -9,7 +9,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.errors import ConnectionFailed, Unavailable
-from ephemera.wire import Prepared, Script, key_of, open_client, read_packer
+from ephemera.wire import Prepared, Script, key_of, open_client, read_packing
 from ephemera.wire.client import Single
 from ephemera.wire.slots import slot_of
 from tests.wire.waiting import answered
@@ -72,9 +72,15 @@ async def test_down_means_down(key: str) -> None:
             assert await client.call("GET", key) == b"1"
 
 
+def packed_read(before: str, value: str, after: str = "") -> bytes:
+    """A GET as accessors pack it."""
+    heads, end = read_packing("GET", before, after, len(value))
+    return (heads[len(value)] + value + end).encode()
+
+
 def test_a_packed_read_is_what_the_protocol_says() -> None:
     """The command and its key with their lengths, and the key can be told from it."""
-    packed = read_packer("GET", "card:", ":front")("ada")
+    packed = packed_read("card:", "ada", ":front")
     assert packed == b"*2\r\n$3\r\nGET\r\n$14\r\ncard:ada:front\r\n"
     assert key_of(packed) == b"card:ada:front"
     assert key_of(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n") == b"a\r\nb"
@@ -83,10 +89,8 @@ def test_a_packed_read_is_what_the_protocol_says() -> None:
 async def test_packed_reads_wait_for_their_turn_in_a_crowd(server: Valkey, key: str) -> None:
     """More than may be in flight are answered in their order, among commands of every other kind."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
-        read = read_packer("GET", key, "")
-        counts = [
-            client.call("INCR", key) if turn % 2 else client.read_packed(read("")) for turn in range(500)
-        ]
+        read = packed_read(key, "")
+        counts = [client.call("INCR", key) if turn % 2 else client.read_packed(read) for turn in range(500)]
         replies = await asyncio.gather(*counts)
         assert replies[1::2] == list(range(1, 251))
         assert replies[2::2] == [b"%d" % turn for turn in range(1, 250)]
@@ -95,17 +99,16 @@ async def test_packed_reads_wait_for_their_turn_in_a_crowd(server: Valkey, key: 
 
 async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: str) -> None:
     """On a cluster the key decides, also where reads go to replicas."""
-    read = read_packer("GET", f"{key}:", "")
     async with (
         open_client(cluster.url) as client,
         open_client(f"{cluster.url}{'&' if '?' in cluster.url else '?'}read_from=replicas") as reader,
     ):
         for number in range(50):
             await client.call("SET", f"{key}:{number}", number)
-            assert await client.read_packed(read(str(number))) == b"%d" % number
+            assert await client.read_packed(packed_read(f"{key}:", str(number))) == b"%d" % number
 
         async def replicated() -> bool:
-            return [await reader.read_packed(read(str(n))) for n in range(50)] == [
+            return [await reader.read_packed(packed_read(f"{key}:", str(n))) for n in range(50)] == [
                 b"%d" % n for n in range(50)
             ]
 
@@ -122,7 +125,7 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
     async with open_client(server.url) as client:
         assert isinstance(client, Single)
         await client.call("SET", key, "here")
-        waiting = client.read_packed(read_packer("GET", key, "")(""))
+        waiting = client.read_packed(packed_read(key, ""))
         await asyncio.sleep(0)  # it leaves at the end of this tick
         assert client.link.in_flight == 1
         client.link.drop("cut by a test")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
 from ephemera.keyspace.lifetime import Sliding, Until
 from ephemera.keyspace.space import Stats
-from ephemera.wire import Script, read_packer
+from ephemera.wire import Script, read_packing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -39,6 +39,7 @@ COUNTED = (ConnectionFailed, ServerError)
 IF_ABSENT = "(absent)"
 """The guard of `write.lua` that leaves an existing key alone; no shape looks like this."""
 
+_LONGEST_ID = 64  # characters of an id that is packed with its key; longer ones take the longer way
 _MOST_ARGUMENTS = 4000  # of one command inside a script: Lua's stack takes not many more
 
 
@@ -102,23 +103,31 @@ class Access:
 
     # One trip each; what the kinds' own operations are made of.
 
-    def _asking(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
-        """What sends a reading command of one key, given its fields.
+    def _packing(self, name: str) -> tuple[str, list[str], str, int] | None:
+        """How a reading command is packed while its key is rendered, if the pattern has one field.
 
-        A key with one field is mostly an id of letters and digits, which needs no encoding: it is packed
-        while it is rendered, which makes a whole read a tenth faster.
+        That field, then what `read_packing` gives, and the length up to which it can. Most ids are letters
+        and digits, which need no encoding: with such a one, a whole read is a tenth faster so.
         """
-        render, call, field = self._render, self._call, self.space.template.one_field
-        if field is None:
+        found = self.space.template.one_field
+        if found is None or found[3] < 1:
+            return None
+        field, before, after, longest = found
+        longest = min(longest, _LONGEST_ID)
+        return field, *read_packing(name, before, after, longest), longest
+
+    def _asking(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
+        """What sends a reading command of one key, given its fields; `ValueAccess.get` has a copy."""
+        render, call, send, packing = self._render, self._call, self._read_packed, self._packing(name)
+        if packing is None:
             return lambda fields: call(name, render(fields))
-        field_name, before, after, longest = field
-        pack, send = read_packer(name, before, after), self._read_packed
+        field, heads, end, longest = packing
 
         def ask(fields: Fields) -> Awaitable[Any]:
-            value: Any = fields.get(field_name)
+            value: Any = fields.get(field)
             simple = value.__class__ is str and value.isalnum() and value.isascii()
             if simple and len(value) <= longest and len(fields) == 1:
-                return send(pack(value))
+                return send((heads[len(value)] + value + end).encode())
             return call(name, render(fields))
 
         return ask

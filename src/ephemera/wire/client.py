@@ -51,7 +51,7 @@ class Client(Protocol):
         """Run a script that was packed before with its keys and arguments."""
 
     def read_packed(self, packed: bytes) -> Awaitable[Any]:
-        """Send a read of one key that its caller has packed (`prepared.read_packer`)."""
+        """Send a read of one key that its caller has packed (`prepared.read_packing`)."""
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""

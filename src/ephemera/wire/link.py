@@ -161,7 +161,7 @@ class Link:
         return reply
 
     def read_packed(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a read of one key that its caller has packed (`prepared.read_packer`)."""
+        """Send a read of one key that its caller has packed (`prepared.read_packing`)."""
         connection = self._connection
         if connection is None:
             raise self._unavailable()

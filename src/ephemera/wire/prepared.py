@@ -2,7 +2,7 @@
 
 A `Prepared` is a run of a script with the same keys and arguments each time: what a rate limit takes of a
 subject, or how a session is read, does not change from request to request, and to pack it again each time
-would cost more than to send it. A read of one key by `read_packer` is packed while its key is rendered.
+would cost more than to send it. A read of one key (`read_packing`) is packed while its key is rendered.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Prepared:
         return self._slot
 
 
-def read_packer(name: str, before: str, after: str) -> Callable[[str], bytes]:
-    """What packs a read of one key between two texts, all of ASCII, from the part of the key that varies."""
-    head, around = f"*2\r\n${len(name)}\r\n{name}\r\n$", len(before) + len(after)
-    middle, end = f"\r\n{before}", f"{after}\r\n"
+def read_packing(name: str, before: str, after: str, longest: int) -> tuple[list[str], str]:
+    """How to pack a read of a key that varies between two texts, all of ASCII, by at most so many characters.
 
-    def pack(value: str) -> bytes:
-        return f"{head}{around + len(value)}{middle}{value}{end}".encode()
-
-    return pack
+    `(heads[len(value)] + value + end).encode()` is the command. Those who read often write that out: a call
+    of a function for it would cost as much as the packing.
+    """
+    around = len(before) + len(after)
+    heads = [f"*2\r\n${len(name)}\r\n{name}\r\n${around + size}\r\n{before}" for size in range(longest + 1)]
+    return heads, f"{after}\r\n"
 
 
 def key_of(packed: bytes) -> bytes:
