@@ -52,6 +52,7 @@ async def test_hits_rise_by_what_the_report_says(shop: str, plan: dict[str, int]
     assert (report.disturbance.lookups == 0) == (plan == {"sample": 0})
 
 
+@pytest.mark.valkey("CLIENT NO-TOUCH came with Redis 7.2")
 async def test_valkey_keeps_its_access_times(own_valkey: Valkey) -> None:
     """With CLIENT NO-TOUCH no key looks used after an audit that read all of them."""
     await stock(own_valkey.url)
