@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,10 +32,6 @@ HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title=
 """What somebody may have got into a key or a value."""
 SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
 """A folder to which the browser tests save each page that they look at."""
-_METRICS = b"""
-ephemera_space_hits_total{space="cache:profile:{user_id}"} 900.0
-ephemera_space_misses_total{space="cache:profile:{user_id}"} 100.0
-"""
 _LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("light", {"width": 1280, "height": 800}),
     ("dark", {"width": 1280, "height": 800}),
@@ -54,41 +48,9 @@ def shop_server() -> Iterator[Valkey]:
 
 
 @pytest.fixture(scope="session")
-def metrics_url() -> Iterator[str]:
-    """Where a process of the shop tells its metrics."""
-
-    class Metrics(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            self.send_response(200)
-            self.end_headers()
-            self.wfile.write(_METRICS)
-
-        def log_message(self, *_: object) -> None:
-            return
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as service:
-        Thread(target=service.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{service.server_port}/metrics"
-        service.shutdown()
-
-
-@pytest.fixture(scope="session")
-def console(
-    shop_server: Valkey, metrics_url: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningConsole]:
+def console(shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
     """A console that may act; tests leave what it looks at as it is, but for keys of their own."""
-    folder = tmp_path_factory.mktemp("console")
-    flags = ("--allow-actions", "--metrics-url", metrics_url)
-    with running_console(folder, shop_server.url, *flags) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def read_only_console(
-    shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[RunningConsole]:
-    """A console that changes nothing."""
-    with running_console(tmp_path_factory.mktemp("console"), shop_server.url) as running:
+    with running_console(tmp_path_factory.mktemp("console"), shop_server.url, "--allow-actions") as running:
         yield running
 
 
@@ -144,6 +106,8 @@ def picture() -> Callable[[Any, str], None]:
             return
         folder = Path(SCREENSHOTS)
         folder.mkdir(parents=True, exist_ok=True)
+        page.locator(".q-notification").first.wait_for(state="detached")
+        page.evaluate("window.scrollTo(0, 0)")
         for look, size in _LOOKS:
             page.emulate_media(color_scheme="dark" if look == "dark" else "light")
             page.set_viewport_size(size)

@@ -34,11 +34,17 @@ _ROOT = Path(__file__).parents[2]
 class RunningConsole:
     """A console under way: where it is, and what it logs."""
 
-    def __init__(self, process: subprocess.Popen[bytes], port: int, log: Path) -> None:
-        self.process = process
+    def __init__(self, process: subprocess.Popen[bytes] | None, port: int, log: Path) -> None:
+        self._process = process
         self.url = f"http://127.0.0.1:{port}"
         self.port = port
         self._log = log
+
+    @property
+    def process(self) -> subprocess.Popen[bytes]:
+        """It, if a test started it by itself."""
+        assert self._process is not None
+        return self._process
 
     def lines(self, logger: str = "ephemera.console.actions") -> list[dict[str, Any]]:
         """What a logger has logged until now."""
@@ -88,8 +94,9 @@ def running_console(
     catalogues: Sequence[str] = (CATALOGUE,),
     password: str = PASSWORD,
     program: Sequence[str] = (COMMAND, "console"),
+    **variables: str,
 ) -> Iterator[RunningConsole]:
-    """A console that is ready, and that is gone afterwards; `words` are further flags."""
+    """A console that is ready, and that is gone afterwards; by `words` and `variables`."""
     port = free_ports(1)[0]
     log = folder / f"console-{port}.log"
     named = [word for name in catalogues for word in ("--catalogue", name)]
@@ -97,7 +104,7 @@ def running_console(
     with log.open("wb") as output:
         process = subprocess.Popen(
             [*program, "--url", url, "--port", str(port), *named, *words],
-            env={**environment, **({"EPHEMERA_CONSOLE_PASSWORD": password} if password else {})},
+            env={**environment, **({"EPHEMERA_CONSOLE_PASSWORD": password} if password else {}), **variables},
             stdout=output,
             stderr=output,
             cwd=_ROOT,

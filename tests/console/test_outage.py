@@ -11,19 +11,13 @@ from ephemera.console.pages import PAGES
 from ephemera.embedded.ports import free_ports
 from tests.console.conftest import fill
 from tests.console.consoles import running_console, settled
+from tests.console.windows import expect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from ephemera.embedded import Valkey
-
-
-def expect(found: Any) -> Any:
-    """Playwright's assertions, which wait."""
-    from playwright.sync_api import expect as waiting
-
-    return waiting(found)
 
 
 @pytest.fixture

@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from tests.console.windows import expect, tile
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
@@ -20,25 +22,13 @@ new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts.
 """
 
 
-def expect(found: Any) -> Any:
-    """Playwright's assertions, which wait."""
-    from playwright.sync_api import expect as waiting
-
-    return waiting(found)
-
-
-def tile(page: Any, label: str) -> Any:
-    """The figure of a label."""
-    return page.locator(".e-tile", has=page.get_by_text(label, exact=True)).locator(".e-tile-value")
-
-
 def row(page: Any, text: str) -> Any:
     """The row of a table that holds a text."""
     return page.locator("tbody tr", has=page.get_by_text(text, exact=True))
 
 
 def test_the_overview_shows_health_figures_and_advice(
-    console: RunningConsole, shop_server: Valkey, browse: Callable[..., Any], picture: Callable[..., None]
+    console: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
     """Figures are those of the server, plots have lines, and advice names rule, figure and what to do."""
     page = browse(console)
@@ -59,11 +49,10 @@ def test_the_overview_shows_health_figures_and_advice(
     for number in range(40):
         shop_server.ask("GET", f"cache:profile:{number}")
     expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
-    picture(page, "overview")
 
 
 def test_every_space_is_listed_with_what_is_there_of_it(
-    console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
+    console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
     """Kind, lifetime, role, keys, bytes and keys without TTL of each space; and the undeclared keys."""
     page = browse(console, "/keyspaces")
@@ -82,11 +71,10 @@ def test_every_space_is_listed_with_what_is_there_of_it(
     expect(page.get_by_role("region", name="Declared spaces").locator("tbody tr")).to_have_count(1)
     page.get_by_label("Find").fill("")
     page.get_by_label("Find").blur()
-    picture(page, "keyspaces")
 
 
 def test_a_space_has_its_documentation_lives_and_entries(
-    console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
+    console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
     """From the list to the space: what is written about it, and decoded entries, all of one on demand."""
     page = browse(console, "/keyspaces")
@@ -101,7 +89,6 @@ def test_a_space_has_its_documentation_lives_and_entries(
     ).to_be_attached()
     entries = page.get_by_role("region", name="Entries")
     expect(entries.locator("tbody tr").first).to_contain_text(re.compile("Porto|Utrecht"))
-    picture(page, "space")
     entries.locator("tbody tr", has_text="Porto").first.click()
     expect(page.get_by_role("dialog")).to_contain_text('"city"')
     page.keyboard.press("Escape")
@@ -153,7 +140,6 @@ def _nothing_ran(page: Any) -> None:
 def test_an_audit_runs_is_read_and_taken_along(
     console: RunningConsole,
     browse: Callable[..., Any],
-    picture: Callable[..., None],
     tmp_path: Path,
 ) -> None:
     """It runs with a bar, finds what is wrong, and its report can be saved as JSON and as Markdown."""
@@ -179,7 +165,6 @@ def test_an_audit_runs_is_read_and_taken_along(
     assert "<img" not in re.sub(r"`[^`]*`", "", text)
     assert "secret-" not in text + json.dumps(report)
     assert console.lines()[-1]["action"] == "audit.run"
-    picture(page, "audit")
 
 
 def test_pages_do_not_jump_while_they_update(console: RunningConsole, browse: Callable[..., Any]) -> None:
@@ -201,11 +186,10 @@ def test_everything_is_reached_by_keyboard(console: RunningConsole, browse: Call
     page.get_by_role("link", name="Keyspaces").focus()
     page.keyboard.press("Enter")
     page.get_by_role("heading", name="Declared spaces").wait_for()
-    row(page, "visits:{page}:{day}").focus()
-    page.keyboard.press("Enter")
+    expect(row(page, "visits:{page}:{day}")).to_contain_text("41")  # counted: the rows stay as they are
+    row(page, "visits:{page}:{day}").press("Enter")
     page.get_by_role("heading", name="visits:{page}:{day}").wait_for()
-    page.get_by_role("region", name="Entries").locator("tbody tr").first.focus()
-    page.keyboard.press("Enter")
+    page.get_by_role("region", name="Entries").locator("tbody tr").first.press("Enter")
     page.get_by_role("dialog").wait_for()
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
@@ -236,9 +220,13 @@ def test_a_page_or_space_that_is_not_there_says_so(
     expect(page.get_by_text("There is no such space")).to_be_visible()
 
 
-def test_the_hit_ratio_of_a_space_comes_from_its_services(
+def test_a_catalogue_without_such_patterns_says_how_to_get_them(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """Hits and misses that services tell at /metrics become the ratio of their space."""
-    page = browse(console, "/keyspaces")
-    expect(row(page, "cache:profile:{user_id}")).to_contain_text("90.0%")
+    """Every page of a service that declares nothing of the kind is empty, and names the page to read."""
+    page = browse(console, "/sessions")
+    for title in ("Sessions", "Limits", "Jobs", "Streams", "Locks", "Write-behind", "Planner"):
+        page.get_by_role("link", name=title).click()
+        page.get_by_role("heading", name=title).or_(page.locator(".e-empty")).first.wait_for()
+        name = title.lower().replace("-", "_").replace("limits", "rate_limits").replace("streams", "events")
+        page.locator(".e-empty").get_by_text(f"docs/patterns/{name}.md").wait_for()

@@ -45,13 +45,13 @@ def capacities(console: Console) -> list[ServerCapacity]:
     return [
         found
         for server in console.watch.servers
-        if (found := _capacity(server, console.surveys.of(server.place))) is not None
+        if (found := _capacity(server, [console.surveys.of(place) for place in server.places])) is not None
     ]
 
 
-def _capacity(server: Watched, found: Found) -> ServerCapacity | None:
-    now = server.now
-    if now is None or not found.at:
+def _capacity(server: Watched, of_places: list[Found]) -> ServerCapacity | None:
+    now, counted = server.now, [found for found in of_places if found.at]
+    if now is None or not counted:
         return None
     spaces = [
         SpaceSize(
@@ -62,15 +62,16 @@ def _capacity(server: Watched, found: Found) -> ServerCapacity | None:
             else 0.0,
             size=each.state.size,
         )
+        for found in counted
         for each in found.spaces.values()
         if server.role in (None, each.space.role)
     ]
     capacity = Capacity(
         used=now.memory or 0,
         limit=now.limit,
-        evicts=any(facts.evicts for facts in found.servers),
+        evicts=now.evicts,
         spaces=spaces,
-        unknown_keys=sum(unknown.keys for _, unknown in found.unknown),
+        unknown_keys=sum(unknown.keys for found in counted for _, unknown in found.unknown),
         watched=len(server.dataset) * EVERY,
         growth=max(0.0, server.growth or 0.0),
     )

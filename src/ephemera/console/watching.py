@@ -31,6 +31,7 @@ _CHECK_UP = 10.0  # seconds between two check-ups
 _PROBES = 20  # PINGs of a check-up: enough for a look every so often
 _RATIO_OVER = 15  # looks that a hit ratio is taken from
 _ENOUGH = 20  # lookups that say something
+_KEEPS = "noeviction"
 _PATIENCE = 3.0  # seconds that a server's answer may take
 
 
@@ -41,6 +42,8 @@ class Moment:
     at: float
     memory: int | None = None
     limit: int = 0
+    evicts: bool = False
+    """Whether it makes room when the limit is reached."""
     keys: int = 0
     clients: int = 0
     commands: float | None = None
@@ -52,14 +55,16 @@ class Moment:
 
 
 class Watched:
-    """One server behind a URL, or a cluster."""
+    """One server, or a cluster, with all places that have a database on it."""
 
-    def __init__(self, place: Place, role: Role | None, url: str, client: Client) -> None:
-        self.place = place
+    def __init__(
+        self, places: Sequence[Place], role: Role | None, address: str, client: Client, name: str
+    ) -> None:
+        self.places = places
         self.role = role
-        self.address = address_of(url)
-        self.name = place.name if role is None else f"{place.name}, {role}"
-        """What tells it from the console's other servers, of which several may be one with many databases."""
+        self.address = address
+        self.name = name
+        """What tells it from the console's other servers."""
         self.moments: deque[Moment] = deque(maxlen=_KEPT)
         self.health: Health | None = None
         self.checked = 0.0
@@ -115,6 +120,7 @@ class Watched:
             at=at,
             memory=_sum(said, "used_memory"),
             limit=_sum(said, "maxmemory"),
+            evicts=any(each.get("maxmemory_policy", _KEEPS) != _KEEPS for each in said),
             keys=sum(_keys(each) for each in said),
             clients=_sum(said, "connected_clients"),
             commands=rates.get("total_commands_processed"),
@@ -130,7 +136,8 @@ class Watched:
     async def check_up(self) -> None:
         """Examine its health."""
         try:
-            self.health = await examine(self._client, self.place.catalogues, role=self.role, probes=_PROBES)
+            catalogues = [catalogue for place in self.places for catalogue in place.catalogues]
+            self.health = await examine(self._client, catalogues, role=self.role, probes=_PROBES)
         except EphemeraError as error:
             self.health = _not_examined(self.address, error)
         self.checked = time()
@@ -140,9 +147,7 @@ class Watch:
     """All servers of all places."""
 
     def __init__(self, places: Sequence[Place]) -> None:
-        self.servers = [
-            Watched(place, role, url, client) for place in places for role, url, client in place.servers
-        ]
+        self.servers = _servers(places)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -154,6 +159,24 @@ class Watch:
             ]
             await asyncio.gather(*(server.check_up() for server in due))
             await asyncio.sleep(max(0.1, EVERY - (time() - began)))
+
+
+def _servers(places: Sequence[Place]) -> list[Watched]:
+    """Each server once: services that have different databases on it share its memory and its health."""
+    found: dict[tuple[Role | None, str], tuple[list[Place], Client]] = {}
+    for place in places:
+        for role, url, client in place.servers:
+            found.setdefault((role, address_of(url)), ([], client))[0].append(place)
+    return [
+        Watched(sharing, role, address, client, _name(sharing, role, places))
+        for (role, address), (sharing, client) in found.items()
+    ]
+
+
+def _name(sharing: Sequence[Place], role: Role | None, places: Sequence[Place]) -> str:
+    everybody = len(sharing) == len(places) > 1
+    whose = [] if everybody and role is not None else [" + ".join(place.name for place in sharing)]
+    return ", ".join([*whose, *([role] if role is not None else [])])
 
 
 _COUNTED = ("keyspace_hits", "keyspace_misses", "evicted_keys", "total_commands_processed")

@@ -41,7 +41,10 @@ class _Part:
         what = (
             "A live server against its catalogues. It only reads: names by SCAN, and a sample of each space."
         )
-        with section(f"Audit of {audit.address} ({audit.place.name})", what) as head:
+        name = audit.place.name if audit.role is None else f"{audit.place.name}, {audit.role}"
+        several = len(view.console.audits.servers) > 1
+        of = f" of {name}" if several else ""
+        with section(f"Audit of {audit.address} ({name})", what) as head:
             with head:
                 self._run = ui.button("Run the audit", icon="play_arrow", on_click=self._start)
                 self._run.props("unelevated no-caps").classes("e-button")
@@ -52,10 +55,17 @@ class _Part:
             )
             self._bar.classes("e-progress")
             self._stand = ui.label("It has not been run.").classes("e-note e-stand")
+        self._read = ui.element("div").classes("e-stack")
+        self._read.set_visibility(not several)  # many empty ones would hide each other
+        with self._read:
+            self._draw_report(of)
+        self._following = view.every(0.5, self._refresh)
+
+    def _draw_report(self, of: str) -> None:
         with tiles():
             self._problems, self._warnings = tile("Problems"), tile("Warnings")
             self._notes, self._seen = tile("Notes"), tile("Names seen")
-        with section("Findings", "Gravest first."):
+        with section(f"Findings{of}", "Gravest first."):
             self._findings = table(
                 [
                     Column("weight", "", "badge"),
@@ -69,7 +79,7 @@ class _Part:
                 ),
                 on_open=self._open,
             )
-        with section("Spaces as they were found"):
+        with section(f"Spaces{of} as they were found"):
             self._spaces = table(
                 [
                     Column("space", "Space", "mono"),
@@ -81,7 +91,6 @@ class _Part:
                 empty=Empty("No report yet", "Run the audit.", "fact_check"),
                 search=True,
             )
-        self._following = view.every(0.5, self._refresh)
 
     def _export(self, label: str, ending: str, made: Any) -> ui.button:
         async def save() -> None:
@@ -122,6 +131,7 @@ class _Part:
 
     def _show(self, report: AuditReport) -> None:
         self._shown = report
+        self._read.set_visibility(True)
         self._json.enable()
         self._markdown.enable()
         weights = [finding.weight for finding in report.findings]
@@ -146,6 +156,7 @@ class _Part:
                     "sampled_sort": space.sampled,
                 }
                 for space in report.spaces
+                if self._audit.role in (None, space.role)
             ]
         )
 

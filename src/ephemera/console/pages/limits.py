@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -43,7 +44,7 @@ class _Limits:
     def __init__(self, view: View, declared: list[tuple[Place, RateLimits]]) -> None:
         self._declared = declared
         self._of = {
-            f"{place.name}/{rule.name}": (place, limits, rule)
+            _id(place, rule): (place, limits, rule)
             for place, limits in declared
             for rule in limits.rules.values()
         }
@@ -66,10 +67,7 @@ class _Limits:
             "Look somebody up", "How a rule stands for a user, a key or an address; looking takes nothing."
         ):
             with ui.element("form").classes("e-row").on("submit.prevent", self._look_up):
-                options = {
-                    name: _named(place, rule, many=len(view.places) > 1)
-                    for name, (place, _, rule) in self._of.items()
-                }
+                options = self._options(many=len(view.places) > 1)
                 self._rule = ui.select(options, value=next(iter(options)), label="Rule").props(
                     "dense outlined"
                 )
@@ -97,6 +95,15 @@ class _Limits:
             )
         self._sources = Sources(self._show)
         self._refreshing = view.every(2, self._refresh)
+
+    def _options(self, *, many: bool) -> dict[str, str]:
+        """What the rules are called; by what they count where a service has two of one name."""
+        names = {name: _named(place, rule, many=many) for name, (place, _, rule) in self._of.items()}
+        often = Counter(names.values())
+        return {
+            name: f"{text}, {_KINDS[self._of[name][2].algorithm.kind]}" if often[text] > 1 else text
+            for name, text in names.items()
+        }
 
     def _table(self, view: View, nobody: Empty) -> Any:
         return table(
@@ -161,7 +168,7 @@ class _Limits:
         return [self._row(place, limits[each.rule], each, "throttled") for each in seen]
 
     def _row(self, place: Place, rule: Rule, seen: Standing, where: str) -> dict[str, Any]:
-        name = f"{place.name}/{rule.name}"
+        name = _id(place, rule)
         row = _row(place, rule, seen)
         row["id"] = f"{where}/{name}/{seen.limit}/{row['subject']}"
         self._subjects[row["id"]] = (name, seen.subject)
@@ -174,10 +181,7 @@ class _Limits:
         for row in rows:
             counts[row["of"]] = counts.get(row["of"], 0) + 1
         self._rules.show(
-            [
-                _rule_row(place, rule, counts.get(f"{place.name}/{rule.name}", 0))
-                for place, _, rule in self._of.values()
-            ]
+            [_rule_row(name, place, rule, counts.get(name, 0)) for name, (place, _, rule) in self._of.items()]
         )
         self._now.show(
             f"{len(rows):,}",
@@ -191,6 +195,11 @@ class _Limits:
         self._next.show(*((rows[0]["wait"], rows[0]["subject"]) if rows else (NOTHING, "")))
 
 
+def _id(place: Place, rule: Rule) -> str:
+    """What tells a rule from all others: a service may have two of one name, on keys of their own."""
+    return f"{place.name}/{rule.name}/{rule.space.pattern}"
+
+
 def _named(place: Place, rule: Rule, *, many: bool) -> str:
     counts = f"{rule.name} ({', '.join(rule.subject_fields)})" if rule.subject_fields else rule.name
     return f"{place.name}: {counts}" if many else counts
@@ -201,7 +210,7 @@ def _row(place: Place, rule: Rule, seen: Standing) -> dict[str, Any]:
     never = seen.retry_after is None
     asked = f" for {seen.cost:,}" if seen.cost > 1 else ""
     return {
-        "of": f"{place.name}/{rule.name}",
+        "of": _id(place, rule),
         "subject": ", ".join(seen.subject) or "everybody",
         "rule": rule.name,
         "limit": f"{_tier(seen.tier)}{seen.limit:,} in {lasting(rule.algorithm.per / 1000)}",
@@ -218,11 +227,11 @@ def _row(place: Place, rule: Rule, seen: Standing) -> dict[str, Any]:
     }
 
 
-def _rule_row(place: Place, rule: Rule, count: int) -> dict[str, Any]:
+def _rule_row(name: str, place: Place, rule: Rule, count: int) -> dict[str, Any]:
     per = lasting(rule.algorithm.per / 1000)
     limits = ", ".join(f"{_tier(tier)}{limit:,}" for tier, limit in rule.tiers.items())
     return {
-        "id": f"{place.name}/{rule.name}",
+        "id": name,
         "rule": rule.name,
         "limit": f"{limits} in {per}",
         "kind": _KINDS[rule.algorithm.kind],

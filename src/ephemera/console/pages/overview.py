@@ -58,7 +58,7 @@ def build(view: View) -> None:
         )
     with section("Every check"):
         waiting = Empty("Not examined yet", "The first check-up is under way.", "hourglass_empty")
-        checks = table([*_CHECKS[:1], *server, *_CHECKS[1:]], empty=waiting, rows_per_page=50)
+        checks = table([*_CHECKS[:1], *server, *_CHECKS[1:]], empty=waiting, rows_per_page=50, search=several)
 
     def refresh() -> None:
         view.console.surveys.wanted()

@@ -22,6 +22,7 @@ from ephemera.console.components import (
 )
 from ephemera.console.moments import ago, clock, lasting, since
 from ephemera.console.page import Page
+from ephemera.console.pages.revoking import RevokeForm
 from ephemera.console.sources import Sources, of_place
 from ephemera.operations.sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
 from ephemera.patterns.revocation import Revocation
@@ -113,6 +114,7 @@ class _SessionsPage:
         with section(
             "Revoked", "Tokens, families and users whose tokens are void, until those have expired."
         ):
+            RevokeForm(self._view, self._revocations, lambda: self._refreshing.now())
             self._void = table(
                 [
                     Column("what", "What", kind="badge"),
@@ -168,9 +170,7 @@ class _SessionsPage:
                             "End",
                             "logout",
                             what="session.end",
-                            question=lambda row: (
-                                f"End the session {row['session']} of {user}? It gets 401 from now on."
-                            ),
+                            question=lambda row: self._about_ending(user, row),
                             target=lambda row: f"user {user}, session {row['session']}",
                             work=lambda row: self._end(user, row),
                             done=lambda ended: "The session has ended." if ended else "It had ended already.",
@@ -185,35 +185,50 @@ class _SessionsPage:
                     self._revoke_all(user)
                 self._tokens = facts()
 
+    def _about_ending(self, user: str, row: dict[str, Any]) -> str:
+        """What comes of ending a session; a service that has tokens looks at those, not at its sessions."""
+        place, _ = self._sessions[row["of"]]
+        tokens = any(place is each for each, _ in self._revocations.values())
+        effect = (
+            "The tokens that it has stay valid until they expire, or are revoked."
+            if tokens
+            else "It gets 401 from now on."
+        )
+        return f"End the session {row['session']} of {user}? {effect}"
+
     def _end_all(self, user: str) -> None:
         async def work() -> int:
+            # Tokens first: a session that is noted with new ones meanwhile is ended after that.
+            await self._void_all(user)
             lives = [place.store[each] for place, each in self._sessions.values()]
             return sum([await live.end_all(user) for live in lives])
+
+        void = " All tokens issued until now are void as well." if self._revocations else ""
 
         confirm_button(
             self._view,
             "End all",
             what="session.end-all",
             target=f"user {user}",
-            question=f"End all sessions of {user}? They sign in again to go on.",
+            question=f"End all sessions of {user}? They sign in again to go on.{void}",
             work=work,
             done=lambda count: f"{count:,} {'session has' if count == 1 else 'sessions have'} ended.",
             icon="logout",
             then=lambda: self._refreshing.now(),
         )
 
-    def _revoke_all(self, user: str) -> None:
-        async def work() -> None:
-            for place, each in self._revocations.values():
-                await place.store[each].revoke_user(user)
+    async def _void_all(self, user: str) -> None:
+        for place, each in self._revocations.values():
+            await place.store[each].revoke_user(user)
 
+    def _revoke_all(self, user: str) -> None:
         confirm_button(
             self._view,
             "Revoke all tokens",
             what="token.revoke-user",
             target=f"user {user}",
             question=f"Make every token void that was issued to {user} until now?",
-            work=work,
+            work=lambda: self._void_all(user),
             done="Tokens issued until now are void.",
             icon="key_off",
             then=lambda: self._refreshing.now(),
@@ -233,8 +248,10 @@ class _SessionsPage:
                 self._revoked.refresh({name: partial(self._read_marks, name) for name in self._marks})
             )
         if user:
-            of_user = {name: partial(self._read_sessions, name, user) for name in self._sessions}
-            work += (self._one.refresh(of_user), self._read_tokens(user))
+            if self._sessions:
+                of_user = {name: partial(self._read_sessions, name, user) for name in self._sessions}
+                work.append(self._one.refresh(of_user))
+            work.append(self._read_tokens(user))
         for outcome in await asyncio.gather(*work, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome

@@ -1,0 +1,44 @@
+"""A loop that runs beside a browser's: what tests await while a browser is open, and what stays open."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from contextlib import AsyncExitStack
+from typing import TYPE_CHECKING, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+    from contextlib import AbstractAsyncContextManager
+
+T = TypeVar("T")
+_PATIENCE = 200.0  # seconds; machines that run tests are busy
+
+
+class LoopThread:
+    """A thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self._exits = AsyncExitStack()
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="beside", daemon=True)
+        self._thread.start()
+
+    def do(self, work: Awaitable[T]) -> T:
+        """The result of work on this loop."""
+
+        async def done() -> T:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(done(), self._loop).result(_PATIENCE)
+
+    def enter(self, opened: AbstractAsyncContextManager[T]) -> T:
+        """What a context gives, until the end."""
+        return self.do(self._exits.enter_async_context(opened))
+
+    def close(self) -> None:
+        """Leave what was entered, and end."""
+        self.do(self._exits.aclose())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()

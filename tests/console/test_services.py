@@ -1,0 +1,621 @@
+"""Every page in a real browser, with what the five running services and their workers do meanwhile."""
+
+from __future__ import annotations
+
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import pytest
+
+from ephemera.cli.demonstration.cast import PASSWORD
+from ephemera.cli.demonstration.given import SYSTEMS
+from ephemera.cli.demonstration.traffic.scripture import publish_poison
+from ephemera.console.showing import per_cent
+from ephemera.systems.league import keys as league
+from ephemera.systems.scripture import keys as scripture
+from ephemera.systems.scripture.happenings import UserCreated
+from tests.console.consoles import running_console
+from tests.console.stage import staged
+from tests.console.test_permission import FORGE
+from tests.console.windows import READY, eventually, expect, press, region, row_of, tile
+from tests.systems import identity_users
+from tests.systems.scripture_mail import MailServer
+from tests.systems.slides_people import VIEWER
+from tests.systems.slides_people import Person as Author
+from tests.systems.slides_world import Model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import httpx
+
+    from ephemera.embedded import Postgres
+    from tests.console.stage import Stage
+
+    Browse = Callable[..., Any]
+    Picture = Callable[[Any, str], None]
+    Show = Callable[[str], Any]
+
+IMAGE = "<img src=x onerror=alert(1)>"
+SCRIPT = "<script>alert(2)</script>"
+INTRUDER, SCANNER = "203.0.113.66", "203.0.113.77"
+OTHERS = 100_000
+POPULATE = "for n = tonumber(ARGV[1]), tonumber(ARGV[2]) do redis.call('SET', 'other:' .. n, 'x') end"
+SLOW = "local begun = os.clock(); while os.clock() < begun + 0.02 do end"
+DRAWN = "paths => paths.map(path => path.getAttribute('d')).join()"
+WIDER = """() => [...document.querySelectorAll('.q-table__middle, html')]
+  .filter(box => box.scrollWidth > box.clientWidth + 1)
+  .map(box => `${box.closest('section')?.ariaLabel}: ${box.scrollWidth} of ${box.clientWidth}`)"""
+LOST = "UserUnknown: there is no user"
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    """The model of slides, which answers at once unless it is told to wait."""
+    running = Model()
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def mails() -> Iterator[MailServer]:
+    """The mail server of scripture."""
+    with MailServer() as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def stage(
+    postgres: Postgres, model: Model, mails: MailServer, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stage]:
+    """Five services, their workers and the console; league has many undeclared keys, and was slow once."""
+    database = postgres.database("console_services")
+    with staged(database, tmp_path_factory.mktemp("stage"), model, mails) as running:
+        store = running.store("league")
+        for first in range(0, OTHERS, 500):
+            running.do(store.client("cache").call("EVAL", POPULATE, 0, first, first + 499))
+        running.do(store.client("cache").call("EVAL", SLOW, 0))
+        yield running
+
+
+@pytest.fixture(scope="module")
+def lost(stage: Stage) -> tuple[str, str]:
+    """Two users of whom scripture is told and SQL knows nothing: its consumers give them up."""
+    urls = stage.servers.cache_url, stage.servers.queue_url
+    first, second = (stage.do(publish_poison(*urls)) for _ in range(2))
+    stage.do(stage.store("scripture")[scripture.USERS].publish(UserCreated(user_id=IMAGE)))
+    return first, second
+
+
+@pytest.fixture(scope="module")
+def member(stage: Stage) -> identity_users.Person:
+    """Somebody of identity; before anybody counts, there are also some in slides, league and scripture."""
+    person = identity_users.newcomer(stage.service("identity"))
+    person.profile().raise_for_status()
+    Author(stage.service("slides"))
+    fan(stage)[0].get("/api/league/table").raise_for_status()
+    reader = stage.service("scripture").client
+    for _ in range(9):
+        reader.get("/passages/john.3.16").raise_for_status()
+    return person
+
+
+@pytest.fixture(scope="module")
+def window(chromium: Any, stage: Stage, lost: object, member: object) -> Iterator[Any]:
+    """A window in which somebody is signed in for all tests; no page of it has an error, or runs markup."""
+    errors: list[str] = []
+
+    def told(dialog: Any) -> None:
+        errors.append(dialog.message)
+        dialog.dismiss()
+
+    context = chromium.new_context(viewport={"width": 1280, "height": 800})
+    page = context.new_page()
+    page.set_default_timeout(60_000)  # milliseconds; machines that run tests are busy
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("dialog", told)
+    page.goto(stage.console.url)
+    page.get_by_label("Password").fill(stage.console_password)
+    page.get_by_role("button", name="Sign in").click()
+    page.locator(".e-page").wait_for()
+    yield page
+    context.close()
+    assert errors == []
+
+
+@pytest.fixture
+def show(window: Any, stage: Stage) -> Iterator[Show]:
+    """Shows a page of the console in the window; none may be wider than that in the end."""
+
+    def shown(path: str) -> Any:
+        window.goto(stage.console.url + path)
+        window.wait_for_function(READY)
+        return window
+
+    yield shown
+    assert window.evaluate(WIDER) == []
+
+
+@pytest.fixture
+def held(model: Model) -> Iterator[Model]:
+    """The model, which writes two slides of each presentation, and then waits to be told."""
+    model.hold_at = 3
+    model.open.clear()
+    yield model
+    model.open.set()
+
+
+def told(stage: Stage, kind: str) -> list[tuple[str, str]]:
+    """The actions of a kind that were logged, and how they ended."""
+    return [
+        (line["action"], line["outcome"])
+        for line in stage.console.lines()
+        if line["action"].startswith(f"{kind}.") and line["who"] == "demo"
+    ]
+
+
+def fan(stage: Stage) -> tuple[httpx.Client, str]:
+    """Somebody new who is signed in to league: a client with their cookie, and their id."""
+    client = stage.service("league").client
+    form = {"name": f"fan-{uuid4().hex[:8]}", "password": PASSWORD}
+    user = client.post("/api/users", json=form).raise_for_status().json()["user_id"]
+    client.post("/api/session", json=form).raise_for_status()
+    return client, user
+
+
+def found(page: Any, user: str) -> Any:
+    """The sessions of a user whom somebody looks for."""
+    page.get_by_label("User", exact=True).fill(user)
+    page.get_by_role("button", name="Find").click()
+    return region(page, f"Sessions of {user}")
+
+
+def test_the_overview_moves_with_what_the_services_do(stage: Stage, show: Show, picture: Picture) -> None:
+    """Health, memory and commands of all servers; reads move plots and hit ratio; broken rules are told."""
+    page = show("/")
+    reader = stage.service("scripture").client
+    lines = region(page, "Commands a second").locator("svg path")
+    expect(lines.first).to_be_attached()
+    drawn = lines.evaluate_all(DRAWN)
+    for verse in range(1, 31):
+        assert reader.get(f"/passages/gen.1.{verse}").status_code in (200, 404)
+        stage.do(stage.store("scripture").call("EXISTS", "gl:passage:{john.3.16}"))
+    expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
+    expect(tile(page, "Commands")).to_have_text(re.compile(r"[1-9]"))
+    expect(tile(page, "Memory")).to_have_text(re.compile(r"\d+(\.\d)? MiB"))
+    expect(tile(page, "Keys")).to_have_text(re.compile(r"100,\d{3}"))
+    eventually(lambda: lines.evaluate_all(DRAWN) != drawn, "the plot moves")
+    checks = region(page, "Every check")
+    for server in ("cache", "queue"):
+        checks.get_by_label("Find").fill(server)
+        expect(row_of(checks, f"{server} 127.0.0.1:", "PINGs answered")).to_be_visible()
+    expect(row_of(region(page, "Advice"), "slow log", "cache")).to_contain_text("see which with SLOWLOG GET")
+    capacity = region(page, "Capacity")
+    expect(capacity).to_contain_text("session:{session_id}")
+    expect(capacity.get_by_text("when it is full, it evicts")).to_have_count(1)  # the queue's does not
+    checks.get_by_label("Find").fill("")
+    picture(page, "overview")
+
+
+def test_every_space_of_every_service_is_listed_with_what_is_there(
+    stage: Stage, show: Show, picture: Picture
+) -> None:
+    """Keys, bytes and the hit ratio that the service itself tells; and what nobody declared."""
+    page = show("/keyspaces")
+    declared = region(page, "Declared spaces")
+    for place, space in (
+        ("identity", "session:{user_id}:{sid}"),
+        ("slides", "session:{session_id}"),
+        ("scripture", "gl:passage:{passage_id}"),
+        ("feed", "cluster_update"),
+        ("league", "league:table"),
+    ):
+        declared.get_by_label("Find").fill(space)
+        row = row_of(declared, space, place)
+        expect(row.locator("td").nth(5)).to_have_text(re.compile("[1-9]"))  # keys
+        expect(row.locator("td").nth(6)).to_have_text(re.compile("KiB| B"))
+    declared.get_by_label("Find").fill("gl:passage:{passage_id}")
+    ratio = stage.hit_ratio("scripture", "gl:passage:{passage_id}")
+    expect(row_of(declared, "gl:passage:{passage_id}").locator("td").nth(7)).to_have_text(per_cent(ratio))
+    expect(row_of(region(page, "Unknown keys"), "other:{other_id}", "league")).to_contain_text("100,000")
+    declared.get_by_label("Find").fill("")
+    declared.get_by_label("Find").blur()
+    picture(page, "keyspaces")
+
+
+def test_a_space_shows_what_the_service_wrote(
+    stage: Stage, member: identity_users.Person, show: Show, picture: Picture
+) -> None:
+    """Passages with their lives, decoded; of profiles, which are sensitive, neither values nor keys."""
+    page = show("/keyspaces")
+    page.goto(f"{stage.console.url}/space?place=scripture&space=gl:passage:{{passage_id}}")
+    expect(region(page, "Documentation")).to_contain_text("A passage in all translations")
+    expect(region(page, "What is left of lives").locator("svg path").first).to_be_attached()
+    row = row_of(region(page, "Entries"), "john.3.16")
+    row.click()
+    expect(page.get_by_role("dialog")).to_contain_text("For God so loved the world")
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    picture(page, "space")
+    page.goto(f"{stage.console.url}/space?place=identity&space=cache:profile:{{user_id}}")
+    expect(region(page, "Entries")).to_contain_text("(hidden: sensitive)")
+    expect(region(page, "Now")).to_contain_text("Hit ratio")
+    assert member.id not in page.content()
+    assert member.email not in page.content()
+
+
+def test_a_session_ended_from_the_console_gets_401_at_its_next_request(
+    stage: Stage, show: Show, picture: Picture
+) -> None:
+    """One of two sessions of a user of slides; all of a user of league; nobody else's."""
+    slides = stage.service("slides")
+    phone, laptop, vera = Author(slides), Author(slides), Author(slides, VIEWER)
+    both = (phone, laptop)
+    assert {each.ask("GET", "/auth/me").status_code for each in (*both, vera)} == {200}
+    user = phone.account["user_id"]
+    page = show("/sessions")
+    listed = found(page, user)
+    expect(listed.locator("tbody tr").nth(1)).to_be_visible()
+    before = listed.locator("tbody tr").count()
+    picture(page, "sessions")
+    assert phone.email not in page.content()
+    press(page, listed.locator("tbody tr").first, "End")
+    page.get_by_text("The session has ended.").wait_for()
+    expect(listed.locator("tbody tr")).to_have_count(before - 1)
+    assert sorted(each.ask("GET", "/auth/me").status_code for each in both) == [200, 401]
+    (client, fan_id), (other, _) = fan(stage), fan(stage)
+    listed = found(page, fan_id)
+    expect(row_of(listed, "league")).to_be_visible()
+    press(page, listed, "End all")
+    page.get_by_text("1 session has ended.").wait_for()
+    listed.get_by_text("No session").wait_for()
+    assert client.get("/api/me").status_code == 401
+    assert other.get("/api/me").status_code == vera.ask("GET", "/auth/me").status_code == 200
+    assert told(stage, "session")[:2] == [("session.end", "done"), ("session.end-all", "done")]
+    assert all(value not in stage.console.said for value in phone.client.cookies.values())
+
+
+def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show) -> None:
+    """Those that identity revokes by itself; all of a user, one sign-in, and what ends with all sessions."""
+    identity = stage.service("identity")
+    person, other = identity_users.newcomer(identity), identity_users.newcomer(identity)
+    assert person.refresh().status_code == 200  # the token before is used up
+    assert other.ask("POST", "/auth/logout").status_code == 204
+    page = show(f"/sessions?user={person.id}")
+    revoked = region(page, "Revoked")
+    for what in ("refresh token", "access token", "family"):
+        expect(row_of(revoked, what, "identity")).to_be_visible()
+    expect(row_of(revoked, "family")).to_contain_text(other.sid)
+    page.get_by_text("none was revoked as a whole").wait_for()
+    assert person.profile().status_code == 200
+    press(page, region(page, f"Sessions of {person.id}"), "Revoke all tokens")
+    page.get_by_text("void if issued until").wait_for()
+    expect(row_of(revoked, "user", person.id)).to_be_visible()
+    assert person.profile().status_code == person.refresh().status_code == 401
+    phone, laptop = person.signed_in_again(), person.signed_in_again()
+    revoked.get_by_label("What").click()
+    page.get_by_role("option", name="family").click()
+    revoked.get_by_label("Id").fill(phone.sid)
+    press(page, revoked, "Revoke")
+    page.get_by_text("It is void from now on.").wait_for()
+    expect(row_of(revoked, "family", phone.sid)).to_be_visible()
+    assert [each.profile().status_code for each in (phone, laptop)] == [401, 200]
+    press(page, region(page, f"Sessions of {person.id}"), "End all")
+    page.get_by_text("sessions have ended.").wait_for()
+    assert laptop.profile().status_code == 401
+    assert told(stage, "token") == [("token.revoke-user", "done"), ("token.revoke-family", "done")]
+
+
+def test_who_is_throttled_is_shown_and_given_room(stage: Stage, show: Show, picture: Picture) -> None:
+    """Somebody guesses passwords; who, by which rule; after a reset the service listens again."""
+    person = identity_users.newcomer(stage.service("identity"))
+    intruder = stage.service("identity", INTRUDER).client
+    right = {"email": person.email, "password": identity_users.PASSWORD}
+    guesses = [intruder.post("/auth/login", json={**right, "password": "a guess"}) for _ in range(6)]
+    assert [each.status_code for each in guesses] == [401] * 5 + [429]
+    stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
+    stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
+    page = show("/limits")
+    throttled = region(page, "Being throttled")
+    row = row_of(throttled, INTRUDER, "login", "identity")
+    expect(row).to_contain_text("5 in 60 min")
+    expect(row_of(throttled, SCRIPT, "ai", "scripture")).to_be_visible()
+    picture(page, "limits")
+    assert intruder.post("/auth/login", json=right).status_code == 429
+    press(page, row, "Reset")
+    page.get_by_text("There is room again.").wait_for()
+    expect(row).to_have_count(0)
+    assert intruder.post("/auth/login", json=right).status_code == 200
+    assert told(stage, "limit") == [("limit.reset", "done")]
+
+
+def test_a_job_is_followed_cancelled_and_retried(
+    stage: Stage, held: Model, show: Show, picture: Picture
+) -> None:
+    """Its bar moves by itself, with step, worker and lease; cancelled it ends, retried it is done."""
+    anna = Author(stage.service("slides"))
+    assert anna.finished(anna.upload(b"Whales are large.").json()["job_id"])["state"] == "done"
+    job = anna.begin(slides=4)["job_id"]
+    page = show("/jobs")
+    row = row_of(page, f"generate {job[:8]}")
+    row.get_by_text("running").wait_for()
+    row.get_by_text("start:3").wait_for()  # the third slide waits for the model
+    assert ":" in row.locator("td").nth(4).inner_text(), "the worker: its host and process"
+    row.locator("td").nth(5).get_by_text(" s").wait_for()  # what is left of its lease
+    picture(page, "jobs")
+    press(page, row, "Cancel job")
+    row.get_by_text("cancelled").wait_for()
+    assert anna.finished(job)["state"] == "cancelled"
+    held.open.set()
+    press(page, row, "Retry job")
+    row.get_by_text("done", exact=True).wait_for()
+    assert anna.finished(job)["state"] == "done"
+    assert row.get_by_role("progressbar").get_attribute("aria-valuenow") == "100"
+    row.click()
+    page.get_by_role("dialog").get_by_text("presentation_id").first.wait_for()
+    page.keyboard.press("Escape")
+    assert told(stage, "job") == [("job.cancel", "done"), ("job.retry", "done")]
+
+
+def test_streams_show_what_consumers_are_at_and_dead_letters_are_replayed(
+    stage: Stage, mails: MailServer, lost: tuple[str, str], show: Show, picture: Picture
+) -> None:
+    """Mails that wait are pending; who was given up has an error, and once mended gets the mail."""
+    admin, people = stage.administrator(), stage.service("scripture").client
+    page = show("/streams")
+    mails.open.clear()
+    for number in range(3):
+        form = {"user_id": str(uuid4()), "email": f"{uuid4().hex}@example.com", "name": f"Ann {number}"}
+        people.post("/users", json=form, headers=admin).raise_for_status()
+    groups, letters = region(page, "Groups"), region(page, "Dead letters")
+    mailing = row_of(groups, "gl:events:notifications", "notifications-workers")
+    expect(mailing.locator("td").nth(4)).to_have_text("3")  # pending
+    expect(mailing).to_contain_text("working")
+    given_up = [row_of(letters, f"{LOST} {user}") for user in lost]
+    for row in (*given_up, row_of(letters, "users-welcome", IMAGE)):
+        expect(row).to_be_visible()
+    picture(page, "streams")
+    mailing.click()
+    expect(page.get_by_role("dialog").locator("tbody tr")).to_have_count(3)
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    mails.open.set()
+    expect(mailing).to_contain_text("caught up")
+    given_up[0].click()
+    expect(page.get_by_role("dialog")).to_contain_text(lost[0])
+    page.keyboard.press("Escape")
+    expect(page.get_by_role("dialog")).to_have_count(0)
+    insert = "INSERT INTO scripture.users (id, email, name, plan) VALUES (%s, %s, 'Lost', 'free')"
+    for user in lost:
+        stage.sql(insert, user, f"{user}@example.com")
+    press(page, given_up[0], "Replay")
+    page.get_by_text("1 dead letter was put back.").wait_for()
+    eventually(lambda: f"{lost[0]}@example.com" in mails.recipients(), "the first one's mail")
+    expect(given_up[0]).to_have_count(0)
+    assert f"{lost[1]}@example.com" not in mails.recipients()
+    press(page, row_of(groups, "gl:events:users"), "Replay all")
+    eventually(lambda: f"{lost[1]}@example.com" in mails.recipients(), "the second one's mail")
+    expect(given_up[1]).to_have_count(0)
+    assert told(stage, "event") == [("event.replay", "done"), ("event.replay-all", "done")]
+
+
+def test_locks_show_who_holds_them(stage: Stage, show: Show, picture: Picture) -> None:
+    """Those that workers hold, and that of an ingest for as long as it goes on: holder, age, fence, lease."""
+    admin, editor = stage.administrator(), stage.service("scripture").client
+    topic = {"id": "contested", "title": "T", "summary": "S", "passages": ["ps.23.1"]}
+    page = show("/locks")
+    ingest = row_of(page, "gl:lock:ingest:{topics}", "scripture")
+    with ThreadPoolExecutor(1) as threads, stage.locked("scripture.passages", "ACCESS EXCLUSIVE"):
+        answer = threads.submit(editor.post, "/ingest/topics", json={"items": [topic]}, headers=admin)
+        for row in (ingest, row_of(page, "jobs:reaper", "slides")):
+            row.wait_for()
+            holder, fence = row.locator("td").nth(1).inner_text(), row.locator("td").nth(3).inner_text()
+            assert re.search(r"/\d+$", holder), "its host and process"
+            assert int(fence) > 10**15
+            assert row.locator("td").nth(4).inner_text().endswith((" s", " min"))
+        stage.enter(stage.store("scripture")[scripture.INGEST_LOCK].hold(schema="<b>bold</b>"))
+        row_of(page, "gl:lock:ingest:{<b>bold</b>}").wait_for()
+        picture(page, "locks")
+        assert not answer.done()
+    assert answer.result().status_code == 200
+    expect(ingest).to_have_count(0)
+
+
+def test_write_behind_shows_what_waits_and_the_last_flush(stage: Stage, show: Show, picture: Picture) -> None:
+    """Votes wait while SQL takes none; then they are there, and the page says when that was, by itself."""
+    fans = [fan(stage)[0] for _ in range(3)]
+    match = fans[0].get("/api/league/schedule").raise_for_status().json()[-1]["id"]
+    page = show("/write-behind")
+    votes = row_of(page, "votes", "league")
+    with stage.locked("league.votes", "EXCLUSIVE"):
+        for each in fans:
+            answer = each.post(f"/api/matches/{match}/votes", json={"choice": "home"})
+            assert answer.status_code == 202
+        votes.get_by_text("3 of ").wait_for()
+        row_of(page, "usage", "slides").get_by_text("waiting").wait_for()
+        row_of(page, "presentation_view_count", "slides").wait_for()
+        picture(page, "write-behind")
+    votes.get_by_text("0 of ").wait_for()
+    votes.get_by_text(" ago").wait_for()
+    expect(votes).to_contain_text("empty")
+    assert stage.sql("SELECT count(*) FROM league.votes WHERE match_id = %s", match) == [(3,)]
+
+
+def test_the_planner_shows_its_mode_its_last_tick_and_who_is_due(
+    stage: Stage, show: Show, picture: Picture
+) -> None:
+    """Dirty channels until the worker looks; then candidates, and who is handed over until done."""
+    reader, feed = f"ann-{uuid4().hex[:6]}", stage.service("feed").client
+    page = show("/planner")
+    with stage.paused("feed-worker"):
+        feed.put(f"/feed/users/{reader}/subscriptions/tides", json={"plan": "pro"}).raise_for_status()
+        for number in range(8):
+            insight = {"channel_id": "tides", "text": f"The spring tide came in, says report {number}."}
+            feed.post("/feed/insights", json=insight).raise_for_status()
+        row_of(region(page, "Dirty channels"), "tides").wait_for()
+        page.locator(".e-tile", has_text="Mode").get_by_text("Redis", exact=True).wait_for()
+    handed = row_of(region(page, "Handed over"), reader)
+    with stage.locked("feed.clusters", "EXCLUSIVE"):
+        due = "SELECT 1 FROM feed.planner_state WHERE (last_tick->>'candidates')::int > 0"
+        eventually(lambda: stage.sql(due), "a tick finds somebody due")
+        with stage.paused("feed-worker"):
+            expect(tile(page, "Candidates")).to_have_text("1")
+            handed.get_by_text(re.compile("queued|running")).wait_for()
+            page.get_by_text("No channel is dirty").wait_for()
+            picture(page, "planner")
+    page.get_by_text("Nobody is handed over").wait_for()
+    assert feed.get(f"/feed/users/{reader}").raise_for_status().json()
+
+
+def test_an_audit_finds_the_keys_of_the_services_as_declared(
+    stage: Stage, window: Any, picture: Picture
+) -> None:
+    """Of all five, on both their servers: what they wrote is as their catalogues say."""
+    window.goto(f"{stage.console.url}/audit")
+    runs = window.get_by_role("button", name="Run the audit")
+    expect(runs).to_have_count(2 * len(SYSTEMS))
+    for number in range(2 * len(SYSTEMS)):
+        runs.nth(number).click()
+    expect(window.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_have_count(2 * len(SYSTEMS))
+    picture(window, "audit")
+    for system in SYSTEMS:
+        for role in ("cache", "queue"):
+            findings = region(window, f"Findings of {system}, {role}").inner_text()
+            kinds = set(re.findall(r"^(?:problem|warning)\t(\S+)", findings, re.MULTILINE))
+            assert kinds == ({"unknown"} if (system, role) == ("league", "cache") else set())
+    expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text("100,000 keys")
+    passages = row_of(
+        region(window, "Spaces of scripture, cache as they were found"), "gl:passage:{passage_id}"
+    )
+    expect(passages.locator("td").nth(2)).to_have_text(re.compile("[1-9]"))
+    assert told(stage, "audit") == [("audit.run", "done")] * (2 * len(SYSTEMS))
+
+
+def test_a_thousand_jobs_do_not_slow_the_page_beyond_a_second(stage: Stage, show: Show) -> None:
+    """The page with a thousand jobs more is shown within a second of what it took before; errors are text."""
+    before = min(_seconds(show) for _ in range(3))
+    kind, error = f"many {SCRIPT}", f"ValueError: {SCRIPT}"
+    insert = (
+        "INSERT INTO slides.jobs (id, kind, queue, arguments, state, error, attempts, finished_at) "
+        "SELECT 'many-' || n, %s, 'export', '{}', 'dead', %s, 5, now() FROM generate_series(1, 1000) n"
+    )
+    stage.sql(insert, kind, error)
+    after = min(_seconds(show) for _ in range(3))
+    assert after < before + 1
+    page = show("/jobs")
+    page.locator(".e-tile", has_text="Dead").get_by_text("1,000").wait_for()
+    row = row_of(page, f"many {SCRIPT}")
+    row.get_by_text(f"ValueError: {SCRIPT}").wait_for()
+    row.click()
+    page.get_by_role("dialog").get_by_text(f"ValueError: {SCRIPT}").wait_for()
+    page.keyboard.press("Escape")
+    page.get_by_role("button", name="Older").click()
+    page.get_by_role("button", name="Newest").wait_for()
+
+
+def _seconds(show: Show) -> float:
+    """How long it takes until jobs are shown."""
+    page = show("/locks")
+    page.get_by_text("Held locks").wait_for()
+    begun = time.perf_counter()
+    page.get_by_role("link", name="Jobs").click()
+    page.locator(".e-table tbody tr").first.wait_for()
+    return time.perf_counter() - begun
+
+
+def signed_in(stage: Stage, user: str) -> None:
+    """A session of a user of league with this id, whom its own routes would not have."""
+    session = league.Session(user, "somebody", "user")
+    stage.do(stage.store("league")[league.SESSIONS].create(session))
+
+
+def test_a_page_that_updates_keeps_what_the_user_does(stage: Stage, show: Show) -> None:
+    """While rows come, what was typed, the focus and the place on the page stay."""
+    for number in range(40):
+        signed_in(stage, f"crowd-{number:02}")
+    page = show("/sessions")
+    search = region(page, "Signed in").get_by_label("Find")
+    search.fill("crowd-")
+    row_of(page, "crowd-00").wait_for()
+    search.evaluate("field => { window.scrollTo(0, 300); field.focus({preventScroll: true}); }")
+    before = page.evaluate("window.scrollY")
+    assert before > 0
+    signed_in(stage, "crowd-00a")
+    row_of(page, "crowd-00a").wait_for()
+    assert search.input_value() == "crowd-"
+    assert search.evaluate("field => field === document.activeElement")
+    assert page.evaluate("window.scrollY") == before
+
+
+def test_markup_in_user_ids_is_text(stage: Stage, show: Show) -> None:
+    """A hostile id is listed, looked up and asked about as it is; nothing of it runs (`window` checks)."""
+    signed_in(stage, IMAGE)
+    page = show("/sessions")
+    search = region(page, "Signed in").get_by_label("Find")
+    search.fill(IMAGE)
+    row_of(region(page, "Signed in"), IMAGE).click()
+    page.get_by_text(f"Sessions of {IMAGE}").wait_for()
+    page.get_by_role("button", name="End all").click()
+    page.get_by_text(f"End all sessions of {IMAGE}?").wait_for()
+    assert page.locator("img[src=x]").count() == 0
+    page.get_by_role("dialog").get_by_role("button", name="Cancel").click()
+
+
+def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
+    stage: Stage, browse: Browse, tmp_path: Path
+) -> None:
+    """Buttons are disabled; an event that is sent all the same is refused and logged. Figures are there."""
+    client, user = fan(stage)
+    gate = stage.service("league", SCANNER).client
+    guess = {"name": "referee", "password": "a guess"}
+    eventually(lambda: gate.post("/api/session", json=guess).status_code == 429, "too many guesses")
+    place = stage.place("league")
+    words = ("--queue-url", place["queue_url"], "--metrics-url", f"{stage.service('league').url}/metrics")
+    more = {"EPHEMERA_METRICS_TOKEN": stage.metrics_token}
+    with running_console(tmp_path, place["url"], *words, catalogues=("league",), **more) as looking:
+        page = browse(looking, "/limits")
+        assert row_of(page, SCANNER).get_by_role("button", name="Reset").is_disabled()
+        rule = league.LIMITS["sign-in"].space.pattern
+        forged = {"id": f"throttled/league/sign-in/{rule}/20/{SCANNER}", "name": "reset"}
+        page.evaluate(FORGE, [0, "act", forged])
+        page.get_by_role("dialog").get_by_role("button", name="Reset").click()
+        page.get_by_text("This console is read-only").first.wait_for()
+        assert gate.post("/api/session", json=guess).status_code == 429
+        page.goto(f"{looking.url}/sessions?user={user}")
+        row = region(page, f"Sessions of {user}").locator("tbody tr").first
+        assert row.get_by_role("button", name="End").is_disabled()
+        assert page.get_by_role("button", name="End all").is_disabled()
+        assert client.get("/api/me").status_code == 200
+        ratio = per_cent(stage.hit_ratio("league", "league:table"))
+        page.goto(f"{looking.url}/keyspaces")
+        expect(row_of(page, "league:table")).to_contain_text(ratio)
+        logged = [(line["action"], line["outcome"]) for line in looking.lines()]
+    assert logged == [("limit.reset", "refused")]
+
+
+def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, show: Show) -> None:
+    """Limits, jobs and streams keep what they showed while both servers are gone, and then go on."""
+    page = show("/limits")
+    throttled = region(page, "Being throttled")
+    strip = page.get_by_role("status")
+    expect(row_of(throttled, SCRIPT)).to_be_visible()
+    expect(strip).to_be_hidden()
+    for server in stage.servers.own:
+        server.kill()
+    expect(strip).to_contain_text("cannot be reached")
+    expect(row_of(throttled, SCRIPT)).to_be_visible()
+    for title in ("Jobs", "Streams", "Sessions", "Locks", "Write-behind", "Planner"):
+        page.get_by_role("link", name=title).click()
+        expect(page).to_have_title(f"{title} · Ephemera")
+        expect(strip).to_contain_text("comes back by itself")
+    page.get_by_role("link", name="Limits").click()
+    for server in stage.servers.own:
+        server.restart()
+    expect(strip).to_be_hidden()
+    gate, guess = stage.service("league", SCANNER).client, {"name": "referee", "password": "a guess"}
+    eventually(lambda: gate.post("/api/session", json=guess).status_code == 429, "too many guesses")
+    expect(row_of(throttled, SCANNER, "sign-in")).to_be_visible()

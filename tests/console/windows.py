@@ -1,0 +1,53 @@
+"""Looking at pages in a browser: rows, tiles, what is pressed, and waiting until something holds."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+READY = "window.did_handshake && document.querySelector('.e-tile-value')?.textContent !== '\u2014'"
+"""The page is connected, and was refreshed: what is typed now stays."""
+PATIENCE = 60.0  # seconds; machines that run tests are busy
+
+
+def expect(found: Any) -> Any:
+    """Playwright's assertions, which wait."""
+    from playwright.sync_api import expect as waiting
+
+    return waiting(found)
+
+
+def tile(page: Any, label: str) -> Any:
+    """The figure of a label."""
+    return page.locator(".e-tile", has=page.get_by_text(label, exact=True)).locator(".e-tile-value")
+
+
+def region(page: Any, name: str) -> Any:
+    """The card of a heading."""
+    return page.get_by_role("region", name=name, exact=True)
+
+
+def row_of(page: Any, *texts: str) -> Any:
+    """The first row of a table that holds all texts."""
+    rows = page.locator(".e-table tbody tr")
+    for text in texts:
+        rows = rows.filter(has_text=text)
+    return rows.first
+
+
+def press(page: Any, where: Any, button: str) -> None:
+    """Press a button, and then that of the question."""
+    where.get_by_role("button", name=button, exact=True).click()
+    page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
+
+
+def eventually(holds: Callable[[], Any], what: str) -> Any:
+    """What a question gives once it gives something."""
+    deadline = time.monotonic() + PATIENCE
+    while not (found := holds()):
+        assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: {what}"
+        time.sleep(0.02)
+    return found
