@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
+import jwt
 import pytest
 
 from ephemera.cli.demonstration.cast import PASSWORD
@@ -304,10 +305,22 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     page.get_by_text("It is void from now on.").wait_for()
     expect(row_of(revoked, "family", phone.sid)).to_be_visible()
     assert [each.profile().status_code for each in (phone, laptop)] == [401, 200]
+    token_id = jwt.decode(laptop.tokens["access_token"], options={"verify_signature": False})["jti"]
+    revoked.get_by_label("What").click()
+    page.get_by_role("option", name="access token").click()
+    revoked.get_by_label("Id").fill(token_id)
+    press(page, revoked, "Revoke")
+    expect(row_of(revoked, "access token", token_id)).to_be_visible()
+    assert [laptop.profile().status_code, laptop.refresh().status_code] == [401, 200]
+    assert laptop.profile().status_code == 200  # it is another token now
     press(page, region(page, f"Sessions of {person.id}"), "End all")
     page.get_by_text("sessions have ended.").wait_for()
     assert laptop.profile().status_code == 401
-    assert told(stage, "token") == [("token.revoke-user", "done"), ("token.revoke-family", "done")]
+    assert told(stage, "token") == [
+        ("token.revoke-user", "done"),
+        ("token.revoke-family", "done"),
+        ("token.revoke", "done"),
+    ]
 
 
 def test_who_is_throttled_is_shown_and_given_room(stage: Stage, show: Show, picture: Picture) -> None:
