@@ -9,8 +9,9 @@ import pytest
 
 from ephemera import embedded
 from ephemera.errors import ConnectionFailed, Unavailable
-from ephemera.wire import Prepared, Script, key_of, open_client, read_packing
+from ephemera.wire import Prepared, Script, open_client
 from ephemera.wire.client import Single
+from ephemera.wire.prepared import key_of, read_packing
 from ephemera.wire.slots import slot_of
 from tests.wire.waiting import answered
 

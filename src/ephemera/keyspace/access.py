@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
 from ephemera.keyspace.lifetime import Sliding, Until
 from ephemera.keyspace.space import Stats
-from ephemera.wire import Script, read_packing
+from ephemera.wire import Script
+from ephemera.wire.prepared import read_packing
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
