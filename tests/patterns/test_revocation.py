@@ -200,6 +200,50 @@ async def test_the_memory_is_bounded(server: Valkey) -> None:
         assert len(revoked.memory) == 3
 
 
+async def test_a_clock_that_jumps_makes_nobody_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The memory lasts as long as tokens do by the clock that never jumps, so Redis may be away meanwhile."""
+    right = time.time
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store:
+            revoked, jti, family = store[REVOKED], somebody(), somebody()
+            await revoked.revoke_token("access", jti, until=soon())
+            monkeypatch.setattr(time, "time", lambda: right() - 86_400)
+            await revoked.revoke_family(family)
+            server.kill()
+            for jump in (0, 30 * 86_400):
+                monkeypatch.setattr(time, "time", lambda jump=jump: right() + jump)
+                assert (await revoked.check("access", jti=jti)).by == "token"
+                assert (await revoked.check("access", family=family)).by == "family"
+
+
+async def test_what_a_server_has_lost_is_written_again() -> None:
+    """A master that died takes its last writes along: whoever made them repeats them when it is replaced."""
+    with valkey() as server:
+        async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
+            revoked, jti, used, user, family = store[REVOKED], somebody(), somebody(), somebody(), somebody()
+            await revoked.listening()
+            before = await revoked.now(user)
+            await revoked.revoke_token("access", jti, until=soon())
+            await revoked.spend("refresh", used, until=soon())
+            await revoked.revoke_family(family)
+            instant = await revoked.revoke_user(user)
+            after = await revoked.now(user)
+            server.kill()
+            server.restart()
+
+            async def known(kind: str, **asked: Any) -> bool:
+                return (await other[REVOKED].check(kind, when_down="open", **asked)).revoked
+
+            async with asyncio.timeout(30):
+                while not await known("access", jti=jti):  # the oldest, which comes last
+                    await asyncio.sleep(0.05)
+            assert await known("refresh", jti=used)
+            assert await known("access", family=family)
+            assert await known("access", user=user, issued_at=before)
+            assert await known("access", user=user, issued_at=instant)
+            assert not await known("access", user=user, issued_at=after), "it is the same instant as before"
+
+
 @pytest.mark.parametrize("how", ["kill", "pause"])
 async def test_the_policy_decides_when_redis_is_down_or_hung(how: str) -> None:
     """Closed, open and local each say what they promise, at once, and that they are not certain."""

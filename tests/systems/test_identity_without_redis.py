@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import psycopg
 import pytest
 
 from tests.systems.identity_users import PASSWORD, administrator, newcomer
@@ -85,6 +86,22 @@ def test_what_needs_no_redis_works_and_the_rest_says_when_to_come_back(
     assert ann.refresh().status_code == 200, "the refresh token was not used up by the attempt that failed"
     assert root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}).status_code == 200
     assert ann.profile().status_code == 401
+
+
+def test_what_was_revoked_stays_void_on_a_process_that_never_heard_of_it(
+    identity: Served, places: dict[str, str], outage: Outage
+) -> None:
+    """With Redis away SQL decides: of an ended sign-in, and of one whose user has another role by now."""
+    ann, ended, promoted = newcomer(identity), newcomer(identity), newcomer(identity)
+    with psycopg.connect(places["EPHEMERA_DATABASE_URL"], autocommit=True) as sql:  # and Redis is not told
+        sql.execute("UPDATE identity.sign_ins SET ended_at = now() WHERE id = %s", (ended.sid,))
+        sql.execute("UPDATE identity.users SET role = 'admin' WHERE id = %s", (promoted.id,))
+    outage.begin()
+    assert ann.profile().status_code == 200
+    assert ended.profile().status_code == 401
+    assert promoted.profile().status_code == 401
+    outage.end()
+    _wait_until_ready(identity)
 
 
 def test_a_sign_out_while_redis_is_away_can_be_repeated(identity: Served, outage: Outage) -> None:

@@ -24,8 +24,9 @@ instant is exact; tokens whose `iat` comes from other clocks need `skew`, the mo
 Down or hung: the policy of each check decides. `closed`: void until somebody can tell (the default).
 `local`: void if this process knows of a revocation, or has not been able to hear of any since it started;
 valid otherwise. `open`: valid. The verdict says that it is not certain. Revoking raises `ConnectionFailed`,
-and what was to be revoked is remembered here at least. Restarted without its data, or evicting: marks are
-lost, and revoked tokens are valid until they expire; so keep them on a server with persistence.
+and what was to be revoked is remembered here at least. Restarted without its data, or failed over: what was
+revoked here in the last five minutes is written again; older marks that are lost make revoked tokens valid
+until they expire, as does evicting; so keep them on a server with persistence.
 """
 
 from ephemera.patterns.revocation.checks import RevocationChecks, Verdict, WhenDown

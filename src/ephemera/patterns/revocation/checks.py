@@ -6,16 +6,18 @@ import asyncio
 import time
 from contextlib import suppress
 from datetime import timedelta
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from ephemera.errors import ConnectionFailed, InvalidValue
 from ephemera.keyspace.access import COUNTED
 from ephemera.keyspace.lifetime import unix_milliseconds
-from ephemera.patterns.revocation.memory import Ear, Memory, News
+from ephemera.patterns.revocation.memory import Ear, Memory, News, Written
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from ephemera.keyspace import Codec, FieldValue, Instant, Space, Store
     from ephemera.patterns.revocation.declared import Revocation
     from ephemera.patterns.revocation.memory import By
@@ -58,8 +60,10 @@ class RevocationChecks:
         client = store.client(declared.users.role)
         self._call, self._run = client.call, client.run
         self._one_server = list(client.nodes()) == [client]
-        self.memory = Memory(declared.remembered)
-        self._ear = Ear(client, self._channel, self.memory)
+        lives = {name: kind.lives.total_seconds() for name, kind in declared.kinds.items()}
+        self.memory = Memory(declared.remembered, lives, declared.longest.total_seconds())
+        self._written = Written()
+        self._ear = Ear(client, self._channel, self.memory, self._written)
         # A token comes back on every request while it lives: its keys need not be rendered for each.
         self._asked = lru_cache(_TOKENS_KEPT, typed=True)(self._marks)
         store.before_close(self._ear.stop)
@@ -100,33 +104,41 @@ class RevocationChecks:
     async def revoke_token(self, kind: str, jti: str, *, until: Instant) -> bool:
         """Make a token void until it expires; False when it has expired already, and nothing was needed."""
         fields: dict[str, Any] = {self._id_fields[kind]: jti}
-        self.memory.keep(news := News("token", kind, jti, unix_milliseconds(until) / 1000))
-        raised = await self._flags[kind].raise_(until=until, **fields)
+        self.memory.keep(news := News("token", kind, jti))
+
+        async def write() -> bool:
+            return await self._flags[kind].raise_(until=until, **fields)
+
+        raised = await write()
         if raised:
-            await self._tell(news)
+            await self._tell(news, write)
         return raised
 
     async def revoke_user(self, user: FieldValue) -> float:
         """Make everything void that was issued to a user until now; the instant, in seconds since 1970."""
-        lapses = time.time() + self._longest.total_seconds()
         key = self._users.key(**{self._user_field: user})
+
+        async def write(at: int | str = "") -> int:
+            return int(await self._run(REVOKE_USER, (key,), (self._longest // timedelta(milliseconds=1), at)))
+
         try:
-            instant = int(await self._run(REVOKE_USER, (key,), (self._longest // timedelta(milliseconds=1),)))
+            instant = await write()
         except COUNTED:
             self._users.stats.errors += 1
-            self.memory.keep(News("user", "", str(user), lapses, round(time.time() * 1e6)))
+            self.memory.keep(News("user", "", str(user), round(time.time() * 1e6)))
             raise
         self._users.stats.writes += 1
-        self.memory.keep(news := News("user", "", str(user), lapses, instant))
-        await self._tell(news)
+        self.memory.keep(news := News("user", "", str(user), instant))
+        await self._tell(news, partial(write, instant))
         return instant / 1e6
 
     async def revoke_family(self, family: str) -> None:
         """Make all tokens of a family void, and all that may still be issued in it."""
-        self.memory.keep(news := News("family", "", family, time.time() + self._longest.total_seconds()))
+        self.memory.keep(news := News("family", "", family))
         fields: dict[str, Any] = {self._family_field: family}
-        await self._families.raise_(**fields)
-        await self._tell(news)
+        write = partial(self._families.raise_, **fields)
+        await write()
+        await self._tell(news, write)
 
     async def spend(
         self, kind: str, jti: str, *, until: Instant, family: str | None = None
@@ -137,7 +149,9 @@ class RevocationChecks:
         """
         key = self._flags[kind].key(**{self._id_fields[kind]: jti})
         outcome = _SPENT[await self._run(SPEND, (key,), (unix_milliseconds(until),))]
-        self._flags[kind].stats.writes += outcome == "spent"
+        if outcome == "spent":
+            self._flags[kind].stats.writes += 1
+            self._note(partial(self._flags[kind].raise_, until=until, **{self._id_fields[kind]: jti}))
         if outcome == "reused" and family is not None:
             await self.revoke_family(family)
         return outcome
@@ -184,12 +198,12 @@ class RevocationChecks:
     def _is_void(self, by: By, kind: str, identity: str, mark: bytes, issued: int) -> bool:
         """Whether a mark makes what was issued then void; what the mark says is remembered."""
         if by == "token":
-            news = News(by, kind, identity, time.time() + self._kinds[kind].lives.total_seconds())
+            news = News(by, kind, identity)
         else:
             # A mark that cannot be read was made by somebody else, for a reason: everything is void.
             instant = self._decode_instant(mark) if by == "user" else 0
             before = issued if instant is None else instant
-            news = News(by, "", identity, time.time() + self._longest.total_seconds(), before)
+            news = News(by, "", identity, before)
         self.memory.keep(news)
         return by != "user" or issued - self._skew <= news.before
 
@@ -198,8 +212,14 @@ class RevocationChecks:
         expected = f"checks of {kinds} tokens by jti, by user together with issued_at, or by family"
         return InvalidValue(self._users.space.pattern, expected, given)
 
-    async def _tell(self, news: News) -> None:
+    def _note(self, write: Callable[[], Awaitable[Any]]) -> None:
+        """Have something that was written be written again after a lost connection."""
+        self._written.note(write)
+        self._ear.start()
+
+    async def _tell(self, news: News, write: Callable[[], Awaitable[Any]]) -> None:
         """Let other processes know; the mark is what counts, so this may fail."""
+        self._note(write)
         with suppress(ConnectionFailed):
             await self._channel.publish(news)
 

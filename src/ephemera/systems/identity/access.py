@@ -5,8 +5,8 @@
 
 A token's signature is verified once in each process and then remembered until it expires, in a bounded table
 that is emptied when keys change; whether it is revoked is asked every time, in one trip: by its id, its user
-and its sign-in. When Redis cannot be asked, a token passes unless this process remembers its revocation, but
-nobody is an administrator then (503).
+and its sign-in. When Redis cannot be asked, and this process does not remember its revocation, SQL is: what
+was revoked is void then, too. But nobody is an administrator then (503).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from starlette.responses import Response  # noqa: TC002
 
 from ephemera.patterns.tokens import Claims, InvalidToken
 from ephemera.systems.identity.keys import HOURLY, REVOKED, SLIDING
-from ephemera.systems.identity.sign_ins import Origin
+from ephemera.systems.identity.sign_ins import Origin, SignIns
 from ephemera.systems.problem_answers import problem, unauthorized
 from ephemera.web.client_address import ClientAddress
 from ephemera.web.limit_headers import limit_headers, refusal
@@ -60,8 +60,11 @@ class Access(NamedTuple):
 class Gate:
     """Checks tokens and limits of one running service."""
 
-    def __init__(self, store: Store, ring: KeyRing, tokens: Tokens, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, ring: KeyRing, tokens: Tokens, sign_ins: SignIns, settings: Settings
+    ) -> None:
         self._revoked = store[REVOKED]
+        self._sign_ins = sign_ins
         home = SLIDING if settings.windows == "sliding" else HOURLY
         for rule in home.rules.values():
             rule.change(settings.per_hour(rule.name))
@@ -81,12 +84,12 @@ class Gate:
             user=claims.sub,
             issued_at=claims.iat,
             family=claims.family,
-            when_down="closed" if admin else None,
         )
-        if verdict.revoked and verdict.certain:
-            raise unauthorized("The access token was revoked: sign in again.")
-        if verdict.revoked:
+        if admin and not verdict.certain:
             raise unavailable("Whether you may do this cannot be told at the moment; please try again.")
+        revoked = verdict.revoked if verdict.certain else not await self._sign_ins.stands(claims)
+        if revoked:
+            raise unauthorized("The access token was revoked: sign in again.")
         if admin and claims.extra.get("role") != "admin":
             raise problem(403, "This is for administrators.")
         return claims

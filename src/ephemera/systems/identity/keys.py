@@ -63,7 +63,7 @@ SESSIONS = Sessions(
 REVOKED = Revocation(
     catalogue,
     tokens={
-        "access": TokenKind("blacklist:access:{jti}", lives=ACCESS_LIVES, when_down="local"),
+        "access": TokenKind("blacklist:access:{jti}", lives=ACCESS_LIVES),  # with Redis away, SQL is asked
         "refresh": TokenKind("blacklist:refresh:{jti}", lives=REFRESH_LIVES),
     },
 )

@@ -47,14 +47,15 @@ async def opened_identity(settings: Settings, resources: Resources) -> AsyncIter
     engine, store = resources.engine, resources.store
     async with SigningKeys.opened(engine, settings.key_password) as keys:
         tokens = Tokens(keys.ring, settings.issuer, settings.audience)
+        sign_ins = SignIns(engine, store, tokens)
         identity = Identity(
             settings=settings,
             engine=engine,
             accounts=Accounts(engine, store),
             passwords=Passwords(settings.password_memory),
             keys=keys,
-            sign_ins=SignIns(engine, store, tokens),
-            gate=Gate(store, keys.ring, tokens, settings),
+            sign_ins=sign_ins,
+            gate=Gate(store, keys.ring, tokens, sign_ins, settings),
             redis=RedisStatistics(resources.urls),
         )
         try:

@@ -114,6 +114,18 @@ class SignIns:
             await self._drop_records(claims.sub, str(sid), but=refresh_id)
         return issued
 
+    async def stands(self, claims: Claims) -> bool:
+        """Whether, by SQL, an access token's sign-in goes on, and its user has the role that it says."""
+        wanted = select(users.c.role).where(
+            users.c.id == sign_ins.c.user_id,
+            sign_ins.c.id == UUID(claims.family),
+            sign_ins.c.user_id == UUID(claims.sub),
+            sign_ins.c.ended_at.is_(None),
+        )
+        async with self._engine.connect() as sql:
+            role = (await sql.execute(wanted)).scalar_one_or_none()
+        return role is not None and role == claims.extra.get("role")
+
     async def end(self, user_id: UUID, sid: UUID) -> bool:
         """End a sign-in, whoever has its tokens; False when the user has no such one. May be repeated."""
         ending = update(sign_ins).where(sign_ins.c.id == sid, sign_ins.c.user_id == user_id)

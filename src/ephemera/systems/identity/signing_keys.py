@@ -20,6 +20,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.patterns.tokens import KeyRing, SigningKey
 from ephemera.systems.databases import one_at_a_time
+from ephemera.systems.ending import end_tasks
 from ephemera.systems.identity.keys import REFRESH_LIVES
 from ephemera.systems.identity.tables import signing_keys
 from ephemera.systems.problem_answers import problem
@@ -62,8 +63,7 @@ class SigningKeys:
         try:
             yield keys
         finally:
-            looking.cancel()
-            await asyncio.wait((looking,))
+            await end_tasks([looking])
 
     async def rotate(self, ahead: timedelta) -> SigningKey:
         """A new key, published now, that signs from `ahead` on; 409 while another waits for that."""
