@@ -236,6 +236,19 @@ async def test_the_end_is_found_in_sql_when_its_event_was_lost(alone: Store, key
             assert [update async for update in updates] == []
 
 
+async def test_one_who_comes_back_is_told_of_an_end_whose_event_was_lost(store: Store, key: str) -> None:
+    """Who has everything that the stream has is told at once that it is over, on whichever connection."""
+    live, truth = store[PROGRESS], Truth()
+    last = await live.append(SlideDone(0), job_id=key)
+    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+        assert await updates.begin() == []
+        assert not updates.ended, "it goes on"
+    truth.ended, truth.slides = True, 1
+    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+        assert [shown(update) for update in await updates.begin()] == [{"job": key, "slides": 1}]
+        assert updates.ended
+
+
 async def test_a_crowd_shares_what_it_reads(alone: Store, server: Valkey, key: str) -> None:
     """Ten thousand listeners of a job: two connections, one read for each wake, one query for a snapshot."""
     live, truth = alone[PROGRESS], Truth()

@@ -14,8 +14,8 @@ script; another script may do the same along with its own work (`appending`).
 Promised: a listener gets every event after its position once and in order, or a `Missed` (`recovered: false`)
 that carries a snapshot by the application, and then what the stream still has that it did not get. So it is
 told when the stream was trimmed past it, expired, was lost, was begun anew, or came back from an older copy.
-It ends after a terminal event, or when the snapshot says so; the snapshot is also asked when all is quiet,
-since the event that ends it may be lost, and SQL knows.
+It ends after a terminal event, or when the snapshot says so; the snapshot is also asked when all is quiet and
+when somebody comes back for nothing new, since the event that ends it may be lost, and SQL knows.
 Shared: all listeners of a process have one subscription, one read for each wake and stream, one copy of its
 entries. A slow one is not waited for and queues nothing: it takes from where it is, or has missed something.
 Down or hung: `append` raises `ConnectionFailed`; who begins to listen gets a snapshot at once, who listens

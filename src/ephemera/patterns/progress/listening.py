@@ -106,7 +106,11 @@ class Listener(Generic[E]):
         if self._lost or not watch.mirror.entries:
             # Not begun yet, or gone: nobody can tell from here, SQL can.
             return [await self._missed(watch, watch.mirror.resume(self._position))]
-        return await self._take(watch)
+        updates = await self._take(watch)
+        if updates or self.ended:
+            return updates
+        # One who has all there is may have come back because of what became of the rest.
+        return await self._look(watch)
 
     async def _more(self) -> list[Update[E]]:
         while (watch := self._watch) is not None and not self._tower.closed:
@@ -143,8 +147,10 @@ class Listener(Generic[E]):
 
     async def _check(self, watch: Watch[E]) -> list[Update[E]]:
         """Ask SQL, now and then, whether it is over: the event that says so may never have arrived."""
-        if not watch.checking:
-            return []
+        return await self._look(watch) if watch.checking else []
+
+    async def _look(self, watch: Watch[E]) -> list[Update[E]]:
+        """The end, if it is over by SQL."""
         snapshot = await watch.snapshot(self._load, self._fields)
         if not snapshot.ended:
             return []
