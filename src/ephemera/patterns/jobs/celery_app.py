@@ -49,6 +49,8 @@ def celery_app(jobs: Jobs, url: str, queues: Sequence[str], run: Callable[[str],
         },
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        # A server that is full, or became a replica, answers with an error: no reason to end a worker.
+        broker_channel_error_retry=True,
         task_queues=[Queue(jobs.queue_key(queue), routing_key=jobs.queue_key(queue)) for queue in queues],
         task_default_queue=jobs.queue_key(queues[0]),
         task_acks_late=True,
