@@ -1,9 +1,11 @@
 """Events that must not be lost: written to SQL with the change that causes them, published after its commit.
 
 `publish` tries at once; what Redis did not hear is published by a relay, every few seconds, in any process
-that handles events. What Redis heard without our knowing, because its answer was lost or the process died
-before its commit, is published twice: as another entry of the stream, and with the same number, by which
-consumers know it.
+that handles events. What was published stays for a minute, and the relay publishes it again whenever it was
+disconnected: a master that died may have taken it along before its replica heard of it.
+
+So an event may be published more than once, as may one whose answer was lost: as another entry of the stream,
+and with the same number, by which consumers know it.
 """
 
 from __future__ import annotations
@@ -14,10 +16,11 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from sqlalchemy import delete, func, insert, select, text
+from sqlalchemy import delete, func, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import ConnectionFailed, ServerError
+from ephemera.systems.ending import end_tasks
 from ephemera.systems.scripture.happenings import ContentChanged, UserChanged, UserCreated
 from ephemera.systems.scripture.keys import INGESTS, USERS
 from ephemera.systems.scripture.tables import waiting_events
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
 _EVERY = 2.0  # seconds
 _WAITED = text("interval '5 seconds'")  # by then, whoever wrote it has published it or cannot
+_KEPT = text("interval '1 minute'")  # by then, replicas have it, or we know that their master is gone
 _TOGETHER = 100
 
 logger = logging.getLogger(__name__)
@@ -43,6 +47,7 @@ class Outbox:
 
     def __init__(self, engine: AsyncEngine, store: Store) -> None:
         self._engine = engine
+        self._client = store.client("queue")
         self._users, self._ingests = store[USERS], store[INGESTS]
 
     async def add(self, sql: AsyncConnection, event: Happening) -> int:
@@ -69,25 +74,55 @@ class Outbox:
         try:
             yield
         finally:
-            task.cancel()
-            await asyncio.wait((task,))
+            await end_tasks([task])
 
     async def _relay(self) -> None:
+        repeated = self._connects()
         while True:
             await asyncio.sleep(_EVERY)
             try:
                 while await self._publish(waiting_events.c.at < func.now() - _WAITED):
                     pass
+                if self._client.up and (connects := self._connects()) != repeated:
+                    await self._publish_again()
+                    repeated = connects
+                elif self._client.up:
+                    await self._forget()
             except (ConnectionFailed, ServerError, SQLAlchemyError) as problem:
                 logger.info("events wait for their servers", extra={"problem": type(problem).__name__})
 
-    async def _publish(self, which: ColumnElement[bool]) -> int:
-        """Publish some events and forget them, or neither; how many."""
-        free = select(waiting_events.c.number).where(which).order_by(waiting_events.c.number)
-        some = free.limit(_TOGETHER).with_for_update(skip_locked=True)
-        taken = delete(waiting_events).where(waiting_events.c.number.in_(some))
+    def _connects(self) -> int:
+        """How often we have connected: more than before means that what was written may be lost."""
+        return sum(node.link.connects for node in self._client.readers())
+
+    async def _publish_again(self) -> None:
+        """Publish once more what was published lately."""
+        number = 0
+        while True:
+            published = (waiting_events.c.number > number) & waiting_events.c.published_at.is_not(None)
+            some = select(waiting_events).where(published).order_by(waiting_events.c.number).limit(_TOGETHER)
+            async with self._engine.connect() as sql:
+                rows = (await sql.execute(some)).all()
+            for row in rows:
+                await self._send(row.stream, row.event, row.number)
+            if not rows:
+                return
+            number = rows[-1].number
+
+    async def _forget(self) -> None:
+        """Keep no longer what was published long enough ago, while nothing has happened to Redis."""
+        old = waiting_events.c.published_at < func.now() - _KEPT
         async with self._engine.begin() as sql:
-            rows = (await sql.execute(taken.returning(waiting_events))).all()
+            await sql.execute(delete(waiting_events).where(old))
+
+    async def _publish(self, which: ColumnElement[bool]) -> int:
+        """Publish some events that were not, and note it, or neither; how many."""
+        free = select(waiting_events.c.number).where(which, waiting_events.c.published_at.is_(None))
+        some = free.order_by(waiting_events.c.number).limit(_TOGETHER).with_for_update(skip_locked=True)
+        taken = update(waiting_events).where(waiting_events.c.number.in_(some))
+        noted = taken.values(published_at=func.now()).returning(waiting_events)
+        async with self._engine.begin() as sql:
+            rows = (await sql.execute(noted)).all()
             for row in sorted(rows, key=lambda row: row.number):
                 await self._send(row.stream, row.event, row.number)
         return len(rows)

@@ -1,8 +1,9 @@
 """What scripture knows for good. Times are UTC, by the database's clock.
 
-`waiting_events` are events of committed changes that Redis has not heard of yet (`outbox`). `mails` are
-those that were sent, or stay here where no mail server is named; a key makes each one single. The guards'
-tables are their own: `FENCES` refuses an ingest that was overtaken, `ONCE` a second handling of an event.
+`waiting_events` are events of committed changes that Redis has not heard of yet, or only just (`outbox`).
+`mails` are those that were sent, or stay here where no mail server is named; a key makes each one single. The
+guards' tables are their own: `FENCES` refuses an ingest that was overtaken, `ONCE` a second handling of an
+event.
 """
 
 from __future__ import annotations
@@ -123,6 +124,7 @@ waiting_events = Table(
     Column("stream", Text, nullable=False),
     Column("event", JSONB, nullable=False),
     _now("at"),
+    Column("published_at", DateTime(timezone=True)),
 )
 
 mails = Table(
