@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ephemera.embedded import Postgres, Valkey
     from tests.systems.feed_users import Caller
 
 ENDS = {"rebuilt", "busy", "nothing new", "not due", "overtaken"}
@@ -96,3 +97,19 @@ def test_a_worker_that_is_told_to_stop(caller: Caller, places: dict[str, str], t
         worker.process.terminate()
         assert worker.process.wait(40) == 0
     assert [line for line in worker.lines() if line["level"] == "error"] == []
+
+
+def test_a_worker_whose_servers_hang_ends(
+    places: dict[str, str], tmp_path: Path, valkey: Valkey, postgres: Postgres
+) -> None:
+    """Told to stop while neither PostgreSQL nor Redis answers, it ends by itself, and is not broken off."""
+    with working(tmp_path, places) as worker:
+        for each in (valkey, postgres):
+            each.pause()
+        try:
+            until(lambda: b"waits for its server" in worker.log.read_bytes(), "it notices")
+            worker.process.terminate()
+            assert worker.process.wait(40) == 0
+        finally:
+            for each in (valkey, postgres):
+                each.resume()

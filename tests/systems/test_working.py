@@ -3,18 +3,26 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import subprocess
+import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from sqlalchemy import MetaData, text
 
+from ephemera.systems.databases import opened_engine
+from ephemera.systems.ending import end_tasks
 from ephemera.systems.working import until_told
 from tests.cli.commands import ephemera
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from ephemera.embedded import Postgres
 
 
 @pytest.mark.parametrize(
@@ -66,3 +74,89 @@ async def test_a_worker_that_is_told_to_stop_ends_cleanly(told: signal.Signals) 
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
     assert ended == [told]
+
+
+async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
+    """A loop that survives errors, in a library that turns cancellations into errors, is cancelled again."""
+    lost: list[str] = []
+
+    async def query() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if len(lost) < 2:
+                lost.append("by a library")
+                raise RuntimeError("the connection is in no state to be used") from None
+            raise
+
+    async def survive() -> None:
+        while True:
+            try:
+                await query()
+            except Exception:
+                await asyncio.sleep(0)
+
+    task = asyncio.create_task(survive())
+    await asyncio.sleep(0)
+    async with asyncio.timeout(30):
+        await end_tasks([task])
+    assert task.cancelled()
+    assert len(lost) == 2
+
+
+async def test_a_task_that_gives_back_a_connection_to_a_server_that_hangs_ends(postgres: Postgres) -> None:
+    """SQLAlchemy rolls back in a task of its own, however often whoever waits for it is cancelled."""
+    tables = MetaData(schema="hung")
+    async with opened_engine(postgres.database("hung_rollback"), tables) as engine:
+
+        async def fail() -> None:
+            async with engine.connect() as sql:
+                await sql.execute(text("SELECT 1"))
+                postgres.pause()
+                raise RuntimeError("a reason to roll back")
+
+        task = asyncio.create_task(fail())
+        try:
+            async with asyncio.timeout(60):
+                await asyncio.wait((task,), timeout=2)
+                assert not task.done(), "it hangs"
+                await end_tasks([task])
+        finally:
+            postgres.resume()
+    assert task.done()
+
+
+STUBBORN = """
+import asyncio
+from contextlib import asynccontextmanager
+from ephemera.systems.logs import configure
+from ephemera.systems.working import until_told
+
+async def never_ends():
+    while True:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            pass
+
+@asynccontextmanager
+async def work():
+    stubborn.append(asyncio.create_task(never_ends(), name="stubborn"))
+    await asyncio.sleep(0)
+    yield
+
+stubborn = []
+configure("info")
+asyncio.run(until_told(work(), patience=0.2))
+"""
+
+
+def test_a_worker_that_cannot_end_is_broken_off() -> None:
+    """The process ends within its patience whatever its tasks do, and its log names what did not end."""
+    with subprocess.Popen([sys.executable, "-c", STUBBORN], stderr=subprocess.PIPE, text=True) as worker:
+        assert worker.stderr is not None
+        assert "working" in worker.stderr.readline()
+        worker.terminate()
+        _, said = worker.communicate(timeout=30)
+    assert worker.returncode == 1
+    assert any("never_ends" in task for task in json.loads(said.splitlines()[-1])["running"])

@@ -94,12 +94,12 @@ def _of_system(system: str, named: dict[str, str]) -> tuple[Any, Any]:
 
 def _until_told(work: Any, settings: Any, queues: list[str], processes: int | None) -> None:
     """Do the work of a system without jobs until told to stop."""
-    from ephemera.systems.working import until_told
+    from ephemera.systems.working import PATIENCE, until_told
 
     for option, given in (("--queue", queues), ("--processes", processes)):
         if given:
             raise typer.BadParameter(f"{settings.system} has no jobs", param_hint=option)
-    run(until_told(work.working(settings)))
+    run(until_told(work.working(settings), patience=PATIENCE))
 
 
 _WHERE = "--url redis://cache.internal --database-url postgresql://db.internal/service"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import start_http_server
 
+from ephemera.systems.ending import end_tasks
 from ephemera.systems.feed.building import Builder
 from ephemera.systems.feed.clustering import Clusterizer
 from ephemera.systems.feed.handing_over import LOST
@@ -89,9 +90,7 @@ async def planning_and_building(aggregator: Aggregator, declared: Declared) -> A
             try:
                 yield
             finally:
-                for each in loops:
-                    each.cancel()
-                await asyncio.gather(*loops, return_exceptions=True)
+                await end_tasks(loops)
 
 
 async def _look(aggregator: Aggregator, builder: Builder) -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ephemera.errors import ConnectionFailed, EphemeraError
 from ephemera.operations.server_facts import ask
 from ephemera.patterns.write_behind.postgres import create_tables
+from ephemera.systems.ending import end_tasks
 from ephemera.systems.league import demo_data
 from ephemera.systems.league.accounts import Accounts
 from ephemera.systems.league.keys import ADMINS, SITE, WINDOWS, AdminEvent
@@ -101,8 +102,7 @@ async def opened_league(settings: Settings, resources: Resources, meter: Meter) 
         async with league.supporters.flusher:
             yield league
     finally:
-        boards.cancel()
-        await asyncio.gather(boards, return_exceptions=True)
+        await end_tasks([boards])
         passwords.close()
 
 
