@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 _STARTS_WITHIN = 120.0  # seconds, on a busy machine
 _WATCHED_EVERY = 0.1
 _TELLS_WITHIN = 2.0  # seconds from a stall to its line in the log, on a busy machine
-_FULL = "OutOfMemoryError"
 _STARTS = 5  # times that a process may fail to start in a row
 _BRIEF = 120.0
 """Campaigns shorter than this are brisk, and have one process where two are not the point."""
@@ -214,9 +213,6 @@ class Campaign:
     def _judge_end(self, world: World, member: Member, failures: Counter[str]) -> None:
         """A process may fail to start while its servers are away, some times; it may not end later on."""
         if member.killed:
-            return
-        if not member.serves and _FULL in member.last_words():
-            world.ledger.excused[f"{member.system}: Celery ended a worker because the queue was full"] += 1
             return
         failures[member.name] += 1
         if member.name not in world.down or failures[member.name] > _STARTS:

@@ -3,9 +3,10 @@
 Promised, and checked here:
 
 - a refresh token of an ended sign-in is never taken again, whatever happens to Redis: SQL knows;
-- an access token is refused on every process from the acknowledgement of its revocation on. Excused, as
-  documented: while a process cannot ask the queue, if it did not make the revocation (policy `local`); and
-  where the acknowledgement fell into the last second of a queue's master that died;
+- an access token is refused on every process from the acknowledgement of its revocation on, whether the
+  queue is there or not: SQL is asked then. Excused, as documented: where the acknowledgement fell into the
+  last second of a queue's master that died, until the process that made it has written it again, and for
+  good only if that process is gone, too;
 - at most 5 sign-ins an hour from an address, in stretches in which the cache lost nothing;
 - a profile read after an update has it: at once on the process that made it, soon on others, always in the
   end;
@@ -254,10 +255,10 @@ class IdentityLoad(Load):
         if answer.status != 200:
             self.ledger.expect(True, self.system, "a revoked access token is refused")
             return
-        its_own = member is revoked.by and answer.instance == revoked.instance
-        if not its_own and self.away("queue", member, answer.began, answer.ended):
-            self.excuse("a revoked access token passed while the queue was away (policy local)")
-        elif self.lost_in_a_crash(revoked.at):
+        unwritten = revoked.by.started_at != revoked.instance or self.away(
+            "queue", revoked.by, answer.began, answer.ended
+        )
+        if unwritten and self.lost_in_a_crash(revoked.at):
             self.excuse("a revocation was lost with the queue's master, which died within a second of it")
         else:
             ago = f"{answer.began - revoked.at:.2f} s after its {revoked.how} at {revoked.by.name}"

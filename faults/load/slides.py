@@ -5,8 +5,7 @@ Promised, and checked here:
 - a presentation that was accepted is written in the end: its job is done, once, its slides are numbered 1
   to n with none missing and none doubled, and each of its steps is recorded once. SQL has it, so nothing
   excuses a loss;
-- a worker goes on whatever happens to its servers. Excused: Celery ends one when the queue is full, and who
-  runs it must start it again; its jobs go on;
+- a worker goes on whatever happens to its servers;
 - who follows a job gets every event once and in order, or is told that some were missed, and gets its end;
 - a session of a user who was blocked is never taken again: the cache may lose it, and nothing brings it
   back;
@@ -38,7 +37,7 @@ _ADMIN, _EDITOR = "root@company.example", "anna@company.example"
 _SLIDES = 4
 _STEPS = 2 * _SLIDES + 3  # outline, a start and a slide for each, filing, usage
 _THINKS = 0.15  # seconds that the model takes for an answer
-_SILENCE = 40.0  # seconds; a stream that is alive says so every 15
+_SILENCE = (10.0, 40.0)  # seconds; a stream that is alive says so every 15, which is too late for some
 _FOLLOWED_FOR = 150.0  # seconds: while all is quiet, SQL is asked for the end every 60
 
 
@@ -229,13 +228,14 @@ class SlidesLoad(Load):
 
     async def _follow(self, deck: Deck) -> None:
         """Follow a job to its end, at whichever process, from the last event one has."""
+        silence = self.chance.choice(_SILENCE)
         for _ in range(300):
             headers = await self._as(_EDITOR)
             if deck.position:
                 headers = {**headers, "last-event-id": deck.position}
             url = f"{self.any_service().url}/jobs/{deck.job_id}/events"
             try:
-                async with self._client.stream("GET", url, headers=headers, timeout=_SILENCE) as stream:
+                async with self._client.stream("GET", url, headers=headers, timeout=silence) as stream:
                     if stream.status_code == 204:
                         deck.ended = True
                     elif stream.status_code == 401:

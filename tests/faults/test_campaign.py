@@ -111,7 +111,7 @@ async def _old_passage(load: ScriptureLoad) -> None:
     """A text was acknowledged that nobody reads, and a user was added of whom nobody heard."""
     load.written[1] += 1
     load.acknowledged[1] = load.written[1]
-    load.users["00000000-0000-0000-0000-000000000000"] = time.monotonic()
+    load.users.append("00000000-0000-0000-0000-000000000000")
 
 
 async def _lost_insight(load: FeedLoad) -> None:

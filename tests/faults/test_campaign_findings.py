@@ -28,6 +28,8 @@ from ephemera.systems.serving import opened as opened_system
 from ephemera.systems.settings import Secret
 from faults.proxy import Network
 from tests.patterns.job_store import opened
+from tests.patterns.job_waiting import ended
+from tests.patterns.job_worker import Worker
 from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
 from tests.systems.feed_world import feed_world
 
@@ -146,15 +148,59 @@ async def test_an_event_that_is_published_twice_has_its_effect_once(
         assert found.fetchall() == [("created",)]
 
 
+async def test_an_event_that_died_with_its_master_is_published_again(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """What Redis acknowledged and then lost is in SQL for a minute, and is published to the next master."""
+    victim.ask("SET", MARK.key(), "scripture")
+    database = postgres.database("faults_lost_event")
+    settings = Settings(url=Secret(victim.url), database_url=Secret(database))
+    async with opened_system(settings, described(settings)) as resources:
+        outbox = Outbox(resources.engine, resources.store)
+        async with outbox.relaying():
+            async with resources.engine.begin() as sql:
+                number = await outbox.add(sql, UserCreated(str(uuid4())))
+            assert await outbox.publish(number)
+            victim.kill()
+            victim.restart()  # with nothing
+            victim.ask("SET", MARK.key(), "scripture")
+            async with asyncio.timeout(60):
+                while not victim.ask("XLEN", "gl:events:users"):
+                    await asyncio.sleep(0.1)
+
+
 async def _handled(server: Valkey, stream: str, times: int) -> None:
-    """Wait until so many were published, and every group has handled them."""
+    """Wait until so many were published at least, and every group has handled all of them."""
     async with asyncio.timeout(60):
         while True:
             groups: Any = server.ask("XINFO", "GROUPS", stream)
             states = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
-            if all(state["entries-read"] == times and state["pending"] == 0 for state in states):
+            if all(state["entries-read"] >= times and state["pending"] == 0 for state in states):
                 return
             await asyncio.sleep(0.1)
+
+
+async def test_a_worker_outlives_a_server_that_refuses(victim: Valkey, postgres: Postgres) -> None:
+    """Demoted in a fail-over, or full, the server answers a worker's commands with errors: it goes on."""
+    sql = postgres.database("faults_refused")
+    async with opened(victim.url, sql) as jobs:
+        with Worker(victim.url, sql) as worker:
+            assert (await ended(jobs, await jobs.enqueue(generate, 1))).state == "done"
+            victim.ask("REPLICAOF", "127.0.0.1", "1")
+            await _answered(victim, "UNBLOCKED", "READONLY")
+            victim.ask("REPLICAOF", "NO", "ONE")
+            assert (await ended(jobs, await jobs.enqueue(generate, 1), within=60)).state == "done"
+            async with _full(victim):
+                await _answered(victim, "OOM")
+            assert (await ended(jobs, await jobs.enqueue(generate, 1), within=60)).state == "done"
+            assert worker.stop() == 0
+
+
+async def _answered(server: Valkey, *errors: str) -> None:
+    """Wait until the server has answered somebody with one of these errors."""
+    async with asyncio.timeout(30):
+        while not any(f"errorstat_{error}:" in str(server.ask("INFO", "errorstats")) for error in errors):
+            await asyncio.sleep(0.05)
 
 
 class _Lost(Exception):
