@@ -76,9 +76,17 @@ def skip_what_cannot_run(config: pytest.Config, items: list[pytest.Item]) -> Non
     """Skip, with the reason, what is marked as not for the chosen server."""
     marker = {"cluster": "standalone", "redis": "valkey"}.get(config.getoption("--server"))
     for item in items:
+        if marker == "standalone" and _also_on_a_cluster(item):
+            item.add_marker(pytest.mark.skip(reason="its run on the shared server is on the same cluster"))
         mark = item.get_closest_marker(marker) if marker else None
         if mark is not None:
             item.add_marker(pytest.mark.skip(reason=mark.args[0]))
+
+
+def _also_on_a_cluster(item: pytest.Item) -> bool:
+    """Whether it is the run on a cluster of a test that runs on several servers."""
+    parameters = getattr(item, "callspec", None)
+    return parameters is not None and "cluster" in parameters.params.values()
 
 
 class ClusterAsServer:

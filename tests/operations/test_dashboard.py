@@ -34,6 +34,7 @@ def expressions(model: dict[str, Any]) -> list[str]:
     return [*queries, *(each["query"] for each in variables)]
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_every_metric_of_the_dashboard_is_in_a_scrape(
     server: Valkey, postgres: Postgres, key: str
 ) -> None:

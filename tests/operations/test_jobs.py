@@ -29,6 +29,7 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
         yield live
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_jobs_are_counted_by_state_and_kind(jobs: LiveJobs) -> None:
     """Three jobs, one done: counts of both sorts, and how many steps a job of the kind usually has."""
     done = await jobs.enqueue(generate, 3)
@@ -43,6 +44,7 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: LiveJobs) -> None:
     assert (await counted(JOBS, jobs.engine, most=2)).of == 2
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: LiveJobs) -> None:
     """Pages by the moment of creation hold every job once, the newest first."""
     ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
@@ -51,6 +53,7 @@ async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: LiveJobs) 
     assert [row.id for row in (*first, *second)] == ids[::-1]
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: LiveJobs) -> None:
     """A console has the tables and queues alone: it leaves the message to a worker, who knows its limits."""
     job_id = await jobs.enqueue(generate, 1)

@@ -7,19 +7,20 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from ephemera import connect
 from ephemera.patterns.jobs.engines import sql_engine
 from tests.patterns.job_store import attempt_by
 
 if TYPE_CHECKING:
-    import pytest
-
     from ephemera.embedded import Postgres, Valkey
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "langgraph.md").read_text(encoding="utf-8")
 _, JOB = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 
+@pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_the_job_runs(
     server: Valkey, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

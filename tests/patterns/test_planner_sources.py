@@ -139,6 +139,7 @@ async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
             assert (tick.mode, here.users()) == ("sql", ["ann"])
 
 
+@pytest.mark.standalone("it empties one server")
 async def test_an_emptied_redis_is_noticed(here: World) -> None:
     """Channels whose marks vanished are looked at all the same, within the time of a sweep."""
     await here.settled("ann", "art")

@@ -204,6 +204,7 @@ async def test_an_announcement_that_overtakes_a_denial_is_not_lost(server: Valke
         assert claim.id not in limiter._denials.kept
 
 
+@pytest.mark.standalone("it cuts the connections of one server")
 async def test_a_process_that_may_have_missed_something_forgets_all(server: Valkey) -> None:
     """When the connection that hears of room is lost, denials are asked for again once it is back."""
     catalogue = Catalogue("gap")
