@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from ephemera import embedded
 from ephemera.patterns.planner import Facts, decide
+from ephemera.wire.client import Single
 from tests.patterns.planning import DAY, HOUR, PLANS, database, each, ids, world
 from tests.wire.waiting import answered, eventually
 
@@ -148,6 +149,22 @@ async def test_an_emptied_redis_is_noticed(here: World) -> None:
     await here.tick()
     assert here.handed == []
     await here.sql(sa.update(here.tables.planner_state).values(swept_at=sa.func.now() - HOUR))
+    await here.tick()
+    assert here.users() == ["ann"]
+
+
+@pytest.mark.standalone("it empties one server")
+async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: World) -> None:
+    """Marks that a dead master took along are made again by the next tick, though no tick has failed."""
+    await here.settled("ann", "art")
+    await here.tick()
+    await here.publish("art", 3)
+    await here.store.call("FLUSHALL")
+    queue = here.store.client("queue")
+    assert isinstance(queue, Single)
+    connected = queue.connects
+    queue.link.drop("its master died")
+    await eventually(lambda: queue.connects > connected)
     await here.tick()
     assert here.users() == ["ann"]
 

@@ -38,6 +38,14 @@ class Client(Protocol):
     def up(self) -> bool:
         """Whether calls are taken now."""
 
+    @property
+    def connects(self) -> int:
+        """How often its servers were connected to.
+
+        When it has changed, the last of what was written may be lost: a server came back without it, or
+        another took its place.
+        """
+
     def call(self, *args: Arg) -> Awaitable[Any]:
         """Send a command and return the future of its reply; calls of one loop tick share one write."""
 
@@ -103,6 +111,11 @@ class Single:
     def up(self) -> bool:
         """Whether calls are taken now."""
         return self.link.up
+
+    @property
+    def connects(self) -> int:
+        """How often the server was connected to."""
+        return self.link.connects
 
     def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
         """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""

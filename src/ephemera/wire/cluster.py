@@ -92,6 +92,11 @@ class Cluster:
         """Whether every slot has a connected master."""
         return self._covered and all(node.up for node in self._masters)
 
+    @property
+    def connects(self) -> int:
+        """How often the present nodes were connected to."""
+        return sum(node.connects for node in self._nodes.values())
+
     def call(self, *args: Arg) -> Awaitable[Any]:
         """Send a command to the node that serves its key."""
         if args and args[0] in PLAIN and len(args) > 1:

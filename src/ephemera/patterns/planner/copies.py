@@ -50,6 +50,11 @@ class Copies:
         """Whether both servers take calls."""
         return self._cache.up and self._queue.up
 
+    @property
+    def connects(self) -> int:
+        """How often the server of the dirty channels was connected to."""
+        return self._queue.connects
+
     # Channels
 
     async def note(self, channels: Sequence[tuple[str, int, int]]) -> None:

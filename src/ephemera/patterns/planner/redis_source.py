@@ -45,12 +45,16 @@ class RedisSource:
         self._ledger = ledger
         self._seqs: dict[bytes, int] = {}
         self._may_keep = 0
+        self._connects = 0
         self.distrusted = True
         """Whether the dirty set may lack channels: at first, and whenever Redis was away."""
 
     async def begin(self, most: int) -> Begun:
         """The time, and the dirty channels, rebuilt from SQL when they may be incomplete."""
         state = await self._ledger.state()
+        if self._connects != self._copies.connects:
+            # Between two ticks, too: a master that died may have taken the last marks with it.
+            self.distrusted = True
         if self.distrusted or state.now - state.swept_at >= self._declared.sweep_every:
             await self.rebuild(state)
         dirty = await self._copies.dirty(most)
@@ -60,6 +64,7 @@ class RedisSource:
 
     async def rebuild(self, state: State) -> None:
         """Mark every channel as dirty that had an insight which may not have been looked at."""
+        self._connects = self._copies.connects
         since = min(state.examined_at, state.swept_at) - _LATE
         async with aclosing(self._truth.changed_since(since)) as chunks:
             async for channels in chunks:

@@ -77,23 +77,19 @@ class Outbox:
             await end_tasks([task])
 
     async def _relay(self) -> None:
-        repeated = self._connects()
+        repeated = self._client.connects
         while True:
             await asyncio.sleep(_EVERY)
             try:
                 while await self._publish(waiting_events.c.at < func.now() - _WAITED):
                     pass
-                if self._client.up and (connects := self._connects()) != repeated:
+                if self._client.up and (connects := self._client.connects) != repeated:
                     await self._publish_again()
                     repeated = connects
                 elif self._client.up:
                     await self._forget()
             except (ConnectionFailed, ServerError, SQLAlchemyError) as problem:
                 logger.info("events wait for their servers", extra={"problem": type(problem).__name__})
-
-    def _connects(self) -> int:
-        """How often we have connected: more than before means that what was written may be lost."""
-        return sum(node.link.connects for node in self._client.readers())
 
     async def _publish_again(self) -> None:
         """Publish once more what was published lately."""
