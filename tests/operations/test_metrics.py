@@ -120,7 +120,6 @@ async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, 
     assert shown["ephemera_call_duration_seconds_sum", server] > 0
 
 
-@pytest.mark.standalone("what is given back to other slots makes the denial forgotten")
 async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Store, key: str) -> None:
     """Of two rules checked together, a denial counts for the one without room; so does a remembered one."""
     limiter = store[LIMITS]

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from typing import IO, TYPE_CHECKING, cast
 
+import pytest
+
 from tests.patterns.profiles import user
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ def _commands(server: Valkey) -> int:
     return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
 
 
+@pytest.mark.standalone("it counts the commands of one server")
 def test_one_process_of_many_loads(server: Valkey) -> None:
     """Four processes with twenty callers each load a cold entry once, with few commands in all."""
     who = user("crowd")
