@@ -214,8 +214,10 @@ class _Service:
         if _says_the_same(token, original):
             return
         kept = bytes(byte for byte in token.encode("latin-1") if byte >= 0x20 and byte != 0x7F)
-        for answer in self._send(headers={b"authorization": b"Bearer " + kept}):
-            _refused(answer)
+        # A header takes no control characters, and without them the token may be whole again.
+        if not _says_the_same(kept.decode("latin-1"), original):
+            for answer in self._send(headers={b"authorization": b"Bearer " + kept}):
+                _refused(answer)
         _refused(self._client.post("/auth/refresh", json={"refresh_token": token}))
 
     def bodies(self, case: tuple[str, Any]) -> None:
