@@ -90,10 +90,9 @@ def try_area(
     services: bool = True,
 ) -> list[Tally]:
     """Try an area's trials in turn until the budget is spent; without `services`, those that need none."""
-    logging.getLogger("ephemera").setLevel(logging.CRITICAL)  # connections are lost here by the thousand
     warnings.simplefilter("ignore", HypothesisWarning)  # that a strategy with large pieces is long when shown
     seeds = random.Random(f"{area.name}:{seed}")
-    with asyncio.Runner() as runner:
+    with _quietly(), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = runner.run(opened.__aenter__())
         tallies = [Tally(area.name, trial) for trial in trials if services or not trial.asks_services]
@@ -114,8 +113,7 @@ def try_area(
 
 def try_again(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> None:
     """Check cases of an area's trials by name; what it raises is the failure."""
-    logging.getLogger("ephemera").setLevel(logging.CRITICAL)
-    with asyncio.Runner() as runner:
+    with _quietly(), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = {trial.name: trial for trial in runner.run(opened.__aenter__())}
         try:
@@ -123,6 +121,18 @@ def try_again(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> Non
                 _check(runner, trials[name], case)
         finally:
             runner.run(opened.__aexit__(None, None, None))
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without our warnings: connections are lost here by the thousand."""
+    log = logging.getLogger("ephemera")
+    before = log.level
+    log.setLevel(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        log.setLevel(before)
 
 
 def _try_batch(runner: asyncio.Runner, tally: Tally, seed: int, cases: int) -> None:

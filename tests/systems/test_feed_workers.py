@@ -62,7 +62,7 @@ def test_a_worker_killed_in_mid_run(caller: Caller, places: dict[str, str], tmp_
     survived = caller.status("bob")["cluster_version"]  # it may have been as fast as we are
     with working(tmp_path, places) as heir:
         until(lambda: caller.status("bob")["cluster_version"] == 1, "the heir's run")
-        assert survived or "rebuilt" in heir.runs("bob")
+        until(lambda: survived or "rebuilt" in heir.runs("bob"), "it says so, once it is in SQL")
     assert len(caller.feed("bob")["items"]) >= 1
 
 
