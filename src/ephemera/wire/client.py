@@ -98,7 +98,7 @@ class Single:
         )
         self.call = self.link.call
         self.run_prepared = self.link.run_prepared
-        self.read_packed = self.link.read_packed
+        self.read_packed = self.link.send_packed
         self.hub = Hub(endpoint, on_moved)
         self._tell_state = on_state
         self._dedicated = DedicatedConnections(endpoint)

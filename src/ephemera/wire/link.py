@@ -142,26 +142,10 @@ class Link:
 
     def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
         """The same for a run that was packed before."""
-        connection = self._connection
-        if connection is None:
-            raise self._unavailable()
-        reply = self._create_future()
-        packed = prepared.packed
-        if connection.crowded:
-            connection.put_in_turn(reply, words_of(packed))
-            return reply
-        connection.waiting.append(reply)
-        out = connection.out
-        out.append(packed)
-        if not connection.flushing:
-            connection.flushing = True
-            self._loop.call_soon(connection.flush)
-        if len(out) >= _SCRIPTS_TOGETHER or len(out) >= connection.room or len(packed) >= LARGE:
-            connection.write()
-        return reply
+        return self.send_packed(prepared.packed)
 
-    def read_packed(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send a read of one key that its caller has packed (`prepared.read_packing`)."""
+    def send_packed(self, packed: bytes) -> asyncio.Future[Any]:
+        """Send what its caller has packed: a `Prepared` run, or a read (`prepared.read_packing`)."""
         connection = self._connection
         if connection is None:
             raise self._unavailable()
