@@ -436,7 +436,7 @@ async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
 
 async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Postgres) -> None:
     """At `longest_run` a build is cancelled, nothing is saved, and the user can be rebuilt."""
-    async with world(server.url, database(postgres), longest_run=timedelta(seconds=0.3)) as here:
+    async with world(server.url, database(postgres), longest_run=timedelta(seconds=3)) as here:
         await here.settled("ann", "art")
         await here.publish("art", 3)
         cancelled = []
