@@ -2,9 +2,9 @@
 
 Tasks that count at the same moment share a script call a shard, and each is answered when its amount is on
 the server, as if it had called alone. Where many count all the time, half of them share a call: the server
-adds up one half while the other is gathered (`Pace`). When the server refuses what was
-gathered (no room for one of the counters, a sum beyond 2**53), nothing of it was added, and each addition is
-made by itself: the one at fault fails, the others do not.
+adds up one half while the other is gathered (`Pace`). When the server refuses what was gathered (no room for
+one of the counters, a sum beyond 2**53), nothing of it was added, and each addition is made by itself: the
+one at fault fails, the others do not.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ class Gathering:
         refused = isinstance(problem, ServerError) or (problem is None and sent.result() < 0)
         if problem is None and not refused:
             for _, answer in additions:
-                if not answer.done():  # its caller was cancelled
+                if not answer.done():  # a caller who was cancelled waits no more
                     answer.set_result(True)
             return
         alone = refused and len(additions) > 1
