@@ -30,9 +30,9 @@ BEFORE: dict[str, tuple[type, str]] = {
     "tell": (Copies, "clustered"),  # committed
     "tick.rebuilt": (Ledger, "move_state"),  # the dirty channels are rebuilt
     "tick.candidates": (Copies, "users"),
-    "tick.mark": (Copies, "claim"),
-    "tick.claim": (Ledger, "claim"),  # marked in Redis
-    "tick.stamp": (Copies, "stamp"),  # claimed in SQL
+    "tick.claim": (Ledger, "claim"),
+    "tick.mark": (Copies, "handed_over"),  # claimed in SQL
+    "tick.stamp": (Copies, "stamp"),
     "tick.settle": (Copies, "settle"),  # handed over
 }
 """The steps, and before what each of them is."""

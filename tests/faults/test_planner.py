@@ -58,12 +58,18 @@ async def _killed_at(step: str, here: World, redis: str, user: str = "u0") -> li
     return said
 
 
-async def _time_passes(here: World) -> None:
-    """All marks and leases of the dead have ended."""
+async def _marks_end(here: World) -> None:
+    """All marks and leases in SQL have ended, as they do in 300 s."""
     users = here.tables.user_stats
     ago = sa.func.clock_timestamp() - HOUR
     for column in ("enqueued_until", "recheck_at", "running_until", "last_enqueued_at"):
         await here.sql(sa.update(users).where(users.c[column].is_not(None)).values({column: ago}))
+
+
+async def _time_passes(here: World) -> None:
+    """All marks and leases of the dead have ended."""
+    users = here.tables.user_stats
+    await _marks_end(here)
     if here.store.client().up:
         for (user,) in await here.sql(sa.select(users.c.user_id)):
             await here.store[here.declared.enqueued].delete(user_id=user)
@@ -207,12 +213,16 @@ class _Chaos:
         await engine.dispose()
 
     async def kills(self) -> None:
-        """Redis dies and comes back empty, a few times, and until enough was saved to tell something."""
+        """Redis dies and comes back empty, a few times, and until enough was saved to tell something.
+
+        Each time the marks end: else all users would soon wait, each for a task that was lost.
+        """
         for kill in count():
             if kill >= 4 and await self.saved() > 20:
                 break
             await asyncio.sleep(random.uniform(0.3, 0.9))  # a random moment is the point of it
             await asyncio.to_thread(self.victim.kill)
+            await _marks_end(self.here)
             await asyncio.sleep(random.uniform(0.1, 0.6))
             await asyncio.to_thread(self.victim.restart)
         self.over.set()

@@ -207,6 +207,20 @@ async def test_a_task_that_the_queue_lost_is_handed_over_again(one: World) -> No
     assert one.users() == ["ann", "ann"]
 
 
+async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> None:
+    """A replica that had not heard of the worker's end has the mark again; SQL knows that it is over."""
+    await one.settled("ann", "art")
+    await one.publish("art", 3)
+    await one.tick()
+    await one.work()
+    await one.store[one.declared.enqueued].raise_(user_id="ann")
+    await one.change("ann", last_enqueued_at=sa.func.now() - HOUR)  # the cooldown is over
+    await one.store[one.declared.users].delete(user_id="ann")
+    await one.publish("art", 3)
+    await one.tick()
+    assert one.users() == ["ann"]
+
+
 async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres) -> None:
     """What a tick leaves, the next ones take, those that wait longest first."""
     async with world(server.url, database(postgres), max_dirty_channels=2) as here:

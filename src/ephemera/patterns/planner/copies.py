@@ -110,14 +110,10 @@ class Copies:
         render, call = self._declared.marks.template.render, self._cache.call
         return await in_one_trip(call("HGETALL", render({"user_id": user})) for user in users)
 
-    async def claim(self, users: Sequence[str]) -> list[str]:
-        """Set the mark of users who were handed over; those who had none."""
-        life = self._declared.enqueued.lifetime.milliseconds or 0
-        render, call = self._declared.enqueued.template.render, self._queue.call
-        replies = await in_one_trip(
-            call("SET", render({"user_id": user}), "1", "NX", "PX", life) for user in users
-        )
-        return [user for user, reply in zip(users, replies, strict=True) if reply is not None]
+    async def handed_over(self, users: Collection[str], at: int) -> None:
+        """Mark users as handed over, also in their states where those are kept; one trip."""
+        marking = [self._enqueued.raise_(user_id=user) for user in users]
+        await in_one_trip([*marking, self.stamp(users, last_enqueued_at=at)])
 
     async def stamp(self, users: Iterable[str], **changes: int | str) -> None:
         """Change fields of users whose states are kept; one trip."""

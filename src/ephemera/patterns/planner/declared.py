@@ -130,7 +130,7 @@ class Planner:
             lifetime=fixed(seconds=MARK.total_seconds(), outlives="the user's place in the queue"),
             role="queue",
             purpose="A user was handed over",
-            spares="handing over the same user at every tick",
+            spares="asking SQL whether a user waits",
             ended_by=("the worker's end",),
             if_lost="SQL has the same mark",
         )

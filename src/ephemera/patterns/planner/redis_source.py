@@ -143,11 +143,14 @@ class RedisSource:
         await self._ledger.postpone(waits, quiet, now)
 
     async def claim(self, users: Collection[str], now: int) -> set[str]:
-        """Set the marks: in Redis, then in SQL for those who had none in Redis."""
-        free = await self._copies.claim(list(users))
-        claimed = await self._ledger.claim(free, now) if free else set()
+        """Set the marks: SQL decides, and Redis follows.
+
+        A mark in Redis decides nothing: one that a master took back in dying, or a worker could not remove,
+        would keep its user waiting until it ends.
+        """
+        claimed = await self._ledger.claim(users, now)
         with suppress(ConnectionFailed, ServerError):  # they are claimed, so they must be handed over
-            await self._copies.stamp(claimed, last_enqueued_at=now)
+            await self._copies.handed_over(claimed, now)
         return claimed
 
     async def release(self, enqueued_before: Mapping[str, int], now: int) -> None:

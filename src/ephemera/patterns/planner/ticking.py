@@ -1,7 +1,7 @@
 """One tick: who is due goes to the enqueue port, and only then are the channels done with.
 
-The order is what loses nobody. A user is claimed (marked in Redis, and in SQL with a time at which to look
-again), then handed over, then the channels are settled; a tick that dies anywhere leaves its channels dirty,
+The order is what loses nobody. A user is claimed (marked in SQL with a time at which to look again, and in
+Redis), then handed over, then the channels are settled; a tick that dies anywhere leaves its channels dirty,
 or its users to be looked at again. Users who are due and cannot be handed over now (cooldown, marked, more
 than a tick takes) are postponed in SQL.
 """
