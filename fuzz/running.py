@@ -24,12 +24,15 @@ from hypothesis import HealthCheck, Phase, Verbosity
 from hypothesis.errors import HypothesisWarning
 from hypothesis.strategies import SearchStrategy
 
+from ephemera.systems.logs import only_from
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
     from pathlib import Path
 
     from fuzz.trials import Area, Trial
 
+_HEARD = logging.CRITICAL  # of our own log: connections are lost here by the thousand
 _SETTINGS: dict[str, Any] = {
     "database": None,
     "deadline": None,
@@ -92,7 +95,7 @@ def try_area(
     """Try an area's trials in turn until the budget is spent; without `services`, those that need none."""
     warnings.simplefilter("ignore", HypothesisWarning)  # that a strategy with large pieces is long when shown
     seeds = random.Random(f"{area.name}:{seed}")
-    with _quietly(), asyncio.Runner() as runner:
+    with only_from(_HEARD), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = runner.run(opened.__aenter__())
         tallies = [Tally(area.name, trial) for trial in trials if services or not trial.asks_services]
@@ -113,7 +116,7 @@ def try_area(
 
 def try_again(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> None:
     """Check cases of an area's trials by name; what it raises is the failure."""
-    with _quietly(), asyncio.Runner() as runner:
+    with only_from(_HEARD), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = {trial.name: trial for trial in runner.run(opened.__aenter__())}
         try:
@@ -121,18 +124,6 @@ def try_again(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> Non
                 _check(runner, trials[name], case)
         finally:
             runner.run(opened.__aexit__(None, None, None))
-
-
-@contextmanager
-def _quietly() -> Iterator[None]:
-    """Without our warnings: connections are lost here by the thousand."""
-    log = logging.getLogger("ephemera")
-    before = log.level
-    log.setLevel(logging.CRITICAL)
-    try:
-        yield
-    finally:
-        log.setLevel(before)
 
 
 def _try_batch(runner: asyncio.Runner, tally: Tally, seed: int, cases: int) -> None:

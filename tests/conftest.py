@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -86,3 +87,10 @@ def postgres() -> Iterator[Postgres]:
 def key(request: pytest.FixtureRequest) -> str:
     """A key, or a prefix of keys, that belongs to this test alone."""
     return f"{request.node.name}"
+
+
+@pytest.fixture(autouse=True)
+def _our_log_is_left_as_it_was() -> Iterator[None]:
+    """Whoever silences the library's log for a while gives it back: later tests listen to it."""
+    yield
+    assert logging.getLogger("ephemera").level == logging.NOTSET

@@ -41,14 +41,15 @@ def demo(
     from ephemera.cli.demonstration import running
     from ephemera.cli.demonstration.given import Given
     from ephemera.cli.demonstration.screen import Screen
+    from ephemera.systems.logs import only_from
 
     given = Given(
         url or None, queue_url or None, database_url or None, qdrant_url or None, mongodb_url or None
     )
     given.check()
-    logging.getLogger("ephemera").setLevel(logging.ERROR)  # a lost connection is part of the show
     work = running.tour if tour else running.demonstrate
-    raise typer.Exit(run(running.until_told(work(given, Screen()))))
+    with only_from(logging.ERROR):  # a lost connection is part of the show
+        raise typer.Exit(run(running.until_told(work(given, Screen()))))
 
 
 COMMAND = Command(

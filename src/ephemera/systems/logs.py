@@ -13,13 +13,17 @@ from __future__ import annotations
 import logging
 import sys
 import traceback
+from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ephemera.errors import EphemeraError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that is being served, if any."""
@@ -70,6 +74,18 @@ def configure(level: str) -> None:
     logging.getLogger("uvicorn.access").disabled = True  # it logs whole paths
     # A start that fails is logged by us; uvicorn repeats it with the error's text.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "Traceback (most" not in record.getMessage())
+
+
+@contextmanager
+def only_from(level: int) -> Iterator[None]:
+    """For a while, nothing of ours below this level: where lost connections are part of the show."""
+    ours = logging.getLogger("ephemera")
+    before = ours.level
+    ours.setLevel(level)
+    try:
+        yield
+    finally:
+        ours.setLevel(before)
 
 
 def _described(error: BaseException) -> dict[str, Any]:
