@@ -8,6 +8,7 @@ others work on none with any. In PostgreSQL it is a schema of this name.
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ephemera.cli.demonstration.given import SYSTEMS, database_of
@@ -99,15 +100,16 @@ async def _ask_qdrant(url: str) -> None:
 
 
 async def _ask_mongodb(url: str) -> None:
-    from pymongo import AsyncMongoClient
+    from pymongo import MongoClient
     from pymongo.errors import PyMongoError
 
+    def ask() -> None:
+        client: MongoClient[dict[str, Any]] = MongoClient(url, serverSelectionTimeoutMS=_PATIENCE * 1000)
+        with client:
+            client.admin.command("ping")
+
     try:
-        client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-            url, serverSelectionTimeoutMS=_PATIENCE * 1000
-        )
-        async with client:
-            await client.admin.command("ping")
+        await asyncio.to_thread(ask)  # its asynchronous client, closed while it tries, leaves a socket open
     except PyMongoError as problem:
         raise NotForDemonstrations(
             f"--mongodb-url: no MongoDB answers there ({type(problem).__name__}): is it running?"
