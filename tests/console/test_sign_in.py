@@ -153,3 +153,21 @@ def test_signing_out_ends_what_other_windows_show(
     second.get_by_role("heading", name="Declared spaces").wait_for()
     first.get_by_role("button", name="Sign out").click()
     second.get_by_label("Password").wait_for()
+
+
+def test_a_window_that_cannot_be_told_finds_out_that_it_is_signed_out(
+    console: RunningConsole, browse: Callable[..., Any]
+) -> None:
+    """A window whose socket never came through asks by itself, and goes to the form."""
+    first = browse(console)
+    second = first.context.new_page()
+    second.route("**/_nicegui_ws/**", lambda route: route.abort())
+    second.route_web_socket("**/_nicegui_ws/**", lambda socket: socket.close())
+    second.goto(f"{console.url}/keyspaces")
+    second.get_by_role("heading", name="Declared spaces").wait_for()
+    with second.expect_response(lambda answer: answer.url == f"{console.url}/signed-in") as asked:
+        pass
+    assert asked.value.status == 204, "it asks, and stays while it is signed in"
+    assert second.url == f"{console.url}/keyspaces"
+    first.get_by_role("button", name="Sign out").click()
+    second.get_by_label("Password").wait_for()

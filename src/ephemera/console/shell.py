@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from nicegui import PageArguments, ui
+from nicegui import PageArguments, background_tasks, core, ui
 
 from ephemera.console.acting import Actor
 from ephemera.console.components import empty, problem
@@ -51,6 +51,7 @@ class Shell:
         client.on_delete(signed_in.when_ended(lambda: _leave(client)))
         actor = Actor(signed_in, client.ip, self._console.allow_actions)
         ui.add_head_html('<link rel="stylesheet" href="/assets/console.css" />')
+        ui.add_head_html('<script src="/assets/signed_in.js" defer></script>')
         ui.colors(
             primary="#2f6fdb", positive="#1f8a4c", negative="#c8323b", warning="#b26a00", info="#2f6fdb"
         )
@@ -148,5 +149,11 @@ class Shell:
 
 def _leave(client: Client) -> None:
     """End a browser's page: what it shows is no longer for whoever sits there."""
-    client.open("/sign-in")
-    client.delete()
+    background_tasks.create(_to_the_form(client), name=f"sign out {client.id}")
+
+
+async def _to_the_form(client: Client) -> None:
+    # Not by `client.open`: what waits to be sent is dropped when the client is deleted.
+    await core.sio.emit("open", {"path": "/sign-in", "new_tab": False}, room=client.id)
+    if not client.is_deleted:
+        client.delete()

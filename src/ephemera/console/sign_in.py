@@ -32,6 +32,7 @@ class SignInRoutes:
             Route("/sign-in", self.form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),
             Route("/sign-out", self.sign_out, methods=["POST"]),
+            Route("/signed-in", self.signed_in, methods=["GET"]),
         ]
 
     async def form(self, request: Request) -> Response:
@@ -66,6 +67,10 @@ class SignInRoutes:
         response = RedirectResponse("/sign-in", 303)
         response.headers.append("set-cookie", self._cookie.clear().decode())
         return response
+
+    async def signed_in(self, _: Request) -> Response:
+        """Nothing, for a page that asks whether it may stay; who may not has been refused before."""
+        return Response(status_code=204)
 
 
 async def _form(request: Request) -> dict[str, str]:
