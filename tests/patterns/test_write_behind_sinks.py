@@ -106,6 +106,23 @@ async def test_the_last_of_the_same_is_kept(engine: AsyncEngine) -> None:
     assert await rows(engine, VOTED) == [("u", "m", "draw")]
 
 
+async def test_records_are_copied_until_one_comes_twice(engine: AsyncEngine) -> None:
+    """Straight into their table; after one that was there, by a temporary one for a while."""
+    sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
+    staged: list[int] = []
+
+    @sa.event.listens_for(engine.sync_engine, "before_cursor_execute")
+    def _(*called: Any) -> None:
+        if "CREATE TEMPORARY" in called[2]:
+            staged.append(number)
+
+    for number in range(60):
+        again = [("u3", "m", "late")] if number == 4 else []
+        await sink.apply(_votes(number + 1, (f"u{number}", "m", "home"), *again))
+    assert staged == list(range(4, 55))  # the one that met it, and fifty more
+    assert sorted(await rows(engine, VOTED)) == sorted((f"u{number}", "m", "home") for number in range(60))
+
+
 async def test_counters_are_added_to_rows_that_are_there(engine: AsyncEngine) -> None:
     """An upsert adds to a row, and makes it where there is none."""
     sink = CounterTable(engine, CLICKED, CLICKS)

@@ -7,9 +7,10 @@
 
 One transaction a batch: the number of the batch (table `write_behind_marks`, a row for each shard, locked
 until the commit, so that flushers with the same batch come one after the other), its rows, and the rows that
-were refused, with the reason (table `write_behind_refused`). Records without `unique` are written by COPY;
-the others, and counters, by COPY into a temporary table and one INSERT or UPDATE from there: measured, it
-beats a multi-row upsert from about a thousand rows on, and takes half its time at a hundred thousand.
+were refused, with the reason (table `write_behind_refused`). Records are written by COPY. Where they meet
+rows with the same `unique` values, and counters always, go by COPY into a temporary table and one INSERT or
+UPDATE from there: measured, it beats a multi-row upsert from about a thousand rows on, and takes half its
+time at a hundred thousand.
 Needs the extra `sql`: SQLAlchemy 2 and psycopg 3.
 """
 
@@ -21,6 +22,7 @@ from ephemera.errors import InvalidValue
 from ephemera.patterns.write_behind.batches import Behind, Written
 
 try:
+    import psycopg
     import sqlalchemy as sa
     from sqlalchemy.dialects import postgresql
     from sqlalchemy.dialects.postgresql import insert
@@ -55,6 +57,8 @@ __all__ = ["METADATA", "CounterTable", "RecordTable", "Refused", "create_tables"
 _STAGED = "write_behind_staged"
 _END_IDLE = ("idle_in_transaction_session_timeout", "30s")
 """A flusher that hangs in a transaction loses it, and with it the row that the next one waits for."""
+_STAGED_AFTER = 50
+"""Batches that go by the temporary table at once after one that met rows which were there."""
 _quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
 
 
@@ -65,8 +69,9 @@ class _Table:
         self._engine = engine
         self.table = table
 
-    staging = True
-    """Whether rows go to a temporary table first."""
+    async def copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
+        """Copy rows straight into their table; False when they have to go by a temporary one."""
+        raise NotImplementedError
 
     async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
         """Bring rows from the temporary table to their own."""
@@ -111,8 +116,7 @@ class _Table:
         return Written(now=False) if epoch == batch.epoch else Behind(number)
 
     async def _write(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> None:
-        if not self.staging:
-            await _copy(connection, self.table, columns, rows)
+        if await self.copied(connection, columns, rows):
             return
         typed = [sa.Column(name, self.table.c[name].type) for name in columns]
         staged = sa.Table(_STAGED, sa.MetaData(), *typed, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
@@ -143,7 +147,23 @@ class RecordTable(_Table):
             raise InvalidValue("keep", "'first' or 'last'", repr(keep))
         self._unique = list(unique)
         self._keep = keep
-        self.staging = bool(unique)
+        self._staged_next = 0
+
+    async def copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
+        """Records seldom come twice, so it is tried; after one that did, the next ones are merged at once."""
+        if not self._unique:
+            await _copy(connection, self.table, columns, rows)
+            return True
+        if self._staged_next:
+            self._staged_next -= 1
+            return False
+        try:
+            async with connection.begin_nested():
+                await _copy(connection, self.table, columns, rows)
+        except psycopg.errors.UniqueViolation:
+            self._staged_next = _STAGED_AFTER
+            return False
+        return True
 
     async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
         """One INSERT that keeps the first or the last of those that are the same."""
@@ -179,6 +199,10 @@ class CounterTable(_Table):
         _check_columns(table, (*counters.key, *counters.measures))
         self._counters = counters
         self._insert = insert
+
+    async def copied(self, *_: Any) -> bool:
+        """Never: they are added."""
+        return False
 
     async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
         """One INSERT or UPDATE that adds; rows in the order of their keys, so that two never deadlock."""
