@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from ephemera.errors import EphemeraError
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from ephemera.web.asgi import Header
 
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
+
+_SHORT = 512  # bytes of a line that is remembered
 
 
 class InvalidCookie(EphemeraError, ValueError):
@@ -58,8 +61,11 @@ class Cookie:
     def find(self, headers: Iterable[Header]) -> str | None:
         """The cookie's value in a request, whatever characters it has; None when there is none."""
         for name, line in headers:
-            if name == b"cookie" and (value := _value(line, self._prefix)) is not None:
-                return value
+            if name == b"cookie":
+                # A browser sends the same line again and again, and looking it up is cheaper than reading it.
+                find = _known_value if len(line) <= _SHORT else _value
+                if (value := find(line, self._prefix)) is not None:
+                    return value
         return None
 
     def set(self, token: str, life: int) -> bytes:
@@ -85,3 +91,6 @@ def _value(line: bytes, prefix: bytes) -> str | None:
         return None
     end = line.find(b";", at)
     return line[at + len(prefix) : end if end >= 0 else None].strip(b" \t").decode("latin-1")
+
+
+_known_value = lru_cache(maxsize=4096)(_value)

@@ -63,9 +63,9 @@ class SessionMiddleware:
         if scope["type"] not in ("http", "websocket"):
             return await self._app(scope, receive, send)
         token = self._cookie.find(scope["headers"])
-        handle: RequestSession[Any] = RequestSession(
-            self._sessions(scope), token, self._cookie, send, refuses=self._refuses
-        )
+        sessions = self._sessions(scope)
+        reading = None if token is None else sessions.reading(token)
+        handle = RequestSession(sessions, token, self._cookie, send, self._refuses, reading)
         scope.setdefault("state", {})["session"] = handle
         try:
             await self._app(scope, receive, handle.send)
@@ -77,29 +77,24 @@ class SessionMiddleware:
             handle.close()
 
 
-class RequestSession(Generic[S]):
+class RequestSession(msgspec.Struct, Generic[S], eq=False):
     """The session of one request, and what the request may do to it."""
 
-    __slots__ = (
-        "_cookie", "_header", "_reading", "_refuses", "_send", "_sessions", "_token", "_value",
-        "has_begun", "known",
-    )  # fmt: skip
+    _sessions: LiveSessions[S]
+    _token: str | None
+    _cookie: Cookie
+    _send: Send
+    _refuses: bool
+    _reading: Reading[S] | None
+    _value: S | None = None
+    _header: bytes | None = None
+    has_begun: bool = False
+    """Whether the response is on its way, so that no cookie can be set any more."""
+    known: bool = True
+    """False: Redis could not be asked, so nobody knows whether there is a session."""
 
-    def __init__(
-        self, sessions: LiveSessions[S], token: str | None, cookie: Cookie, send: Send, *, refuses: bool
-    ) -> None:
-        self._sessions = sessions
-        self._cookie = cookie
-        self._send = send
-        self._refuses = refuses
-        self._token = token
-        self._reading: Reading[S] | None = None if token is None else sessions.reading(token)
-        self._value: S | None = None
-        self._header: bytes | None = None
-        self.has_begun = False
-        """Whether the response is on its way, so that no cookie can be set any more."""
-        self.known = True
-        """False: Redis could not be asked, so nobody knows whether there is a session."""
+    def __repr__(self) -> str:
+        return f"<RequestSession, {'with' if self._token else 'without'} a token>"
 
     async def get(self) -> S | None:
         """The session, or None; a `Problem` of 503 when Redis cannot be asked and the policy is to refuse."""

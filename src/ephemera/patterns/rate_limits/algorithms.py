@@ -117,7 +117,7 @@ class TokenBucket:
         """Units left and milliseconds until the bucket is full, once `cost` was taken."""
         _, interval, parts, time = settings
         used -= -cost * interval // parts
-        return max(0, (time - used) * parts // interval), -(-used // 1000)
+        return (time - used) * parts // interval if used < time else 0, -(-used // 1000)
 
 
 Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Source: TypeAlias = Literal["server", "memory", "outage"]
 """Who decided: the server; this process, by a denial it remembers; a policy, the server being away."""
 
-_SIX_BYTES = 1 << 48
+_SIX_BYTES = (1 << 48) - 1
 
 Reply: TypeAlias = bytes | list[int]
 """What `lua/rate_limits_take.lua` returns: bytes when units were taken."""
@@ -108,9 +108,10 @@ class Decision(msgspec.Struct, eq=False, gc=False):
 
     def left_of_one(self) -> tuple[int, int]:
         """Of a single claim with units taken: those that remain, and ms to the reset. Each response asks."""
-        [claim] = self.claims
-        now, before = divmod(int.from_bytes(self.reply, "big"), _SIX_BYTES)
-        return claim.rule.algorithm.after(claim.settings, before, claim.cost or self.cost, now)
+        claim = self.claims[0]
+        reply = int.from_bytes(self.reply, "big")  # two numbers: the time, and what was used before
+        used, now = reply & _SIX_BYTES, reply >> 48
+        return claim.rule.algorithm.after(claim.settings, used, claim.cost or self.cost, now)
 
     def findings(self) -> list[tuple[int, int, int]]:
         """Of each claim, as it was at the decision: remaining units, ms to wait, ms to the reset."""

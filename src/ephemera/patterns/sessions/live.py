@@ -110,11 +110,11 @@ class LiveSessions(Generic[S]):
     async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
         """The same by id, for callers that know in another way who asks, such as by a signed token."""
         place = self._places.of_id(user, session_id)
-        return await Reading(self, None if place is None else self._read(place)).session()
+        return await self._started(None if place is None else self._read(place)).session()
 
     def reading(self, token: str) -> Reading[S]:
         """Start the read of a token's session now, to await it later or not at all; on the loop's thread."""
-        return Reading(self, self._known.get(token) or self._learn(token))
+        return self._started(self._known.get(token) or self._learn(token))
 
     async def update(self, token: str, /, **changes: Any) -> bool:
         """Change some fields of a session; False, and nothing written, when there is none (any more)."""
@@ -178,6 +178,14 @@ class LiveSessions(Generic[S]):
         """The id of a token's session, as a list shows it; None for a text that is no token."""
         place = self._places.of_token(token)
         return None if place is None else place.id
+
+    def _started(self, read: Prepared | None) -> Reading[S]:
+        if read is None:
+            return Reading(self)
+        try:
+            return Reading(self, self.ask(read))
+        except COUNTED as problem:
+            return Reading(self, None, problem)
 
     def _read(self, place: Place) -> Prepared:
         """The read of one session, which is the same whenever it is read."""

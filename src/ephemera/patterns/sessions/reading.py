@@ -13,25 +13,19 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable
 
     from ephemera.patterns.sessions.live import LiveSessions
-    from ephemera.wire import Prepared
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class Reading(Generic[S]):
-    """The read of a session, which is on its way from the moment this is made."""
+class Reading(msgspec.Struct, Generic[S], eq=False, gc=False):
+    """The read of a session, which is on its way from the moment this is made (`LiveSessions.reading`)."""
 
-    __slots__ = ("_problem", "_reply", "_sessions")
+    _sessions: LiveSessions[S]
+    _reply: Awaitable[Any] | None = None
+    _problem: Exception | None = None
 
-    def __init__(self, sessions: LiveSessions[S], read: Prepared | None) -> None:
-        self._sessions = sessions
-        self._problem: Exception | None = None
-        self._reply: Awaitable[Any] | None = None
-        if read is not None:
-            try:
-                self._reply = sessions.ask(read)
-            except COUNTED as problem:
-                self._problem = problem
+    def __repr__(self) -> str:
+        return f"<Reading of {self._sessions!r}>"  # what was read is nobody's who looks at a log
 
     async def session(self) -> S | None:
         """The session; None when there is none (any more). `ConnectionFailed` when Redis cannot be asked."""
@@ -59,11 +53,11 @@ class Reading(Generic[S]):
         """Nobody will ask for the session any more; the read itself still lets it slide."""
         reply = self._reply
         if isinstance(reply, asyncio.Future):
-            if reply.done():
-                _seen(reply)
-                return
-            # Not cancelled, because the wire does not bring a server a script for a caller who has left.
-            reply.add_done_callback(_seen)
+            if not reply.done():
+                # Not cancelled, because the wire does not bring a server a script for a caller who has left.
+                reply.add_done_callback(_seen)
+            elif not reply.cancelled():
+                reply.exception()
 
 
 def _seen(reply: asyncio.Future[Any]) -> None:
