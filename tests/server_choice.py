@@ -130,8 +130,11 @@ def record(config: pytest.Config, stats: dict[str, list[Any]]) -> None:
     """Write what came out of the folders that were run, and leave what the page has of others."""
     if not config.getoption("--record"):
         return
-    if not all(Path(each).is_dir() for each in config.args) or config.getoption("-k"):
-        raise pytest.UsageError("--record takes whole folders, as in: pytest --record tests/wire")
+    files = {Path(each) for each in config.args if not Path(each).is_dir()}
+    if files not in (set(), set(Path("tests").glob("test_*.py"))) or config.getoption("-k"):
+        raise pytest.UsageError(
+            "--record takes whole folders, as in: pytest --record tests/wire; of tests/test_*.py all together"
+        )
     known = _known()
     known.setdefault(config.getoption("--server"), {}).update(_by_folder(stats))
     PAGE.parent.mkdir(parents=True, exist_ok=True)
