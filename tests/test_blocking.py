@@ -35,6 +35,7 @@ def connections(store: BlockingStore) -> int:
     return sum(b"name=ephemera" in line for line in store.call("CLIENT", "LIST").splitlines())
 
 
+@pytest.mark.standalone("it counts the connections of one server")
 def test_threads_get_their_own_replies_over_one_connection(store: BlockingStore, key: str) -> None:
     """Sixteen threads each read back what they wrote, and one connection carried it all."""
     before = connections(store)
@@ -158,6 +159,7 @@ def test_interrupted_call_leaves_its_reply_to_nobody(store: BlockingStore, key: 
     assert [store.call("ECHO", number) for number in range(5)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
+@pytest.mark.standalone("it asks one server for what is its own: CLIENT")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_children_work_and_the_parent_keeps_working(server: Valkey, key: str) -> None:
     """After fork, children use connections of their own at once, and the parent's is undisturbed."""

@@ -94,7 +94,7 @@ async def test_a_flusher_killed_after_any_step_loses_and_doubles_nothing(
 ) -> None:
     """Whatever a flusher had done when it died, counters and records are in SQL once, by the next one."""
     async with _prepared(postgres) as engine, connect(server.url, CATALOGUE) as store:
-        await store.call("FLUSHALL")
+        server.ask("FLUSHALL")
         for number in range(30):
             await store[COUNTED].add(page=f"page-{number % _PAGES}", hits=1)
         await store[NOTED].append(*(Noted(number, "before") for number in range(30)), by="all")

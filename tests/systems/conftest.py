@@ -35,6 +35,7 @@ def valkey(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
         running_cluster = ClusterAsServer(request.getfixturevalue("cluster"))
         running_cluster.ask("FLUSHALL")
         yield running_cluster
+        running_cluster.ask("FLUSHALL")  # with the mark of a system that has one
         return
     with embedded.valkey() as running:
         yield running

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pytest
 
@@ -47,14 +47,14 @@ def test_the_page_is_made_from_the_catalogue() -> None:
     assert ephemera("catalogue", "feed", "--format", "markdown").out == as_markdown(catalogue)
 
 
-async def test_every_lifetime_is_read_back_from_the_server(places: dict[str, str]) -> None:
+async def test_every_lifetime_is_read_back_from_the_server(valkey: Valkey, places: dict[str, str]) -> None:
     """Each key that a working service leaves has its declared lifetime, from now on, or none by design."""
     async with feed_world(places, pro_novelty=3) as world:
         await _work(world)
         client = world.aggregator.store.client()
         seen = set()
-        for key in await client.call("KEYS", "*"):
-            space = world.declared.catalogue.classify(key)
+        for key in cast("list[str]", valkey.ask("KEYS", "*")):
+            space = world.declared.catalogue.classify(key.encode())
             assert space is not None, key
             left, longest = await client.call("PTTL", key), space.lifetime.milliseconds
             if longest is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -71,11 +71,11 @@ def test_every_lifetime_is_as_declared(
     valkey: Valkey, places: dict[str, str], tmp_path: Path, *, inside: bool
 ) -> None:
     """Read back from the server: each page's fresh and stale time, and a TTL that is their sum."""
-    asyncio.run(_flush(valkey.url))
+    valkey.ask("FLUSHALL")
     moved = {} if inside else {"EPHEMERA_LEAGUE_REHEARSE_AHEAD": NO_MATCHES_FOR_DAYS}
     with league(tmp_path, places, EPHEMERA_LEAGUE_PREWARM="false", **moved) as served:
         _ask_for_all(served)
-        found = asyncio.run(_read_back(valkey.url))
+        found = asyncio.run(_read_back(valkey))
     for resource, _, fields, outside, within in LIVES:
         fresh, stale = within if inside else outside
         pattern = resource.cache.space.pattern
@@ -94,17 +94,12 @@ def _ask_for_all(served: Served) -> None:
             assert who.get(path).status_code == 200, path
 
 
-async def _flush(url: str) -> None:
-    async with connect(url, catalogue) as store:
-        await store.call("FLUSHALL")
-
-
-async def _read_back(url: str) -> dict[str, tuple[int, Any]]:
+async def _read_back(valkey: Valkey) -> dict[str, tuple[int, Any]]:
     """Of every key its milliseconds to live and, of pages, the page."""
     found: dict[str, tuple[int, Any]] = {}
-    async with connect(url, catalogue) as store:
-        for name in await store.call("KEYS", "*"):
-            found[name.decode()] = (await store.call("PTTL", name), None)
+    async with connect(valkey.url, catalogue) as store:
+        for name in cast("list[str]", valkey.ask("KEYS", "*")):
+            found[name] = (await store.call("PTTL", name), None)
         for resource, _, fields, *_ in LIVES:
             key = resource.at(**fields).key
             page = await store[resource.cache.space].get(**fields)
@@ -122,7 +117,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
     valkey: Valkey, places: dict[str, str], tmp_path: Path
 ) -> None:
     """After all kinds of work: nothing unknown, endless, of a wrong type, too long-lived or unreadable."""
-    asyncio.run(_flush(valkey.url))
+    valkey.ask("FLUSHALL")
     with league(tmp_path, places) as served:
         _work(served)
         report = asyncio.run(audit(valkey.url, [catalogue]))

@@ -6,7 +6,7 @@ import asyncio
 import threading
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import pytest
@@ -109,21 +109,11 @@ def test_prewarming_loads_before_anybody_asks(
     first: Served, valkey: Valkey, places: dict[str, str], tmp_path: Path
 ) -> None:
     """After the endpoint has run, the pages of a match day are there: a first visitor causes no load."""
-    asyncio.run(_forget_all(valkey.url))
+    valkey.ask("FLUSHALL")
     first.client.post("/api/cache/prewarm", headers={"x-prewarm-token": TOKEN}).raise_for_status()
     wanted = {"league:table", "league:schedule", "league:results", "league:stats", "public:matches:live"}
     wanted |= {f"md:{{{LIVE_MATCH}}}:live", "lb:{season}"}
-    assert until(lambda: wanted <= asyncio.run(_keys(valkey.url)))
-
-
-async def _forget_all(url: str) -> None:
-    async with connect(url, catalogue) as store:
-        await store.call("FLUSHALL")
-
-
-async def _keys(url: str) -> set[str]:
-    async with connect(url, catalogue) as store:
-        return {name.decode() for name in await store.call("KEYS", "*")}
+    assert until(lambda: wanted <= set(cast("list[str]", valkey.ask("KEYS", "*"))))
 
 
 def test_a_result_is_seen_by_the_next_poll_everywhere(first: Served, second: Served) -> None:
@@ -148,6 +138,7 @@ def _played(client: httpx.Client) -> int:
     return int(sum(row["played"] for row in rows)) // 2
 
 
+@pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 def test_table_and_results_never_disagree(first: Served, second: Served) -> None:
     """Whoever has seen a result on a page finds it on the other page, whichever is asked first, meanwhile."""
     stop = threading.Event()

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 import pytest
 
-from ephemera import blocking
-from ephemera.systems.slides.keys import catalogue
 from tests.systems.slides_people import ADMIN, EDITOR, Person, every_slide, told
 
 if TYPE_CHECKING:
@@ -39,8 +37,7 @@ def test_the_cache_is_wiped_in_mid_generation(
     slides_model.open.clear()
     begun = anna.begin(topic, 5)
     _until(lambda: slides_model.outlines_asked(topic) == 1)
-    with blocking.connect(slides_cache.url, catalogue) as store:
-        store.call("FLUSHALL")
+    slides_cache.ask("FLUSHALL")
     slides_model.open.set()
     assert anna.ask("GET", "/usage").status_code == 401
     again = Person(slides, EDITOR)
@@ -76,8 +73,7 @@ def test_the_queue_is_emptied_in_mid_generation(
     slides_model.open.clear()
     running, waiting = anna.begin(topic, 5), anna.begin("Waiting for nothing", 2)
     _until(lambda: slides_model.outlines_asked(topic) == 1)
-    with blocking.connect(slides_queue.url, catalogue) as store:
-        store.call("FLUSHALL")
+    slides_queue.ask("FLUSHALL")
     slides_model.open.set()
     for begun in (running, waiting):
         assert anna.finished(begun["job_id"])["state"] == "done"
