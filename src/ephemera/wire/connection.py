@@ -1,8 +1,8 @@
 """One socket's life: commands out in batches, replies in by order.
 
 Every command is packed and put on two queues: its bytes on `out`, its reply on `waiting`. What is asked in
-one loop tick leaves in one write, or in two when many ask, so that the server works on the first half while
-the second is still being packed. Replies come in the order of the commands, so matching is a popleft, and:
+one loop tick leaves in one write, or in a few when many ask, so that the server works on the first ones while
+the others are still being packed. Replies come in the order of the commands, so matching is a popleft, and:
 
 - a cancelled caller leaves its place in the queue; its reply is read and dropped, nobody gets another's;
 - one timer per connection is enough: the server is stalled when something waits for a reply and for `timeout`
@@ -37,7 +37,7 @@ LARGE = 16 * 1024
 _BATCH = 100
 """Commands that are written together when few are in flight: a batch of somebody's is one write."""
 _BUSY = 16
-"""With more than these in flight, half of them are: the server works on one half while we make the other,
+"""With more than these in flight, a quarter of them are: the server works on one part while we make the next,
 where with all at once each would idle while the other works."""
 _INCOMPLETE = object()
 _Push = hiredis.PushNotification
@@ -136,7 +136,7 @@ class Connection(asyncio.Protocol):
         self.latencies = Latencies()
         self._kept = 0  # commands in `_sent`; the first of them may be answered
         self._bytes = 0  # of `_sent`
-        self._half = _BATCH
+        self._part = _BATCH
         self._commands: list[bytes] | None = None
         self._queued: deque[tuple[Reply, tuple[Arg, ...]]] = deque()
         self._reader = hiredis.Reader(
@@ -219,7 +219,7 @@ class Connection(asyncio.Protocol):
         """Parse what came and settle the replies it completes."""
         self._progress_at = self._loop.time()
         in_flight = len(self.waiting)
-        self._half = in_flight // 2 if in_flight > _BUSY else _BATCH
+        self._part = in_flight // 4 if in_flight > _BUSY else _BATCH
         try:
             self._reader.feed(data)
             self._deliver()
@@ -281,7 +281,7 @@ class Connection(asyncio.Protocol):
             answered -= len(commands)
             self._kept -= len(commands)
             self._bytes -= size
-        self.room = min(self._half, self._max_calls - waiting + out)
+        self.room = min(self._part, self._max_calls - waiting + out)
 
     def _pushed(self, push: list[Any]) -> None:
         if not _FORMS.get(push[0], _any_form)(push):
