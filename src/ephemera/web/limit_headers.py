@@ -29,11 +29,9 @@ def limit_headers(decision: Decision) -> list[Header]:
     """The fields that tell how a request's limits stand; none when the server could not be asked."""
     claims = decision.claims
     if decision.taken and len(claims) == 1:  # as most are
-        [claim] = claims
         remaining, reset = decision.left_of_one()
-        name, policy = claim.told or _tell(claim)
-        state = b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000))
-        return [(b"ratelimit-policy", policy), (b"ratelimit", state)]
+        name, policy = claims[0].told or _tell(claims[0])
+        return [policy, (b"ratelimit", b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000)))]
     if not claims:
         return []
     # What was taken has just been; a denial may have been kept for a while.
@@ -41,7 +39,7 @@ def limit_headers(decision: Decision) -> list[Header]:
     policies, states = [], []
     for claim, (remaining, wait, reset) in zip(claims, decision.findings(), strict=True):
         seconds = -((since - (wait if wait > 0 else reset)) // 1000)
-        name, policy = claim.told or _tell(claim)
+        name, (_, policy) = claim.told or _tell(claim)
         policies.append(policy)
         states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
@@ -78,11 +76,12 @@ def refusal(decision: Decision) -> Problem:
     )
 
 
-def _tell(claim: Claim) -> tuple[bytes, bytes]:
-    """The name of a claim's rule as the fields have it, and what RateLimit-Policy says of it; kept by it."""
+def _tell(claim: Claim) -> tuple[bytes, Header]:
+    """The name of a claim's rule as the fields have it, and its RateLimit-Policy; kept by it."""
     rule = claim.rule
     name = f'"{rule.name}"'.encode()
-    claim.told = told = name, name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
+    policy = name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
+    claim.told = told = name, (b"ratelimit-policy", policy)
     return told
 
 
