@@ -4,7 +4,8 @@ The server to use is in the environment variable `BENCH_URL`. Sessions are those
 `guarded` looks at its own before it says hello; `wrapped` is the bare hello itself behind the middlewares,
 which read the session, let it slide and count the request all the same. The limit is by client address, and
 so high that nobody meets it: what is measured is what every request pays. The session's read is sent first
-and awaited last, so it shares its trip with the limit's check.
+and awaited last, so it shares its trip with the limit's check. `settled` and `settled_bare` are `wrapped` and
+`bare` with `settle()` at their start, as the documentation says to.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from bench.sessions import CATALOGUE, JSON
 from ephemera.keyspace import connect
 from ephemera.patterns.rate_limits import RateLimits, token_bucket
 from ephemera.web.client_address import ClientAddress
+from ephemera.web.collector import settle
 from ephemera.web.limits import LimitMiddleware
 from ephemera.web.sessions import SessionMiddleware
 
@@ -54,8 +56,21 @@ async def _with_store(_: Starlette) -> AsyncIterator[dict[str, Any]]:
         yield {"store": store}
 
 
-def _behind_both(route: Route) -> Starlette:
-    application = Starlette(routes=[route], lifespan=_with_store)
+@asynccontextmanager
+async def _settled(_: Starlette) -> AsyncIterator[None]:
+    settle()
+    yield
+
+
+@asynccontextmanager
+async def _settled_with_store(application: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async with _with_store(application) as state:
+        settle()
+        yield state
+
+
+def _behind_both(route: Route, lifespan: Any = _with_store) -> Starlette:
+    application = Starlette(routes=[route], lifespan=lifespan)
     application.add_middleware(
         LimitMiddleware,
         limits=lambda scope: scope["state"]["store"][LIMITS],
@@ -68,3 +83,5 @@ def _behind_both(route: Route) -> Starlette:
 bare = Starlette(routes=[Route("/", hello)])
 guarded = _behind_both(Route("/", hello_again))
 wrapped = _behind_both(Route("/", hello))
+settled_bare = Starlette(routes=[Route("/", hello)], lifespan=_settled)
+settled = _behind_both(Route("/", hello), _settled_with_store)

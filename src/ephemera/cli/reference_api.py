@@ -32,7 +32,7 @@ PUBLIC = {
         for name in (
             "sessions", "session_dependencies", "cookies", "limits", "limit_dependencies", "limit_headers",
             "client_address", "problems", "http_cache", "http_cache_routes", "http_cache_prewarm", "progress",
-            "sse", "websocket_progress", "fanout", "websocket_fanout", "health", "metrics",
+            "sse", "websocket_progress", "fanout", "websocket_fanout", "health", "metrics", "collector",
         )
     ),
     "Operations": tuple(

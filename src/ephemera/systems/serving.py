@@ -17,7 +17,6 @@ so it can be mounted under a prefix, if whoever mounts it runs `app.router.lifes
 from __future__ import annotations
 
 import asyncio
-import gc
 import logging
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from ephemera.systems import metrics, problem_answers, readiness
 from ephemera.systems.body_limits import BodyLimits
 from ephemera.systems.databases import opened_engine
 from ephemera.systems.requests import Requests
+from ephemera.web.collector import settle
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Mapping
@@ -46,11 +46,6 @@ if TYPE_CHECKING:
     from ephemera.systems.settings import SystemSettings
 
 logger = logging.getLogger(__name__)
-
-_COLLECT_AFTER = (20_000, 10, 10)
-"""When Python looks for cycles of garbage. Thousands of connections hold dozens of objects each, new ones by
-every request, which its usual (700, 10, 10) takes for growth: with 5,000 connections it looked at all of them
-every 4 seconds, and nobody was answered for half a second. What is in no cycle is freed at once anyway."""
 
 
 @dataclass(frozen=True)
@@ -101,10 +96,7 @@ def application(
                 app.state.failure = failure
                 logger.exception("the service did not start")
                 raise
-            # What is here now stays, so the collector need not look at it again and again.
-            gc.collect()
-            gc.freeze()
-            gc.set_threshold(*_COLLECT_AFTER)
+            settle()
             yield
 
     app = FastAPI(
