@@ -79,7 +79,7 @@ async def connect_with_least_privilege(
     """As `connect`, but accessors and patterns go as the restricted user."""
     async with AsyncExitStack() as opened:
         restricted = None
-        if catalogues and queue_url is None and url in _shared:
+        if catalogues and queue_url is None and url.partition("?")[0] in _shared:
             user = await opened.enter_async_context(admitted(url, *catalogues))
             opened.push_async_callback(_note_denials, user)
             restricted = await opened.enter_async_context(open_client(user.url))

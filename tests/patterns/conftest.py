@@ -45,5 +45,7 @@ def redis7() -> Iterator[DebianRedis]:
 @pytest.fixture(params=["server", "redis7", "cluster"])
 async def locked(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store for locks, on Valkey, on Redis 7 and then on a cluster."""
-    async with keyspace.connect(request.getfixturevalue(request.param).url, locking.CATALOGUE) as store:
+    # Each of two hundred waiters has a connection of its own, and on a busy machine that takes a while.
+    url = f"{request.getfixturevalue(request.param).url}?connect_timeout=20"
+    async with keyspace.connect(url, locking.CATALOGUE) as store:
         yield store
