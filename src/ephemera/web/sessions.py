@@ -165,9 +165,7 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
 
     def close(self) -> None:
         """Forget the request, when it is over."""
-        if (reading := self._reading) is not None:
-            reading.let_go()
-            self._reading = None
+        self._let_go()
         # The server's `send` leads to the scope, and the scope to this: left alone, the circle would keep all
         # objects of the request until the garbage collector comes, which costs more than reading the session.
         self._send = _over

@@ -69,9 +69,9 @@ class _Table:
         self._engine = engine
         self.table = table
 
-    async def copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
-        """Copy rows straight into their table; False when they have to go by a temporary one."""
-        raise NotImplementedError
+    async def _copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:  # noqa: ARG002
+        """Copy rows straight into their table, where that can be; False when they go by a temporary one."""
+        return False
 
     async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
         """Bring rows from the temporary table to their own."""
@@ -116,7 +116,7 @@ class _Table:
         return Written(now=False) if epoch == batch.epoch else Behind(number)
 
     async def _write(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> None:
-        if await self.copied(connection, columns, rows):
+        if await self._copied(connection, columns, rows):
             return
         typed = [sa.Column(name, self.table.c[name].type) for name in columns]
         staged = sa.Table(_STAGED, sa.MetaData(), *typed, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
@@ -149,7 +149,7 @@ class RecordTable(_Table):
         self._keep = keep
         self._staged_next = 0
 
-    async def copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
+    async def _copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
         """Records seldom come twice, so it is tried; after one that did, the next ones are merged at once."""
         if not self._unique:
             await _copy(connection, self.table, columns, rows)
@@ -199,10 +199,6 @@ class CounterTable(_Table):
         _check_columns(table, (*counters.key, *counters.measures))
         self._counters = counters
         self._insert = insert
-
-    async def copied(self, *_: Any) -> bool:
-        """Never: they are added."""
-        return False
 
     async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
         """One INSERT or UPDATE that adds; rows in the order of their keys, so that two never deadlock."""
