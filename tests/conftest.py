@@ -10,7 +10,8 @@ import pytest
 import uvloop
 
 from ephemera import embedded
-from tests import server_choice
+from ephemera.wire import url
+from tests import least_privilege, server_choice
 from tests.server_choice import ClusterAsServer
 
 if TYPE_CHECKING:
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 
 _ON_BOTH_LOOPS = "on_both_loops"
+
+least_privilege.install()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -30,6 +33,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
     server_choice.configure(config)
+    # Few tests are about time, and on a machine with too much to do a server may be off its core for longer
+    # than a service should wait for it.
+    url.TIMEOUT, url.CONNECT_TIMEOUT = 2.0, 10.0
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -59,6 +65,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
         yield ClusterAsServer(request.getfixturevalue("cluster"))
         return
     with embedded.valkey(config={"enable-debug-command": "yes"}) as running:
+        least_privilege.share(running)
         yield running
 
 
@@ -66,6 +73,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
 def cluster() -> Iterator[Cluster]:
     """Three masters with a replica each, for tests that leave the slots where they are."""
     with embedded.cluster() as running:
+        least_privilege.share(running)
         yield running
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ephemera import embedded
+from ephemera.wire import url
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -15,6 +16,12 @@ if TYPE_CHECKING:
     from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture(autouse=True)
+def as_patient_as_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is given up as early as a service does, not as late as other tests do."""
+    monkeypatch.setattr(url, "TIMEOUT", 0.25)
 
 
 @pytest.fixture

@@ -180,7 +180,11 @@ async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture)
 
 
 async def test_a_batch_on_a_cluster_is_a_trip_to_each_node(cluster: Cluster, key: str) -> None:
-    """Three hundred keys are read, written and deleted by one arrival at each master, not by one a key."""
+    """Three hundred keys are read, written and deleted by a trip to each master, not by one for each key.
+
+    What leaves for a server together may arrive in a few parts, and the observer's question, a PING and what
+    replicas say count as well; a trip for each key would make some hundred arrivals at each.
+    """
 
     async def arrivals(client: Client) -> list[int]:
         said = [(await node.call("INFO", "stats")).decode() for node in client.nodes()]
@@ -199,8 +203,7 @@ async def test_a_batch_on_a_cluster_is_a_trip_to_each_node(cluster: Cluster, key
             before = await arrivals(observer)
             await operation(batch)
             after = await arrivals(observer)
-            # The observer's own question is among them, and at times a PING or a replica's word.
-            assert all(1 < now - then <= 5 for then, now in zip(before, after, strict=True)), (before, after)
+            assert all(1 < now - then <= 30 for then, now in zip(before, after, strict=True)), (before, after)
 
 
 async def test_a_cluster(cluster: Cluster, key: str) -> None:

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import re
-import subprocess
-import sys
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,6 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+import ephemera
 from ephemera import embedded
 from ephemera.errors import CannotConnect, InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, connect, fixed, permanent
@@ -30,7 +28,7 @@ from ephemera.patterns.locks import Locks
 from ephemera.wire import open_client
 from tests.keyspace.spaces import OPERATIONS, SPACES
 from tests.keyspace.spaces import catalogue as every_kind
-from tests.operations.least_privilege import admitted
+from tests.least_privilege import admitted
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.waiting import answered
 
@@ -40,12 +38,7 @@ if TYPE_CHECKING:
     from ephemera.embedded import Valkey
     from ephemera.wire import Arg
 
-ROOT = Path(__file__).parents[2]
-SUITES = (
-    "tests/patterns",
-    "tests/keyspace/test_accessors.py",
-    "tests/keyspace/test_lifetimes_on_a_server.py",
-)
+SOURCE = Path(ephemera.__file__).parent
 
 news = Catalogue("news")
 COUNT = news.counter("news:count:{id}", lifetime=fixed(hours=1), purpose="x")
@@ -75,28 +68,6 @@ def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
     else:
         with DebianRedis() as redis:
             yield redis.url
-
-
-@pytest.mark.timeout(600)
-def test_every_suite_of_accessors_and_patterns_passes_under_the_user(tmp_path: Path) -> None:
-    """Run with least privileges, no test makes an accessor or a pattern ask for more than the rules give.
-
-    Tests whose work is done by programs and workers of their own are left out: they connect by themselves.
-    """
-    denials = tmp_path / "denials"
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "tests.operations.least_privilege"),
-            *("-p", "no:cacheprovider", "-k", "not page and not processes and not test_jobs", *SUITES),
-        ],
-        env={**os.environ, "EPHEMERA_DENIALS": str(denials)},
-        cwd=ROOT, capture_output=True, text=True, timeout=590, check=False,
-    )  # fmt: skip
-    assert not denials.exists(), denials.read_text()
-    assert done.returncode == 0, done.stdout
-    passed = re.search(r"(\d+) passed", done.stdout)
-    assert passed, done.stdout
-    assert int(passed[1]) > 1000, done.stdout
 
 
 async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) -> None:
@@ -268,7 +239,7 @@ def test_every_command_in_a_script_is_in_the_rules() -> None:
     """A Lua file that calls a command by name must find it here, for whoever adds a pattern."""
     groups = [ANY_KEY, CONNECTION, IDENTITY, SCRIPTS, *BY_TYPE.values()]
     allowed = {command for group in groups for command in group.split()}
-    scripts = sorted((ROOT / "src").rglob("lua/*.lua"))
+    scripts = sorted(SOURCE.rglob("lua/*.lua"))
     called = {
         (name.lower(), script.name)
         for script in scripts

@@ -70,7 +70,7 @@ async def all_keys(store: Store) -> AsyncIterator[bytes]:
     """Every key on every node of a store's server."""
     calls = [store.call]
     if len(store.client("cache").nodes()) > 1:
-        # Those of the test's own client: that of patterns may be restricted (operations/least_privilege).
+        # Those of the test's own client: that of patterns may be restricted (tests/least_privilege).
         whole: Any = store.call
         calls = [node.call for node in whole.__self__.nodes()]
     for call in calls:

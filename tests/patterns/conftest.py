@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ephemera import keyspace
+from tests import least_privilege
 from tests.patterns import locking
 from tests.patterns.accounts import CATALOGUE
 from tests.wire.debian_redis import BINARY, DebianRedis
@@ -28,7 +29,6 @@ def url(request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 async def accounts(url: str) -> AsyncIterator[Store]:
     """A store for sessions."""
-    # Looked up late, so that the suite can be run with another `connect` (tests/operations/least_privilege).
     async with keyspace.connect(url, CATALOGUE) as store:
         yield store
 
@@ -39,13 +39,12 @@ def redis7() -> Iterator[DebianRedis]:
     if not BINARY.exists():
         pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
     with DebianRedis() as running:
+        least_privilege.share(running)
         yield running
 
 
 @pytest.fixture(params=["server", "redis7", "cluster"])
 async def locked(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store for locks, on Valkey, on Redis 7 and then on a cluster."""
-    # Each of two hundred waiters has a connection of its own, and on a busy machine that takes a while.
-    url = f"{request.getfixturevalue(request.param).url}?connect_timeout=20"
-    async with keyspace.connect(url, locking.CATALOGUE) as store:
+    async with keyspace.connect(request.getfixturevalue(request.param).url, locking.CATALOGUE) as store:
         yield store

@@ -106,9 +106,9 @@ async def test_redirected_to_nowhere() -> None:
             words = await peer.command()
             if words[0] == b"CLUSTER":
                 await peer.say(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
-            elif words[1] == b"refused":
+            elif words[1:] == [b"refused"]:
                 await peer.say(b"-MOVED 1 127.0.0.1:1\r\n")
-            elif words[1] == b"silent":
+            elif words[1:] == [b"silent"]:
                 await peer.say(b"-ASK 1 %s\r\n" % silent.encode())
             else:
                 await peer.say(b"+PONG\r\n")
@@ -118,7 +118,7 @@ async def test_redirected_to_nowhere() -> None:
 
     async with listening(ignore) as silent, listening(stray) as address:
         port = int(address.rpartition(":")[2])
-        async with clustered(f"redis+cluster://{address}") as client:
+        async with clustered(f"redis+cluster://{address}?connect_timeout=1") as client:
             with pytest.raises(Unavailable, match="refused"):
                 await client.call("GET", "refused")
             pending = client.call("GET", "silent")

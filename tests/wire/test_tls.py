@@ -101,7 +101,7 @@ async def test_a_client_certificate_is_shown(server: Valkey, authority: Authorit
 
 async def test_tls_to_a_plain_port(server: Valkey, authority: Authority) -> None:
     """TLS to a server that does not speak it says so."""
-    error = await _refusal(f"rediss://127.0.0.1:{server.port}?ca={authority.ca}")
+    error = await _refusal(f"rediss://127.0.0.1:{server.port}?ca={authority.ca}&connect_timeout=1")
     assert "redis://" in error.advice or "TLS" in error.advice
 
 
@@ -151,7 +151,7 @@ async def test_debian_redis_with_tls(debian: DebianRedis, authority: Authority) 
 @needs_debian
 async def test_debian_redis_plain_and_tls_mixed_up(debian: DebianRedis, authority: Authority) -> None:
     """On Debian's Redis, too, TLS on the plain port and plain on the TLS port say what to use."""
-    error = await _refusal(f"rediss://localhost:{debian.port}?ca={authority.ca}")
+    error = await _refusal(f"rediss://localhost:{debian.port}?ca={authority.ca}&connect_timeout=1")
     assert "speak TLS on this port" in error.advice
     error = await _refusal(f"redis://localhost:{debian.tls_port}")
     assert "rediss://" in error.advice

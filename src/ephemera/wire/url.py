@@ -23,6 +23,12 @@ if TYPE_CHECKING:
 
 Kind = Literal["standalone", "cluster", "sentinel"]
 
+TIMEOUT = 0.25
+"""Seconds without any progress after which a server is stalled, unless its URL says otherwise."""
+
+CONNECT_TIMEOUT = 1.0
+"""Seconds that a new connection may take, unless its URL says otherwise."""
+
 _SCHEMES: dict[str, tuple[Kind, bool]] = {
     "redis": ("standalone", False),
     "rediss": ("standalone", True),
@@ -85,8 +91,8 @@ class Target:
     master: str = ""
     tls: TlsFiles | None = None
     client_name: str = "ephemera"
-    timeout: float = 0.25
-    connect_timeout: float = 1.0
+    timeout: float = field(default_factory=lambda: TIMEOUT)
+    connect_timeout: float = field(default_factory=lambda: CONNECT_TIMEOUT)
     max_in_flight: int = 20_000
     max_in_flight_bytes: int = 64 * 1024 * 1024
     read_from: Literal["masters", "replicas"] = "masters"

@@ -1,10 +1,10 @@
-"""A pytest plugin that puts a suite under the least privileges: `-p tests.operations.least_privilege`.
+"""Tests of accessors and patterns run with the least privileges.
 
-Each store that a test opens with catalogues on one of the suite's shared servers gets two clients: what the
-test itself calls (`store.call`) goes as before, and what accessors and patterns send goes as a user with the
-`access_rules` of these catalogues and no more. Servers that a test starts for itself, mostly to kill them,
-are left alone. What the server refused to that user is appended to the file that EPHEMERA_DENIALS names: the
-reason, the command or key, whether in a script, and the test.
+Each store that such a test opens with catalogues on one of the suite's shared servers gets two clients: what
+the test itself calls (`store.call`) goes as before, and what accessors and patterns send goes as a user with
+the `access_rules` of these catalogues and no more. Servers that a test starts for itself, mostly to kill
+them, and programs and workers of its own are left alone. A test in which the server refused that user
+something fails with the reason, the command or key, and whether it was in a script.
 """
 
 from __future__ import annotations
@@ -12,11 +12,9 @@ from __future__ import annotations
 import itertools
 import os
 from contextlib import AsyncExitStack, asynccontextmanager
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
+import ephemera
 import ephemera.keyspace
 import ephemera.keyspace.store as stores
 from ephemera.operations.acl import access_rules
@@ -24,10 +22,13 @@ from ephemera.wire import open_client
 from ephemera.wire.commands import as_text
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection, Generator
+    from collections.abc import AsyncIterator, Collection
 
+    from ephemera.embedded import Cluster, Valkey
     from ephemera.keyspace import Catalogue, Store
     from ephemera.wire import Client
+    from tests.server_choice import ClusterAsServer
+    from tests.wire.debian_redis import DebianRedis
 
 PASSWORD = "a-test-password"
 _numbers = itertools.count()
@@ -68,20 +69,36 @@ async def admitted(
             await node.call("ACL", "DELUSER", user.name)
 
 
+SUITES = (
+    "tests/patterns/",
+    "tests/keyspace/test_accessors.py",
+    "tests/keyspace/test_lifetimes_on_a_server.py",
+)
 _connect = stores.connect
 _shared: set[str] = set()
 
 
+def install() -> None:
+    """Replace `connect`, before any test imports it."""
+    stores.connect = ephemera.keyspace.connect = ephemera.connect = _connect_as_the_test_should
+
+
+def share(server: Valkey | Cluster | DebianRedis | ClusterAsServer) -> None:
+    """Note a server that the whole suite shares."""
+    _shared.add(server.url)
+
+
 @asynccontextmanager
-async def connect_with_least_privilege(
+async def _connect_as_the_test_should(
     url: str, *catalogues: Catalogue, queue_url: str | None = None, **options: Any
 ) -> AsyncIterator[Store]:
-    """As `connect`, but accessors and patterns go as the restricted user."""
+    """As `connect`, but accessors and patterns of those suites go as the restricted user."""
+    suite = os.environ.get("PYTEST_CURRENT_TEST", "").startswith(SUITES)
     async with AsyncExitStack() as opened:
         restricted = None
-        if catalogues and queue_url is None and url.partition("?")[0] in _shared:
+        if suite and catalogues and queue_url is None and url.partition("?")[0] in _shared:
             user = await opened.enter_async_context(admitted(url, *catalogues))
-            opened.push_async_callback(_note_denials, user)
+            opened.push_async_callback(_nothing_was_denied, user)
             restricted = await opened.enter_async_context(open_client(user.url))
         store = await opened.enter_async_context(_connect(url, *catalogues, queue_url=queue_url, **options))
         if restricted is not None:
@@ -89,21 +106,6 @@ async def connect_with_least_privilege(
         yield store
 
 
-async def _note_denials(user: User) -> None:
-    for refusal in await user.denied():
-        with Path(os.environ["EPHEMERA_DENIALS"]).open("a", encoding="utf-8") as file:
-            file.write(f"{refusal} in {os.environ.get('PYTEST_CURRENT_TEST')}\n")
-
-
-@pytest.hookimpl(wrapper=True)
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
-    """Note the URLs of the servers that the whole suite shares: Valkey, the cluster, Debian's Redis 7."""
-    made = yield
-    if fixturedef.argname in ("server", "cluster", "redis7"):
-        _shared.add(made.url)
-    return made
-
-
-def pytest_configure() -> None:
-    """Replace `connect` before any test imports it."""
-    stores.connect = ephemera.keyspace.connect = connect_with_least_privilege
+async def _nothing_was_denied(user: User) -> None:
+    refused = await user.denied()
+    assert not refused, f"the rules of its catalogues do not suffice: {refused}"
