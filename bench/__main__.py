@@ -80,7 +80,10 @@ async def _measure_all(rows: list[Row], points: list[Point], plan: Plan) -> list
             def tell(doing: str, turns_done: int, row: Row = row) -> None:
                 progress.update(task, advance=turns_done, description=f"{row.name} · {doing}", refresh=True)
 
-            outcomes.append(await measure(row, plan, tell))
+            outcome = await measure(row, plan, tell)
+            outcomes.append(outcome)
+            if not progress.console.is_terminal:  # a file shows no bar
+                progress.console.print(report.line(outcome), highlight=False)
 
         def grow(doing: str, turns_done: int) -> None:
             progress.update(task, advance=turns_done, description=doing, refresh=True)

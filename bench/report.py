@@ -57,6 +57,14 @@ def _table(outcomes: Iterable[Outcome]) -> Table:
     return table
 
 
+def line(outcome: Outcome) -> str:
+    """A row in a line, for a log that is read while the rest is measured."""
+    parts = [f"{outcome.row.name}: {figure(outcome.ours)} {outcome.row.unit}", _times(outcome.ratio())]
+    if outcome.row.targets:
+        parts.append(_VERDICTS[outcome.met])
+    return ", ".join(filter(None, parts))
+
+
 def _times(ratio: float | None) -> str:
     return "" if ratio is None else f"{ratio:.2f}x"
 

@@ -58,6 +58,12 @@ def test_the_report_names_what_is_missing_and_what_was_missed() -> None:
     assert "at least 5x the best peer (reached 3.00x)" in said
 
 
+def test_a_row_in_a_line() -> None:
+    """A log says of each row what came of it."""
+    _, outcome = measured(300)
+    assert report.line(outcome) == f"{ROWS[1].name}: 300 {ROWS[1].unit}, 3.00x, [bold red]missed[/]"
+
+
 def test_the_plot_shows_every_row(tmp_path: Path) -> None:
     """The picture is an SVG, the same for the same figures, and grows with the rows."""
     pytest.importorskip("matplotlib", reason="matplotlib comes with the bench extra")
