@@ -57,7 +57,7 @@ BRIEF = Sessions(
     Session,
     user="user_id",
     index="briefs:{user_id}",
-    lifetime=sliding(seconds=1),
+    lifetime=sliding(seconds=2),
 )
 
 

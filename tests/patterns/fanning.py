@@ -17,5 +17,5 @@ class Note(msgspec.Struct):
 CATALOGUE = Catalogue("test-fanout")
 NOTES = Fanout(CATALOGUE, "ws_connections:{user_id}", Note, channel="pubsub:notes", backlog=10)
 BRIEF = Fanout(
-    CATALOGUE, "brief_connections:{user_id}", Note, channel="pubsub:brief", lifetime=fixed(milliseconds=900)
+    CATALOGUE, "brief_connections:{user_id}", Note, channel="pubsub:brief", lifetime=fixed(seconds=3)
 )

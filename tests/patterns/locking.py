@@ -1,4 +1,4 @@
-"""Locks for tests: of a long lease, of a short one, without fields and with two; and what to wait for."""
+"""Locks for tests: of a long lease, of short ones, without fields and with two; and what to wait for."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 CATALOGUE = Catalogue("test-locks")
 LOCKS = Locks(CATALOGUE, "lock:{name}", lease=timedelta(seconds=30), purpose="A lock that nobody outlives")
 BRIEF = Locks(CATALOGUE, "brief:{name}", lease=timedelta(milliseconds=600), purpose="A lock to be lost soon")
+KEPT = Locks(CATALOGUE, "kept:{name}", lease=timedelta(seconds=3), purpose="A lock to be renewed")
 ALONE = Locks(CATALOGUE, "lock-of-all:here", lease=timedelta(seconds=30), purpose="The only one of its kind")
 PAIRS = Locks(CATALOGUE, "pair:{org}:{doc}", lease=timedelta(seconds=30), purpose="A lock of two fields")
 

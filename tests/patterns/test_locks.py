@@ -13,7 +13,7 @@ from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredSpace
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.locks.keeping import KEEPING
 from ephemera.wire.slots import slot_of
-from tests.patterns.locking import ALONE, BRIEF, CATALOGUE, LOCKS, PAIRS, free, queued, until
+from tests.patterns.locking import ALONE, CATALOGUE, KEPT, LOCKS, PAIRS, free, queued, until
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -79,11 +79,11 @@ async def _try(store: Store, name: str) -> int | None:
 
 
 async def test_a_lock_is_renewed_for_as_long_as_it_is_held(locked: Store, key: str) -> None:
-    """A block that takes three leases is alone all the time."""
-    async with locked[BRIEF].hold(name=key) as held:
-        ends = asyncio.get_running_loop().time() + 3 * 0.6
+    """A block that takes more than a lease is alone all the time."""
+    async with locked[KEPT].hold(name=key) as held:
+        ends = asyncio.get_running_loop().time() + 1.3 * KEPT.lease.total_seconds()
         while asyncio.get_running_loop().time() < ends:
-            holder = await locked[BRIEF].holder(name=key)
+            holder = await locked[KEPT].holder(name=key)
             assert holder is not None
             assert holder.fence == held.fence
             await asyncio.sleep(0.02)
@@ -96,7 +96,7 @@ async def test_locks_taken_at_different_moments_are_renewed_together(locked: Sto
         done = asyncio.Event()
 
         async def hold(number: int) -> None:
-            async with locked[BRIEF].hold(name=f"{key}-{number}"):
+            async with locked[KEPT].hold(name=f"{key}-{number}"):
                 await done.wait()
 
         for number in range(20):

@@ -13,7 +13,7 @@ from ephemera import connect
 from ephemera.errors import LockTimeout
 from ephemera.operations.acl import access_rules
 from tests.faults.conftest import victim
-from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free, queued
+from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
 
 
 @pytest.mark.on_both_loops
-@pytest.mark.parametrize("locks", [LOCKS, BRIEF])
+@pytest.mark.parametrize("locks", [LOCKS, KEPT])
 async def test_two_stores_exclude_each_other(server: Valkey, key: str, locks: Locks) -> None:
     """Forty tasks on two connections are never two in the block, and their fences only grow."""
     fences: list[int] = []
@@ -213,5 +213,5 @@ async def test_the_catalogues_own_user_may_do_it_all(victim: Valkey) -> None:
             waiting = asyncio.create_task(_turn(other, "allowed"))
             await queued(one, LOCKS, 1, name="allowed")
         await asyncio.wait_for(waiting, 5)
-        async with one[BRIEF].hold(name="renewed"):
-            await asyncio.sleep(0.7)  # more than its lease
+        async with one[KEPT].hold(name="renewed"):
+            await asyncio.sleep(1.1 * KEPT.lease.total_seconds())

@@ -11,7 +11,7 @@ import pytest
 from ephemera import connect
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import FenceGuard, Held
-from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free
+from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from ephemera.embedded import Postgres, Valkey
 
 GUARD = FenceGuard("trap_fences")
-_SLOW = 1.5  # seconds, more than two leases of BRIEF
 
 
 @pytest.fixture
@@ -58,14 +57,14 @@ async def _naively(store: Store, key: str, ingest: Ingest, seconds: float) -> No
 async def test_c4_a_slow_ingest_outlives_a_naive_lease(store: Store, key: str) -> None:
     """SET NX with a lease lets a second ingest in beside a slow one; ours is renewed, and stays alone."""
     naive, ours = Ingest(), Ingest()
-    await asyncio.gather(*(_naively(store, f"naive:{key}", naive, _SLOW) for _ in range(2)))
+    await asyncio.gather(*(_naively(store, f"naive:{key}", naive, 1.5) for _ in range(2)))
     assert naive.most == 2
 
     async def ingest(seconds: float) -> None:
-        async with store[BRIEF].hold(name=key):
+        async with store[KEPT].hold(name=key):
             await ours.run(seconds)
 
-    await asyncio.gather(ingest(_SLOW), ingest(0.01))
+    await asyncio.gather(ingest(1.3 * KEPT.lease.total_seconds()), ingest(0.01))
     assert ours.most == 1
 
 
