@@ -46,6 +46,9 @@ BRIEF: Events[Account] = Events(
     lease=timedelta(milliseconds=800),
     dead_letters=50,
 )
+KEPT: Events[Account] = Events(
+    CATALOGUE, "kept:{name}", Account, purpose="Events of slow handlers", lease=timedelta(seconds=2.4)
+)
 ALONE = Events(CATALOGUE, "events-of-all:here", Removed, purpose="The only stream of its kind")
 
 

@@ -30,7 +30,7 @@ PLAIN = Cache(
     stale=timedelta(hours=1),
     missing=timedelta(seconds=30),
     fresh_of=lambda profile: timedelta(seconds=profile.seconds),
-    lease=timedelta(milliseconds=600),
+    lease=timedelta(seconds=2.4),
     backoff=timedelta(seconds=30),
     hard_timeout=timedelta(seconds=5),
     eagerness=0,

@@ -106,7 +106,7 @@ async def test_a_slow_loader_keeps_its_place(stores: tuple[Store, Store]) -> Non
     first = asyncio.create_task(_load(stores[0], table, who))
     await eventually(lambda: table.loads)
     second = asyncio.create_task(_load(stores[1], table, who))
-    await asyncio.sleep(1.3)  # two leases and more
+    await asyncio.sleep(3.2)  # more than a lease
     table.gate.set()
     assert (await first, await second) == (Profile("ann"), Profile("ann"))
     assert table.loads == 1

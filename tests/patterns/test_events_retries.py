@@ -14,6 +14,7 @@ from tests.patterns.eventful import (
     ACCOUNTS,
     BRIEF,
     CATALOGUE,
+    KEPT,
     Registered,
     Removed,
     Seen,
@@ -185,20 +186,20 @@ async def test_the_newest_dead_letters_are_kept(store: Store, key: str) -> None:
 
 
 async def test_a_long_handler_keeps_its_event(store: Store, key: str) -> None:
-    """A handler that takes several leases is alone with its event, also beside idle members."""
+    """A handler that takes more than a lease is alone with its event, also beside idle members."""
     running = most = 0
 
     async def slow(_event: Any, _delivery: Delivery) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        await asyncio.sleep(2.5)
+        await asyncio.sleep(3.2)
         running -= 1
 
-    live = store[BRIEF]
+    live = store[KEPT]
     async with live.consume("g", slow, name=key) as one, live.consume("g", slow, name=key) as two:
         await live.publish(Removed("7"), name=key)
-        await settled(store, BRIEF, name=key)
+        await settled(store, KEPT, name=key)
     assert most == 1
     assert one.counts.handled + two.counts.handled == 1
 

@@ -215,7 +215,7 @@ async def test_l7_who_waits_sends_next_to_nothing(stores: tuple[Store, Store], s
     table.gate.set()
     assert set(await asyncio.gather(loading, *waiting)) == {Profile("ann")}
     assert table.loads == 1
-    assert asked < 30  # renewals of one lease of 0.6 s, pings, and this test's own questions
+    assert asked < 30  # renewals of one lease, pings, and this test's own questions
 
     async def poll() -> None:
         while await other.call("GET", f"naive:{who}") is None:
