@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -33,6 +34,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
     server_choice.configure(config)
+    if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+        # As in a shell's background job, where no program that a test starts would heed it, either.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # Few tests are about time, and on a machine with too much to do a server may be off its core for longer
     # than a service should wait for it.
     url.TIMEOUT, url.CONNECT_TIMEOUT = 2.0, 10.0

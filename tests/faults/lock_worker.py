@@ -17,7 +17,7 @@ import psycopg
 from ephemera import connect
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import FenceGuard
-from tests.patterns.locking import BRIEF, CATALOGUE
+from tests.patterns.locking import BRIEF, CATALOGUE, KEPT
 
 if TYPE_CHECKING:
     from ephemera import Store
@@ -64,7 +64,7 @@ async def count(store: Store, postgres: str, name: str, times: str) -> None:
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
         say("ready")
         for _ in range(int(times)):
-            async with store[BRIEF].hold(name=name) as held, sql.transaction():
+            async with store[KEPT].hold(name=name) as held, sql.transaction():
                 passed = await sql.execute(GUARD.pyformat, GUARD.values(held))
                 GUARD.admit(held, await passed.fetchone())
                 row = await (await sql.execute(READ, (name,))).fetchone()

@@ -61,7 +61,7 @@ def workers(server: Valkey, postgres: Postgres) -> Iterator[Workers]:
     with psycopg.connect(postgres.url, autocommit=True) as sql:
         sql.execute(GUARD.table)
         sql.execute(TABLE)
-    workers = Workers(server.url, postgres.url)
+    workers = Workers(f"{server.url}?timeout=2&connect_timeout=10", postgres.url)
     yield workers
     workers.close()
 
