@@ -24,6 +24,7 @@ from tests.faults import flush_worker
 from tests.faults.flush_worker import CATALOGUE, COUNTED, NOTED, NOTES, PAGES, STEPS, Noted
 from tests.faults.replicas import caught_up
 from tests.patterns.behind import sql_url
+from tests.wire.waiting import answered
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -57,8 +58,10 @@ def sql_victim() -> Iterator[Postgres]:
 async def _prepared(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     engine = flush_worker.engine_of(sql_url(postgres))
     await flush_worker.prepare(engine)
-    yield engine
-    await engine.dispose()
+    try:
+        yield engine
+    finally:
+        await engine.dispose()
 
 
 async def _hits(engine: AsyncEngine) -> dict[str, int]:
@@ -202,6 +205,7 @@ async def test_random_kills_of_everything_keep_every_count_exact(
                 await campaign.round()
         finally:
             campaign.end()
+        await answered(lambda: store.call("PING"), within=20)  # its server may just have been killed
         for kind in ("counters", "records"):
             await _drain(store, engine, kind)
         assert await _hits(engine) == dict(campaign.acknowledged), f"seed {SEED}"

@@ -9,7 +9,7 @@ import pytest
 
 from ephemera import connect
 from ephemera.errors import LockLost
-from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free
+from tests.patterns.locking import CATALOGUE, KEPT, LOCKS, free
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -34,14 +34,14 @@ async def test_losing_it_ends_the_block_with_lock_lost(locked: Store, key: str) 
     fences = []
 
     async def work() -> None:
-        async with locked[BRIEF].hold(name=key) as held:
+        async with locked[KEPT].hold(name=key) as held:
             fences.append(held.fence)
-            await locked[BRIEF.space].delete(name=key)
+            await locked[KEPT.space].delete(name=key)
             await _for_ever()
 
     with pytest.raises(LockLost, match="the server had it no more") as caught:
         await work()
-    assert (caught.value.key, [caught.value.fence]) == (BRIEF.space.key(name=key), fences)
+    assert (caught.value.key, [caught.value.fence]) == (KEPT.space.key(name=key), fences)
     assert isinstance(caught.value.__cause__, asyncio.CancelledError)
     task = asyncio.current_task()
     assert task is not None
@@ -156,9 +156,9 @@ async def test_losing_it_within_a_task_group(locked: Store, key: str) -> None:
             ended.set()
 
     async def work() -> None:
-        async with locked[BRIEF].hold(name=key), asyncio.TaskGroup() as group:
+        async with locked[KEPT].hold(name=key), asyncio.TaskGroup() as group:
             group.create_task(part())
-            await locked[BRIEF.space].delete(name=key)
+            await locked[KEPT.space].delete(name=key)
 
     with pytest.raises(LockLost):
         await work()
