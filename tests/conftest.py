@@ -11,8 +11,7 @@ import pytest
 import uvloop
 
 from ephemera import embedded
-from ephemera.wire import url
-from tests import least_privilege, server_choice
+from tests import least_privilege, patience, server_choice
 from tests.server_choice import ClusterAsServer
 
 if TYPE_CHECKING:
@@ -37,9 +36,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As in a shell's background job, where no program that a test starts would heed it, either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    # Few tests are about time, and on a machine with too much to do a server may be off its core for longer
-    # than a service should wait for it.
-    url.TIMEOUT, url.CONNECT_TIMEOUT = 2.0, 10.0
+    patience.be_patient()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

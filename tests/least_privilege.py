@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ephemera.embedded import Cluster, Valkey
     from ephemera.keyspace import Catalogue, Store
     from ephemera.wire import Client
-    from tests.server_choice import ClusterAsServer
     from tests.wire.debian_redis import DebianRedis
 
 PASSWORD = "a-test-password"
@@ -83,7 +82,7 @@ def install() -> None:
     stores.connect = ephemera.keyspace.connect = ephemera.connect = _connect_as_the_test_should
 
 
-def share(server: Valkey | Cluster | DebianRedis | ClusterAsServer) -> None:
+def share(server: Valkey | Cluster | DebianRedis) -> None:
     """Note a server that the whole suite shares."""
     _shared.add(server.url)
 

@@ -8,6 +8,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.wire import url
+from tests.patience import AS_DELIVERED
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ __all__ = ["no_unhandled_errors"]
 @pytest.fixture(autouse=True)
 def as_patient_as_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that does not answer is given up as early as a service does, not as late as other tests do."""
-    monkeypatch.setattr(url, "TIMEOUT", 0.25)
+    monkeypatch.setattr(url, "TIMEOUT", AS_DELIVERED[0])
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import settings
 
 from ephemera.keyspace import connect
+from tests import least_privilege
 from tests.keyspace.spaces import catalogue
 from tests.wire.debian_redis import BINARY, DebianRedis
 
@@ -30,6 +31,7 @@ def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
         pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
     else:
         with DebianRedis() as redis:
+            least_privilege.share(redis)
             yield redis.url
 
 
