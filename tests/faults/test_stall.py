@@ -107,6 +107,32 @@ async def test_a_loop_that_is_held_up_is_no_stall(server: Valkey, held_up_by: st
         assert client.link.connects == 1
 
 
+@pytest.mark.on_both_loops
+async def test_a_machine_that_stood_still_is_no_stall(victim: Valkey) -> None:
+    """Client and server are held up together, and the client goes on first: the server may still answer."""
+    async with single(victim.url) as client:
+        for value in ("first", "second"):
+            victim.pause()
+            reply = asyncio.ensure_future(client.call("ECHO", value))
+            await asyncio.sleep(0)  # it is sent
+            time.sleep(2 * _TIMEOUT)
+            asyncio.get_running_loop().call_later(0.05, victim.resume)
+            assert await reply == value.encode()
+        assert client.link.connects == 1
+
+
+async def test_a_server_that_hangs_while_the_loop_is_held_up_is_noticed(victim: Valkey) -> None:
+    """It gets its time once more, and not again and again."""
+    async with single(victim.url) as client:
+        victim.pause()
+        reply = asyncio.ensure_future(client.call("ECHO", "lost"))
+        await asyncio.sleep(0)
+        time.sleep(2 * _TIMEOUT)
+        with pytest.raises(ConnectionFailed, match="no answer for 250 ms"):
+            async with asyncio.timeout(10 * _TIMEOUT + _HELD_UP):
+                await reply
+
+
 def _read_slowly(seconds: float) -> None:
     """Hold the loop up where it reads: uvloop then looks at its timers before it reads what has come."""
     loop = asyncio.get_running_loop()

@@ -61,7 +61,7 @@ class Authority:
         return context
 
     def _builder(self, subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
-        return x509.CertificateBuilder(
+        bare = x509.CertificateBuilder(
             issuer_name=self._name,
             subject_name=subject,
             public_key=key.public_key(),
@@ -69,6 +69,10 @@ class Authority:
             not_valid_before=_NOW - _DAY,
             not_valid_after=_NOW + _DAY,
         )
+        # As RFC 5280 wants it, and Python since 3.13.
+        own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
+        signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
+        return bare.add_extension(own, critical=False).add_extension(signer, critical=False)
 
 
 def _general_name(host: str) -> x509.GeneralName:

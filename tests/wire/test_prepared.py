@@ -113,7 +113,7 @@ async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: 
                 b"%d" % n for n in range(50)
             ]
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await replicated():
                 await asyncio.sleep(0.01)
         for number in range(50):

@@ -64,8 +64,11 @@ async def test_what_is_no_command_is_refused(client: Single, words: Any) -> None
 @pytest.mark.parametrize("wrong", [None, True, ["a"], {"a": 1}, object(), bytearray(b"x")])
 async def test_an_argument_of_another_type_is_a_type_error(client: Single, key: str, wrong: Any) -> None:
     """An argument that is neither text, bytes nor number fails its call, before anything is sent."""
-    with pytest.raises(TypeError):
+    says = f"SET: argument 2 is {type(wrong).__name__}; send str, bytes, int or float"
+    with pytest.raises(TypeError, match=says):
         client.call("SET", key, wrong)
+    with pytest.raises(TypeError, match=f"BLPOP: argument 1 is {type(wrong).__name__};"):
+        await client.call("BLPOP", wrong, 1)
     assert await client.call("EXISTS", key) == 0
 
 

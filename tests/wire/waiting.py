@@ -1,4 +1,4 @@
-"""Waiting for a condition, with a limit."""
+"""Waiting for a condition, with a limit that a busy machine does not reach."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
 
-async def eventually(condition: Callable[[], object], within: float = 5.0) -> float:
+async def eventually(condition: Callable[[], object], within: float = 60.0) -> float:
     """Return the seconds it took until the condition held; fail when it took more than `within`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -22,7 +22,7 @@ async def eventually(condition: Callable[[], object], within: float = 5.0) -> fl
     return loop.time() - begun
 
 
-async def answered(attempt: Callable[[], Awaitable[object]], within: float = 5.0) -> float:
+async def answered(attempt: Callable[[], Awaitable[object]], within: float = 60.0) -> float:
     """Return the seconds until an attempt succeeded; those before it may fail as Ephemera's errors do."""
     loop = asyncio.get_running_loop()
     begun = loop.time()

@@ -55,7 +55,7 @@ class Client(Protocol):
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
 
-    def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
+    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
         """Run a script that was packed before with its keys and arguments."""
 
     def read_packed(self, packed: bytes) -> Awaitable[Any]:

@@ -85,7 +85,7 @@ class Cluster:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Cluster {self.name} masters={len(self._masters)}>"
+        return f"<Cluster {self.name} masters={len(self._masters)} {'up' if self.up else 'down'}>"
 
     @property
     def up(self) -> bool:
@@ -122,7 +122,7 @@ class Cluster:
         node = self.node_for(("EVALSHA", script.sha, len(keys), *keys))
         return node.run(script, keys, args)
 
-    def run_prepared(self, prepared: Prepared) -> Awaitable[Any]:
+    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
         """Run a prepared script on the node of its keys."""
         return self._master_of(prepared.slot).run_prepared(prepared)
 

@@ -283,6 +283,15 @@ def name_of(args: tuple[Arg, ...]) -> str:
     raise CommandRefused(repr(name), "a command's name is text")
 
 
+def unpackable(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
+    """What to raise when a command cannot be packed: which of its arguments is wrong, never what it says."""
+    for place, given in enumerate(args):
+        if isinstance(given, bool) or not isinstance(given, (str, bytes, int, float, memoryview)):
+            advice = "send str, bytes, int or float: encode what is another type"
+            return TypeError(f"{name_of(args)}: argument {place} is {type(given).__name__}; {advice}")
+    return problem
+
+
 def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
     """Raise `CommandRefused` for a command that would change the shared connection."""
     reason = REFUSED.get(name)

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, cast
 import hiredis
 
 from ephemera.errors import ServerError
+from ephemera.wire.commands import unpackable
 from ephemera.wire.latency import Latencies
 from ephemera.wire.outflow import Outflow
 
@@ -151,11 +152,15 @@ class Connection(asyncio.Protocol):
         self._progress_at = 0.0
         self._written = 0
         self._suspected = -1.0
+        self._looks_at = 0.0
         self._problem = ""
 
     def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
         """Queue a command for this tick's write; its outcome settles `reply`. `Link.call` has a copy."""
-        packed = self._pack(args)
+        try:
+            packed = self._pack(args)
+        except TypeError as problem:
+            raise unpackable(args, problem) from None
         if attempts:
             packed = _Repeated(packed)
             packed.attempts = attempts
@@ -317,7 +322,11 @@ class Connection(asyncio.Protocol):
         self._written += len(data)
         self._transport.write(data)
         if self._sweeper is None:
-            self._sweeper = self._loop.call_later(self._timeout / 4, self._sweep)
+            self._look_after(self._timeout / 4)
+
+    def _look_after(self, seconds: float) -> None:
+        self._looks_at = self._loop.time() + seconds
+        self._sweeper = self._loop.call_later(seconds, self._sweep)
 
     def _sweep(self) -> None:
         """Abort when nothing has moved for `timeout`; look again soon while something is under way."""
@@ -329,11 +338,13 @@ class Connection(asyncio.Protocol):
             self._progress_at = now
         left = self._progress_at + self._timeout - now
         if left > 0:
-            self._sweeper = self._loop.call_later(min(left, self._timeout / 4), self._sweep)
+            self._look_after(min(left, self._timeout / 4))
         elif self._suspected != self._progress_at:
             # A loop that was held up by its own work runs its timers before it reads its sockets: look twice.
+            # Where it was held up for long the machine may have stood still, and the server with it: in that
+            # time it could not have answered, so it gets all of it once more.
             self._suspected = self._progress_at
-            self._sweeper = self._loop.call_later(0.002, self._sweep)
+            self._look_after(self._timeout if now - self._looks_at > self._timeout / 2 else 0.002)
         else:
             self.abort(f"no answer for {self._timeout * 1000:.0f} ms")
 

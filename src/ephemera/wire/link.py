@@ -26,7 +26,7 @@ from ephemera.errors import (
     Unavailable,
     WrongServer,
 )
-from ephemera.wire.commands import PLAIN, READS, as_text, first_key, name_of
+from ephemera.wire.commands import PLAIN, READS, as_text, first_key, name_of, unpackable
 from ephemera.wire.connection import LARGE, words_of
 from ephemera.wire.handshake import open_connection
 from ephemera.wire.latency import Latencies
@@ -105,7 +105,10 @@ class Link:
                 connection.put_in_turn(reply, args)
                 return reply
             # From here on it is `connection.put`, written out: another call would cost 5 %.
-            packed = _pack(args)
+            try:
+                packed = _pack(args)
+            except TypeError as problem:
+                raise unpackable(args, problem) from None
             connection.waiting.append(reply)
             out = connection.out
             out.append(packed)

@@ -110,10 +110,8 @@ def parse(url: str) -> Target:
         return _parse_unix(url)
     match = _SHAPE.fullmatch(url)
     if match is None or match["scheme"] not in _SCHEMES:
-        raise InvalidUrl(
-            "the URL's scheme is not known; use one of "
-            f"{', '.join(f'{name}://' for name in _SCHEMES)} or unix://"
-        )
+        known = f"use one of {', '.join(f'{name}://' for name in _SCHEMES)} or unix://"
+        raise InvalidUrl(f"{_wrong_scheme(url)}; {known}")
     kind, encrypted = _SCHEMES[match["scheme"]]
     if "@" in match["path"]:
         raise InvalidUrl(_ENCODE)
@@ -129,6 +127,14 @@ def parse(url: str) -> Target:
         tls=_tls(options) if encrypted else None,
         **_settings(kind, options),
     )
+
+
+def _wrong_scheme(url: str) -> str:
+    if not url.strip():
+        return "the URL is empty (was the variable or setting that it comes from not set?)"
+    # A scheme is shown if it is written as one is; what else stands there may be anything.
+    found = re.match("([A-Za-z][A-Za-z+]{,19})://", url)
+    return f"the URL's scheme is not known: {found[1]}" if found else "the URL's scheme is not known"
 
 
 def _parse_unix(url: str) -> Target:
