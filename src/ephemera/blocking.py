@@ -234,7 +234,7 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 def _misuse() -> LoopMisuse:
     return LoopMisuse(
         "a blocking call on a thread that runs an event loop would stop that loop; "
-        "await ephemera.connect(...) there, or move this work to a thread (asyncio.to_thread)"
+        "use async with ephemera.connect(...) there, or move this work to a thread (asyncio.to_thread)"
     )
 
 

@@ -210,11 +210,11 @@ class InvalidValue(EphemeraError, TypeError):
 
 
 class Unreadable(EphemeraError):
-    """Items of a queue that are not of its space's type; they were put back, nothing is lost."""
+    """Items of a queue that are not of its space's type; they stay in their place, nothing is lost."""
 
     def __init__(self, pattern: str, key: str) -> None:
         super().__init__(
-            f"{pattern!r}: {key!r} holds items of another shape, which were put back; let the version of "
+            f"{pattern!r}: {key!r} holds items of another shape, which stay there; let the version of "
             "the program that wrote them take them out, or move them away"
         )
         self.pattern = pattern

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
+from ephemera.embedded import valkey
 from ephemera.errors import InvalidValue, Unreadable, WrongFields
-from ephemera.keyspace import Catalogue, connect, fixed, permanent, sliding, until
+from ephemera.keyspace import Catalogue, Until, connect, fixed, permanent, sliding, until
 from tests.keyspace.spaces import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
-    from ephemera.keyspace import Store
+    from ephemera.keyspace import Lifetime, Store
 
 catalogue = Catalogue("accessors")
 HOUR = fixed(hours=1)
@@ -280,11 +282,50 @@ async def test_a_queue_keeps_what_a_newer_program_cannot_read(url: str, key: str
     read = after.list("acc:queue:{id}", JobWithRetries, role="queue", lifetime=queued, purpose="x")
     async with connect(url, before) as old, connect(url, after) as new:
         await old[written].push(Job("a"), Job("b"), Job("c"), id=key)
-        with pytest.raises(Unreadable, match="put back"):
+        with pytest.raises(Unreadable, match="stay there"):
             await new[read].pop(id=key)
         with pytest.raises(Unreadable):
             await new[read].pop_many(10, id=key)
         assert await old[written].pop_many(10, id=key) == [Job("a"), Job("b"), Job("c")]
+
+
+@pytest.mark.parametrize("lifetime", [until(outlives="x"), sliding(hours=1, outlives="x")])
+async def test_what_cannot_be_read_never_leaves_a_queue(lifetime: Lifetime, key: str) -> None:
+    """A pop that raises has changed nothing on the server: a crash loses nothing, the end is as it was."""
+    queues = Catalogue("queues")
+    space = queues.list("acc:work:{id}", Job, role="queue", lifetime=lifetime, purpose="x")
+    end = time.time() + 60 if isinstance(lifetime, Until) else None
+    with valkey() as server:
+        async with connect(server.url, queues) as store:
+            await store[space].push(Job("a"), until=end, id=key)
+            await store.call("RPUSH", space.key(id=key), b"garbage")
+            before = await _changes(store), await store.call("PEXPIRETIME", space.key(id=key))
+            with pytest.raises(Unreadable):
+                await store[space].pop_many(10, id=key)
+            assert (await _changes(store), await store.call("PEXPIRETIME", space.key(id=key))) == before
+            assert await store[space].pop(id=key) == Job("a")
+            assert await store.call("PEXPIRETIME", space.key(id=key)) >= before[1]
+            assert await store[space].size(id=key) == 1
+
+
+async def _changes(store: Store) -> int:
+    info: bytes = await store.call("INFO", "persistence")
+    return int(info.split(b"rdb_changes_since_last_save:")[1].split()[0])
+
+
+async def test_many_who_take_from_a_queue_get_each_item_once(url: str, key: str) -> None:
+    """Whoever is not fast enough takes what is next, in order, and nobody gets what another has."""
+    queues = Catalogue("queues")
+    keeping = permanent(reason="until it is done")
+    space = queues.list("acc:work:{id}", Job, role="queue", lifetime=keeping, purpose="x")
+    async with connect(url, queues) as one, connect(url, queues) as other:
+        await one[space].push(*(Job(f"{number:03}") for number in range(100)), id=key)
+        takers = [store[space].pop_many(4, id=key) for store in (one, other) for _ in range(15)]
+        taken = [[job.name for job in jobs] for jobs in await asyncio.gather(*takers)]
+        assert sorted(name for names in taken for name in names) == [f"{n:03}" for n in range(100)]
+        assert all(names == sorted(names) for names in taken)
+        assert sorted(map(len, taken)) == [0] * 5 + [4] * 25
+        assert await one[space].pop_many(0, id=key) == []
 
 
 async def test_what_is_not_declared_is_named(store: Store) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from ephemera.errors import InvalidDeclaration, InvalidLifetime, InvalidUrl, InvalidValue, WrongFields
 from ephemera.keyspace import Catalogue, connect, fixed, permanent, until
+from tests import least_privilege
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -138,6 +139,42 @@ async def test_a_store_opens_on_a_url_and_catalogues(server: Valkey) -> None:
     with pytest.raises(TypeError, match="takes catalogues, not 'slides'"):
         async with connect(server.url, "slides"):  # type: ignore[arg-type]
             pytest.fail("it must not open")
+
+
+async def test_a_store_reads_from_masters(server: Valkey) -> None:
+    """A replica may not know yet what was revoked or sealed, so a store does not take the option."""
+    replicas = "redis+cluster://127.0.0.1:7000?read_from=replicas"
+    for url, queue_url in ((replicas, None), (server.url, replicas)):
+        with pytest.raises(InvalidUrl, match=r"read_from=replicas is not for a store: .* leave it out here"):
+            async with connect(url, queue_url=queue_url):
+                pytest.fail("it must not open")
+
+
+async def test_connect_is_for_a_block(server: Valkey) -> None:
+    """Used as a store, or awaited, it says that nothing is connected and how to connect."""
+    advice = r"nothing is connected yet; use: async with connect\(...\) as store"
+    opening: Any = least_privilege._connect(server.url, catalogue)  # the package's own
+    with pytest.raises(TypeError, match=f"connect.* is no store: {advice}"):
+        opening[VALUE]
+    with pytest.raises(TypeError, match=f"connect.* is not awaited: {advice}"):
+        await opening
+    with pytest.raises(AttributeError, match=f"has no 'call': {advice}"):
+        await opening.call("PING")
+    async with opening as store:
+        assert await store[VALUE].get(id="nobody") is None
+
+
+async def test_a_store_shows_where_it_is_and_no_secret(server: Valkey) -> None:
+    """Its catalogues, its servers, and whether they are up; not the password that leads there."""
+    async with connect(server.url, catalogue) as store:
+        cache = repr(store.client())
+        assert server.url.partition("://")[2] in cache
+        assert repr(store) == f"<Store of bad-input on {cache}>"
+    assert repr(store).endswith(" down>>")
+    url = "redis://ann:canary@127.0.0.1:1"
+    async with connect(server.url, queue_url=url, required=False) as store:
+        shown = repr(store)
+    assert shown == f"<Store of no catalogue on {cache}, queue on <Single 127.0.0.1:1 down>>"
 
 
 async def test_only_what_is_declared_can_be_asked_of_a_store(store: Store) -> None:

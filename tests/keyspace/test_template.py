@@ -96,6 +96,28 @@ def test_a_text_that_is_an_enum_is_its_value() -> None:
     assert template.render({"a": Plan.PRO, "b": Level.HIGH}) == "x:pro%3Ax:3"
 
 
+@pytest.mark.parametrize("pattern", ["x:{a}", "x:{a}:{b}", "x:{a}.{b}:{c}"])
+@pytest.mark.parametrize("beside", ["ann", 7, "a:b"])
+def test_what_a_text_calls_itself_is_not_what_it_is(pattern: str, beside: FieldValue) -> None:
+    """A key has the characters of its values, whatever their `__str__` says and what stands beside them."""
+
+    class Device(str, enum.Enum):  # noqa: UP042 - StrEnum is what its value is
+        PHONE = "phone"
+
+    class Loud(str):
+        __slots__ = ()
+
+        def __str__(self) -> str:
+            return "a:b"
+
+    template = Template(pattern)
+    others = dict.fromkeys(template.fields[1:], beside)
+    expected = template.render({"a": "phone", **others})
+    for said in (Device.PHONE, Loud("phone")):
+        key = template.render({"a": said, **others})
+        assert (type(key), key) == (str, expected)
+
+
 @pytest.mark.parametrize("key", ["x:%41", "x:%3a", "x:a:b", "x:", "x:%", "x:a%%", "y:a", "x:a*", b"x:\xff"])
 def test_what_is_never_rendered_is_not_parsed(key: str | bytes) -> None:
     """One value has one key: other writings of it, and other patterns' keys, are refused."""

@@ -37,11 +37,23 @@ WRITE = Script.load("ephemera.keyspace", "write")
 COUNTED = (ConnectionFailed, ServerError)
 """Errors that `stats.errors` counts."""
 
+_UNABLE = frozenset(
+    ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
+)
+"""Errors of a server that is there and cannot write now."""
+
 IF_ABSENT = "(absent)"
 """The guard of `write.lua` that leaves an existing key alone; no shape looks like this."""
 
 _LONGEST_ID = 64  # characters of an id that is packed with its key; longer ones take the longer way
 _MOST_ARGUMENTS = 4000  # of one command inside a script: Lua's stack takes not many more
+
+
+def is_outage(problem: Exception) -> bool:
+    """Whether the server is away, or as good as away; any other error is somebody's mistake."""
+    if isinstance(problem, ServerError):
+        return problem.code in _UNABLE
+    return isinstance(problem, ConnectionFailed)
 
 
 class Access:
@@ -194,14 +206,14 @@ class Access:
     ) -> list[Any] | None:
         """Replace what the key holds; the replies, or None when nothing was written."""
         rule = self.space.lifetime.on_put
-        return await self._write(rule, key, writes, self._end(until, value), guard)
+        return await self._write(rule, key, writes, await self._end(until, value), guard)
 
     async def _change(
         self, key: str, *writes: Command, until: Instant | None = None, guard: Arg = ""
     ) -> list[Any] | None:
         """Change part of what the key holds; the replies, or None when nothing was written."""
         rule = self.space.lifetime.on_change
-        return await self._write(rule, key, writes, self._end(until), guard)
+        return await self._write(rule, key, writes, await self._end(until), guard)
 
     async def _change_existing(
         self, key: str, *writes: Command, until: Instant | None = None, guard: Arg = ""
@@ -238,17 +250,26 @@ class Access:
         self.stats.bytes_written += size_of(arguments)
         return self._run(WRITE, (key,), arguments)
 
-    def _end(self, until: Instant | None, value: object = None) -> int:
+    async def _end(self, until: Instant | None, value: object = None) -> int:
         """What `write.lua` takes as the life: milliseconds, or the instant of an `until` space."""
         lifetime = self.space.lifetime
         try:
             if isinstance(lifetime, Until):
-                return lifetime.end(until, value)
+                return await self._instant(lifetime, until, value)
             if until is not None:
                 raise InvalidLifetime(f"its lifetime is {lifetime}; until= is for until() spaces")
         except InvalidLifetime as problem:
             raise InvalidLifetime(f"{self.space.pattern!r}: {problem}") from None
         return lifetime.milliseconds or 0
+
+    async def _instant(self, lifetime: Until, until: Instant | None, value: object) -> int:
+        end = lifetime.end(until, value)
+        if lifetime.is_too_far(end):
+            # This machine's clock may be behind, and the server's is the one that keys live by.
+            seconds, _ = await self._ask("TIME")
+            if lifetime.is_too_far(end, int(seconds)):
+                raise InvalidLifetime(f"its lifetime is {lifetime}; until={end / 1000:.0f} is further ahead")
+        return end
 
 
 def size_of(arguments: Iterable[Any]) -> int:

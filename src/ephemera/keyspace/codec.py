@@ -40,6 +40,7 @@ class Codec(Generic[V]):
 
     name: Literal["plain", "json", "msgpack"]
     value_type: Any
+    """As it was declared, which is what people are shown: see `declared_type`."""
     encode: Callable[[V], bytes]
     decode: Callable[[bytes], V | None]
     unpack: Callable[[Any], Any] | None = None
@@ -117,6 +118,11 @@ def json_head(pattern: str, value_type: Any) -> bytes:
     return b'["%s%s",' % (_LAYOUT.encode(), shape_of(pattern, value_type))
 
 
+def declared_type(value_type: Any) -> Any:
+    """The type that a service declared, where a pattern stores it in a Struct of its own, which says so."""
+    return getattr(value_type, "__holds__", value_type)
+
+
 def type_name(value_type: Any) -> str:
     """A type as a person writes it."""
     return value_type.__name__ if isinstance(value_type, type) else str(value_type)
@@ -151,7 +157,8 @@ def _packed(
         except UNDECODABLE:
             return None
 
-    return Codec(name, value_type, _refusing(pattern, value_type, encode), decode, from_bytes)
+    shown = declared_type(value_type)
+    return Codec(name, shown, _refusing(pattern, shown, encode), decode, from_bytes)
 
 
 def _envelope(value_type: Any, stamp: bytes) -> Any:

@@ -46,7 +46,7 @@ class CounterAccess(Access):
         self, additions: Iterable[tuple[Fields, int]], /, *, until: Instant | None = None
     ) -> list[int]:
         """Add to several counts in one trip; each as `add`."""
-        rule, end = self.space.lifetime.on_change, self._end(until)
+        rule, end = self.space.lifetime.on_change, await self._end(until)
         rendered = [(key, self._whole(by)) for key, by in self._paired(additions)]
         replies = await self._all(self._writing(rule, key, [("INCRBY", by)], end) for key, by in rendered)
         self.stats.writes += sum(reply is not None for reply in replies)

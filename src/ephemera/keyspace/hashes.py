@@ -69,7 +69,8 @@ class HashAccess(Access, Generic[S]):
         """Replace several hashes in one trip; how many were stored."""
         rule = self.space.lifetime.on_put
         prepared = [
-            (key, self._codec.encode(record), self._end(until, record)) for key, record in self._paired(items)
+            (key, self._codec.encode(record), await self._end(until, record))
+            for key, record in self._paired(items)
         ]
         replies = await self._all(
             self._writing(rule, key, [("UNLINK",), ("HSET", *flat)], end) for key, flat, end in prepared

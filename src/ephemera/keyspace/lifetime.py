@@ -10,8 +10,9 @@
 
 A key that should have an end and has none (another program's write, a PERSIST) is given one by its next
 write of any kind: a missing TTL heals. An instant that has passed writes nothing, by the server's clock; it
-is a result, not an error. `outlives` says in words what an expiring lifetime is longer than; a queue-role
-space must say it.
+is a result, not an error. One further ahead than `at_most` is an error, when both this machine's clock and
+the server's say so. `outlives` says in words what an expiring lifetime is longer than; a queue-role space
+must say it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 Instant: TypeAlias = datetime | float
 """A moment: a datetime with a time zone, or seconds since 1970 as in a token's `exp`."""
 
-_CLOCK_DRIFT = 60_000  # milliseconds that this machine's clock may be behind the one that made an instant
+_CLOCK_DRIFT = 60_000  # milliseconds that a clock may be behind the one that made an instant
 
 
 class Duration(TypedDict, total=False):
@@ -104,10 +105,12 @@ class Until:
         instant = self.derive(value) if given is None and self.derive is not None else given
         if instant is None:
             raise InvalidLifetime("it lives until an instant: give until=, a datetime or seconds since 1970")
-        end = unix_milliseconds(instant)
-        if self.milliseconds is not None and end > time.time() * 1000 + self.milliseconds + _CLOCK_DRIFT:
-            raise InvalidLifetime(f"{instant} is further ahead than {shown(self.milliseconds)}")
-        return end
+        return unix_milliseconds(instant)
+
+    def is_too_far(self, end: int, now: float | None = None) -> bool:
+        """Whether an end is beyond `at_most`, from a moment in seconds since 1970 or now by this clock."""
+        seen_from = time.time() if now is None else now
+        return self.milliseconds is not None and end > seen_from * 1000 + self.milliseconds + _CLOCK_DRIFT
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +156,7 @@ def sliding(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Sli
 
 def windowed(*, every: timedelta, keep: timedelta, outlives: str | None = None) -> Windowed:
     """A life of `keep` that the first write in a window of `every` starts, and no later one extends."""
+    _refuse_others("windowed", every=every, keep=keep)
     window, life = _milliseconds(every), _milliseconds(keep)
     if window <= 0 or life < window:
         raise InvalidLifetime(
@@ -170,10 +174,13 @@ def until(
 ) -> Until:
     """A life that ends at an instant: `put(..., until=instant)`, or derived from the value.
 
-    `at_most` bounds how far ahead an instant may be: further ones are refused as mistakes.
+    `at_most` bounds how far ahead an instant may be: what is further by the server's clock, too, is refused
+    as a mistake.
     """
     if derive is not None and not callable(derive):
         raise InvalidLifetime(f"until({derive!r}): give a function from a value to the instant of its end")
+    if at_most is not None:
+        _refuse_others("until", at_most=at_most)
     if at_most is not None and at_most <= timedelta(0):
         raise InvalidLifetime(f"until(at_most={at_most}): give a positive duration, or none")
     return Until(derive, None if at_most is None else _milliseconds(at_most), outlives)
@@ -208,6 +215,21 @@ def shown(milliseconds: int) -> str:
         if seconds % size == 0 and (unit != "d" or seconds >= 2 * size):
             return f"{seconds // size} {unit}"
     return f"{seconds} s"
+
+
+def no_duration(**durations: object) -> tuple[str, str] | None:
+    """What is wrong with the first of these that is no `timedelta`, and what to give in its place."""
+    for name, given in durations.items():
+        if not isinstance(given, timedelta):
+            seconds = given if type(given) in (int, float) else 300
+            return f"{name}={given!r} is no duration", f"use timedelta(seconds={seconds})"
+    return None
+
+
+def _refuse_others(kind: str, **durations: object) -> None:
+    if (wrong := no_duration(**durations)) is not None:
+        problem, advice = wrong
+        raise InvalidLifetime(f"{kind}(...): {problem}; {advice}")
 
 
 def _positive(kind: str, duration: Duration) -> int:

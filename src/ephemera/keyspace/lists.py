@@ -2,7 +2,8 @@
 
 `push` appends at the back; with `max_length` it drops the oldest in the same step, so the list always holds
 the newest. `pop` removes what it returns: an item whose taker dies is lost. Work that must not be lost
-belongs in a stream or a job.
+belongs in a stream or a job. In a space of role `queue` items are read first, and removed only when all of
+them can be: that is two trips, and one more whenever somebody else was faster.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ephemera.errors import Unreadable
-from ephemera.keyspace.access import Access, in_chunks
+from ephemera.keyspace.access import COUNTED, Access, in_chunks
+from ephemera.wire import Script
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,9 +22,11 @@ if TYPE_CHECKING:
     from ephemera.keyspace.field_values import FieldValue
     from ephemera.keyspace.lifetime import Instant
     from ephemera.keyspace.space import Space
-    from ephemera.wire import Client
+    from ephemera.wire import Arg, Client
 
 V = TypeVar("V")
+
+TAKE = Script.load("ephemera.keyspace", "take")
 
 
 class ListAccess(Access, Generic[V]):
@@ -54,16 +58,13 @@ class ListAccess(Access, Generic[V]):
     async def pop_many(self, count: int, /, **fields: FieldValue) -> list[V]:
         """Remove and return up to `count` of the oldest items, oldest first.
 
-        In a space of role `queue`, items that cannot be read are put back, and `Unreadable` is raised.
+        In a space of role `queue`, when some cannot be read all stay, and `Unreadable` is raised.
         """
         key = self._render(fields)
+        if self.space.role == "queue" and count > 0:
+            return self._readable(await self._take(key, count))
         replies = await self._change_existing(key, ("LPOP", count))
-        stored: list[bytes] = (replies and replies[0]) or []
-        if self.space.role == "queue" and any(self._decode(data) is None for data in stored):
-            await self._change_existing(key, *in_chunks("LPUSH", stored[::-1]))
-            self.stats.errors += 1
-            raise Unreadable(self.space.pattern, key)
-        return self._readable(stored)
+        return self._readable((replies and replies[0]) or [])
 
     async def range(self, start: int = 0, stop: int = -1, /, **fields: FieldValue) -> list[V]:
         """Items by position, oldest first, `stop` included; -1 is the newest."""
@@ -72,6 +73,26 @@ class ListAccess(Access, Generic[V]):
     async def size(self, /, **fields: FieldValue) -> int:
         """How many items there are."""
         return int(await self._read("LLEN", self._render(fields)))
+
+    async def _take(self, key: str, count: int) -> list[bytes]:
+        """Remove the oldest items, which were read before: what cannot be read never leaves its place."""
+        front: list[bytes] = await self._ask("LRANGE", key, 0, count - 1)
+        lifetime = self.space.lifetime
+        while front:
+            if any(self._decode(data) is None for data in front):
+                self.stats.errors += 1
+                raise Unreadable(self.space.pattern, key)
+            arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
+            try:
+                others: list[bytes] | None = await self._run(TAKE, (key,), arguments)
+            except COUNTED:
+                self.stats.errors += 1
+                raise
+            if others is None:
+                self.stats.writes += 1
+                break
+            front = others
+        return front
 
     def _readable(self, stored: Sequence[bytes]) -> list[V]:
         decoded = [self._decode(data) for data in stored]

@@ -3,18 +3,19 @@
 `connect(url, catalogue)` opens it; `queue_url` names a second server for the spaces of role `queue`, which
 must not be evicted, and without it one server carries both roles. `store[SPACE]` is the space's accessor on
 the right server, bound once. `store.call` is for everything else, on the cache-role server unless
-`store.client("queue")` is asked.
+`store.client("queue")` is asked. All of it reads from masters: `read_from=replicas` is refused.
 """
 
 from __future__ import annotations
 
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from weakref import ref
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl
 from ephemera.keyspace.catalogue import Catalogue, refuse_overlap
 from ephemera.keyspace.identity import RESERVED, check_mark, guarded
+from ephemera.keyspace.opening import for_a_block
 from ephemera.keyspace.space import Space
 from ephemera.wire import open_client
 from ephemera.wire.url import parse as parse_url
@@ -27,6 +28,12 @@ if TYPE_CHECKING:
 
     Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
     """What makes another way to send of one."""
+
+_MUST_SEE = (
+    "read_from=replicas is not for a store: what it promises (that a revoked token is refused, that a batch "
+    "is whole) needs reads of what was written, and a replica may lag; leave it out here. `ephemera audit` "
+    "and `wire.open_client` take it"
+)
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
@@ -66,6 +73,11 @@ class Store:
                 ) from None
             bound = self._bound[declared] = declared.bind(self)
             return bound
+
+    def __repr__(self) -> str:
+        names = ", ".join(catalogue.name for catalogue in self.catalogues) or "no catalogue"
+        cache, queue = self.client("cache"), self.client("queue")
+        return f"<Store of {names} on {cache!r}{'' if queue is cache else f', queue on {queue!r}'}>"
 
     def _use(self, cache: Client) -> None:
         self.call = cache.call
@@ -127,7 +139,7 @@ class Store:
             await client.aclose()
 
 
-@asynccontextmanager
+@for_a_block
 async def connect(
     url: str,
     *catalogues: Catalogue,
@@ -148,9 +160,12 @@ async def connect(
     async with AsyncExitStack() as opened:
 
         async def opening(url: str, name: str | None) -> Client:
+            target = parse_url(url)
+            if target.read_from == "replicas":
+                raise InvalidUrl(_MUST_SEE)
             opening = open_client(url, required=required, modules=modules)
             client = await opened.enter_async_context(opening)
-            address = ",".join(map(str, parse_url(url).addresses))
+            address = ",".join(map(str, target.addresses))
             if name is not None:
                 await opened.enter_async_context(guarded(client, address, name))
             elif client.up:

@@ -40,7 +40,7 @@ class Template:
     """One pattern: `render(fields) -> key` and `parse(key) -> fields | None`."""
 
     __slots__ = (
-        "_format", "_match", "_select", "_short", "_special", "_writings", "fields", "literals",
+        "_format", "_match", "_pieces", "_select", "_short", "_special", "_writings", "fields", "literals",
         "max_key_length", "one_field", "pattern", "regex", "render", "tag",
     )  # fmt: skip
 
@@ -55,6 +55,7 @@ class Template:
         self.regex = self._regex("{}+")
         self._match = re.compile(self._regex("({}+)")).fullmatch
         self._format = "%s".join(self.literals)
+        self._pieces = [piece for literal in self.literals for piece in (literal, "")][:-1]  # a gap a field
         # What no field encodes is free of these: one look at all values together is enough.
         self._special = re.compile(special_characters("".join(_marks(self.literals)))).search
         self._short = max_key_length // 4  # a character has at most four bytes
@@ -134,7 +135,9 @@ class Template:
         try:
             values: tuple[str, ...] = self._select(fields)
             if len(fields) == len(values) and all(values) and not self._special("".join(values)):
-                key = self._format % values
+                pieces = self._pieces.copy()
+                pieces[1::2] = values
+                key = "".join(pieces)  # and not `%`, which asks a text that is an enum what it calls itself
                 if len(key) <= self._short:
                     return key
         except (KeyError, TypeError):  # a field is missing, or is bytes or a number

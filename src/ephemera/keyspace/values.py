@@ -153,7 +153,9 @@ class ValueAccess(_Strings, Generic[V]):
 
     async def put_many(self, items: Iterable[tuple[Fields, V]], /, *, until: Instant | None = None) -> int:
         """Store several values in one trip; how many were stored."""
-        prepared = [(key, self._encode(value), self._end(until, value)) for key, value in self._paired(items)]
+        prepared = [
+            (key, self._encode(value), await self._end(until, value)) for key, value in self._paired(items)
+        ]
         replies = await self._all(self._putting(*item) for item in prepared)
         stored = sum(reply is not None for reply in replies)
         self.stats.writes += stored
