@@ -98,25 +98,31 @@ async def test_the_read_slides_session_and_index(accounts: Store) -> None:
 
 
 async def test_a_session_ends_when_nobody_uses_it(accounts: Store) -> None:
-    """Uses keep a session of two seconds alive for longer; without them it ends, and its index with it."""
-    user, sessions = somebody(), accounts[BRIEF]
+    """Uses keep a session alive for longer than its life; without them it ends, and its index with it."""
+    user, sessions = somebody(), accounts[SLIDING]
     token = await sessions.create(Session(user_id=user))
-    ends = [listed.ends for listed in await sessions.of_user(user)]
-    used = datetime.now(UTC)
-    while used < ends[0] + timedelta(milliseconds=100):
-        used = datetime.now(UTC)
+    for _ in range(3):  # half a life goes by each time
+        for key in (f"session:{sessions.id_of(token)}", f"user_sessions:{user}"):
+            assert await accounts.call("PEXPIRE", key, sessions.lifetime // 2)
         assert await sessions.get(token) is not None
-    await until_gone(accounts, f"brief:{sessions.id_of(token)}")
+    (listed,) = await sessions.of_user(user)
+    assert listed.ends - datetime.now(UTC) > timedelta(hours=23)
+
+    brief = accounts[BRIEF]
+    used = datetime.now(UTC)
+    token = await brief.create(Session(user_id=user))
+    await until_gone(accounts, f"brief:{brief.id_of(token)}")
     assert datetime.now(UTC) - used > timedelta(seconds=1.9)
-    assert await sessions.get(token) is None
-    assert await sessions.of_user(user) == []
+    assert await brief.get(token) is None
+    assert await brief.of_user(user) == []
+    await until_gone(accounts, f"briefs:{user}")
 
 
 async def until_gone(store: Store, key: str) -> float:
     """Seconds until a key has expired."""
     began = datetime.now(UTC)
     while await store.call("EXISTS", key):
-        assert datetime.now(UTC) < began + timedelta(seconds=5)
+        assert datetime.now(UTC) < began + timedelta(seconds=60)
     return (datetime.now(UTC) - began).total_seconds()
 
 
@@ -175,6 +181,21 @@ async def test_a_rotated_session_keeps_its_content_and_loses_its_token(accounts:
         assert await sessions.rotate(old) is None
 
 
+async def test_looking_does_not_let_a_session_slide(accounts: Store) -> None:
+    """A page that is left open asks whether its session lives, and is no use of it."""
+    user, sessions = somebody(), accounts[SLIDING]
+    token = await sessions.create(Session(user_id=user))
+    key = f"session:{sessions.id_of(token)}"
+    await accounts.call("PEXPIRE", key, 60_000)
+    assert await sessions.look(token) == Session(user_id=user)
+    assert 0 < await accounts.call("PTTL", key) <= 60_000
+    assert await sessions.get(token) == Session(user_id=user)
+    assert await accounts.call("PTTL", key) > 60_000
+    await sessions.end_all(user)
+    assert await sessions.look(token) is None
+    assert await sessions.look("no token") is None
+
+
 async def test_one_session_ends_and_the_others_stay(accounts: Store) -> None:
     """Ending by token or by id ends that one; ending it again says that it was gone."""
     user, sessions = somebody(), accounts[SLIDING]
@@ -187,11 +208,15 @@ async def test_one_session_ends_and_the_others_stay(accounts: Store) -> None:
 
 
 async def test_an_id_of_somebody_else_ends_nothing(accounts: Store) -> None:
-    """Only the user whose session it is can end it by id."""
-    sessions, token = accounts[SLIDING], await accounts[SLIDING].create(Session(user_id=somebody()))
-    assert not await sessions.end_by_id(somebody(), sessions.id_of(token) or "")
-    assert await sessions.get_by_id(somebody(), sessions.id_of(token) or "") is None
-    assert await sessions.get(token) is not None
+    """Only the user whose session it is can end it by id, not even one whose keys share its slot."""
+    user, sessions = somebody(), accounts[SLIDING]
+    token = await sessions.create(Session(user_id=user))
+    session_id, slot = sessions.id_of(token) or "", slot_of(f"user_sessions:{user}")
+    neighbour = next(each for each in iter(somebody, user) if slot_of(f"user_sessions:{each}") == slot)
+    for other in (somebody(), neighbour):
+        assert not await sessions.end_by_id(other, session_id)
+        assert await sessions.get_by_id(other, session_id) is None
+        assert await sessions.get(token) is not None
 
 
 async def test_all_sessions_of_a_user_end_at_once(accounts: Store) -> None:
@@ -264,7 +289,7 @@ async def test_a_sign_in_replaces_the_session_before_it(accounts: Store) -> None
 
 @pytest.mark.parametrize("lost", ["session", "index"])
 async def test_what_is_evicted_ends_the_session(accounts: Store, lost: str) -> None:
-    """Without its index or its content a session is over, and what is left of it goes, too."""
+    """Without its index or its content a session is over, and what is left of it has an end."""
     user, sessions = somebody(), accounts[SLIDING]
     token = await sessions.create(Session(user_id=user))
     key, index = f"session:{sessions.id_of(token)}", f"user_sessions:{user}"
@@ -272,7 +297,8 @@ async def test_what_is_evicted_ends_the_session(accounts: Store, lost: str) -> N
     assert not await sessions.update(token, role="admin")
     assert await sessions.rotate(token) is None
     assert await sessions.get(token) is None
-    assert await accounts.call("EXISTS", key) == 0
+    assert not await sessions.end(token)
+    assert await accounts.call("PTTL", key) != -1
     assert await accounts.call("ZSCORE", index, sessions.id_of(token) or "") is None
 
 

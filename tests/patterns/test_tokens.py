@@ -5,6 +5,8 @@ from __future__ import annotations
 import base64
 import json
 import pickle
+import subprocess
+import sys
 import time
 from datetime import timedelta
 from typing import Any
@@ -192,3 +194,11 @@ def test_any_header_and_payload_are_refused_cleanly(payload: Any, header: dict[s
         TOKENS.verify(
             _forged({"alg": "RS256", "kid": RING.signer.kid, **header}, payload, b"x"), kind="access"
         )
+
+
+@pytest.mark.parametrize("missing", ["jwt", "cryptography"])
+def test_without_its_packages_the_error_names_the_extra(missing: str) -> None:
+    """Whoever has not installed it is told what to type, as with jobs and the planner."""
+    program = f"import sys; sys.modules[{missing!r}] = None\nimport ephemera.patterns.tokens"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert f"tokens need {missing}: pip install 'ephemera[tokens]'" in done.stderr

@@ -27,13 +27,21 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NoReturn
 
-import jwt
 import msgspec
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
-from jwt.algorithms import RSAAlgorithm
 
 from ephemera.errors import EphemeraError
+from ephemera.keyspace.arguments import check_durations
+
+try:
+    import jwt
+    from cryptography.hazmat.primitives import serialization
+    from cryptography.hazmat.primitives.asymmetric import rsa
+    from jwt.algorithms import RSAAlgorithm
+except ModuleNotFoundError as missing:
+    _package = str(missing.name).partition(".")[0]
+    raise ModuleNotFoundError(
+        f"tokens need {_package}: pip install 'ephemera[tokens]'", name=missing.name
+    ) from None
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -122,6 +130,9 @@ class KeyRing:
     keys: list[SigningKey]
     overlap: timedelta
 
+    def __post_init__(self) -> None:
+        check_durations("KeyRing", overlap=self.overlap)
+
     @classmethod
     def generate(cls, *, overlap: timedelta) -> KeyRing:
         """A ring with one new key; making a key takes a moment."""
@@ -129,6 +140,7 @@ class KeyRing:
 
     def rotate(self, *, ahead: timedelta = timedelta(0)) -> SigningKey:
         """Add a key that signs from `ahead` from now on, and drop those that verify nothing any more."""
+        check_durations("KeyRing.rotate", ahead=ahead)
         now = time.time()
         fresh = SigningKey(_new_key(), signs_from=now + ahead.total_seconds())
         for key in self.keys:
@@ -161,6 +173,9 @@ class Tokens:
     leeway: timedelta = timedelta(seconds=5)
     """By how much clocks may differ."""
     _parsed: dict[str, rsa.RSAPublicKey] = field(default_factory=dict, repr=False)
+
+    def __post_init__(self) -> None:
+        check_durations("Tokens", leeway=self.leeway)
 
     def sign(self, claims: Claims) -> str:
         """A token that says this."""

@@ -10,9 +10,9 @@ local session, index, id = KEYS[1], KEYS[2], ARGV[1]
 local left = redis.call('PTTL', session)
 local vouched = redis.call('ZSCORE', index, id)
 if left == -2 or not vouched then
-  -- One of the two is gone, by a revocation or an eviction; the other must not come to life again.
+  -- One of the two is gone, by a revocation or an eviction, and so is the session. A key that this index does not
+  -- list is left to its lifetime: by id, it may be that of another user whose index falls into the same slot.
   if vouched then redis.call('ZREM', index, id) end
-  if left ~= -2 then redis.call('UNLINK', session) end
   return false
 end
 if left < tonumber(ARGV[3]) then

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.lifetime import Fixed, Sliding
 from ephemera.patterns.sessions.live import LiveSessions
 from ephemera.patterns.sessions.places import Places
@@ -47,6 +48,7 @@ class Sessions(Generic[S]):
         spares: str = "a SQL read on every request",
         if_lost: str = "users sign in again",
     ) -> None:
+        check_declaration(catalogue, pattern)
         _check(pattern, record, user, lifetime, most_per_user)
         declare: Any = {"hash": catalogue.hash, "value": catalogue.value}[kind]
         self.space: Space[Any] = declare(

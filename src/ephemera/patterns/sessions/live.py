@@ -19,7 +19,7 @@ from ephemera.patterns.stored_records import Records, changing, records_of
 from ephemera.wire import Prepared, Script
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Callable, Sequence
 
     from ephemera.keyspace import FieldValue, Store
     from ephemera.patterns.sessions.declared import Sessions
@@ -61,7 +61,7 @@ class LiveSessions(Generic[S]):
         store[declared.index]  # refuses a store without it
         client = store.client(declared.space.role)
         self._run, self._call = client.run, client.call
-        self.ask: Callable[[Prepared], Awaitable[Any]] = client.run_prepared
+        self.ask: Callable[[Prepared], asyncio.Future[Any]] = client.run_prepared
         """Sends the read of one session."""
         self._known: dict[str, Prepared] = {}
         self._places = Places(declared.space, declared.index, declared.user_field)
@@ -111,6 +111,11 @@ class LiveSessions(Generic[S]):
         """The same by id, for callers that know in another way who asks, such as by a signed token."""
         place = self._places.of_id(user, session_id)
         return await self._started(None if place is None else self._read(place)).session()
+
+    async def look(self, token: str) -> S | None:
+        """The same as `get`, but looking does not let it slide: whoever leaves a page open is not there."""
+        place = self._places.of_token(token)
+        return await self._started(None if place is None else self._read(place, slides=False)).session()
 
     def reading(self, token: str) -> Reading[S]:
         """Start the read of a token's session now, to await it later or not at all; on the loop's thread."""
@@ -187,9 +192,11 @@ class LiveSessions(Generic[S]):
         except COUNTED as problem:
             return Reading(self, None, problem)
 
-    def _read(self, place: Place) -> Prepared:
+    def _read(self, place: Place, *, slides: bool = True) -> Prepared:
         """The read of one session, which is the same whenever it is read."""
-        return Prepared(GET, (place.key, place.index_key), (place.id, *self._reading))
+        command, enough, life = self._reading
+        arguments = (place.id, command, enough if slides else 0, life)
+        return Prepared(GET, (place.key, place.index_key), arguments)
 
     def _learn(self, token: str) -> Prepared | None:
         """The read of a token that has not been here lately; None for a text that is no token."""

@@ -17,7 +17,7 @@ import secrets
 from binascii import a2b_base64, b2a_base64, crc_hqx
 from functools import cache
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import msgspec
 
@@ -84,14 +84,19 @@ class Places:
 
     def of_token(self, token: str) -> Place | None:
         """Where the session of a token lives, or None for a text that is no token."""
-        if len(token) > _LONGEST_TOKEN:
-            return None
         try:
+            if len(token) > _LONGEST_TOKEN:
+                return None
             user = token[_SECRET_TEXT:]
             placing = self._users.get(user) or self._learn(user)
             return self._place(blake2b(token.encode(), digest_size=_DIGEST).hexdigest(), placing)
         except (ValueError, InvalidField):  # no user, not base64, not UTF-8, or a key nobody could have
             return None
+        except (TypeError, AttributeError):
+            if isinstance(cast("object", token), str):
+                raise
+            expected = "sessions by their tokens, each a str; who has none has no session to ask for"
+            raise InvalidValue(self._pattern, expected, type(token).__name__) from None
 
     def of_id(self, user: FieldValue, session_id: str) -> Place | None:
         """Where a user's session of this id lives, or None for a text that is no id of theirs."""
