@@ -149,7 +149,7 @@ async def test_a_denial_over_several_subjects_is_remembered(stores: tuple[Store,
     limiter, claim = stores[0][LIMITS], WINDOW.on(somebody())
     others = [LOG.on(somebody()) for _ in range(5)]
     await _fill(limiter, claim)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await _until_remembered(limiter, claim, *others)
     asked = limiter.denied
     for _ in range(100):
@@ -204,6 +204,22 @@ async def test_a_process_that_may_have_missed_something_forgets_all(server: Valk
         await store.call("CLIENT", "KILL", "TYPE", "pubsub")
         await eventually(lambda: claim.id not in limiter._denials.kept)
         await _until_remembered(limiter, claim)
+
+
+async def test_an_announcement_that_is_no_text_ends_nothing(server: Valkey) -> None:
+    """Bytes that name no claim, on the channel, are passed over: what is announced after them is heard."""
+    async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
+        limiter, claim = store[LIMITS], WINDOW.on(somebody())
+        taken = await _fill(limiter, claim)
+        await _until_remembered(limiter, claim)
+        heard = limiter._denials.version
+        await other.call("PUBLISH", limiter._denials._channel, b"\xff\xfe")
+        await eventually(lambda: limiter._denials.version > heard)
+        async with asyncio.timeout(60):
+            await _until_remembered(limiter, claim)
+        assert await other[LIMITS].refund(taken)
+        await eventually(lambda: claim.id not in limiter._denials.kept)
+        assert (await limiter.check(claim)).allowed
 
 
 async def test_whoever_may_not_listen_remembers_nothing(

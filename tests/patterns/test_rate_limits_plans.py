@@ -108,11 +108,13 @@ def test_unknown_tiers_and_limits_are_refused() -> None:
 
 async def test_a_bucket_of_bytes_is_exact(server: Valkey) -> None:
     """Three hundred megabytes a minute come back in fractions of a microsecond each, and are counted so."""
-    catalogue, rule = Catalogue("bytes"), token_bucket("bytes", 300_000_000, per=MINUTE, burst=30_000_000)
+    catalogue, rule = Catalogue("bytes"), token_bucket("bytes", 300_000_000, per=MINUTE, burst=600_000_000)
     limits = RateLimits(catalogue, somebody(), rule)
     async with connect(server.url, catalogue) as store:
         claim = rule.on(somebody())
-        assert (await store[limits].check(claim, cost=15_000_000)).remaining == 15_000_000
-        denied = await store[limits].check(claim, cost=20_000_000)
+        taken = await store[limits].check(claim, cost=300_000_000)
+        assert taken.remaining == 300_000_000
+        denied = await store[limits].check(claim, cost=600_000_000)
         assert denied.retry_after is not None
-        assert 0.5 < denied.retry_after <= 1  # five of them, at five a second
+        since = (denied.now - taken.now) / 1000
+        assert denied.retry_after == pytest.approx(60 - since, abs=0.002)  # three hundred, at five a second

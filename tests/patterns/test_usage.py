@@ -307,6 +307,44 @@ async def test_ids_are_of_one_organization(meter: Meter, organization: str) -> N
         assert await _tokens(meter, each) == (15, 0)
 
 
+async def test_no_text_of_an_id_reaches_another_organizations(meter: Meter, organization: str) -> None:
+    """An id with colons, as a client may send one, is not that of an organization whose name has some."""
+    same_shard = next(
+        name
+        for name in (f"{organization}:{number}" for number in range(1000))
+        if meter.counters.shard_of(name) == meter.counters.shard_of(organization)
+    )
+    number = same_shard.rpartition(":")[2]
+    assert await meter.record(organization, tokens=1, once=f"{number}:call-1")
+    assert await meter.record(same_shard, tokens=5, once="call-1")
+    assert not await meter.record(same_shard, tokens=5, once="call-1")
+    reserved = await meter.reserve(same_shard, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
+    assert await reserved.settle(tokens=7)
+    assert await _tokens(meter, same_shard) == (12, 0)
+
+
+@pytest.mark.parametrize("once", ["settled-job-1", "settled:job-1", ":settled:job-1", ":job-1", ""])
+async def test_no_text_of_an_id_is_a_settlement(meter: Meter, organization: str, once: str) -> None:
+    """Whatever id something is recorded under, a reservation is settled, and counts."""
+    reserved = await meter.reserve(organization, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
+    for each in (once, f":settled:{organization}:job-1", f"{organization}:job-1"):
+        assert await meter.record(organization, tokens=1, once=each)
+    assert await reserved.settle(tokens=7)
+    assert not await reserved.settle(tokens=7)
+    assert await _tokens(meter, organization) == (10, 0)
+
+
+@pytest.mark.parametrize("wrong", ["=tokens", "", "a b", "é"])
+async def test_a_reservation_made_elsewhere_has_an_id_of_one(
+    meter: Meter, organization: str, wrong: str
+) -> None:
+    """What no reservation can be called is refused, also where one is only ended: sums have such names."""
+    made = await meter.reserve(organization, tokens=60, limits={"tokens": 100})
+    with pytest.raises(InvalidValue, match="an id in ASCII"):
+        meter.reservation(organization, wrong, made.period)
+    assert await _tokens(meter, organization) == (0, 60)
+
+
 async def test_the_period_is_the_servers(meter: Meter, engine: AsyncEngine, organization: str) -> None:
     """A process whose clock is months off counts for the server's month, and learns what time it is."""
     meter._clock._offset = -100 * 86_400

@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration, check_durations
 from ephemera.keyspace.lifetime import unix_milliseconds
 from ephemera.patterns.cache import Cache, Local
 from ephemera.patterns.cache.entries import CLOCK
@@ -60,7 +61,12 @@ class Life:
     stale: timedelta = _NO_TIME
 
     def __post_init__(self) -> None:
-        if self.fresh <= _NO_TIME or self.stale < _NO_TIME:
+        try:  # such are also made where pages are: what costs a call is for those who made a mistake
+            lives = self.fresh > _NO_TIME and self.stale >= _NO_TIME
+        except TypeError:
+            check_durations("Life", fresh=self.fresh, stale=self.stale)
+            raise
+        if not lives:
             raise InvalidDeclaration(
                 "Life", f"{self} is no lifetime", "give a positive fresh, and stale >= 0"
             )
@@ -130,6 +136,7 @@ class Windows(Generic[S]):
         kept: timedelta = timedelta(seconds=30),
         purpose: str = "When the next windows open and close",
     ) -> None:
+        check_declaration(catalogue, pattern, kept=kept)
         self.pattern, self.kept = pattern, kept
         self._check(lasts, prewarm, grace, lookahead)
         self.instants = instants
@@ -152,6 +159,7 @@ class Windows(Generic[S]):
 
     def _check(self, lasts: timedelta, prewarm: timedelta, grace: timedelta, lookahead: timedelta) -> None:
         given = {"lasts": lasts, "prewarm": prewarm, "grace": grace}
+        check_durations(self.pattern, **given, lookahead=lookahead)
         if min(given.values()) < _NO_TIME or lookahead <= self.kept or self.kept <= _NO_TIME:
             raise InvalidDeclaration(
                 self.pattern,

@@ -154,6 +154,18 @@ def check_cost(cost: int, rule: str = "check") -> int:
     return cost
 
 
+def refuse_others(claims: Iterable[object]) -> None:
+    """Raise when one of these is no claim: a rule, or a tier of it, without a subject."""
+    for claim in claims:
+        if not isinstance(claim, Claim):
+            rule = getattr(claim, "rule", claim)
+            raise InvalidClaim(
+                getattr(rule, "name", "check"),
+                f"{claim!r} is no claim, as it names no subject",
+                "give rule.on(subject), or rule[tier].on(subject)",
+            ) from None
+
+
 def _fields(rule: Rule, subject: tuple[FieldValue, ...]) -> dict[str, FieldValue]:
     if len(subject) != len(rule.subject_fields):
         raise WrongFields(rule.space.pattern, rule.subject_fields, tuple(map(str, subject)))

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import InvalidDeclaration, UndeclaredSpace
 from ephemera.keyspace import fixed, until, windowed
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.rate_limits.algorithms import GRAINS, FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits.limiter import Limiter
 from ephemera.patterns.rate_limits.windows import window_field
@@ -41,15 +42,20 @@ class RateLimits:
 
         At most `remember` denials are kept in this process; 0 keeps none.
         """
+        check_declaration(catalogue, prefix)
         self.catalogue = catalogue
         self.role: Role = role
         self.remember = remember
         self.rules = {rule.name: rule for rule in rules}
-        if len(self.rules) < len(rules) or not rules:
+        if not rules:
             raise InvalidDeclaration(
                 prefix,
-                "two of its rules have one name" if rules else "it has no rules",
-                "give each rule a name of its own",
+                "it has no rules",
+                "give it at least one: RateLimits(catalogue, prefix, sliding_window(...))",
+            )
+        if len(self.rules) < len(rules):
+            raise InvalidDeclaration(
+                prefix, "two of its rules have one name", "give each rule a name of its own"
             )
         by_pattern: defaultdict[str, list[Rule]] = defaultdict(list)
         for rule in rules:

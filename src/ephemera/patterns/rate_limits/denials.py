@@ -160,13 +160,16 @@ class Denials:
             except StoreClosed:
                 return
             except ConnectionFailed:
-                await asyncio.sleep(_RETRY)
+                pass
             except ServerError as problem:
                 log.warning("denials are not remembered, for %r cannot be heard: %s", self._channel, problem)
                 return
+            except Exception:  # whatever it is, denials must not outlive what ends them
+                log.exception("an announcement on %r could not be heard; listening anew", self._channel)
             finally:
                 self._listening = False
                 self.forget_all()
+            await asyncio.sleep(_RETRY)
 
     async def _hear(self) -> None:
         async with self._client.subscribe(self._channel) as messages:
@@ -176,4 +179,5 @@ class Denials:
                 if message.lost:
                     self.forget_all()
                 else:
-                    self.forget(message.data.decode().split("\n"))
+                    # Bytes that are no text name no claim, and must not end the listening.
+                    self.forget(message.data.decode(errors="surrogateescape").split("\n"))

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_durations
 from ephemera.patterns.rate_limits.algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits.claims import MOST_UNITS
 from ephemera.patterns.rate_limits.rules import Rule
@@ -41,8 +42,8 @@ def fixed_window(
 
     Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`.
     """
-    length = _milliseconds(name, per)
-    kept = length if keep is None else _milliseconds(name, keep)
+    length = _milliseconds(name, per=per)
+    kept = length if keep is None else _milliseconds(name, keep=keep)
     if length % 1000 or kept < length:
         raise InvalidDeclaration(
             name,
@@ -63,7 +64,7 @@ def sliding_window(
     when_down: WhenDown = "open",
 ) -> Rule:
     """Never admit more than the limit in any window of `per`, by the server's clock."""
-    algorithm = SlidingWindow(_milliseconds(name, per))
+    algorithm = SlidingWindow(_milliseconds(name, per=per))
     return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
 
 
@@ -83,19 +84,22 @@ def token_bucket(
     With tiers, `burst` is that of the first; the others hold the same part of their limit.
     """
     first = next(iter(limit.values()), 0) if isinstance(limit, Mapping) else limit
-    algorithm = TokenBucket(_milliseconds(name, per), first or 1, burst or first or 1)
+    algorithm = TokenBucket(_milliseconds(name, per=per), first or 1, burst or first or 1)
     if burst is not None and not 1 <= burst <= MOST_UNITS:
         raise InvalidDeclaration(name, f"a bucket that holds {burst}", f"use a burst of 1 to {MOST_UNITS}")
     return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
 
 
-def _milliseconds(name: str, per: timedelta) -> int:
+def _milliseconds(name: str, **given: timedelta) -> int:
+    """The one duration that is given by its parameter's name."""
     if _NAME.fullmatch(name) is None:
         raise InvalidDeclaration(
             name,
             "it is no name for a rule",
             "use letters, digits, '.', '_' and '-': keys and headers show it",
         )
+    check_durations(name, **given)
+    (per,) = given.values()
     length = round(per.total_seconds() * 1000)
     if not 100 <= length <= _LONGEST:
         raise InvalidDeclaration(name, f"a period of {per}", "use 100 milliseconds to 366 days")

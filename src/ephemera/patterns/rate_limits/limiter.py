@@ -13,11 +13,20 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
-from ephemera.patterns.rate_limits.claims import TAKE, Claim, JointClaim, check_cost, plan, turn_all
+from ephemera.keyspace.access import is_outage
+from ephemera.patterns.rate_limits.claims import (
+    TAKE,
+    Claim,
+    JointClaim,
+    check_cost,
+    plan,
+    refuse_others,
+    turn_all,
+)
 from ephemera.patterns.rate_limits.decision import Decision
 from ephemera.patterns.rate_limits.denials import Denials, RuleCounts
 from ephemera.patterns.rate_limits.noting import NotedDenials
-from ephemera.patterns.rate_limits.outage import Shares, is_outage
+from ephemera.patterns.rate_limits.outage import Shares
 from ephemera.patterns.rate_limits.settling import Reservation, Settling
 from ephemera.patterns.rate_limits.slot_groups import SlotGroups
 from ephemera.wire.cluster import Cluster
@@ -66,17 +75,17 @@ class Limiter:
 
     async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
         """Take the cost from every claim if all have room, from none otherwise; one trip, or none."""
-        if self._kept:
-            denial = self._exact.get(claims)
-            if denial is not None and cost == 1 and denial.until > monotonic():
-                denial.counts.remembered += 1
-                return denial.decision
-            known = self._denials.recall(claims, cost)
-            if known is not None:
-                return known
-
-        version, sent = self._denials.version, monotonic()
         try:
+            if self._kept:
+                denial = self._exact.get(claims)
+                if denial is not None and cost == 1 and denial.until > monotonic():
+                    denial.counts.remembered += 1
+                    return denial.decision
+                known = self._denials.recall(claims, cost)
+                if known is not None:
+                    return known
+
+            version, sent = self._denials.version, monotonic()
             if cost != 1 or (self._slots is not None and len(claims) > 1):
                 return await self._check_any(claims, cost, when_down)
             joint = claims[0] if len(claims) == 1 else self._joint.get(claims) or self._join(claims)
@@ -90,7 +99,7 @@ class Limiter:
             if reply.__class__ is not bytes and reply[0] < 0:
                 self.learn(reply[1])
                 reply, keys = await self._ask(claims, cost, "t", attempt=1)
-        except (ConnectionFailed, ServerError) as problem:
+        except (ConnectionFailed, ServerError, AttributeError) as problem:
             return self.without_server(claims, cost, when_down, problem)
         if reply.__class__ is bytes:
             self.allow(claims)
@@ -99,6 +108,7 @@ class Limiter:
 
     async def peek(self, *claims: Claim, cost: int = 1) -> Decision:
         """How these claims stand, and whether `check` would pass; nothing is taken."""
+        refuse_others(claims)
         self._accept(claims, cost)
         if self._slots is not None:
             return await self._slots.peek(claims, cost)
@@ -133,6 +143,7 @@ class Limiter:
 
     async def reset(self, *claims: Claim) -> None:
         """Forget what these claims have used."""
+        refuse_others(claims)
         self._accept(claims, 1)
         for claim in claims:
             while True:
@@ -203,6 +214,7 @@ class Limiter:
     ) -> Decision:
         """What the rules' policy decides; a problem that is no outage is raised."""
         if not is_outage(problem):
+            refuse_others(claims)  # not before they are used: every check would pay for the look
             raise problem
         self.degraded += 1
         for claim in claims:

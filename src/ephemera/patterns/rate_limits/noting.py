@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import msgspec
 
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
+from ephemera.keyspace.field_values import FieldWriting
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -28,10 +29,12 @@ LISTED = 1000
 
 _PAUSE = 0.5  # seconds for which denials are gathered
 _GATHERED = 200  # denials that one command lists
+_FIELD = FieldWriting()
+"""Subjects are listed as keys have them: any text or bytes, while JSON takes UTF-8 alone."""
 
 
 class Denied(NamedTuple):
-    """One denial in the list: a rule at a limit and a cost, on a subject."""
+    """One denial in the list: a rule at a limit and a cost, on a subject, as it was given but as text."""
 
     rule: str
     limit: int
@@ -60,13 +63,13 @@ class NotedDenials:
 
     async def forget(self, claim: Claim) -> None:
         """Take a subject off the list whose limit was reset; not worth failing for."""
-        rule, subject = claim.rule.name, tuple(map(str, claim.subject))
-        for text in [text for text in self._gathered if _is(text, rule, subject)]:
+        named = (claim.rule.name, _subject(claim))
+        for text in [text for text in self._gathered if _is_of(named, text)]:
             del self._gathered[text]
         with suppress(ConnectionFailed, ServerError):
             listed = await self._client.call("ZRANGE", self._key, 0, LISTED)
-            if named := [text for text in listed if _is(text, rule, subject)]:
-                await self._client.call("ZREM", self._key, *named)
+            if found := [text for text in listed if _is_of(named, text)]:
+                await self._client.call("ZREM", self._key, *found)
 
     async def aclose(self) -> None:
         """Send nothing more."""
@@ -89,15 +92,26 @@ class NotedDenials:
 
 def read(text: bytes) -> Denied | None:
     """A denial of the list; None for what is none of ours."""
+    if (denied := _decoded(text)) is None:
+        return None
+    subject = tuple(map(_FIELD.read, denied.subject))
+    return None if None in subject else denied._replace(subject=cast("tuple[str, ...]", subject))
+
+
+def _written(claim: Claim, cost: int) -> bytes:
+    return msgspec.json.encode(Denied(claim.rule.name, claim.limit, cost, _subject(claim)))
+
+
+def _subject(claim: Claim) -> tuple[str, ...]:
+    return tuple(map(_FIELD.write, claim.subject))
+
+
+def _decoded(text: bytes) -> Denied | None:
     with suppress(msgspec.MsgspecError, UnicodeDecodeError):
         return msgspec.json.decode(text, type=Denied)
     return None
 
 
-def _written(claim: Claim, cost: int) -> bytes:
-    return msgspec.json.encode(Denied(claim.rule.name, claim.limit, cost, tuple(map(str, claim.subject))))
-
-
-def _is(text: bytes, rule: str, subject: tuple[str, ...]) -> bool:
-    denied = read(text)
-    return denied is not None and (denied.rule, denied.subject) == (rule, subject)
+def _is_of(named: tuple[str, tuple[str, ...]], text: bytes) -> bool:
+    denied = _decoded(text)
+    return denied is not None and (denied.rule, denied.subject) == named

@@ -14,7 +14,7 @@ from itertools import accumulate
 from time import monotonic
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from ephemera.errors import ConnectionFailed, InvalidDeclaration, ServerError
+from ephemera.errors import InvalidDeclaration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,19 +37,6 @@ class LocalShare:
 
 WhenDown: TypeAlias = Literal["open", "closed"] | LocalShare
 """Who decides while the server is away: admit, refuse, or this process by its share of the limit."""
-
-
-_UNABLE = frozenset(
-    ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
-)
-"""Errors of a server that is there and cannot write now."""
-
-
-def is_outage(problem: Exception) -> bool:
-    """Whether the server is away, or as good as away; any other error is somebody's mistake."""
-    if isinstance(problem, ServerError):
-        return problem.code in _UNABLE
-    return isinstance(problem, ConnectionFailed)
 
 
 def local_share(*, of: int) -> LocalShare:

@@ -13,8 +13,8 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, OutcomeUnknown, ServerError
+from ephemera.keyspace.access import is_outage
 from ephemera.patterns.rate_limits.claims import check_cost
-from ephemera.patterns.rate_limits.outage import is_outage
 from ephemera.wire import Script
 from ephemera.wire.slots import slot_of
 

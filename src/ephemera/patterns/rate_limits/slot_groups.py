@@ -19,9 +19,9 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ephemera.errors import ConnectionFailed, ServerError
+from ephemera.keyspace.access import is_outage
 from ephemera.patterns.rate_limits.claims import plan
 from ephemera.patterns.rate_limits.decision import Decision, numbers
-from ephemera.patterns.rate_limits.outage import is_outage
 from ephemera.patterns.rate_limits.settling import Change
 from ephemera.wire.slots import slot_of
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.usage.meter import Meter
 from ephemera.patterns.write_behind import DeferredCounters
 
@@ -45,6 +46,7 @@ class Usage:
         backlog: int = 1_000_000,
         shards: int = 4,
     ) -> None:
+        check_declaration(catalogue, name, flush_every=flush_every, kept=kept)
         if period not in ("month", "day"):
             raise InvalidDeclaration(name, f"period={period!r}", "use 'month' or 'day'")
         for measure in measures:

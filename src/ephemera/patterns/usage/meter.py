@@ -14,6 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ephemera.errors import EphemeraError, InvalidValue, WrongFields
+from ephemera.keyspace.field_values import FieldWriting
 from ephemera.patterns.usage.periods import Clock, Period
 from ephemera.patterns.usage.reservations import Place, QuotaExceeded, Reservation
 from ephemera.patterns.write_behind import BacklogFull, Flusher, Sink
@@ -36,6 +37,7 @@ RESTORE = Script.load("ephemera.patterns", "usage_restore")
 
 _READS_OF_SQL = 5  # before SQL is taken at its word
 _ATTEMPTS = 10  # at the turn of a period, or while keys vanish: each sees something new
+_ORGANIZATION = FieldWriting(":")
 
 
 class Totals(Sink, Protocol):
@@ -76,7 +78,9 @@ class Meter:
         """Count what was used in the present period; with `once`, an id, not twice (then False)."""
         for _ in range(_ATTEMPTS):
             place = self._place(organization_id)
-            added = await self._record(place, amounts, once, "", (place.period.starts, place.period.ends))
+            addition = None if once is None else f"{_written(place)}:{once}"
+            bounds = (place.period.starts, place.period.ends)
+            added = await self._record(place, amounts, addition, "", bounds)
             if added is not None:
                 return added
         raise self._restless(organization_id)
@@ -114,9 +118,7 @@ class Meter:
         if wrong := [name for name, amount in asked.items() if name not in limits or amount < 0]:
             expected = "a limit (or None) for each amount, none of them negative"
             raise InvalidValue(self.declared.name, expected, ", ".join(wrong))
-        identity = reservation_id or secrets.token_hex(8)
-        if not identity.isascii() or identity.startswith("=") or " " in identity:
-            raise InvalidValue(self.declared.name, "an id in ASCII without spaces or =", repr(identity))
+        identity = self._identity(reservation_id or secrets.token_hex(8))
         for _ in range(_ATTEMPTS):
             place = self._place(organization_id)
             arguments: list[Any] = [identity, round(lasts.total_seconds() * 1000), self._life]
@@ -137,12 +139,13 @@ class Meter:
 
     def reservation(self, organization_id: str, reservation_id: str, period: str) -> Reservation:
         """A reservation that another process has made, to settle or release it here."""
-        return Reservation(self, self._place(organization_id, period), reservation_id)
+        return Reservation(self, self._place(organization_id, period), self._identity(reservation_id))
 
     async def settle(self, place: Place, identity: str, amounts: dict[str, int]) -> bool:
         """Count what a reservation was used for, once, and end it."""
-        settled = await self._record(place, amounts, f"settled-{identity}", identity, ("", ""))
-        return bool(settled)
+        # It begins as no organization is written, so no `once` of anybody is the same.
+        addition = f":settled:{_written(place)}:{identity}"
+        return bool(await self._record(place, amounts, addition, identity, ("", "")))
 
     async def release(self, place: Place, identity: str) -> bool:
         """End a reservation without using it."""
@@ -152,14 +155,13 @@ class Meter:
         self,
         place: Place,
         amounts: Mapping[str, int],
-        once: str | None,
+        addition: str | None,
         reservation: str,
         bounds: tuple[int | str, int | str],
     ) -> bool | None:
         """Whether it was counted now; None when the period is over."""
         keys: tuple[str, ...] = (*place.waiting, *place.own)
-        if once is not None:
-            addition = f"{place.organization_id}:{once}"  # an id is the organization's, as reservations are
+        if addition is not None:
             keys = (*keys, self.declared.counters.shards.once.key(shard=place.shard, addition=addition))
         arguments: list[Any] = [*self._limits, place.row, reservation, *bounds]
         for measure, amount in self._checked(amounts).items():
@@ -205,6 +207,12 @@ class Meter:
             return False
         return True
 
+    def _identity(self, identity: str) -> str:
+        """An id that the scripts tell from their sums of reservations, which begin with `=`."""
+        if not identity or not identity.isascii() or identity.startswith("=") or " " in identity:
+            raise InvalidValue(self.declared.name, "an id in ASCII without spaces or =", repr(identity))
+        return identity
+
     def _checked(self, amounts: Mapping[str, int]) -> dict[str, int]:
         if not amounts or amounts.keys() - set(self._measures):
             raise WrongFields(self.declared.name, self._measures, tuple(amounts))
@@ -215,3 +223,8 @@ class Meter:
             f"{self.declared.name!r}: the totals of {organization_id!r} vanished as often as they were made "
             "anew; see whether the server evicts (its role is queue) or its clock jumps"
         )
+
+
+def _written(place: Place) -> str:
+    """The organization as its ids begin: without a colon, so that they never meet those of another."""
+    return _ORGANIZATION.write(place.organization_id)
