@@ -21,6 +21,8 @@ from starlette.applications import Starlette
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
+from ephemera.embedded.ports import free_ports
+
 if TYPE_CHECKING:
     from starlette.requests import Request
 
@@ -32,9 +34,7 @@ class QdrantServer:
     """A process that answers as a Qdrant server does."""
 
     def __init__(self) -> None:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            self.port = probe.getsockname()[1]
+        [self.port] = free_ports(1)
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: subprocess.Popen[bytes] | None = None
 

@@ -9,16 +9,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from ephemera import keyspace
-from ephemera.errors import InvalidDeclaration
+from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache.entries import CLOCK
+from tests.faults.conftest import victim
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
-from tests.wire.waiting import eventually
+from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import answered, eventually
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from ephemera.embedded import Valkey
     from ephemera.keyspace import Store
+
+__all__ = ["no_unhandled_errors", "victim"]
+
+TEN_MINUTES = 600_000  # milliseconds
 
 
 @pytest.fixture
@@ -221,3 +229,52 @@ def test_what_cannot_work_is_refused() -> None:
             declare(Catalogue("x"), "x:{y}", int, **{"fresh": minute, "purpose": "x", **options})
     with pytest.raises(InvalidDeclaration):
         Local(entries=0)
+
+
+@pytest.fixture
+async def behind(url: str) -> AsyncIterator[Store]:
+    """A store that was not told the time yet, on a machine whose clock is ten minutes behind the server's."""
+    async with keyspace.connect(url, CATALOGUE) as opened:
+        opened[CLOCK]._ahead -= TEN_MINUTES
+        yield opened
+
+
+async def test_who_gives_up_on_the_servers_time_leaves_it_to_the_others(store: Store, behind: Store) -> None:
+    """When the first to ask is cancelled, the next does not take a stale entry for a fresh one."""
+    who = user()
+    await store[PLAIN].put(Profile("old", seconds=0.02), user_id=who)
+    await asyncio.sleep(0.03)
+    assert await store[PLAIN].get(user_id=who) is None
+    first = asyncio.create_task(behind[PLAIN].get(user_id=who))
+    await asyncio.sleep(0)
+    first.cancel()
+    await asyncio.gather(first, return_exceptions=True)
+    assert await behind[PLAIN].get(user_id=who) is None
+    assert not behind[CLOCK].is_old()
+
+
+async def test_all_who_come_first_wait_for_the_servers_time(store: Store, behind: Store) -> None:
+    """What a new process stores at once, before any answer, is fresh by the server's clock."""
+    people = [user() for _ in range(5)]
+    await asyncio.gather(*(behind[PLAIN].put(Profile(who, seconds=60), user_id=who) for who in people))
+    assert [await store[PLAIN].get(user_id=who) for who in people] == [
+        Profile(who, seconds=60) for who in people
+    ]
+
+
+async def test_the_time_is_asked_for_again_after_a_failure(victim: Valkey) -> None:
+    """A question that a hung server did not answer counts for nothing, whoever waited for it."""
+    async with keyspace.connect(victim.url, CATALOGUE) as store:
+        victim.pause()
+        first, second = (asyncio.create_task(store[PLAIN].get(user_id="u")) for _ in range(2))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(ConnectionFailed):
+            await second
+        last = asyncio.create_task(store[PLAIN].get(user_id="u"))
+        await asyncio.sleep(0)
+        last.cancel()
+        assert store[CLOCK].is_old()
+        victim.resume()
+        await answered(lambda: store[PLAIN].get(user_id="u"))
+        assert not store[CLOCK].is_old()

@@ -68,7 +68,7 @@ async def test_a_commit_that_fails_bumps_nothing(opened: Opened) -> None:
     assert opened.source.loads == loads
     opened.source.points = 3
     await opened.store[league.results].cache.expire()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await _points(opened.store, league) != [1, 3]:
             await asyncio.sleep(0.01)
 

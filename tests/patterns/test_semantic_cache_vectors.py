@@ -189,15 +189,16 @@ async def test_stores_share_a_server(server: Valkey, over_http: QdrantServer) ->
 
 async def test_a_server_that_hangs_is_given_up(over_http: QdrantServer) -> None:
     """After its timeout a paused server is `VectorsUnavailable`; resumed, it works again."""
-    async with Qdrant(over_http.url, timeout=timedelta(milliseconds=200)) as vectors:
+    async with Qdrant(over_http.url, timeout=timedelta(seconds=30)) as vectors:
         await vectors.keep("hangs", ONE, [1.0, 0.0])
         over_http.pause()
+        vectors._timeout = 0.2
         try:
             with pytest.raises(VectorsUnavailable, match="TimeoutError"):
                 await vectors.get("hangs", ONE.id)
         finally:
             over_http.resume()
-    async with Qdrant(over_http.url) as vectors:
+    async with Qdrant(over_http.url, timeout=timedelta(seconds=30)) as vectors:
         assert await vectors.get("hangs", ONE.id) == ONE
 
 

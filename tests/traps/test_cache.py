@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import asynccontextmanager
 from datetime import timedelta
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -263,33 +265,83 @@ async def test_l8_a_failed_loader_serves_stale_and_is_left_alone(stores: tuple[S
     assert table.loads == 2
 
 
-async def test_l10_versions_decide_and_pushes_only_hurry(stores: tuple[Store, Store]) -> None:
-    """A message that nobody hears leaves the naive copy old; ours holds with every push lost."""
-    reader, updater = stores
-    table, who = Table(), user()
-    naive = {who: "old"}
-    channel = f"naive:invalidations:{who}"
-    async with reader.client("cache").subscribe(channel) as listening:
-        assert await updater.call("PUBLISH", channel, "another") == 1
-        heard = await anext(listening)
-        naive.pop(heard.data.decode(), None)
-    await updater.call("PUBLISH", channel, who)  # while the reader reconnects
-    async with reader.client("cache").subscribe(channel) as listening:
-        await updater.call("PUBLISH", channel, "yet another")
-        heard = await anext(listening)
-        naive.pop(heard.data.decode(), None)
-    assert naive == {who: "old"}
+@asynccontextmanager
+async def _two_with_copies(
+    server: Valkey, name: str, max_age: timedelta
+) -> AsyncIterator[tuple[Cache[Profile], Store, Store]]:
+    """A cache whose copies are trusted for so long at most, and two stores as of two processes."""
+    catalogue = Catalogue(name)
+    local, fresh = Local(max_age=max_age), timedelta(minutes=5)
+    cache = Cache(
+        catalogue, f"{name}:{{user_id}}", Profile, fresh=fresh, local=local, purpose="Profiles with copies"
+    )
+    async with (
+        keyspace.connect(server.url, catalogue) as one,
+        keyspace.connect(server.url, catalogue) as other,
+    ):
+        yield cache, one, other
 
-    deaf: Any = reader[COPIED]._levels
-    await reader[COPIED].get(user_id=who)
-    deaf._client._trackers.clear()
-    table.rows[who] = Profile("old")
-    table.gate.clear()
-    reading = asyncio.create_task(reader[COPIED].get_or_load(table.load, user_id=who))
-    await eventually(lambda: table.loads)
-    table.rows[who] = Profile("new")
-    await updater[COPIED].delete(user_id=who)
-    table.gate.set()
-    await reading
-    for store in stores:
-        assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("new")
+
+async def test_l10_versions_decide_and_pushes_only_hurry(server: Valkey) -> None:
+    """A message that nobody hears leaves the naive copy old; ours, with no push at all, is never that.
+
+    Where the server tells nothing, a copy is compared with the version of the stored entry at each read, and
+    a load that was overtaken is refused by its claim.
+    """
+    async with _two_with_copies(server, "unpushed", timedelta(minutes=1)) as (cache, reader, updater):
+        table, who = Table(), user()
+        naive = {who: "old"}
+        channel = f"naive:invalidations:{who}"
+        async with reader.client("cache").subscribe(channel) as listening:
+            assert await updater.call("PUBLISH", channel, "another") == 1
+            heard = await anext(listening)
+            naive.pop(heard.data.decode(), None)
+        await updater.call("PUBLISH", channel, who)  # while the reader reconnects
+        async with reader.client("cache").subscribe(channel) as listening:
+            await updater.call("PUBLISH", channel, "yet another")
+            heard = await anext(listening)
+            naive.pop(heard.data.decode(), None)
+        assert naive == {who: "old"}
+
+        for store in (reader, updater):  # something is in the way of what the cache wishes to be told
+            await store.client("cache").track(lambda _: None, ["unpushed:{a"])
+        table.rows[who] = Profile("held")
+        for _ in range(3):
+            assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("held")
+        assert (table.loads, reader[cache]._levels.told) == (1, False)
+        await updater[cache].put(Profile("changed"), user_id=who)
+        assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("changed")
+
+        await updater[cache].delete(user_id=who)
+        table.rows[who] = Profile("old")
+        table.gate.clear()
+        reading = asyncio.create_task(reader[cache].get_or_load(table.load, user_id=who))
+        await eventually(lambda: table.loads == 2)
+        table.rows[who] = Profile("new")
+        await updater[cache].delete(user_id=who)
+        table.gate.set()
+        await reading
+        for store in (reader, updater):
+            assert await store[cache].get_or_load(table.load, user_id=who) == Profile("new")
+
+
+async def test_l10_a_push_that_is_lost_costs_max_age_at_most(server: Valkey) -> None:
+    """A copy that is held when the word of its change is lost is used until its `max_age`, and not after."""
+    max_age = timedelta(minutes=1)
+    async with _two_with_copies(server, "deaf", max_age) as (cache, reader, updater):
+        table, who = Table(), user()
+        levels: Any = reader[cache]._levels
+        levels._on_change = lambda keys: None  # who would be told
+        table.rows[who] = Profile("old")
+        await updater[cache].get_or_load(table.load, user_id=who)
+        assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("old")
+        held = monotonic()  # or a moment before this
+        await updater[cache].put(Profile("new"), user_id=who)
+        assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("old")
+        assert levels.told
+
+        copy = levels.copies.get(cache.space.key(user_id=who))
+        assert copy.trusted_until <= copy.old_at <= held + max_age.total_seconds()
+        copy.trusted_until = copy.old_at = monotonic()  # as if its minute were over
+        assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("new")
+        assert table.loads == 1

@@ -9,7 +9,9 @@ copies; the wire pings an idle connection each second, so a dead one is lost; an
 longer than `max_age`, whatever was or was not told. Where the server refuses tracking, no copy is trusted:
 each read compares the head of the stored entry, which names its version, and saves the payload alone.
 Atomic: everything here happens between two awaits. Copies are shared objects: do not change them.
-Down or hung: copies are still there, and `cache` serves them, fresh or stale. Evicting: an evicted key is
+Down or hung: copies are still there, and `cache` serves them, fresh or stale; with `when_down="load"` none
+that is older than `max_age`, so that whoever waits for that long after a change knows that nobody has the old
+value, not even a process that was cut off from the server while others were not. Evicting: an evicted key is
 told like any change.
 
 S3-FIFO (Yang et al., SOSP 2023): new keys enter a small queue of a tenth of the budget, and only those used
@@ -22,9 +24,10 @@ from __future__ import annotations
 from collections import OrderedDict
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_durations
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -43,8 +46,13 @@ class Local:
     entries: int = 10_000
     bytes: int = 64 * 1024 * 1024
     max_age: timedelta = timedelta(seconds=30)
+    when_down: Literal["serve", "load"] = "serve"
+    """What comes of a copy older than `max_age` while Redis is away: it is served, or loaded anew instead."""
 
     def __post_init__(self) -> None:
+        check_durations("Local", max_age=self.max_age)
+        if self.when_down not in ("serve", "load"):
+            raise InvalidDeclaration("Local", f"when_down={self.when_down!r}", "use 'serve' or 'load'")
         if self.entries < 1 or self.bytes < 1 or self.max_age <= timedelta(0):
             raise InvalidDeclaration("Local", f"{self} keeps nothing", "give positive numbers")
 

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed
+from ephemera.keyspace.arguments import check_declaration
+from ephemera.keyspace.callables import check_async
 from ephemera.patterns.cache.entries import entry_type
 from ephemera.patterns.cache.live import LiveCache
 from ephemera.wire.slots import number_in, slot_of
@@ -86,6 +88,7 @@ class Cache(Generic[V]):
     ) -> None:
         durations = {"fresh": fresh, "hard_timeout": hard_timeout, "backoff": backoff, "lease": lease}
         may_be_none = {"stale": stale, "missing": missing, "soft_timeout": soft_timeout}
+        check_declaration(catalogue, pattern, **durations, **may_be_none)
         numbers = {"most_loads": most_loads, "most_refreshes": most_refreshes}
         _check(pattern, durations, may_be_none, numbers, jitter=jitter, eagerness=eagerness)
         self.fresh, self.stale, self.missing = fresh, stale, missing
@@ -96,6 +99,8 @@ class Cache(Generic[V]):
         self.most_loads, self.most_refreshes = most_loads, most_refreshes
         self.lease = lease
         self.local = local
+        self.exact = local is not None and local.when_down == "load"
+        """Whether nothing older than its copies may be is served, also while the server is away."""
         self.tags = tags
         self.entry: Any = entry_type(value_type)
         self.life = max(fresh, missing) + stale
@@ -170,6 +175,9 @@ class Cache(Generic[V]):
 
     def cached(self, load: Callable[..., Awaitable[R]], /) -> Callable[..., Coroutine[Any, Any, R]]:
         """Decorate a loader: called with a store and its fields by name, it is asked only when it must be."""
+        fields = self.space.template.fields
+        form = f"async def load({', '.join(fields)})"
+        check_async(self.space.pattern, load, form, **{name: name for name in fields})
 
         @wraps(load)
         async def through_the_cache(store: Store, /, **fields: FieldValue) -> R:

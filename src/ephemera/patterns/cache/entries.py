@@ -8,6 +8,7 @@ Where values have stamps, a version is the number that the server gave, the stam
 
 from __future__ import annotations
 
+import asyncio
 import math
 import random
 import secrets
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from ephemera.errors import ConnectionFailed, ServerError
+from ephemera.errors import ServerError
 
 if TYPE_CHECKING:
     from ephemera.keyspace import Store
@@ -63,7 +64,8 @@ def entry_type(value_type: Any) -> Any:
         ("version", str), ("fresh_until", int), ("cost", int), ("tags", list[str]), ("began", int),
         ("value", value_type | None),
     ]  # fmt: skip
-    return msgspec.defstruct("Entry", fields, array_like=True, gc=False)
+    # What the catalogue shows is the type that was declared; the entry around it is this package's affair.
+    return msgspec.defstruct("Entry", fields, array_like=True, gc=False, namespace={"__holds__": value_type})
 
 
 def stamped_head(head: bytes) -> tuple[str, int] | None:
@@ -96,7 +98,8 @@ class ServerClock:
     def __init__(self, client: Client) -> None:
         self._call = client.call
         self._ahead = (time() - monotonic()) * 1000  # milliseconds; by this machine until the server says
-        self._asked_at = -math.inf
+        self._told_at = -math.inf
+        self._asking: asyncio.Task[None] | None = None
 
     def now(self) -> float:
         """Milliseconds since 1970 on the server."""
@@ -104,24 +107,34 @@ class ServerClock:
 
     def tell(self, server_now: float) -> None:
         """Take the time from an answer that carries it."""
-        self._asked_at = monotonic()
-        self._ahead = server_now - self._asked_at * 1000
+        self._told_at = monotonic()
+        self._ahead = server_now - self._told_at * 1000
 
     def is_old(self) -> bool:
-        """Whether the server was not asked for a minute."""
-        return monotonic() >= self._asked_at + _CLOCK_KEPT
+        """Whether the server has not told the time for a minute."""
+        return monotonic() >= self._told_at + _CLOCK_KEPT
 
     async def ask(self) -> None:
-        """Ask the server what time it is."""
-        self._asked_at = monotonic()
+        """Ask the server what time it is; those who ask at once wait for one answer."""
+        if self._asking is None or self._asking.done():
+            # A task of its own: whoever is cancelled here must not leave the others without an answer.
+            self._asking = asyncio.create_task(self._ask(), name="ephemera-clock")
+            self._asking.add_done_callback(_seen)
+        await asyncio.shield(self._asking)
+
+    async def _ask(self) -> None:
         try:
             seconds, microseconds = await self._call("TIME")
         except ServerError:
+            self._told_at = monotonic()
             return  # not allowed: this machine's clock must do, until a script tells
-        except ConnectionFailed:
-            self._asked_at = -math.inf
-            raise
         self.tell(int(seconds) * 1000 + int(microseconds) / 1000)
+
+
+def _seen(asking: asyncio.Task[None]) -> None:
+    """Take the error of a question that nobody waits for any more."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 class Clocks:

@@ -5,7 +5,8 @@ been invalidated since, so the caller asks the server with a claim of its own, i
 stands, or it is free, or another's. Who waits for another process's load listens on the entry's channel and
 looks when called, or when the loader's lease is over: a dead loader's place is free then. A live one renews.
 
-While the server is away there is no claim: callers of this process share a load; `most_loads` bounds them.
+While the server is away there is no claim: callers of this process share a load (`Local(when_down="load")`:
+one that was begun after they came); `most_loads` bounds them.
 Loads are tasks of their own: a caller that is cancelled leaves the load to the others, and to the cache.
 """
 
@@ -93,7 +94,7 @@ class Flights(Generic[V]):
                     return claim.found.value
             except COUNTED:
                 self._stats.errors += 1
-                return await self.apart(wish)
+                return await self.apart(wish, arrived)
             if claim.holder == mine.token:
                 return await self._join(self._start(mine, claimed=True))
             if claim.found is not None:
@@ -116,9 +117,12 @@ class Flights(Generic[V]):
         # A load from before this version may be from before an invalidation that made room for it.
         return flight.task if flight.seen == seen else None
 
-    async def apart(self, wish: Wish[V]) -> V | None:
+    async def apart(self, wish: Wish[V], arrived: int) -> V | None:
         """The value while the server is away."""
-        return await self._join(self._flights.get(wish.key) or self._start_apart(self._flight(wish)))
+        flight = self._flights.get(wish.key)
+        if flight is None or (self._declared.exact and arrived > flight.since):
+            flight = self._start_apart(self._flight(wish))
+        return await self._join(flight)
 
     def refresh_apart(self, wish: Wish[V]) -> None:
         """Begin to replace a copy while the server is away."""
@@ -189,10 +193,10 @@ class Flights(Generic[V]):
             raise
 
     async def _fly_apart(self, flight: Flight[V]) -> V | None:
-        flight.apart = True
+        flight.apart, began = True, monotonic()
         value = await self._loading.load_apart(flight.wish, lambda: self._begun(flight))
         if self._flights.get(flight.wish.key) is flight:  # not invalidated here meanwhile
-            self._levels.keep_apart(flight.wish.key, value, self._loading.tags_of(value, flight.wish))
+            self._levels.keep_apart(flight.wish.key, value, self._loading.tags_of(value, flight.wish), began)
         return value
 
     async def _take_off(self, flight: Flight[V]) -> tuple[V | None] | None:

@@ -216,8 +216,11 @@ class Levels(Generic[V]):
             done = await self._run(EXPIRE, place.keys, (data or b"", stale))
         return done == 1
 
-    def keep_apart(self, key: str, value: V | None, tags: list[str]) -> None:
-        """Keep a copy of what was loaded while the server is away; it is not trusted once it is back."""
+    def keep_apart(self, key: str, value: V | None, tags: list[str], began: float) -> None:
+        """Keep a copy of what was loaded while the server is away; it is not trusted once it is back.
+
+        Its age counts from the load's beginning, by `monotonic`.
+        """
         copies, life = self.copies, self.made.fresh_for(value) / 1000
         if copies is None or life <= 0:
             return
@@ -231,7 +234,7 @@ class Levels(Generic[V]):
                 size=size,
                 fresh_until=fresh_until,
                 stale_until=fresh_until + self.made.stale_for(value) / 1000,
-                old_at=now + self._max_age,
+                old_at=began + self._max_age,
                 tags=tags,
             ),
         )

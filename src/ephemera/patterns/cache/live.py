@@ -42,6 +42,7 @@ class LiveCache(Generic[V]):
         self._copy_of: Callable[[str], Any] = _no_copy if copies is None else copies.get
         self._eagerness = declared.eagerness
         self._soft = declared.soft_timeout.total_seconds()
+        self._exact = declared.exact
 
     @overload
     async def get_or_load(self, load: Callable[..., Awaitable[V]], /, **fields: FieldValue) -> V: ...
@@ -172,7 +173,7 @@ class LiveCache(Generic[V]):
             found = self._known(wish.key) or await self._levels.look(wish.key)
         except COUNTED:
             self.stats.errors += 1
-            return await self._apart(wish)
+            return await self._apart(wish, arrived)
         if found is None:
             self.stats.misses += 1
             return await flights.fetch(wish, arrived)
@@ -199,12 +200,12 @@ class LiveCache(Generic[V]):
                 return task.result()
         return found.value
 
-    async def _apart(self, wish: Wish[V]) -> V | None:
+    async def _apart(self, wish: Wish[V], arrived: int) -> V | None:
         """What can be had while the server is away: a copy, a stale one, a load."""
         copy, now = self._copy_of(wish.key), monotonic()
-        if copy is None or now >= copy.stale_until:
+        if copy is None or now >= (min(copy.stale_until, copy.old_at) if self._exact else copy.stale_until):
             self.stats.misses += 1
-            return await self._flights.apart(wish)
+            return await self._flights.apart(wish, arrived)
         self.stats.hits += 1
         if now >= min(copy.fresh_until, copy.old_at) and now >= copy.retry_at:
             self._flights.refresh_apart(wish)

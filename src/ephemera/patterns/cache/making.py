@@ -6,6 +6,8 @@ import random
 import secrets
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from ephemera.errors import InvalidValue
+from ephemera.keyspace.codec import type_name
 from ephemera.patterns.cache.entries import stamped_version
 
 if TYPE_CHECKING:
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
 
     from ephemera.keyspace import Codec
     from ephemera.patterns.cache.declared import Cache, Place
-    from ephemera.patterns.cache.entries import ServerClock
+    from ephemera.patterns.cache.entries import Entry, ServerClock
 
 V = TypeVar("V")
 
@@ -45,11 +47,20 @@ class Making(Generic[V]):
             version = secrets.token_urlsafe(9) if stamp is None else stamped_version(stamp)
             fresh_until = round(self._clock.now() + life)
             entry = self._declared.entry(version, fresh_until, round(cost), tags, began, value)
-            data = self._encode(entry)
+            data = self._encoded(entry)
             place_of_number = -1 if stamp is None else data.index(version.encode())
         life += self.stale_for(value)
         stamped = (place_of_number,) if self._stamped else ()
         return Filling(data, (token, data, round(life), place.channel, *stamped))
+
+    def _encoded(self, entry: Entry) -> bytes:
+        try:
+            return self._encode(entry)
+        except InvalidValue as refused:
+            tags: list[object] = list(entry.tags)
+            wrong = [tag for tag in tags if not isinstance(tag, str)]
+            expected, given = ("tags of str", wrong[0]) if wrong else (refused.expected, entry.value)
+            raise InvalidValue(refused.pattern, expected, type_name(type(given))) from None
 
     def fresh_for(self, value: V | None) -> float:
         """Milliseconds that a value is fresh, less some jitter."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import msgspec
 
+from ephemera.keyspace.arguments import check_durations
 from ephemera.patterns.embedders.port import EmbeddingFailed, without_secrets
 
 if TYPE_CHECKING:
@@ -48,6 +49,7 @@ class OpenAICompatible:
         timeout: timedelta = timedelta(seconds=10),
     ) -> None:
         """`dimensions` shortens the vectors, where the model can."""
+        check_durations(model, timeout=timeout)
         try:
             httpx: Any = import_module("httpx")
         except ImportError:

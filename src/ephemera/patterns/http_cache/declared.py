@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration, check_durations
 from ephemera.patterns.cache import Cache, Local
 from ephemera.patterns.http_cache.live import LiveResource
 from ephemera.patterns.http_cache.pages import Page
@@ -43,6 +44,7 @@ class HttpCache(Generic[S]):
         warm_rate: float = 20,
         most_warmed: int = 100,
     ) -> None:
+        check_declaration(catalogue, name, wait=wait)
         if wait <= _NO_TIME:
             raise InvalidDeclaration(name, f"wait={wait} waits for nothing", "give a positive duration")
         self.catalogue = catalogue
@@ -81,6 +83,7 @@ class HttpCache(Generic[S]):
         asking. `vary` names the request headers that its fields are chosen by. Above `compress_over` bytes it
         is stored under gzip. `warm` has it prewarmed: True for one without fields, or what gives its fields.
         """
+        check_durations(pattern, max_age=max_age)
         if inside is not None and self.windows is None:
             raise InvalidDeclaration(
                 pattern, "it has a life inside of windows, and its site has none", "give the site windows="

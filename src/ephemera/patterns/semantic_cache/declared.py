@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Fixed, fixed
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache.entries import kept_type
@@ -63,6 +64,7 @@ class SemanticCache(Generic[V, S]):
         ended_by: tuple[str, ...] = ("a change of a source", "a reported bad hit"),
         if_lost: str = "the model is asked again",
     ) -> None:
+        check_declaration(catalogue, pattern, hard_timeout=hard_timeout, lease=lease, sweep_every=sweep_every)
         _check(pattern, lifetime, threshold, sweep_every)
         self.identities = Identities(pattern, scope)
         self.threshold = threshold

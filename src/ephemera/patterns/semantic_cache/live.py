@@ -137,8 +137,10 @@ class LiveSemanticCache(Generic[V, S]):
         near = await self._neighbours.find(prompt, identity, scope)
         if near is None:
             return None
-        self._count("semantic", near.id, near.kept.tokens)
-        return Answer(near.kept.answer, "semantic", near.id, near.kept.prompt, near.similarity)
+        # Itself is among its neighbours when it was kept after the look above.
+        how: How = "exact" if near.id == identity.id else "semantic"
+        self._count(how, near.id, near.kept.tokens)
+        return Answer(near.kept.answer, how, near.id, near.kept.prompt, near.similarity)
 
     async def _ask(
         self, prompt: str, identity: Identity, scope: S, ask: Callable[[str], Awaitable[V]]

@@ -22,6 +22,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
+from ephemera.keyspace.arguments import check_durations
 from ephemera.patterns.embedders.port import without_secrets
 from ephemera.patterns.semantic_cache.vectors import Near, Page, Point, VectorsUnavailable
 
@@ -42,6 +43,7 @@ class Qdrant:
         api_key: str | None = None,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
+        check_durations("Qdrant", timeout=timeout)
         self._location = location
         self.shared = location.startswith(("http://", "https://"))
         self.location = without_secrets(location) if self.shared else location

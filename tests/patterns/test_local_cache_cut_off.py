@@ -1,0 +1,93 @@
+"""Copies of a process that is cut off from Redis: served by the usual policy, loaded anew by the other."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import timedelta
+from typing import TYPE_CHECKING, Literal
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.embedded import valkey
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Cache, Local
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera.keyspace import Store
+
+AGE = timedelta(seconds=2)
+CATALOGUE = Catalogue("cut-off")
+
+
+def _declared(name: str, policy: Literal["serve", "load"]) -> Cache[str]:
+    return Cache(
+        CATALOGUE,
+        f"{name}:{{name}}",
+        str,
+        fresh=timedelta(hours=1),
+        local=Local(max_age=AGE, when_down=policy),
+        purpose="What a process keeps that is cut off",
+    )
+
+
+SERVED, LOADED = _declared("served", "serve"), _declared("loaded", "load")
+
+
+@pytest.fixture
+async def store() -> AsyncIterator[Store]:
+    """A store with a copy of each, whose server has just died."""
+
+    async def old(name: str) -> str:
+        return f"old {name}"
+
+    with valkey() as server:
+        async with keyspace.connect(server.url, CATALOGUE) as opened:
+            for cache in (SERVED, LOADED):
+                assert await opened[cache].get_or_load(old, name="x") == "old x"
+                assert await opened[cache].get(name="x") == "old x"  # read back, so that there is a copy
+            server.kill()
+            yield opened
+
+
+async def new(name: str) -> str:
+    """What the database has by now."""
+    return f"new {name}"
+
+
+async def test_a_copy_that_is_too_old_is_not_served_by_who_loads(store: Store) -> None:
+    """Within `max_age` the copy is good; after it, whoever loads has the new value, and others the old."""
+    await asyncio.sleep(AGE.total_seconds())
+    assert await store[SERVED].get_or_load(new, name="x") == "old x"
+    assert await store[LOADED].get_or_load(new, name="x") == "new x"
+
+
+async def test_a_load_from_before_a_caller_came_is_not_theirs(store: Store) -> None:
+    """While a load hangs that may have read what is old, a caller who comes later has one of their own."""
+    begun, go_on, loads = asyncio.Event(), asyncio.Event(), []
+
+    async def load(name: str) -> str:
+        loads.append(name)
+        if len(loads) == 1:
+            begun.set()
+            await go_on.wait()
+            return "read before"
+        return "read after"
+
+    first = asyncio.create_task(store[LOADED].get_or_load(load, name="y"))
+    await begun.wait()
+    assert await store[LOADED].get_or_load(load, name="y") == "read after"
+    go_on.set()
+    assert await first == "read before"
+    assert len(loads) == 2
+    # What was read before is no copy for anybody: it is not the last that was begun.
+    assert await store[LOADED].get_or_load(new, name="y") in ("read after", "new y")
+
+
+def test_another_policy_is_refused() -> None:
+    """It names what there is."""
+    with pytest.raises(InvalidDeclaration, match="use 'serve' or 'load'"):
+        Local(when_down="hope")  # type: ignore[arg-type]
