@@ -79,7 +79,7 @@ def users(count: int) -> list[Registered]:
     return [Registered(str(number)) for number in range(count)]
 
 
-async def until(condition: Callable[[], Awaitable[Any]], within: float = 10.0) -> float:
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -> float:
     """Return the seconds until an awaited condition held; fail when it took more than `within`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -89,7 +89,7 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 10.0) -
     return loop.time() - begun
 
 
-async def settled(store: Store, events: Events[Any], within: float = 10.0, **fields: Any) -> None:
+async def settled(store: Store, events: Events[Any], within: float = 60.0, **fields: Any) -> None:
     """Wait until every group of a stream has handled everything."""
 
     async def all_done() -> bool:

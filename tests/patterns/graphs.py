@@ -23,7 +23,6 @@ STEPS = 15
 CATALOGUE = Catalogue("test-graphs")
 THREADS = GraphCheckpoints(CATALOGUE, "graph:{thread_id}", lifetime=fixed(hours=1))
 RECENT = GraphCheckpoints(CATALOGUE, "recent:{thread_id}", lifetime=fixed(hours=1), history=2)
-BRIEF = GraphCheckpoints(CATALOGUE, "brief:{thread_id}", lifetime=fixed(milliseconds=200))
 
 
 class State(TypedDict):

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from ephemera.patterns.jobs import JobRow, LiveJobs
 
 
-async def until(condition: Callable[[], Awaitable[Any]], within: float = 30.0) -> float:
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -> float:
     """Return the seconds until an awaited condition held; fail when it took more than `within`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -21,7 +21,7 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 30.0) -
     return loop.time() - begun
 
 
-async def ended(jobs: LiveJobs, job_id: str, within: float = 30.0) -> JobRow:
+async def ended(jobs: LiveJobs, job_id: str, within: float = 60.0) -> JobRow:
     """The row of a job when it has ended."""
 
     async def over() -> bool:
@@ -31,7 +31,7 @@ async def ended(jobs: LiveJobs, job_id: str, within: float = 30.0) -> JobRow:
     return await jobs.get(job_id)
 
 
-async def stepped(jobs: LiveJobs, job_id: str, steps: int, within: float = 30.0) -> JobRow:
+async def stepped(jobs: LiveJobs, job_id: str, steps: int, within: float = 60.0) -> JobRow:
     """The row of a job when so many of its steps are recorded."""
 
     async def far_enough() -> bool:

@@ -22,7 +22,7 @@ ALONE = Locks(CATALOGUE, "lock-of-all:here", lease=timedelta(seconds=30), purpos
 PAIRS = Locks(CATALOGUE, "pair:{org}:{doc}", lease=timedelta(seconds=30), purpose="A lock of two fields")
 
 
-async def until(condition: Callable[[], Awaitable[Any]], within: float = 5.0) -> float:
+async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -> float:
     """Return the seconds until an awaited condition held; fail when it took more than `within`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()

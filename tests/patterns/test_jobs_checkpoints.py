@@ -107,7 +107,7 @@ async def test_a_checkpoint_wakes_who_listens(store: Store, key: str) -> None:
     """The event is published by the same script: who listens to the progress hears of it."""
     async with store.client("queue").subscribe(PROGRESS.wake.key()) as heard:
         await held(store, key, 1).save({"a": b"1"}, event=Stepped(1))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await anext(heard)).data != PROGRESS.key(job_id=key).encode():
                 pass
 

@@ -13,7 +13,6 @@ from langgraph.checkpoint.memory import InMemorySaver
 from ephemera import keyspace
 from ephemera.errors import ThreadGone
 from tests.patterns.graphs import (
-    BRIEF,
     CATALOGUE,
     RECENT,
     THREADS,
@@ -74,15 +73,17 @@ async def test_a_thread_that_goes_on_keeps_its_earlier_runs_findable(store: Stor
 
 async def test_a_thread_ends_after_its_lifetime(store: Store) -> None:
     """Nothing of it is left, and it begins anew."""
-    graph, where = chain(write_slide, 3).compile(checkpointer=store[BRIEF]), config()
+    graph, where = chain(write_slide, 3).compile(checkpointer=store[THREADS]), config()
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
-    assert await store[BRIEF].aget_tuple(where) is not None
+    assert await store[THREADS].aget_tuple(where) is not None
+    assert 0 < await store.call("PTTL", key_of(where)) <= 3_600_000
+    await store.call("PEXPIRE", key_of(where), 1)  # the hour is over
 
     async def gone() -> bool:
-        return not await store.call("EXISTS", key_of(where, BRIEF))
+        return not await store.call("EXISTS", key_of(where))
 
     await until(gone)
-    assert await store[BRIEF].aget_tuple(where) is None
+    assert await store[THREADS].aget_tuple(where) is None
     made = await graph.ainvoke({"topic": "squids", "slides": []}, where)
     assert made["slides"] == slides(3, "squids")
 

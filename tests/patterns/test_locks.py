@@ -13,7 +13,8 @@ from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredSpace
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.locks.keeping import KEEPING
 from ephemera.wire.slots import slot_of
-from tests.patterns.locking import ALONE, CATALOGUE, KEPT, LOCKS, PAIRS, free, queued, until
+from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
+from tests.patterns.outliving import outlive_the_lease, renew_often
 from tests.wire.unhandled import no_unhandled_errors
 
 if TYPE_CHECKING:
@@ -80,23 +81,27 @@ async def _try(store: Store, name: str) -> int | None:
 
 async def test_a_lock_is_renewed_for_as_long_as_it_is_held(locked: Store, key: str) -> None:
     """A block that takes more than a lease is alone all the time."""
-    async with locked[KEPT].hold(name=key) as held:
-        ends = asyncio.get_running_loop().time() + 1.3 * KEPT.lease.total_seconds()
-        while asyncio.get_running_loop().time() < ends:
-            holder = await locked[KEPT].holder(name=key)
-            assert holder is not None
-            assert holder.fence == held.fence
-            await asyncio.sleep(0.02)
+    renew_often(locked)
+    async with locked[LOCKS].hold(name=key) as held:
+        other = asyncio.create_task(_fence(locked, LOCKS, name=key))
+        await queued(locked, LOCKS, 1, name=key)
+        await outlive_the_lease(locked, held)
+        holder = await locked[LOCKS].holder(name=key)
+        assert holder is not None
+        assert holder.fence == held.fence
+        assert not other.done()
+    assert await other > held.fence
 
 
 async def test_locks_taken_at_different_moments_are_renewed_together(locked: Store, key: str) -> None:
-    """After a lease, all locks of a store have their renewals at the same moment."""
+    """After their first renewals, all locks of a store have the next at the same moment."""
     keeper = locked[KEEPING]
+    renew_often(locked, every=1.0)
     async with asyncio.TaskGroup() as group:
         done = asyncio.Event()
 
         async def hold(number: int) -> None:
-            async with locked[KEPT].hold(name=f"{key}-{number}"):
+            async with locked[LOCKS].hold(name=f"{key}-{number}"):
                 await done.wait()
 
         for number in range(20):

@@ -89,7 +89,7 @@ async def _blocked(postgres: Postgres, connection: Connection) -> None:
     """Wait until a connection waits for a lock of PostgreSQL's."""
     query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
     async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as watcher:
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while (await (await watcher.execute(query, (connection.info.backend_pid,))).fetchone()) != (
                 True,
             ):

@@ -14,7 +14,9 @@ from ephemera.errors import LockTimeout
 from ephemera.operations.acl import access_rules
 from tests.faults.conftest import victim
 from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
+from tests.patterns.outliving import renew_often
 from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.waiting import eventually
 
 if TYPE_CHECKING:
     from ephemera import Store
@@ -138,7 +140,7 @@ async def test_a_lost_connection_does_not_lose_the_turn(server: Valkey, key: str
             await queued(store, LOCKS, 1, name=key)
             server.ask("CLIENT", "KILL", "TYPE", "pubsub")
             released = _now()
-        assert await waiting - released < 3
+        assert await waiting - released < 20  # the lease that it saw would have lasted for 30 s
 
 
 async def test_a_dead_holders_lock_is_taken_when_its_lease_ends(locked: Store, key: str) -> None:
@@ -172,7 +174,7 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
     for task in doomed:
         await asyncio.sleep(chance.uniform(0, 0.003))  # at random moments, while the lock goes round
         task.cancel()
-    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 20)
+    results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
     assert [each for each in results if each and not isinstance(each, asyncio.CancelledError)] == []
     assert len(held) >= 120
     await free(locked, LOCKS, name=key)
@@ -212,6 +214,8 @@ async def test_the_catalogues_own_user_may_do_it_all(victim: Valkey) -> None:
         async with one[LOCKS].hold(name="allowed"):
             waiting = asyncio.create_task(_turn(other, "allowed"))
             await queued(one, LOCKS, 1, name="allowed")
-        await asyncio.wait_for(waiting, 5)
-        async with one[KEPT].hold(name="renewed"):
-            await asyncio.sleep(1.1 * KEPT.lease.total_seconds())
+        await asyncio.wait_for(waiting, 60)
+        renew_often(one)
+        async with one[LOCKS].hold(name="renewed") as held:
+            taken = held.deadline  # what was refused would leave it there
+            await eventually(lambda: held.deadline > taken)

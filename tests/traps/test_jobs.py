@@ -18,6 +18,7 @@ from ephemera.errors import JobLost
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.jobs.celery_app import VISIBILITY
 from ephemera.patterns.jobs.reaping import look
+from ephemera.wire.subscriptions import Subscription
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
@@ -170,38 +171,59 @@ async def two_runs(jobs: LiveJobs) -> tuple[Run, Run]:
 async def test_s18_checkpoint_progress_and_publication_are_one_step(
     jobs: LiveJobs, own: Valkey, key: str
 ) -> None:
-    """Killed at any moment, the naive way leaves a step nobody was told of; ours has an entry for each."""
+    """Killed at any moment, the naive way leaves a step nobody was told of; ours has all three for each."""
     torn = 0
     for attempt in range(20):
-        steps, entries = await saved_until_killed(jobs, own, "naive", f"{key}:{attempt}")
-        torn += steps != entries
+        steps, entries, messages = await saved_until_killed(jobs, own, "naive", f"{key}:{attempt}")
+        torn += not steps == entries == messages
         if torn:
             break
     assert torn
 
     for attempt in range(5):
-        steps, entries = await saved_until_killed(jobs, own, "ours", f"{key}:{attempt}")
-        assert steps == entries > 10
+        steps, entries, messages = await saved_until_killed(jobs, own, "ours", f"{key}:{attempt}")
+        assert steps == entries == messages > 10
 
 
-async def saved_until_killed(jobs: LiveJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int]:
-    """How many steps and how many entries there are when a process that saves them was killed."""
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.traps.killed_saver", way, own.url, job_id),
-        stdout=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    await process.stdout.readline()
-    await asyncio.sleep(0.01)  # any moment will do
-    process.kill()
-    await process.wait()
-    call = jobs.store.call
+async def saved_until_killed(jobs: LiveJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int, int]:
+    """How many steps, entries and messages there are when a process that saves them was killed."""
+    call, stream = jobs.store.call, PROGRESS.key(job_id=job_id)
+    channel, told = ("naive-wake", job_id) if way == "naive" else (jobs.store[PROGRESS.wake].name(), stream)
+    client: Any = jobs.store.client("queue")
+    async with Subscription(client.hub, "channel", [channel], backlog=1_000_000) as wakes:
+        ours = await connected(jobs)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.traps.killed_saver", way, own.url, job_id),
+            stdout=asyncio.subprocess.PIPE,
+        )
+        assert process.stdout is not None
+        await process.stdout.readline()
+        await asyncio.sleep(0.01)  # any moment will do
+        process.kill()
+        await process.wait()
+
+        async def done_with_it() -> bool:
+            return await connected(jobs) <= ours
+
+        await until(done_with_it)  # the server has done all that it was sent
+        await call("PUBLISH", channel, "the end")
+        messages = 0
+        async for wake in wakes:
+            assert not wake.lost
+            if wake.data == b"the end":
+                break
+            messages += wake.data == told.encode()
     if way == "naive":
-        hash_key, stream = f"naive:{job_id}", f"naive-progress:{job_id}"
-        return await call("HLEN", hash_key), await call("XLEN", stream)
+        return await call("HLEN", f"naive:{job_id}"), await call("XLEN", f"naive-progress:{job_id}"), messages
     fields = await call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
-    newest = await call("XREVRANGE", PROGRESS.key(job_id=job_id), "+", "-", "COUNT", 1)
-    return sum(name.startswith(b"step:") for name in fields), number_of(newest) + 1
+    newest = await call("XREVRANGE", stream, "+", "-", "COUNT", 1)
+    return sum(name.startswith(b"step:") for name in fields), number_of(newest) + 1, messages
+
+
+async def connected(jobs: LiveJobs) -> set[bytes]:
+    """The ids of all connections that the server has."""
+    clients = await jobs.store.call("CLIENT", "LIST")
+    return {line.split()[0] for line in clients.splitlines()}
 
 
 def number_of(newest: Any) -> int:

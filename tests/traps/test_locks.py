@@ -11,10 +11,11 @@ import pytest
 from ephemera import connect
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import FenceGuard, Held
-from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free
+from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free, queued
+from tests.patterns.outliving import outlive_the_lease, renew_often
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Awaitable
 
     from ephemera import Store
     from ephemera.embedded import Postgres, Valkey
@@ -35,43 +36,53 @@ class Ingest:
     def __init__(self) -> None:
         self.inside = 0
         self.most = 0
+        self.two = asyncio.Event()
+        """Two were inside."""
 
-    async def run(self, seconds: float) -> None:
-        """Work for so long."""
+    async def run(self, work: Awaitable[object]) -> None:
+        """Work for as long as this takes."""
         self.inside += 1
         self.most = max(self.most, self.inside)
+        if self.inside == 2:
+            self.two.set()
         try:
-            await asyncio.sleep(seconds)
+            await work
         finally:
             self.inside -= 1
 
 
-async def _naively(store: Store, key: str, ingest: Ingest, seconds: float) -> None:
+async def _naively(store: Store, key: str, ingest: Ingest, work: Awaitable[object]) -> None:
     """As the seed has it: SET NX with a lease, DEL at the end."""
     while not await store.call("SET", key, "1", "NX", "PX", 600):
         await asyncio.sleep(0.02)
-    await ingest.run(seconds)
+    await ingest.run(work)
     await store.call("DEL", key)
 
 
 async def test_c4_a_slow_ingest_outlives_a_naive_lease(store: Store, key: str) -> None:
     """SET NX with a lease lets a second ingest in beside a slow one; ours is renewed, and stays alone."""
     naive, ours = Ingest(), Ingest()
-    await asyncio.gather(*(_naively(store, f"naive:{key}", naive, 1.5) for _ in range(2)))
+    async with asyncio.timeout(60):  # each works until the other is beside it
+        await asyncio.gather(*(_naively(store, f"naive:{key}", naive, naive.two.wait()) for _ in range(2)))
     assert naive.most == 2
 
-    async def ingest(seconds: float) -> None:
-        async with store[KEPT].hold(name=key):
-            await ours.run(seconds)
+    async def quick() -> None:
+        async with store[LOCKS].hold(name=key):
+            await ours.run(asyncio.sleep(0))
 
-    await asyncio.gather(ingest(1.3 * KEPT.lease.total_seconds()), ingest(0.01))
+    renew_often(store)
+    async with store[LOCKS].hold(name=key) as held:
+        second = asyncio.create_task(quick())
+        await queued(store, LOCKS, 1, name=key)
+        await ours.run(outlive_the_lease(store, held))
+    await second
     assert ours.most == 1
 
 
 async def test_c4_a_holder_that_loses_the_lock_is_cancelled(store: Store, key: str) -> None:
     """A naive holder works on beside its successor; ours is cancelled in the middle of its work."""
     naive, ours = Ingest(), Ingest()
-    first = asyncio.create_task(_naively(store, f"naive:{key}", naive, 0.5))
+    first = asyncio.create_task(_naively(store, f"naive:{key}", naive, asyncio.sleep(0.5)))
     while not naive.inside:
         await asyncio.sleep(0.001)
     await store.call("DEL", f"naive:{key}")  # whatever the reason: an eviction, a restart, an operator
@@ -81,10 +92,10 @@ async def test_c4_a_holder_that_loses_the_lock_is_cancelled(store: Store, key: s
     async def ingest() -> None:
         async with store[BRIEF].hold(name=key):
             await store[BRIEF.space].delete(name=key)
-            await ours.run(60)
+            await ours.run(asyncio.sleep(60))
 
     with pytest.raises(LockLost):
-        await asyncio.wait_for(ingest(), 5)
+        await asyncio.wait_for(ingest(), 60)
     assert ours.inside == 0
 
 

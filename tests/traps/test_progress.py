@@ -97,7 +97,7 @@ async def test_s5_a_wake_that_never_comes_costs_a_second(store: Store, key: str)
         assert shown(await anext(updates)) == 0
         stream = PROGRESS.key(job_id=key)
         await store.call("XADD", stream, "2-9999999999999999", "d", PROGRESS.encode(SlideDone(1)))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             assert shown(await anext(updates)) == 1
 
 
@@ -113,7 +113,7 @@ async def test_s5_the_end_is_in_sql(store: Store, key: str) -> None:
     live, truth = store[SHORT], Truth()
     await live.append(SlideDone(0), job_id=key)
     truth.ended = True  # and the event that says so never reached Redis
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         assert await collect(live.listen(job_id=key, snapshot=truth.snapshot)) == [
             0,
             {"job": key, "slides": 0},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,9 +12,10 @@ import sqlalchemy as sa
 
 from ephemera import Catalogue, connect, embedded
 from ephemera.errors import CrossSlot
-from ephemera.patterns.usage import Usage, micros
+from ephemera.patterns.usage import Usage, micros, money
 from ephemera.patterns.write_behind import Flusher
 from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
+from tests.patterns import metered
 from tests.patterns.behind import (
     CATALOGUE,
     CLICKED,
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
 
     from ephemera import Store
     from ephemera.embedded import Cluster, Postgres, Valkey
+    from ephemera.patterns.usage import Meter
     from ephemera.patterns.write_behind import Batch
 
 SOON = timedelta(milliseconds=1)
@@ -75,11 +78,46 @@ async def _flush_all(flusher: Flusher, source: Any) -> None:
     await until(empty)
 
 
-def test_s11_costs_below_a_cent_are_counted() -> None:
-    """A thousand calls at 0.042 cents each are nothing in whole cents, and 0.42 in millionths."""
+@pytest.fixture
+async def meter(server: Valkey, engine: AsyncEngine) -> AsyncIterator[Meter]:
+    """A meter of usage for which nothing waits."""
+    async with connect(server.url, metered.CATALOGUE) as opened:
+        counters = metered.USAGE.counters
+        for keys in counters.shards.keys(counters.pending, counters.sealed, counters.shards.state):
+            for each in keys:
+                await opened.client("queue").call("UNLINK", each)
+        async with engine.begin() as connection:
+            await connection.run_sync(metered.METADATA.drop_all)
+            await connection.run_sync(metered.METADATA.create_all)
+        yield metered.meter_of(opened, engine)
+
+
+async def test_s11_costs_below_a_cent_are_counted(
+    store: Store, engine: AsyncEngine, meter: Meter, key: str
+) -> None:
+    """A thousand calls at 0.042 cents each are nothing in whole cents; ours are 0.42, also in SQL."""
     cost = 0.00042
-    assert sum(int(cost * 100) for _ in range(1000)) == 0
-    assert sum(micros(cost) for _ in range(1000)) == micros("0.42")
+    cents = (store.call("HINCRBY", key, "cost_cents", int(cost * 100)) for _ in range(1000))
+    await asyncio.gather(*cents)
+    assert await store.call("HGET", key, "cost_cents") == b"0"
+
+    for place in range(0, 1000, 50):  # half of them by reservations, and a flush in the midst of it
+        await asyncio.gather(
+            *(meter.record(key, tokens=1, cost_micros=micros(cost)) for _ in range(25)),
+            *(_settled(meter, key, cost) for _ in range(25)),
+        )
+        if place == 500:
+            await _flush_all(meter.flusher(takeover=SOON), meter.counters)
+    used = (await meter.totals(key)).used
+    assert (used["tokens"], money(used["cost_micros"])) == (1000, Decimal("0.42"))
+    await _flush_all(meter.flusher(takeover=SOON), meter.counters)
+    ((*_, tokens, cost_micros),) = await rows(engine, metered.RECORDS)
+    assert (tokens, money(cost_micros)) == (1000, Decimal("0.42"))
+
+
+async def _settled(meter: Meter, organization: str, cost: float) -> None:
+    async with await meter.reserve(organization, tokens=10, limits={"tokens": 10_000}) as reservation:
+        await reservation.settle(tokens=1, cost_micros=micros(cost))
 
 
 async def _naive_flush(store: Store, engine: AsyncEngine, key: str, crash_after: str = "") -> None:

@@ -26,8 +26,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.lifetime import Fixed
-from ephemera.patterns.fences import Fences
+from ephemera.patterns.fences import Fences, codec_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -41,8 +42,8 @@ V = TypeVar("V")
 class Entitlements(Generic[V]):
     """The declaration of what is read through SQL: `store[LIMITS]` gives the `Entitled` of a store.
 
-    `kind` is "hash" for a Struct, field by field, or "value" for a flag, a number or JSON. A load that
-    takes longer than `longest_load` milliseconds is not cached.
+    `kind` is "hash" for a Struct, field by field, or "value" for a flag, a number or anything else, as JSON.
+    A load that takes longer than `longest_load` milliseconds is not cached.
     """
 
     def __init__(
@@ -61,8 +62,10 @@ class Entitlements(Generic[V]):
         ended_by: tuple[str, ...] = ("a change of the plan",),
         if_lost: str = "it is loaded again",
     ) -> None:
+        check_declaration(catalogue, pattern)
         _check(pattern, lifetime, most_loads, longest_load)
         declare: Any = {"hash": catalogue.hash, "value": catalogue.value}[kind]
+        form = {"codec": codec_of(pattern, value_type)} if kind == "value" else {}
         self.space: Space[Any] = declare(
             pattern,
             value_type,
@@ -72,6 +75,7 @@ class Entitlements(Generic[V]):
             spares=spares,
             ended_by=ended_by,
             if_lost=if_lost,
+            **form,
         )
         self.most_loads = most_loads
         self.longest_load = longest_load

@@ -13,7 +13,8 @@ that expires or is evicted only means that a value is not cached this time. Thos
 share the fence; the first stores.
 
 In a hash the fence is the field `_fence`, in a value it is the text; both read as a miss by any other
-accessor.
+accessor. Where values are plain text or bytes, a fence would be one of them: `codec_of` says that those must
+be declared as JSON.
 Lifetimes: a fence lives as long as a load may take, a value as its space says. Atomic: planting and filling
 are one script each. Down or hung: `ConnectionFailed`, and the caller loads without a cache.
 """
@@ -23,10 +24,14 @@ from __future__ import annotations
 import secrets
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
+from msgspec import inspect
+
+from ephemera.keyspace.codec import choose_codec
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
     from ephemera.keyspace import Codec, RecordCodec, Space
+    from ephemera.keyspace.codec import CodecName
     from ephemera.wire import Arg, Client
 
 V = TypeVar("V")
@@ -34,7 +39,17 @@ V = TypeVar("V")
 PLANT = Script.load("ephemera.patterns", "fences_plant")
 FILL = Script.load("ephemera.patterns", "fences_fill")
 
-_MARK = b"\x00fence "  # no codec writes a text that begins so, and none reads it
+_MARK = b"\x00fence "  # no codec of a fenced space writes a text that begins so, and none reads it
+
+
+def codec_of(pattern: str, value_type: Any) -> CodecName | None:
+    """The codec to declare a fenced value with: None, the usual one, unless that would read a fence."""
+    if choose_codec(pattern, value_type).name != "plain":
+        return None
+    node = inspect.type_info(value_type)
+    while isinstance(node, inspect.Metadata):
+        node = node.type
+    return "json" if isinstance(node, (inspect.StrType, inspect.BytesType)) else None
 
 
 class Seen(NamedTuple, Generic[V]):

@@ -24,6 +24,7 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.lifetime import Fixed, fixed
 from ephemera.patterns.stored_records import JsonRecords, changing
 
@@ -54,6 +55,7 @@ class Preferences(Generic[S]):
         purpose: str = "A user's settings",
         if_lost: str = "the defaults, until something is set again",
     ) -> None:
+        check_declaration(catalogue, pattern)
         _check(pattern, record, lifetime, when_down)
         self.space: Space[ValueAccess[S]] = catalogue.value(
             pattern, record, lifetime=lifetime, role=role, purpose=purpose, if_lost=if_lost

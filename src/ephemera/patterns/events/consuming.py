@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidValue, ServerError, StoreClosed
+from ephemera.keyspace.access import COUNTED, is_outage
 from ephemera.patterns.events.entries import Delivery
 from ephemera.patterns.events.groups import GONE, make_group, make_group_again
 from ephemera.patterns.events.outcomes import Counts, Outcomes
@@ -76,7 +77,9 @@ class Consumer(Generic[E]):
         member = self._member
         try:
             await make_group(member.client, member.key, member.group)
-        except ConnectionFailed as problem:
+        except COUNTED as problem:
+            if not is_outage(problem):
+                raise
             log.warning("%r: %r starts without its server: %s", member.key, member.group, problem)
         self._outcomes = Outcomes(member, self.counts)
         self._work = Work(member, self._codec, self._handler, self._outcomes, self.counts, self._concurrency)

@@ -8,7 +8,8 @@ from weakref import WeakKeyDictionary
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import permanent
-from ephemera.patterns.events.entries import Entry, EventCodec, Letter
+from ephemera.keyspace.arguments import check_declaration
+from ephemera.patterns.events.entries import EventCodec, Letter, entry_type
 from ephemera.patterns.events.live import LiveEvents
 from ephemera.wire.slots import number_in, slot_of
 
@@ -77,6 +78,7 @@ class Events(Generic[E]):
         sensitive: bool = False,
         if_lost: str = "what was not handled yet did not happen for its groups",
     ) -> None:
+        check_declaration(catalogue, pattern, first_retry=first_retry, lease=lease)
         _check(pattern, deliveries, first_retry, lease, dead_letters)
         self.codec: EventCodec[E] = EventCodec(pattern, event_type)
         self.deliveries = deliveries
@@ -85,7 +87,7 @@ class Events(Generic[E]):
         self.dead_letters = dead_letters
         self.space = catalogue.stream(
             pattern,
-            Entry,
+            entry_type(event_type),
             lifetime=permanent(reason="an event is removed when every group has handled it"),
             role="queue",
             purpose=purpose,

@@ -10,7 +10,7 @@ is undecodable, with the reason.
 from __future__ import annotations
 
 from types import UnionType
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast, get_args
 
 import msgspec
 
@@ -33,6 +33,12 @@ class Entry(msgspec.Struct, frozen=True):
     """An entry of a stream of events."""
 
     event: bytes
+
+
+def entry_type(event_type: Any) -> type[Entry]:
+    """The entries of one stream, of which the catalogue shows the events that were declared."""
+    shown = {"__holds__": event_type}
+    return cast("type[Entry]", msgspec.defstruct("Entry", [], bases=(Entry,), frozen=True, namespace=shown))
 
 
 class Letter(msgspec.Struct, frozen=True):

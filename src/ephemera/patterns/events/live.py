@@ -7,6 +7,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.keyspace.access import COUNTED
+from ephemera.keyspace.arguments import check_durations
+from ephemera.keyspace.callables import check_async
 from ephemera.patterns.events.consuming import Consumer
 from ephemera.patterns.events.entries import DeadLetter
 from ephemera.patterns.events.groups import StreamReading, read_stream
@@ -91,8 +93,11 @@ class LiveEvents(Generic[E]):
         """A consumer that works for the length of an `async with` block.
 
         At most `concurrency` handlers run at a time. At its end, what runs is awaited for `grace`, and what
-        is left goes to other consumers.
+        is left goes to other consumers. A handler that no event could be given to is refused at once.
         """
+        pattern = self.declared.space.pattern
+        check_async(pattern, handler, "async def handle(event, delivery)", "event", "delivery")
+        check_durations(pattern, grace=grace)
         member = Member.join(self._client, self.declared, fields, group)
         self.consumed.add((member.key, member.dead))
         seconds = grace.total_seconds()

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.codec import choose_codec
 from ephemera.keyspace.lifetime import Fixed, fixed
 from ephemera.patterns.fanout.live import LiveFanout
@@ -38,6 +39,7 @@ class Fanout(Generic[M]):
         purpose: str = "Where a user is connected, each connection with its own deadline",
         if_lost: str = "connections are entered again by their processes, within a third of the lifetime",
     ) -> None:
+        check_declaration(catalogue, pattern)
         if not isinstance(cast("Any", lifetime), Fixed):
             raise InvalidDeclaration(
                 pattern, f"connections cannot live {lifetime}", "use fixed(seconds=300), from each heartbeat"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from itertools import count
 from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import EphemeraError, StoreClosed
 from ephemera.keyspace.access import COUNTED
 from ephemera.patterns.fanout.connections import MISSED, Connection
 from ephemera.wire import Script
@@ -18,9 +19,11 @@ from ephemera.wire import Script
 if TYPE_CHECKING:
     from ephemera.keyspace import FieldValue, Store
     from ephemera.patterns.fanout.declared import Fanout
-    from ephemera.wire import Arg
+    from ephemera.wire import Arg, Message
 
 M = TypeVar("M")
+
+log = logging.getLogger("ephemera.fanout")
 
 RENEW = Script.load("ephemera.patterns", "fanout_renew")
 PUSH = Script.load("ephemera.patterns", "fanout_push")
@@ -189,25 +192,39 @@ class LiveFanout(Generic[M]):
     async def _listen(self) -> None:
         interrupted = False
         while True:
-            with suppress(*COUNTED):
-                async with self._client.subscribe(self._everybody.name(), self._mine) as messages:
-                    self._listens.set()
-                    if interrupted:
-                        self._missed()
-                    async for message in messages:
-                        if message.lost:
-                            self._missed()
-                        elif message.channel == self._mine.encode():
-                            key, _, text = message.data.partition(b"\n")
-                            self._deliver(self._users.get(key.decode(), ()), text)
-                        else:
-                            self._deliver(
-                                [each for here in self._users.values() for each in here], message.data
-                            )
-                    return  # the store was closed
+            try:
+                await self._hear(interrupted=interrupted)
+            except StoreClosed:
+                return
+            except COUNTED:
+                pass
+            except Exception:  # such as a message type's own, by a message that nobody should have sent
+                log.exception("%r: a message could not be delivered; listening anew", self.declared)
+            else:
+                return  # the store was closed
             self._listens.set()  # nobody waits for a server that does not answer
             interrupted = True
             await asyncio.sleep(_TICK)
+
+    async def _hear(self, *, interrupted: bool) -> None:
+        """Deliver what is sent, for as long as the subscription lasts."""
+        async with self._client.subscribe(self._everybody.name(), self._mine) as messages:
+            self._listens.set()
+            if interrupted:
+                self._missed()
+            async for message in messages:
+                if message.lost:
+                    self._missed()
+                else:
+                    self._pass_on(message)
+
+    def _pass_on(self, message: Message) -> None:
+        if message.channel == self._mine.encode():
+            key, _, text = message.data.partition(b"\n")
+            # Bytes that are no text are no user's key, and must not end the listening.
+            self._deliver(self._users.get(key.decode(errors="surrogateescape"), ()), text)
+        else:
+            self._deliver([each for here in self._users.values() for each in here], message.data)
 
     def _missed(self) -> None:
         """Enter all again, since the lists may be lost, too; then each is told that messages may be.

@@ -101,7 +101,11 @@ class Attempt:
         """Renew the lease while that is possible; why it is not any more, or None: the attempt has ended."""
         while True:
             await asyncio.sleep(self._interval)
-            run.stopping = self._stopping()
+            if self._stopping() and not run.stopping:
+                run.stopping = True
+                _log.info(
+                    "the job %s is handed back once its present step has ended: this worker stops", run.id
+                )
             sent = monotonic()
             try:
                 found = await in_time(self._renewed(run), max(deadline - sent, self._interval))

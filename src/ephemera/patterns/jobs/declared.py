@@ -10,6 +10,7 @@ from sqlalchemy import MetaData
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed, permanent
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.jobs.checkpoints import Checkpoints
 from ephemera.patterns.jobs.kinds import Job
 from ephemera.patterns.jobs.live import LiveJobs
@@ -60,6 +61,7 @@ class Jobs:
         lease: timedelta = timedelta(seconds=5),
         checkpoint_life: Fixed = fixed(hours=1),  # noqa: B008 - it is a constant
     ) -> None:
+        check_declaration(catalogue, checkpoint, lease=lease)
         _check(checkpoint, name, queues, progress, ended)
         self.name = name
         self.catalogue = catalogue

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.keyspace.arguments import check_durations
 from ephemera.patterns.jobs.annotations import annotation
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class Job(Generic[P, R]):
                 "a job is an `async def`",
                 "its steps may be plain functions: run.step(name, function)",
             )
+        check_durations(self.kind, time_limit=time_limit)
         if attempts < 1 or time_limit <= timedelta(0):
             raise InvalidDeclaration(
                 self.kind, f"attempts={attempts}, time_limit={time_limit}", "both must be above 0"

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.lifetime import Fixed
 from ephemera.patterns.langgraph_checkpoints.in_hashes import HashThreads
 from ephemera.patterns.langgraph_checkpoints.saver import GraphSaver
@@ -36,6 +37,7 @@ class GraphCheckpoints:
         purpose: str = "What a graph knows in a thread, after each of its steps",
         if_lost: str = "the thread begins anew",
     ) -> None:
+        check_declaration(catalogue, pattern)
         if pattern.count("{") != 1 or "{thread_id}" not in pattern:
             raise InvalidDeclaration(pattern, "its one field is {thread_id}", "as in graph:{thread_id}")
         if not isinstance(cast("Any", lifetime), Fixed):

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed, sliding
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.locks.places import Place
 from ephemera.patterns.locks.taking import LiveLocks
 from ephemera.wire.slots import number_in, slot_of
@@ -48,6 +49,7 @@ class Locks:
         spares: str = "two of them doing the same at once",
         if_lost: str = "another may take it; its holder is told, and SQL refuses the older fence",
     ) -> None:
+        check_declaration(catalogue, pattern, lease=lease, fence_kept=fence_kept)
         if lease < _SHORTEST or fence_kept < lease:
             raise InvalidDeclaration(
                 pattern,

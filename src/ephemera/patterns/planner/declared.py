@@ -9,6 +9,7 @@ import msgspec
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed, sliding
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner.live import Bound
 from ephemera.patterns.planner.plans import Plan, milliseconds
@@ -72,6 +73,15 @@ class Planner:
         insight_columns: Sequence[sa.Column[Any]] = (),
         cluster_columns: Sequence[sa.Column[Any]] = (),
     ) -> None:
+        check_declaration(
+            catalogue,
+            "planner",
+            window=window,
+            longest_run=longest_run,
+            lease=lease,
+            touch_every=touch_every,
+            sweep_every=sweep_every,
+        )
         if not plans or max_dirty_channels < 1 or max_enqueued < 1 or window <= timedelta(0):
             raise InvalidDeclaration(
                 catalogue.name,

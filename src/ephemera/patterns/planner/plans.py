@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_durations
 
 Reason: TypeAlias = Literal["novelty", "time"]
 
@@ -25,6 +26,7 @@ class Plan:
         self, *, novelty: int, every: timedelta, active_within: timedelta, cooldown: timedelta
     ) -> None:
         """`novelty` is in insights; `active_within` is how long ago the user may have been seen last."""
+        check_durations("Plan", every=every, active_within=active_within, cooldown=cooldown)
         self.novelty = novelty
         self.every = milliseconds(every)
         self.active_within = milliseconds(active_within)

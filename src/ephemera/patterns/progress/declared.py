@@ -12,6 +12,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration
 from ephemera.keyspace.codec import choose_codec
 from ephemera.keyspace.lifetime import Fixed, fixed
 from ephemera.patterns.progress.live import LiveProgress
@@ -54,6 +55,7 @@ class Progress(Generic[E]):
         purpose: str = "What has been done so far, for whoever watches",
         if_lost: str = "listeners are told, and get a snapshot from SQL",
     ) -> None:
+        check_declaration(catalogue, pattern, heartbeat=heartbeat)
         _check(pattern, lifetime, heartbeat)
         self.terminal = terminal
         self.lifetime = lifetime.milliseconds

@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, get_args
 
 from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace.arguments import check_declaration, check_durations
 from ephemera.keyspace.lifetime import fixed, until
 from ephemera.patterns.revocation.checks import RevocationChecks, WhenDown
 from ephemera.patterns.revocation.memory import News
@@ -47,6 +48,7 @@ class Revocation:
         remembered: int = 10_000,
         role: Role = "queue",
     ) -> None:
+        check_declaration(catalogue, users, skew=skew)
         _check(users, tokens, skew, remembered)
         self.kinds = dict(tokens)
         self.skew = skew
@@ -55,7 +57,7 @@ class Revocation:
         self.tokens: dict[str, Space[FlagAccess]] = {
             name: catalogue.flag(
                 kind.pattern,
-                lifetime=until(at_most=kind.lives, outlives="the token that it revokes"),
+                lifetime=until(at_most=kind.lives + skew, outlives="the token that it revokes"),
                 role=role,
                 purpose=f"A revoked or used-up {name} token",
                 if_lost="the token is valid again until it expires",
@@ -103,6 +105,7 @@ def _check(pattern: str, tokens: Mapping[str, TokenKind], skew: timedelta, remem
             pattern, "there is no kind of token", "give tokens={'access': TokenKind(...)}"
         )
     for name, kind in tokens.items():
+        check_durations(kind.pattern, lives=kind.lives)
         if kind.lives <= timedelta(0):
             raise InvalidDeclaration(
                 kind.pattern, f"{name} tokens live {kind.lives}", "give how long they live"

@@ -14,6 +14,7 @@ import msgspec
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import fixed, permanent
+from ephemera.keyspace.arguments import check_declaration, check_durations
 from ephemera.patterns.write_behind.counters import LiveCounters
 from ephemera.patterns.write_behind.records import LiveRecords
 
@@ -42,6 +43,7 @@ class Shards:
         backlog: int,
         once_kept: timedelta,
     ) -> None:
+        check_declaration(catalogue, name, flush_every=flush_every, once_kept=once_kept)
         if not 1 <= shards <= 1024 or batch < 1 or backlog < shards:
             raise InvalidDeclaration(
                 name,
@@ -147,6 +149,7 @@ class DeferredCounters:
 
     def flush_each(self, every: timedelta) -> None:
         """Have this process flush what is so old, in place of what was declared: as a setting says."""
+        check_durations(self.name, every=every)
         if every <= timedelta(0):
             raise InvalidDeclaration(self.name, f"flush_each({every})", "give a positive duration")
         self.shards.flush_every = every

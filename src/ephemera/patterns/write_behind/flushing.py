@@ -21,6 +21,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Self, TypeAlias
 
 from ephemera.errors import InvalidValue
+from ephemera.keyspace.arguments import check_durations
 from ephemera.patterns.write_behind.batches import Behind
 from ephemera.patterns.write_behind.queues import Sealed
 
@@ -80,6 +81,7 @@ class Flusher:
         takeover: timedelta = timedelta(seconds=30),
         settle: timedelta = timedelta(0),
     ) -> None:
+        check_durations(source.declared.name, takeover=takeover, settle=settle)
         if takeover <= settle or settle < timedelta(0):
             given = f"takeover={takeover}, settle={settle}"
             raise InvalidValue(source.declared.name, "takeover longer than settle", given)

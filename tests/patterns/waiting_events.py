@@ -1,0 +1,19 @@
+"""Events that wait for half a minute after a failure: no pause of the machine is as long as their retry."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+from ephemera import Catalogue
+from ephemera.patterns.events import Events
+from tests.patterns.eventful import Account
+
+CATALOGUE = Catalogue("test-events-waiting")
+WAITING: Events[Account] = Events(
+    CATALOGUE,
+    "waiting:{name}",
+    Account,
+    purpose="Events whose retry is later than any test",
+    first_retry=timedelta(seconds=30),
+    lease=timedelta(seconds=60),
+)
