@@ -31,6 +31,11 @@ def application(store: Store, **options: Any) -> FastAPI:
     async def anybody(handle: Handle) -> dict[str, bool]:
         return {"signed_in": await handle.get() is not None, "known": handle.known}
 
+    @app.get("/front")
+    async def front(handle: Handle, response: Response) -> str:
+        response.headers["cache-control"] = "public, max-age=60, s-maxage=600"
+        return "Good day" if await handle.get() is None else "Welcome back"
+
     @app.get("/plain")
     async def plain() -> str:
         return "no session needed"

@@ -25,19 +25,21 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ephemera import Store
+    from ephemera.web.standing import Allowed
 
 
 CATALOGUES = (CATALOGUE, fanning.CATALOGUE)
 
 
-def application(store: Store, truth: Truth) -> FastAPI:
+def application(store: Store, truth: Truth, allowed: Allowed | None = None) -> FastAPI:
     """Progress of jobs by server-sent events and by WebSocket."""
     app = FastAPI()
 
     @app.get("/jobs/{job_id}/events", responses=EVENTS)
     async def events(request: Request, job_id: str) -> Response:
         after = last_event_id(request.scope)
-        return ProgressResponse(store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot))
+        listener = store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot)
+        return ProgressResponse(listener, allowed=allowed)
 
     @app.get("/short/{job_id}/events", responses=EVENTS)
     async def short(request: Request, job_id: str) -> Response:
@@ -48,11 +50,11 @@ def application(store: Store, truth: Truth) -> FastAPI:
     async def live(websocket: WebSocket, job_id: str) -> None:
         after = last_event_id(websocket.scope)
         listener = store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot)
-        await progress_socket(websocket, listener)
+        await progress_socket(websocket, listener, allowed=allowed)
 
     @app.websocket("/notifications")
     async def notifications(websocket: WebSocket, user: str) -> None:
-        await fanout_socket(websocket, store[NOTES].connect(user_id=user))
+        await fanout_socket(websocket, store[NOTES].connect(user_id=user), allowed=allowed)
 
     return app
 

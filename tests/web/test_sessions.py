@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from starlette.requests import Request
 
 from ephemera.embedded import valkey
 from ephemera.keyspace import connect
-from ephemera.web.cookies import Cookie, InvalidCookie
+from ephemera.web.cookies import Cookie, InvalidCookie, for_one_browser
 from ephemera.web.problems import Problem
-from ephemera.web.sessions import SessionMiddleware
+from ephemera.web.sessions import RequestSession, SessionMiddleware
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
 from tests.web.accounts import application, browser
 
@@ -121,6 +122,34 @@ async def test_a_cookie_whose_session_is_over_is_left_alone(client: httpx.AsyncC
     assert "set-cookie" not in (await client.get("/open", headers={"cookie": f"{COOKIE}={old}"})).headers
 
 
+async def test_no_shared_cache_keeps_a_cookie(server: Valkey) -> None:
+    """A page that is public for everybody is private when a cookie goes with it."""
+    async with browser(server.url, cookie=Cookie(persistent=True)) as client:
+        public = await client.get("/front")
+        assert public.headers["cache-control"] == "public, max-age=60, s-maxage=600"
+        await client.post(f"/login/{somebody()}")
+        known = await client.get("/front")
+        assert "set-cookie" in known.headers
+        assert known.headers["cache-control"] == "private, max-age=60"
+
+
+@pytest.mark.parametrize(
+    ("told", "becomes"),
+    [
+        ([], b"no-store"),
+        ([b"no-store"], b"no-store"),
+        ([b"private, max-age=5"], b"private, max-age=5"),
+        ([b"Public,max-age=5", b"S-MaxAge=9"], b"private, max-age=5"),
+        ([b'private="x-user", max-age=5'], b"private, max-age=5"),
+        ([b"", b"no-cache"], b"private, no-cache"),
+    ],
+)
+def test_a_response_with_a_cookie_is_for_one_browser(told: list[bytes], becomes: bytes) -> None:
+    """Whatever the application said of caching, no shared cache may keep it; browsers may."""
+    headers = [(b"x", b"1"), *((b"Cache-Control", value) for value in told)]
+    assert for_one_browser(iter(headers)) == [(b"x", b"1"), (b"cache-control", becomes)]
+
+
 async def test_a_persistent_cookie_slides(server: Valkey) -> None:
     """It is sent anew with every response, for as long as the session may now live."""
     async with browser(server.url, cookie=Cookie(persistent=True)) as client:
@@ -194,6 +223,10 @@ async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> 
                 assert refused.headers["retry-after"] == "1"
                 assert refused.headers["content-type"] == "application/problem+json"
                 assert "set-cookie" not in refused.headers
+            for path in (f"/login/{somebody()}", "/logout"):
+                undone = await client.post(path)
+                assert (undone.status_code, undone.headers["retry-after"]) == (503, "1")
+                assert "set-cookie" not in undone.headers  # whoever is not signed out yet can try again
             assert (await client.get("/plain")).status_code == 200
             client.cookies.clear()
             assert (await client.get("/open")).json() == {"signed_in": False, "known": True}
@@ -267,6 +300,21 @@ async def _respond(
     scope |= {"method": "GET", "root_path": "", "scheme": "https", "server": ("test", 443)}
     await app(scope, receive, send)
     return sent
+
+
+async def test_a_request_without_the_middleware_is_told_what_is_missing(server: Valkey) -> None:
+    """`RequestSession.of` gives what the middleware made, and where there is none names what to add."""
+    scope: Scope = {"type": "http", "headers": []}
+    with pytest.raises(TypeError, match="add SessionMiddleware"):
+        RequestSession.of(Request(scope))
+    seen = []
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(RequestSession.of(Request(scope)))
+
+    async with connect(server.url, CATALOGUE) as store:
+        await SessionMiddleware(app, lambda _: store[SLIDING])(scope, None, None)  # type: ignore[arg-type]
+    assert seen == [scope["state"]["session"]]
 
 
 async def test_websockets_have_sessions_too(server: Valkey) -> None:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
+_FOR_ALL = (b"public", b"s-maxage", b"private=")  # what shared caches are told, or browsers in part
 _SHORT = 512  # bytes of a line that is remembered
 
 
@@ -81,6 +82,23 @@ class Cookie:
         domain = f"; Domain={self.domain}" if self.domain else ""
         secure = "; Secure" if self.secure else ""
         return f"; Path={self.path}{domain}; HttpOnly{secure}; SameSite={self.same_site.capitalize()}"
+
+
+def for_one_browser(headers: Iterable[Header]) -> list[Header]:
+    """The headers of a response that sets a cookie: no cache that is shared may keep it, whatever it said."""
+    rest: list[Header] = []
+    words: list[bytes] = []
+    for name, value in headers:
+        if name.lower() == b"cache-control":
+            words += (word for each in value.split(b",") if (word := each.strip()))
+        else:
+            rest.append((name, value))
+    names = {word.lower() for word in words}
+    if not words:
+        words = [b"no-store"]
+    elif b"private" not in names and b"no-store" not in names:
+        words = [b"private", *(word for word in words if not word.lower().startswith(_FOR_ALL))]
+    return [*rest, (b"cache-control", b", ".join(words))]
 
 
 def _value(line: bytes, prefix: bytes) -> str | None:

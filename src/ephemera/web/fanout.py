@@ -2,8 +2,10 @@
 
     @app.websocket("/notifications")
     async def notifications(websocket: WebSocket, session: ...) -> None:
-        await fanout_socket(websocket, store[NOTES].connect(user_id=session.user_id))
+        notes = store[NOTES].connect(user_id=session.user_id)
+        await fanout_socket(websocket, notes, allowed=RequestSession.of(websocket).lives)
 
+With `allowed`, who was signed out or blocked meanwhile is disconnected within ten seconds.
 What goes over the wire, and the close codes: `websocket_fanout`.
 """
 
@@ -14,15 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocketDisconnect
 
+from ephemera.web.standing import while_allowed
 from ephemera.web.websocket_fanout import send_messages
 
 if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from ephemera.patterns.fanout import Connection
+    from ephemera.web.standing import Allowed
 
 
-async def fanout_socket(websocket: WebSocket, connection: Connection[Any]) -> None:
-    """Accept a WebSocket and send it what its user gets, until it leaves or is too slow."""
-    with suppress(WebSocketDisconnect):
-        await send_messages(connection, websocket.receive, websocket.send)
+async def fanout_socket(
+    websocket: WebSocket, connection: Connection[Any], *, allowed: Allowed | None = None
+) -> None:
+    """Accept a WebSocket and send it what its user gets, until it leaves, is too slow or not `allowed`."""
+    async with while_allowed(allowed, connection.close):
+        with suppress(WebSocketDisconnect):
+            await send_messages(connection, websocket.receive, websocket.send)

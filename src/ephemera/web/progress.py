@@ -12,8 +12,10 @@
         progress, after = store[PROGRESS], last_event_id(websocket.scope)
         await progress_socket(websocket, progress.listen(job_id=job_id, after=after, snapshot=load_job))
 
-What goes over the wire: `sse` and `websocket_progress`. A server that stops waits for open connections: give
-it a limit, such as uvicorn's `--timeout-graceful-shutdown 5`.
+Both take `allowed=RequestSession.of(request).lives`, or another question: who was signed out or blocked
+meanwhile is then disconnected within ten seconds. What goes over the wire: `sse` and `websocket_progress`. A
+server that stops waits for open connections: give it a limit, such as uvicorn's
+`--timeout-graceful-shutdown 5`.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from starlette.responses import Response
 from starlette.websockets import WebSocketDisconnect
 
 from ephemera.web.sse import HEADERS, last_event_id, send_events
+from ephemera.web.standing import while_allowed
 from ephemera.web.websocket_progress import send_messages
 
 if TYPE_CHECKING:
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from starlette.websockets import WebSocket
 
     from ephemera.patterns.progress import Listener
+    from ephemera.web.standing import Allowed
 
 __all__ = ["EVENTS", "ProgressResponse", "last_event_id", "progress_socket"]
 
@@ -48,18 +52,23 @@ EVENTS: dict[int | str, dict[str, Any]] = {
 class ProgressResponse(Response):
     """A response that goes on as long as there is progress."""
 
-    def __init__(self, listener: Listener[Any]) -> None:
+    def __init__(self, listener: Listener[Any], *, allowed: Allowed | None = None) -> None:
         self.status_code = 200
         self.background = None
         self.init_headers({name.decode(): value.decode() for name, value in HEADERS})
         self._listener = listener
+        self._allowed = allowed
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI
         """Send it."""
-        await send_events(self._listener, receive, send, self.raw_headers)
+        async with while_allowed(self._allowed, self._listener.close):
+            await send_events(self._listener, receive, send, self.raw_headers)
 
 
-async def progress_socket(websocket: WebSocket, listener: Listener[Any]) -> None:
-    """Accept a WebSocket and send progress on it until its end, or until the client leaves."""
-    with suppress(WebSocketDisconnect):
-        await send_messages(listener, websocket.receive, websocket.send)
+async def progress_socket(
+    websocket: WebSocket, listener: Listener[Any], *, allowed: Allowed | None = None
+) -> None:
+    """Accept a WebSocket and send progress until its end, or until the client leaves or is not `allowed`."""
+    async with while_allowed(allowed, listener.close):
+        with suppress(WebSocketDisconnect):
+            await send_messages(listener, websocket.receive, websocket.send)

@@ -32,10 +32,7 @@ _CHALLENGE = (b"www-authenticate", b"Cookie")
 
 async def request_session(connection: HTTPConnection) -> RequestSession[Any]:
     """The session of a request, there or not, to read, start, change or end."""
-    handle = getattr(connection.state, "session", None)
-    if not isinstance(handle, RequestSession):
-        raise TypeError("there is no session here: add SessionMiddleware to the application")
-    return handle
+    return RequestSession.of(connection)
 
 
 class SignedIn(SecurityBase, Generic[S]):
@@ -48,7 +45,7 @@ class SignedIn(SecurityBase, Generic[S]):
 
     async def __call__(self, connection: HTTPConnection) -> S:
         """The session itself."""
-        handle = await request_session(connection)
+        handle: RequestSession[S] = RequestSession.of(connection)
         session = await handle.get()
         if not handle.known:
             raise unavailable("Whether you are signed in cannot be told at the moment; please try again.")

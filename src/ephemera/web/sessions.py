@@ -2,7 +2,7 @@
 
     app = SessionMiddleware(app, lambda scope: scope["state"]["store"][SESSIONS])
 
-    handle = request.state.session                  # scope["state"]["session"], a `RequestSession`
+    handle = RequestSession.of(request)             # of Starlette or FastAPI: scope["state"]["session"]
     session = await handle.get()                    # the session, or None
     await handle.start(Session(user_id="u1"))       # sign in: a new token, and the cookie with the response
     await handle.end()                              # sign out
@@ -14,8 +14,8 @@ A cookie whose session is over is left alone: a response that cleared it might o
 one. Below it, a `Problem` that is raised before the response begins becomes the response, such as the 401
 of `session_dependencies`. What comes in a cookie is never an error: what is no token has no session.
 Redis down or hung: `get` raises a 503 with Retry-After (`when_down="refuse"`), or gives None to a request
-whose session is not `known` (`when_down="anonymous"`); routes that do not ask for a session are served as
-ever.
+whose session is not `known` (`when_down="anonymous"`); what else a route cannot do without Redis, such as to
+sign somebody in, is a 503 as well; routes that ask for nothing are served as ever.
 """
 
 from __future__ import annotations
@@ -24,12 +24,15 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from ephemera.errors import ConnectionFailed
 from ephemera.keyspace.access import COUNTED
-from ephemera.web.cookies import Cookie
+from ephemera.web.cookies import Cookie, for_one_browser
 from ephemera.web.problems import Problem, unavailable
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
+
+    from starlette.requests import HTTPConnection
 
     from ephemera.patterns.sessions import LiveSessions, Reading
     from ephemera.web.asgi import ASGIApp, Message, Receive, Scope, Send
@@ -38,6 +41,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 _AWAY = "The sessions cannot be read at the moment; please try again."
+_UNDONE = "This cannot be done or decided at the moment; please try again."
 
 
 class SessionMiddleware:
@@ -73,6 +77,10 @@ class SessionMiddleware:
             if handle.has_begun:
                 raise
             await problem(scope, receive, handle.send)
+        except ConnectionFailed:
+            if handle.has_begun:
+                raise
+            await unavailable(_UNDONE)(scope, receive, handle.send)
         finally:
             handle.close()
 
@@ -93,25 +101,40 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
     known: bool = True
     """False: Redis could not be asked, so nobody knows whether there is a session."""
 
+    @staticmethod
+    def of(connection: HTTPConnection) -> RequestSession[Any]:
+        """That of a request or WebSocket of Starlette or FastAPI."""
+        # `connection.state` would be made for this alone, and costs more than the rest of reading a session.
+        handle = connection.scope.get("state", {}).get("session")
+        if not isinstance(handle, RequestSession):
+            raise TypeError("there is no session here: add SessionMiddleware to the application")
+        return handle
+
     def __repr__(self) -> str:
         return f"<RequestSession, {'with' if self._token else 'without'} a token>"
 
     async def get(self) -> S | None:
         """The session, or None; a `Problem` of 503 when Redis cannot be asked and the policy is to refuse."""
-        if self._reading is not None:
-            try:
-                self._value = await self._reading.session()
-            except COUNTED:
-                self.known = False
-                if self._refuses:
-                    raise unavailable(_AWAY) from None
-                return None
-            self._reading = None
-            if self._value is None:
-                self._token = None
-            elif self._cookie.persistent and self._token is not None:
-                self._header = self._cookie.set(self._token, self._sessions.lifetime)
-        return self._value
+        reading = self._reading
+        if reading is None:
+            return self._value
+        try:
+            self._value = session = reading.take() if reading.is_here else await reading.session()
+        except COUNTED:
+            self.known = False
+            if self._refuses:
+                raise unavailable(_AWAY) from None
+            return None
+        self._reading = None
+        if session is None:
+            self._token = None
+        elif self._cookie.persistent and self._token is not None:
+            self._header = self._cookie.set(self._token, self._sessions.lifetime)
+        return session
+
+    async def lives(self) -> bool:
+        """Whether the session is valid now, asked anew and without sliding: for what goes on for long."""
+        return self._token is not None and await self._sessions.look(self._token) is not None
 
     @property
     def id(self) -> str | None:
@@ -157,10 +180,8 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         if message["type"] in _STARTS:
             self.has_begun = True
             if self._header is not None:
-                headers = [*message.get("headers", ()), (b"set-cookie", self._header)]
-                if not any(name.lower() == b"cache-control" for name, _ in headers):
-                    headers.append((b"cache-control", b"no-store"))  # a cookie is for one browser alone
-                message = {**message, "headers": headers}
+                headers = for_one_browser(message.get("headers", ()))
+                message = {**message, "headers": [*headers, (b"set-cookie", self._header)]}
         return self._send(message)
 
     def close(self) -> None:
