@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 SCRIPT = str(Path(sys.executable).with_name("ephemera"))
 PATIENCE = 150.0  # seconds; machines that run tests are busy
 _ROW = re.compile(r"^  (\w+) +(\S+)", re.MULTILINE)
-_COMMAND = re.compile(r"^  ((?:curl|ephemera|kill) .+)$", re.MULTILINE)
+_COMMAND = re.compile(r"^  ((?:curl|\S*ephemera|kill) .+)$", re.MULTILINE)
 
 
 class Demonstration:

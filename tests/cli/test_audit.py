@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from ephemera import embedded
+from ephemera.keyspace import Catalogue, fixed
 from tests.cli.commands import ephemera
 from tests.operations.audited import KEYS, stock
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ephemera.embedded import Valkey
 
 SHOP = "tests.operations.audited:catalogue"
+pictures = Catalogue("pictures")
+FAMILY = pictures.value("revoked:family:{family}", str, lifetime=fixed(hours=1), purpose="x")
 SECRET = "s3cr3t-wörd"
 
 
@@ -137,3 +140,13 @@ def test_a_server_that_is_away_is_one_line() -> None:
     assert outcome.out == ""
     assert outcome.err.startswith("ephemera: 127.0.0.1:1: cannot connect")
     assert outcome.err.count("\n") == 1
+
+
+def test_a_key_is_shown_as_it_is() -> None:
+    """What rich would take for a picture's name, `:family:`, stays what it is wherever a key is told."""
+    with embedded.valkey() as server:
+        server.ask("SET", "revoked:family:1", "x")
+        outcome = ephemera("audit", "--url", server.url, "--catalogue", "tests.cli.test_audit:pictures")
+    assert outcome.code == 0
+    assert "revoked:family:{family}: 1 key without an end" in outcome.out
+    assert "👪" not in outcome.out

@@ -91,7 +91,9 @@ def test_mark_writes_shows_and_refuses(marked: Valkey) -> None:
         "modules": [],
     }
     assert "'slides-cache'" in ephemera("mark", "--url", marked.url).out
-    assert ephemera("mark", "--url", marked.url, "--name", "two words").code == 2
+    wrong = ephemera("mark", "--url", marked.url, "--name", "two words")
+    assert wrong.code == 2
+    assert "--name: 'two words' is not a name of at most 64 letters" in wrong.said
     assert not any(SECRET in shown.out + shown.err for shown in (look, first, other, forced))
 
 

@@ -80,7 +80,8 @@ def test_behind_a_proxy_it_goes_by_the_public_url(tmp_path: Path, server: Valkey
 
         second = _ended(*HERE, "--port", str(console.port))
         assert second.returncode == 1, "a port that is taken is told"
-        assert "address already in use" in second.stderr
+        assert f"port {console.port} of 127.0.0.1 is taken" in second.stderr
+        assert not second.stdout, "no password is made for it"
 
 
 def _ended(*words: str) -> subprocess.CompletedProcess[str]:

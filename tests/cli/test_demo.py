@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from ephemera import embedded
 from tests.cli.commands import ephemera
 from tests.cli.demonstrations import demonstrating
+from tests.patterns.qdrant_server import QdrantServer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,13 +49,31 @@ def cache() -> Iterator[Valkey]:
 
 
 @pytest.fixture(scope="module")
+def queue() -> Iterator[Valkey]:
+    """Another one, for queues."""
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def qdrant() -> Iterator[QdrantServer]:
+    """A server with Qdrant's routes."""
+    with QdrantServer() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
 def demonstration(
-    cache: Valkey, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
+    cache: Valkey,
+    queue: Valkey,
+    postgres: Postgres,
+    qdrant: QdrantServer,
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Demonstration]:
-    """A demonstration on that server and a database of the user's; its queue is its own."""
+    """A demonstration on that server, and a queue, a database and a Qdrant of the user's."""
     database = postgres.database("given_to_the_demonstration")
-    given = ("--url", f"{cache.url}/3", "--database-url", database)
-    with demonstrating(tmp_path_factory.mktemp("demo"), *given) as running:
+    given = ("--url", f"{cache.url}/3", "--queue-url", f"{queue.url}/9", "--database-url", database)
+    with demonstrating(tmp_path_factory.mktemp("demo"), *given, "--qdrant-url", qdrant.url) as running:
         running.wait_until_ready()
         yield running
 
@@ -79,10 +99,11 @@ def test_every_printed_command_can_be_typed(demonstration: Demonstration, cache:
     kinds = set()
     for command in demonstration.commands:
         kind, *words = shlex.split(command)
-        kinds.add(kind)
+        kinds.add(Path(kind).name)
         if kind == "curl":
             assert httpx.get(words[-1]).status_code == 200, command
-        elif kind == "ephemera":
+        elif kind.endswith("ephemera"):
+            assert shutil.which(kind), "as it is printed, in this folder"
             outcome = ephemera(*(word.replace(where, f":{SECRET}@{where}") for word in words))
             assert outcome.code in (0, 1), outcome.err  # 1 is what an audit finds
             assert "cannot" not in outcome.err, outcome.err
@@ -91,7 +112,9 @@ def test_every_printed_command_can_be_typed(demonstration: Demonstration, cache:
     assert kinds == {"curl", "ephemera", "kill"}
 
 
-def test_traffic_moves_every_system(demonstration: Demonstration, cache: Valkey, postgres: Postgres) -> None:
+def test_traffic_moves_every_system(
+    demonstration: Demonstration, cache: Valkey, queue: Valkey, qdrant: QdrantServer, postgres: Postgres
+) -> None:
     """Each system's rows grow, each has keys in its own database of Redis, and one event is a dead letter."""
     with psycopg.connect(postgres.database("given_to_the_demonstration"), autocommit=True) as sql:
         for system, question in MOVED.items():
@@ -101,9 +124,21 @@ def test_traffic_moves_every_system(demonstration: Demonstration, cache: Valkey,
         lambda: set(re.findall(r"db(\d+):", str(cache.ask("INFO", "keyspace")))) == set("034567"),
         "keys of all systems, each in its database",
     )
+    demonstration.until(
+        lambda: set(re.findall(r"db(\d+):", str(queue.ask("INFO", "keyspace")))) >= {"10", "11", "12"},
+        "what slides, scripture and feed have in the queue, each in its database",
+    )
+    assert demonstration.rows["queue"].startswith(queue.url)
+    assert demonstration.rows["Qdrant"] == qdrant.url
+    demonstration.until(lambda: len(_collections(qdrant)) >= 2, "collections of slides and scripture")
     look = next(each for each in demonstration.commands if "events dead" in each)
     words = shlex.split(look)[1:]
     demonstration.until(lambda: "there is no user" in ephemera(*words).out, "a dead letter")
+
+
+def _collections(qdrant: QdrantServer) -> list[Any]:
+    found: list[Any] = httpx.get(f"{qdrant.url}/collections").json()["result"]["collections"]
+    return found
 
 
 def _count(sql: psycopg.Connection[Any], question: str) -> int:
@@ -114,12 +149,13 @@ def _count(sql: psycopg.Connection[Any], question: str) -> int:
 def test_a_process_that_dies_is_reported_and_ctrl_c_ends_the_others(
     demonstration: Demonstration, cache: Valkey, postgres: Postgres
 ) -> None:
-    """The screen names it, with the end of its log; then SIGINT ends all of it, and nothing of the user's."""
+    """The screen names it, and how it ended; then SIGINT ends all of it, and nothing of the user's."""
     logs = Path(demonstration.rows["logs"])
     worker = next(int(each.split()[-1]) for each in demonstration.commands if each.startswith("kill"))
     os.kill(worker, signal.SIGKILL)
-    told = "slides-worker-1 ended with exit code -9; " + str(logs / "slides-worker-1.log")
+    told = "slides-worker-1 was killed (SIGKILL); its log is " + str(logs / "slides-worker-1.log")
     demonstration.until(lambda: told in demonstration.printed, "the report")
+    assert '{"time"' not in demonstration.printed, "its log knows nothing of it"
     assert demonstration.end(signal.SIGINT) == 0
     assert f"All of it is gone. The logs stay in {logs}." in demonstration.printed
     assert (logs / "identity.log").exists()

@@ -12,11 +12,14 @@ from ephemera import connect, embedded
 from ephemera.keyspace.identity import MARK
 from tests.cli.commands import ephemera
 from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
+from tests.patterns.waiting_events import CATALOGUE as LATER
+from tests.patterns.waiting_events import WAITING
 
 if TYPE_CHECKING:
     from tests.cli.commands import Outcome
 
 NAME = "tests.patterns.eventful:CATALOGUE"
+NAME_OF_LATER = "tests.patterns.waiting_events:CATALOGUE"
 
 
 @pytest.fixture(params=["server", "cluster"])
@@ -25,13 +28,13 @@ def url(request: pytest.FixtureRequest) -> str:
     return str(request.getfixturevalue(request.param).url)
 
 
-async def _run(url: str, command: str, *words: str) -> Outcome:
+async def _run(url: str, command: str, *words: str, name: str = NAME) -> Outcome:
     """What a command does; it runs a loop of its own, so in a thread."""
-    return await asyncio.to_thread(ephemera, "events", command, NAME, "--url", url, *words)
+    return await asyncio.to_thread(ephemera, "events", command, name, "--url", url, *words)
 
 
-async def _told(url: str, command: str, *words: str) -> Any:
-    outcome = await _run(url, command, *words, "--json")
+async def _told(url: str, command: str, *words: str, name: str = NAME) -> Any:
+    outcome = await _run(url, command, *words, "--json", name=name)
     assert outcome.code == 0, outcome.err
     return json.loads(outcome.out)
 
@@ -55,17 +58,17 @@ async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None
 async def test_pending_events_are_shown(url: str, key: str) -> None:
     """A pending event is shown with its consumer and how often it was delivered, of one stream if asked."""
     seen = Seen(lambda *_: ValueError("not today"))
-    stream = ACCOUNTS.space.key(name=key)
+    stream = WAITING.space.key(name=key)
 
     async def failed() -> bool:
         return bool(seen.events)
 
-    async with connect(url, CATALOGUE) as store:
-        async with store[ACCOUNTS].consume("g", seen, name=key) as consumer:
-            entry = await store[ACCOUNTS].publish(Removed("1"), name=key)
+    async with connect(url, LATER) as store:
+        async with store[WAITING].consume("g", seen, name=key) as consumer:
+            entry = await store[WAITING].publish(Removed("1"), name=key)
             await until(failed)
-        (row,) = await _told(url, "pending", "--stream", stream)
-        table = (await _run(url, "pending", "--stream", stream)).out
+        (row,) = await _told(url, "pending", "--stream", stream, name=NAME_OF_LATER)
+        table = (await _run(url, "pending", "--stream", stream, name=NAME_OF_LATER)).out
     assert (row["id"], row["group"], row["consumer"]) == (entry, "g", consumer.name)
     assert row["deliveries"] == 1
     assert entry in table
@@ -87,7 +90,7 @@ async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
         assert await _told(url, "replay", "--stream", stream, "--id", one) == {"replayed": 1}
         again = await _run(url, "replay", "--stream", stream, "--id", one)
         assert (again.code, again.out) == (1, f"0 dead letters were put back on {stream}.\n")
-        assert "1 of them were not there" in again.err
+        assert "1 of them was not there" in again.err
         rest = await _run(url, "replay", "--stream", stream, "--all")
         assert rest.out == f"2 dead letters were put back on {stream}.\n"
         await settled(store, BRIEF, name=key)
@@ -100,7 +103,11 @@ async def test_a_wrong_call_is_told_so(url: str) -> None:
     """A key of no stream, and a replay of nothing or of both, end with code 2 and say what is right."""
     elsewhere = await _run(url, "dead", "--stream", "no:such:stream")
     assert elsewhere.code == 2
+    assert "--stream: 'no:such:stream' is not the key of a stream of events" in elsewhere.said
     assert "accounts:{name}" in elsewhere.err
+    junk = await _run(url, "replay", "--stream", "accounts:{x}", "--id", "junk")
+    assert junk.code == 2
+    assert "--id: 'junk' is no id, as in 1700000000000-0" in junk.said
     for words in ([], ["--all", "--id", "1-1"]):
         outcome = await _run(url, "replay", "--stream", "accounts:{x}", *words)
         assert outcome.code == 2

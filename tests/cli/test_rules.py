@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import os
 import shlex
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +13,9 @@ import pytest
 
 from ephemera.cli import COMMANDS
 from ephemera.cli.reference import reference
+from ephemera.cli.reference_source import default_shown
 from tests.cli.commands import ephemera, names, parsed
+from tests.cli.demonstrations import SCRIPT
 
 if TYPE_CHECKING:
     from ephemera.cli.command import Command
@@ -100,13 +105,85 @@ def test_a_wrong_call_is_told_so() -> None:
         (["server-config", "--rolle", "cache"], "--rolle"),
         (["server-config", "--role", "both"], "'both' is not one of"),
         (["server-config"], "Missing option '--role'"),
-        (["server-config", "--role", "cache", "--memory", "lots"], "an amount of at least 1mb"),
+        (
+            ["server-config", "--role", "cache", "--memory", "lots"],
+            "--memory: 'lots' is not an amount of at least 1mb",
+        ),
+        (["acl", "identity", "--for", "nope"], "--for: 'nope' is none of service, metrics, monitoring"),
+        (["acl", "identity", "--user", "a b"], "--user: 'a b' is not printable ASCII"),
+        (["worker"], "give jobs as NAME, or a built-in system as --system"),
+        (["worker", "slides", "--system", "slides"], "as --system, not both"),
         (["mark", "--url", "http://localhost"], "the URL's scheme is not known"),
     ):
         outcome = ephemera(*words)
         assert outcome.code == 2
         assert told in outcome.said, outcome.err
         assert not outcome.out
+
+
+@EVERY
+def test_every_example_can_be_copied_from_a_narrow_terminal(command: Command) -> None:
+    """At 80 columns no line of an example is broken but at a backslash, and together they are the example."""
+    shown = ephemera(*command.name.split(), "--help", env={"COLUMNS": "80"})
+    lines = [line.strip() for line in shown.out.splitlines()]
+    for does, example in command.lines():
+        first = lines.index(f"# {does}") + 1
+        last = next(place for place in range(first, len(lines)) if not lines[place].endswith("\\"))
+        copied = " ".join(line.removesuffix("\\").strip() for line in lines[first : last + 1])
+        assert copied == example
+
+
+def test_a_flag_that_takes_no_value_is_shown_without_one() -> None:
+    """`--json`, and `--help` itself, where others say what they take."""
+    for words in (["mark"], ["events"], []):
+        assert "<bool>" not in ephemera(*words, "--help").out
+    assert "--url" in ephemera("mark", "--help").out
+    assert "<str>" in ephemera("mark", "--help").out
+
+
+@pytest.mark.parametrize("form", ["table", "markdown", "json"])
+def test_a_reader_who_had_enough_is_no_failure(form: str) -> None:
+    """A pipe that is closed at its other end ends a command quietly with code 0, whatever printed."""
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [SCRIPT, "catalogue", "identity", "--format", form],
+            stdout=writer,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_default_of_nothing_is_not_shown() -> None:
+    """The reference has no empty code span, and no list without anything in it."""
+    assert "| `` |" not in reference()
+    assert "`[]`" not in reference()
+
+
+@pytest.mark.parametrize(
+    ("default", "told"),
+    [
+        ("None", "=None"),
+        ("-1", "=-1"),
+        ("'cache'", "='cache'"),
+        ("timedelta(minutes=5)", "=timedelta(minutes=5)"),
+        ("Cookie()", "=Cookie()"),
+        ("()", "=()"),
+        ("('service',)", "=('service',)"),
+        ("_LONGEST_DEFAULT", "=60"),
+        ("object()", "=..."),
+        ("some.thing", "=..."),
+        (repr("x" * 100), "=..."),
+    ],
+)
+def test_a_default_is_told_where_it_can_be_read(default: str, told: str) -> None:
+    """Values and new ones of classes as their source says them, constants by what they hold."""
+    parsed = ast.parse(default, mode="eval").body
+    assert default_shown("ephemera.cli.reference_source", parsed) == told
 
 
 def test_the_version_is_told() -> None:
@@ -117,5 +194,5 @@ def test_the_version_is_told() -> None:
 
 
 def test_the_reference_page_is_what_the_commands_say() -> None:
-    """docs/cli.md is the present reference; otherwise: python -m ephemera.cli.reference > docs/cli.md."""
+    """docs/cli.md is the present reference; otherwise: make docs."""
     assert CLI_PAGE.read_text(encoding="utf-8") == reference()

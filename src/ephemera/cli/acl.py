@@ -7,8 +7,9 @@ import msgspec
 import typer
 
 from ephemera.cli.command import AsJson, CatalogueArgument, Command, flag
+from ephemera.cli.given import given_as
 from ephemera.keyspace import Role
-from ephemera.operations.acl import access_rules
+from ephemera.operations.acl import PURPOSES, access_rules
 
 
 def acl(
@@ -50,9 +51,13 @@ def acl(
     all keys and the contents of the catalogue's, and writes nothing.
     """
     digest = _digest(password_file)
-    rules = access_rules(
-        name, user or name.name, role=role, purposes=purposes or ("service",), password_sha256=digest
-    )
+    for each in purposes or ():
+        if each not in PURPOSES:
+            raise typer.BadParameter(f"{each!r} is none of {', '.join(PURPOSES)}", param_hint="--for")
+    with given_as(user="--user"):
+        rules = access_rules(
+            name, user or name.name, role=role, purposes=purposes or ("service",), password_sha256=digest
+        )
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode({**_facts(rules), "line": rules.line()})))
     else:

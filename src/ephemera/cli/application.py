@@ -1,16 +1,42 @@
-"""The application that commands are added to: `--version`, and errors as one line."""
+"""The application that commands are added to: `--version`, errors as one line, and readers who had enough.
 
+Who reads stdout may stop reading, as `| head -1` does. That is no failure, whatever it was printed by: the
+command ends quietly, with code 0.
+"""
+
+import os
+import select
 import sys
 from importlib.metadata import version
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
 from ephemera.errors import EphemeraError
 
 
-class _Commands(TyperGroup):
+class Flags:
+    """Shows flags that take no value without one, where typer says `<bool>`; `--help` among them."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters for the help and for the parser."""
+        found: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the command that it is mixed in
+        for each in found:
+            if getattr(each, "is_flag", False) and each.metavar is None:
+                each.metavar = ""
+        return found
+
+
+class CommandWithFlags(Flags, TyperCommand):
+    """A command."""
+
+
+class GroupWithFlags(Flags, TyperGroup):
+    """A group of commands."""
+
+
+class _Commands(GroupWithFlags):
     """Turns errors that say what to do into one line; others are our mistakes and keep their trace."""
 
     def invoke(self, ctx: Any) -> Any:
@@ -20,6 +46,18 @@ class _Commands(TyperGroup):
             typer.echo(f"ephemera: {error}", err=True)
             # What also is a ValueError or TypeError was given to us wrongly.
             raise typer.Exit(2 if isinstance(error, (ValueError, TypeError)) else 1) from None
+        except BrokenPipeError:
+            if not _nobody_reads():
+                raise  # another pipe
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered goes there
+            raise typer.Exit(0) from None
+
+
+def _nobody_reads() -> bool:
+    """Whether stdout is a pipe that was closed at its other end."""
+    looked = select.poll()
+    looked.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in looked.poll(0))
 
 
 app = typer.Typer(

@@ -2,18 +2,18 @@
 
 from collections.abc import Iterable, Iterator
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
+from ephemera.cli.screens import screen
 from ephemera.operations.audit_report import AuditReport, SpaceState, UnknownShape
 from ephemera.operations.audit_spaces import LIVES
 from ephemera.operations.findings import Finding
 from ephemera.operations.sampling import Interval
 from ephemera.operations.showing import counted, shown_size
 
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
 _STYLES = {"problem": "bold red", "warning": "yellow", "note": "dim"}
 _BARS = " ▁▂▃▄▅▆▇█"
 _MOST_SHAPES = 20
@@ -23,9 +23,7 @@ _LARGEST = 5
 
 def show(report: AuditReport) -> None:
     """Print a report."""
-    console = Console(highlight=False, emoji=False)  # a key may hold ':x:'
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = screen(highlight=False)
     for part in parts(report):
         console.print(part, "")
 
@@ -51,7 +49,8 @@ def _title(report: AuditReport) -> Text:
     return Text.from_markup(
         f"[bold]{escape(', '.join(report.catalogues) or 'no catalogue')}[/] against "
         f"{counted(len(report.servers), 'server')}: {counted(seen.names, 'name')} ({part} of "
-        f"{counted(seen.keys, 'key')}) in {report.seconds:.1f} s"
+        f"{counted(seen.keys, 'key')}) in {report.seconds:.1f} s",
+        emoji=False,
     )
 
 
@@ -149,7 +148,7 @@ def _findings(findings: list[Finding]) -> RenderableType:
 
 def _sentence(finding: Finding) -> Text:
     about = finding.space or finding.server
-    text = Text.from_markup(f"[cyan]{escape(about)}[/]: " if about else "")
+    text = Text.assemble((about, "cyan"), ": ") if about else Text()
     if finding.keys is not None and finding.space is not None:
         text.append(f"{_about(finding.keys)} {'key' if finding.keys.high == 1 else 'keys'} ")
     text.append(finding.message)

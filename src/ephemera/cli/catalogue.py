@@ -3,16 +3,14 @@
 from typing import Annotated, Literal
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli.command import AsJson, CatalogueArgument, Command, flag
+from ephemera.cli.screens import screen
 from ephemera.keyspace import Catalogue
 from ephemera.operations import documentation
 from ephemera.operations.documentation import as_json, as_markdown, tables
-
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
 
 
 def catalogue(
@@ -36,9 +34,7 @@ def catalogue(
 
 
 def _print_tables(name: Catalogue) -> None:
-    console = Console(emoji=False)  # a key may hold ":x:"
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = screen()
     for table in tables(name):
         console.print(rendered(table), "")
 

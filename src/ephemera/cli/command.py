@@ -6,6 +6,7 @@ twin by one rule: `--some-flag` is `EPHEMERA_SOME_FLAG`. Its docstring is its he
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
@@ -13,11 +14,15 @@ from typing import Annotated, Any, TypeVar
 import typer
 from rich.markup import escape
 
+from ephemera.cli.application import CommandWithFlags, GroupWithFlags
 from ephemera.cli.loading import load_catalogue
 from ephemera.keyspace import Catalogue
 
 T = TypeVar("T")
 ENVIRONMENT = "EPHEMERA_"
+_PARTS = re.compile(r"--?\S+(?: [^->\s]\S*)?|> \S+|\S+")  # a flag with its value, a file to write, or a word
+_LONGEST_LINE = 80 - 6  # characters; the help has margins, and a backslash may follow
+_GOES_ON = "    "
 GROUPS = {
     "events": "Events: how streams stand, what failed, and trying it again.",
     "jobs": "Jobs: what became of them, and what to do about it.",
@@ -41,7 +46,8 @@ class Command:
         """Register the command under its name; `locks list` is `list` in the group `locks`."""
         group, _, name = self.name.rpartition(" ")
         place = _group(app, group) if group else app
-        place.command(name, help=escape(self.help()), epilog=self._epilog())(self.run)
+        described = place.command(name, cls=CommandWithFlags, help=escape(self.help()), epilog=self._epilog())
+        described(self.run)
 
     def help(self) -> str:
         """The function's docstring, a line a paragraph, so that the terminal decides where it breaks."""
@@ -57,7 +63,9 @@ class Command:
         return [(does, f"ephemera {self.name} {words}".rstrip()) for does, words in self.examples]
 
     def _epilog(self) -> str:
-        shown = [f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(line)}[/]" for does, line in self.lines()]
+        shown = [
+            f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(broken(line))}[/]" for does, line in self.lines()
+        ]
         codes = ", ".join(f"{code} {escape(meaning)}" for code, meaning in self.exit_codes().items())
         return "\n".join(["[bold]Examples[/]", *shown, "", f"[bold]Exit codes[/]: {codes}."])
 
@@ -65,6 +73,20 @@ class Command:
 def flag(name: str, help: str, **more: Any) -> Any:  # noqa: A002
     """An option `--name` with its environment twin."""
     return typer.Option(name, help=help, envvar=_twin(name), **more)
+
+
+def broken(line: str) -> str:
+    """A command line as it is shown: a long one goes on below, so that a terminal need not break it.
+
+    It breaks with a backslash, never between a flag and its value, and can be copied as it stands.
+    """
+    shown: list[str] = []
+    for part in _PARTS.findall(line):
+        if shown and len(shown[-1]) + len(" ") + len(part) <= _LONGEST_LINE:
+            shown[-1] += f" {part}"
+        else:
+            shown.append(_GOES_ON + part if shown else part)
+    return " \\\n  ".join(shown)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
@@ -82,7 +104,7 @@ def _group(app: typer.Typer, name: str) -> typer.Typer:
     for known in app.registered_groups:
         if known.name == name and known.typer_instance is not None:
             return known.typer_instance
-    group = typer.Typer(no_args_is_help=True, help=GROUPS[name])
+    group = typer.Typer(cls=GroupWithFlags, no_args_is_help=True, help=GROUPS[name])
     app.add_typer(group, name=name)
     return group
 

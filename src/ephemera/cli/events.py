@@ -1,5 +1,6 @@
 """`ephemera events groups|pending|dead|replay`: how streams stand, what failed, and trying it again."""
 
+import re
 from typing import Annotated, Any
 
 import msgspec
@@ -9,11 +10,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli.command import AsJson, CatalogueArgument, Command, Url, flag, run
+from ephemera.cli.given import given_as
 from ephemera.cli.progress import progress_bar
+from ephemera.cli.screens import screen
 from ephemera.operations.events import dead_letters, pending_events, stream_readings
 from ephemera.operations.events import replay as put_back
 
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
+_LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # what a stream's ids look like, and fits into one
 
 Stream = Annotated[str | None, flag("--stream", "The key of one stream; all of the catalogue without it.")]
 OneStream = Annotated[str, flag("--stream", "The key of the stream.")]
@@ -56,7 +59,7 @@ def pending(
     name: CatalogueArgument, url: Url, stream: Stream = None, limit: Limit = 100, json: AsJson = False
 ) -> None:
     """Show events that a group was given and has not acknowledged: being handled, or waiting for a retry."""
-    with Console(stderr=True).status("Looking at pending events"):
+    with given_as(stream="--stream"), Console(stderr=True).status("Looking at pending events"):
         found = run(pending_events(url, name, stream, limit))
     if json:
         _as_json(found)
@@ -77,7 +80,7 @@ def dead(
 
     Events of a stream that is declared sensitive are not shown.
     """
-    with Console(stderr=True).status("Looking at dead letters"):
+    with given_as(stream="--stream"), Console(stderr=True).status("Looking at dead letters"):
         found = run(dead_letters(url, name, stream, limit))
     if json:
         _as_json(found)
@@ -107,14 +110,19 @@ def replay(
     """
     if bool(ids) == every:
         raise typer.BadParameter("give --id, once or several times, or --all", param_hint="--id / --all")
-    with progress_bar() as tell:
+    for each in ids:
+        if not _LETTER.fullmatch(each):
+            problem = f"{each!r} is no id, as in 1700000000000-0; `ephemera events dead` shows them"
+            raise typer.BadParameter(problem, param_hint="--id")
+    with given_as(stream="--stream"), progress_bar() as tell:
         count = run(put_back(url, name, stream, ids, lambda done, total: tell("replaying", done, total)))
     if json:
         _as_json({"replayed": count})
     else:
         typer.echo(f"{count} dead {'letter was' if count == 1 else 'letters were'} put back on {stream}.")
     if ids and count < len(ids):
-        typer.echo(f"ephemera: {len(ids) - count} of them were not there", err=True)
+        missing = len(ids) - count
+        typer.echo(f"ephemera: {missing} of them {'was' if missing == 1 else 'were'} not there", err=True)
         raise typer.Exit(1)
 
 
@@ -126,10 +134,7 @@ def _show(table: Table, nothing: str) -> None:
     if not table.row_count:
         typer.echo(nothing)
         return
-    console = Console(emoji=False)  # a key may hold ":x:"
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    console.print(table)
+    screen().print(table)
 
 
 _WHERE = "myservice.keys:catalogue --url redis://queue.internal"

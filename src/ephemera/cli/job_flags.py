@@ -32,7 +32,20 @@ def database_errors() -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        problem = str(error.orig).strip().partition("\n")[0]
         advice = "is --database-url the right one, and are the tables there?"
-        typer.echo(f"ephemera: the database refused: {problem}; {advice}", err=True)
+        typer.echo(f"ephemera: the database refused: {refusal(error)}; {advice}", err=True)
         raise typer.Exit(1) from None
+
+
+def refusal(error: Any) -> str:
+    """What a database said, in one line; never a part of the URL that may be a password."""
+    said = str(error.orig).strip().partition("\n")[0]
+    # A password with an @ that is not written as %40 ends up in what the driver takes for the host.
+    return type(error.orig).__name__ if "@" in said else said
+
+
+def address(url: str) -> str:
+    """Where a database is by its URL: host and port, without who signs in and with what."""
+    where = url.partition("://")[2].partition("/")[0].partition("?")[0].rpartition("@")[2]
+    host, _, port = where.rpartition(":") if where.rpartition(":")[2].isdigit() else (where, "", "5432")
+    return f"{host}:{port}" if host else "a local socket"

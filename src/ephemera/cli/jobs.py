@@ -7,12 +7,14 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from ephemera.cli.command import AsJson, Command, Url, flag, run
 from ephemera.cli.job_flags import DatabaseUrl, JobsArgument, QueueUrl, database_errors
 from ephemera.cli.progress import progress_bar
+from ephemera.cli.screens import screen
+from ephemera.operations.showing import counted
 
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
 _MOST_ERROR = 100  # characters of an error in a table
 _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "yellow"}
 
@@ -65,9 +67,8 @@ def show(
     with database_errors(), Console(stderr=True).status("Looking at the job") as status:
 
         def watch(row: Any) -> None:
-            status.update(
-                f"{row.kind} is {row.state}, {row.steps} steps done, the last: {row.step or 'none'}"
-            )
+            steps = f"{counted(row.steps, 'step')} done, the last: {row.step or 'none'}"
+            status.update(Text(f"{row.kind} is {row.state}, {steps}"))  # one may be named "[x]", or ":x:"
 
         found = run(shown(name, database_url, job_id, watch if wait else None))
     if json:
@@ -136,11 +137,11 @@ def _table(found: Any) -> None:
             row.id, escape(row.kind), _coloured(row.state), str(row.attempts), str(row.steps),
             escape(row.step or ""), f"{row.created_at:%Y-%m-%d %H:%M:%S}", escape(error[:_MOST_ERROR]),
         )  # fmt: skip
-    _console().print(table)
+    screen().print(table)
 
 
 def _details(found: Any) -> None:
-    row, console = found.job, _console()
+    row, console = found.job, screen()
     facts = msgspec.to_builtins(row)
     for name, value in facts.items():
         if value is not None and name != "state":
@@ -160,13 +161,6 @@ def _plain(value: Any) -> str:
 
 def _coloured(state: str) -> str:
     return f"[{_COLOURS.get(state, 'default')}]{state}[/]"
-
-
-def _console() -> Console:
-    console = Console(emoji=False)
-    if not console.is_terminal:
-        console.width = _PIPED_WIDTH
-    return console
 
 
 def _as_json(found: Any) -> None:

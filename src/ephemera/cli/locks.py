@@ -7,9 +7,8 @@ from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli.command import AsJson, CatalogueArgument, Command, Url, run
+from ephemera.cli.screens import screen
 from ephemera.operations.locks import HeldLock, held_locks
-
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
 
 
 def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
@@ -25,10 +24,7 @@ def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     elif not found:
         typer.echo("No lock is held.")
     else:
-        console = Console(emoji=False)  # a key may hold ":x:"
-        if not console.is_terminal:
-            console.width = _PIPED_WIDTH
-        console.print(_table(found))
+        screen().print(_table(found))
 
 
 def _table(found: list[HeldLock]) -> Table:

@@ -6,6 +6,8 @@ import msgspec
 import typer
 
 from ephemera.cli.command import AsJson, Command, Url, flag, run
+from ephemera.cli.given import given_as
+from ephemera.keyspace.identity import MARK
 from ephemera.operations.identity import Marking, mark_server
 
 
@@ -22,12 +24,17 @@ def mark(
 
     A store that is opened with `identity="slides-cache"` refuses a server with another mark or none, so a
     wrong port never writes into a neighbour's database. On a cluster one mark is for all of it.
+
+    A mark binds everybody: from then on a store that is opened without `identity=`, or with another name,
+    refuses this server, too (WrongServer). Those that are open already go on until they are opened anew. So
+    give every service of this database the name when you mark it.
     """
     if force and name is None:
         raise typer.BadParameter(
             "it replaces a mark by another: say which, with --name", param_hint="--force"
         )
-    done = run(mark_server(url, name, force=force))
+    with given_as(**{MARK.pattern: "--name"}):
+        done = run(mark_server(url, name, force=force))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(done)))
     else:

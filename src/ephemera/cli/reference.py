@@ -14,9 +14,9 @@ from ephemera.cli.command import Command
 _INTRODUCTION = """\
 # The command line
 
-<!-- Made by `python -m ephemera.cli.reference > docs/cli.md`; do not edit. -->
+<!-- Made by `make docs`; do not edit. -->
 
-`pip install 'ephemera[cli]'` gives the command `ephemera`.
+The extra `cli` gives the command `ephemera`.
 
 - **Exit codes**: 0 done, 1 failed or something was found, 2 called wrongly.
 - **Environment**: each flag may be given as a variable, `--some-flag` as `EPHEMERA_SOME_FLAG`; a flag on the
@@ -71,7 +71,7 @@ def _default(parameter: Any) -> str:
         return "required"
     if isinstance(parameter.show_default, str):
         return str(parameter.show_default)
-    return "" if parameter.default in (None, False) else f"`{parameter.default}`"
+    return "" if parameter.default in (None, False, "", [], ()) else f"`{parameter.default}`"
 
 
 if __name__ == "__main__":

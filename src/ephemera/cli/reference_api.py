@@ -8,10 +8,10 @@ that is re-exported is followed to where it is defined.
 from __future__ import annotations
 
 import ast
-import functools
-import importlib.util
 from dataclasses import dataclass
-from pathlib import Path
+
+from ephemera.cli.reference_source import default_shown, statements, target
+from ephemera.cli.reference_source import tree as _tree
 
 PUBLIC = {
     "The core": (
@@ -50,7 +50,8 @@ _INTRODUCTION = """\
 
 <!-- Made by `make docs`; do not edit. -->
 
-Every public name, by module, with what its docstring says first. What is not listed here is not public and
+Every public name, by module, with what its docstring says first. A default of `...` cannot be told in a word.
+What is not listed here is not public and
 may change without a word. [The map](../README.md) leads to pages that explain; `help(name)` shows a docstring
 whole.
 """
@@ -82,10 +83,10 @@ def reference() -> str:
 
 def public_names(module: str) -> list[Name]:
     """The public names of a module."""
-    tree = _tree(module)
-    listed = _listed(tree)
+    parsed = _tree(module)
+    listed = _listed(parsed)
     if listed is None:
-        defined = [node.name for node in tree.body if isinstance(node, ast.ClassDef | _Function)]
+        defined = [node.name for node in parsed.body if isinstance(node, ast.ClassDef | _Function)]
         listed = [name for name in defined if not name.startswith(("_", "pytest_"))]
     return [_described(module, name) for name in sorted(listed, key=str.casefold)]
 
@@ -98,16 +99,8 @@ def _section(module: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-@functools.cache
-def _tree(module: str) -> ast.Module:
-    spec = importlib.util.find_spec(module)
-    if spec is None or spec.origin is None:
-        raise ModuleNotFoundError(module)
-    return ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
-
-
-def _listed(tree: ast.Module) -> list[str] | None:
-    for node in tree.body:
+def _listed(parsed: ast.Module) -> list[str] | None:
+    for node in parsed.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             names: list[str] = ast.literal_eval(node.value)
             return names
@@ -116,71 +109,65 @@ def _listed(tree: ast.Module) -> list[str] | None:
 
 def _described(module: str, name: str) -> Name:
     """A name where it is defined, in this module or in the one that it is imported from."""
-    body = _statements(_tree(module))
+    body = statements(_tree(module))
     for node, after in zip(body, [*body[1:], None], strict=True):
         match node:
             case ast.ClassDef() if node.name == name:
                 says = _first(ast.get_docstring(node))
-                return Name(module, name, _called(node), says, _members(module, node))
+                return Name(module, name, _called(module, node), says, _members(module, node))
             case ast.FunctionDef() | ast.AsyncFunctionDef() if node.name == name:
-                return Name(module, name, _called(node), _first(ast.get_docstring(node)))
+                return Name(module, name, _called(module, node), _first(ast.get_docstring(node)))
             case ast.ImportFrom() if name in {each.name for each in node.names}:
                 return _described(str(node.module), name)
-            case ast.Assign() | ast.AnnAssign() if _target(node) == name:
+            case ast.Assign() | ast.AnnAssign() if target(node) == name:
                 return Name(module, name, name, _first(_text(after)))
     raise LookupError(f"{module} has no {name}")
-
-
-def _statements(tree: ast.Module) -> list[ast.stmt]:
-    """What a module says, also what it tries: an import that needs an extra."""
-    return [each for node in tree.body for each in (node.body if isinstance(node, ast.Try) else [node])]
 
 
 def _members(module: str, node: ast.ClassDef) -> tuple[Name, ...]:
     """The public methods and properties that a class defines itself."""
     return tuple(
-        Name(module, each.name, "." + _called(each), _first(ast.get_docstring(each)))
+        Name(module, each.name, "." + _called(module, each), _first(ast.get_docstring(each)))
         for each in node.body
         if isinstance(each, _Function) and not each.name.startswith("_") and not _is_overload(each)
     )
 
 
-def _called(node: ast.ClassDef | _Function) -> str:
+def _called(module: str, node: ast.ClassDef | _Function) -> str:
     if isinstance(node, ast.ClassDef):
         makers = [each for each in node.body if isinstance(each, _Function) and each.name == "__init__"]
-        return f"{node.name}{_arguments(makers[0])}" if makers else node.name
+        return f"{node.name}{_arguments(module, makers[0])}" if makers else node.name
     decorators = {ast.unparse(each) for each in node.decorator_list}
     is_value = bool(decorators & {"property", "functools.cached_property", "cached_property"})
     is_fixture = any("fixture" in each for each in decorators)
-    return node.name if is_value or is_fixture else f"{node.name}{_arguments(node)}"
+    return node.name if is_value or is_fixture else f"{node.name}{_arguments(module, node)}"
 
 
 def _is_overload(node: _Function) -> bool:
     return any(ast.unparse(each) == "overload" for each in node.decorator_list)
 
 
-def _arguments(node: _Function) -> str:
-    """The arguments without types, `=...` where they may be left out, and without self."""
+def _arguments(module: str, node: _Function) -> str:
+    """The arguments without types, with their defaults, and without self."""
     given = node.args
     positional = [*given.posonlyargs, *given.args]
-    without = len(positional) - len(given.defaults)
-    shown = [each.arg + ("=..." if place >= without else "") for place, each in enumerate(positional)]
-    shown = [each for each in shown if each not in ("self", "cls")]
+    needed = [None] * (len(positional) - len(given.defaults))
+    shown = [
+        each.arg + default_shown(module, default)
+        for each, default in zip(positional, [*needed, *given.defaults], strict=True)
+        if each.arg not in ("self", "cls")
+    ]
     if given.vararg:
         shown.append(f"*{given.vararg.arg}")
     elif given.kwonlyargs:
         shown.append("*")
     shown += [
-        each.arg + ("" if default is None else "=...")
+        each.arg + default_shown(module, default)
         for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True)
     ]
     if given.kwarg:
         shown.append(f"**{given.kwarg.arg}")
     return f"({', '.join(shown)})"
-
-
-def _target(node: ast.Assign | ast.AnnAssign) -> str:
-    return ast.unparse(node.targets[0] if isinstance(node, ast.Assign) else node.target)
 
 
 def _text(node: ast.stmt | None) -> str | None:

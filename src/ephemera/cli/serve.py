@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from ephemera.cli.command import Command, flag
+from ephemera.cli.job_flags import address, refusal
 from ephemera.cli.loading import SYSTEMS, systems
+from ephemera.cli.ports import check_free
 from ephemera.errors import EphemeraError
 
 
@@ -33,6 +35,7 @@ def serve(
     from ephemera.systems.settings import read
 
     settings = read(settings_type, os.environ)
+    check_free(host, port)
     configure(settings.log_level)
     app = create_app(settings)
     config = uvicorn.Config(
@@ -50,15 +53,22 @@ def serve(
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
         server.run(listeners(config))
     if not server.started:
-        _explain(name, app.state)
+        _explain(name, app.state, settings.database_url)
         raise typer.Exit(1)
 
 
-def _explain(name: str, state: Any) -> None:
+def _explain(name: str, state: Any, database: Any) -> None:
     """Say why a service did not start; the log has where."""
+    from sqlalchemy.exc import DBAPIError
+
     failure = getattr(state, "failure", None)
     if isinstance(failure, EphemeraError):
         typer.echo(f"ephemera: {name} did not start: {failure}", err=True)
+    elif isinstance(failure, DBAPIError) and database is not None:
+        told = (
+            f"EPHEMERA_DATABASE_URL, {address(database.reveal())}: the database refused: {refusal(failure)}"
+        )
+        typer.echo(f"ephemera: {name} did not start: {told}; is it up, and the URL right?", err=True)
     elif isinstance(failure, Exception):
         kind = type(failure).__name__
         typer.echo(

@@ -6,6 +6,7 @@ import msgspec
 import typer
 
 from ephemera.cli.command import AsJson, Command, flag
+from ephemera.cli.given import given_as
 from ephemera.keyspace import Role
 from ephemera.operations.server_config import DEFAULT_MEMORY, server_config, server_settings
 
@@ -22,8 +23,9 @@ def show(
     A cache evicts what was unused for longest and saves nothing. A queue never evicts, and keeps a log that
     loses at most about a second. The audit checks a live server against the same roles.
     """
-    if json:
+    with given_as(maxmemory="--memory"):
         settings = {each.name: each.value for each in server_settings(role, memory)}
+    if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(settings)))
     else:
         typer.echo(server_config(role, memory), nl=False)

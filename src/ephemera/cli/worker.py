@@ -59,7 +59,9 @@ def worker(
     if log_level not in _LEVELS:
         raise typer.BadParameter(f"{log_level!r} is none of {', '.join(_LEVELS)}", param_hint="--log-level")
     if (name is None) == (system is None):
-        raise typer.BadParameter("give jobs as NAME, or a built-in system as --system", param_hint="NAME")
+        both = "" if name is None else ", not both"
+        problem = f"give jobs as NAME, or a built-in system as --system{both}"
+        raise typer.BadParameter(problem, param_hint="NAME / --system")
     configure(log_level)
     jobs: Jobs | None = None
     if name is not None and name not in systems():

@@ -37,6 +37,20 @@ class Ended(NamedTuple):
     log: Path
     tail: str
 
+    @property
+    def killed(self) -> bool:
+        """Whether a signal ended it, of which its log knows nothing."""
+        return self.exit_code < 0
+
+    @property
+    def how(self) -> str:
+        """How it ended, in words."""
+        if not self.killed:
+            return f"ended with exit code {self.exit_code}"
+        with suppress(ValueError):  # a signal without a name
+            return f"was killed ({signal.Signals(-self.exit_code).name})"
+        return f"was killed (signal {-self.exit_code})"
+
 
 class DidNotStart(EphemeraError):
     """A process that ended before it was ready, or did not become ready."""
@@ -162,7 +176,7 @@ class Processes:
         await asyncio.gather(*(each.stop() for each in self._all.values()), return_exceptions=True)
 
     def _ended(self, process: Process) -> Ended:
-        code = -1 if process.exit_code is None else process.exit_code
+        code = 1 if process.exit_code is None else process.exit_code
         return Ended(process.part.name, code, process.log, process.tail())
 
 
@@ -179,5 +193,5 @@ async def running(parts: Iterable[Part], folder: Path) -> AsyncIterator[Processe
 
 
 def _described(ended: Ended) -> str:
-    how = f"{ended.name} ended (exit code {ended.exit_code}) before it was ready"
+    how = f"{ended.name} {ended.how} before it was ready"
     return f"{how}; {ended.log} ends so:\n{ended.tail}"

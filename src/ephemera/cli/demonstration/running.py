@@ -53,7 +53,7 @@ async def demonstrate(given: Given, screen: Screen) -> int:
     """Traffic until told to stop; the exit code."""
     with suppress(asyncio.CancelledError):
         async with _staged(given, screen) as stage, playing(stage.scene):
-            screen.everything(stage.cast, stage.servers, stage.processes)
+            screen.everything(stage.cast, stage.servers, stage.processes, given)
             with screen.working("traffic begins"):
                 while True:
                     await asyncio.sleep(_TELL_EVERY)

@@ -7,8 +7,12 @@ pipe) everything is printed plain, and such a line every few seconds.
 from __future__ import annotations
 
 import re
+import shlex
+import shutil
+import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -22,11 +26,11 @@ from ephemera.wire.url import parse
 if TYPE_CHECKING:
     from collections import Counter
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rich.status import Status
 
     from ephemera.cli.demonstration.cast import Cast
+    from ephemera.cli.demonstration.given import Given
     from ephemera.cli.demonstration.processes import Ended, Processes
     from ephemera.cli.demonstration.servers import Servers
 
@@ -48,7 +52,7 @@ class Screen:
     """Prints for people, and for logs."""
 
     def __init__(self) -> None:
-        self.console = Console(highlight=False)
+        self.console = Console(highlight=False, emoji=False)
         self._status: Status | None = None
         self._printed = 0.0
 
@@ -80,7 +84,7 @@ class Screen:
         count = len(processes.all())
         self.line(f"[bold green]●[/] {count} processes run, after {seconds:.1f} s. Ctrl-C stops all of it.")
 
-    def everything(self, cast: Cast, servers: Servers, processes: Processes) -> None:
+    def everything(self, cast: Cast, servers: Servers, processes: Processes, given: Given) -> None:
         """The screen: what runs where, and what to try."""
         self.line()
         console = cast.urls["console"]
@@ -98,14 +102,21 @@ class Screen:
         self._row("cache", shown(servers.cache_url), each)
         self._row("queue", shown(servers.queue_url), "the same, for what must not be evicted")
         self._row("SQL", shown(servers.database_url), "a schema for each service")
+        if given.qdrant_url is not None:
+            self._row("Qdrant", shown(given.qdrant_url), "slides that are alike, questions that are")
+        if given.mongodb_url is not None:
+            self._row("MongoDB", shown(given.mongodb_url), "the feeds that were built")
         self._row("logs", str(processes.folder), "")
         self.line(f"\n  Every password but the console's is: [bold]{PASSWORD}[/]\n\n[bold]Try[/]")
-        for does, command in suggestions(cast, servers, processes):
-            self.line(f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(command)}[/]")
+        for does, typed in suggestions(cast, servers, processes):
+            self.line(f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(typed)}[/]")
 
     def ended(self, ended: Ended) -> None:
         """A process that ended though nobody told it to."""
-        self.line(f"[bold red]●[/] {ended.name} ended with exit code {ended.exit_code}; {ended.log} ends so:")
+        if ended.killed:
+            self.line(f"[bold red]●[/] {ended.name} {ended.how}; its log is {ended.log}")
+            return
+        self.line(f"[bold red]●[/] {ended.name} {ended.how}; {ended.log} ends so:")
         self.console.print(ended.tail, markup=False, soft_wrap=True)
 
     def figures(self, tally: Counter[str]) -> None:
@@ -128,6 +139,7 @@ class Screen:
 
 def suggestions(cast: Cast, servers: Servers, processes: Processes) -> list[tuple[str, str]]:
     """What to try: a purpose and a command each."""
+    program = shlex.quote(command())
     urls = cast.urls
     league, scripture = urls["league"], urls["scripture"]
     worker = processes["slides-worker-1"].pid
@@ -142,14 +154,24 @@ def suggestions(cast: Cast, servers: Servers, processes: Processes) -> list[tupl
         ("what the planner of the feed does", f"curl -s {urls['feed']}/feed/planner"),
         (
             "an event that could not be handled; the console replays it",
-            f"ephemera events dead scripture --url {events}",
+            f"{program} events dead scripture --url {events}",
         ),
         (
             "does the server hold what the catalogue says?",
-            f"ephemera audit --url {identity} --catalogue identity",
+            f"{program} audit --url {identity} --catalogue identity",
         ),
         ("a worker dies; on the console's page Jobs its work goes on elsewhere", f"kill -9 {worker}"),
     ]
+
+
+def command() -> str:
+    """What to type for `ephemera` here: its path when it is not on PATH, as with `make demo`."""
+    if shutil.which("ephemera") is not None:
+        return "ephemera"
+    beside = Path(sys.executable).with_name("ephemera")  # where pip puts it
+    script = Path(sys.argv[0]).absolute() if Path(sys.argv[0]).name == "ephemera" else beside
+    here = Path.cwd()
+    return str(script.relative_to(here) if script.is_relative_to(here) else script)
 
 
 def shown(url: str) -> str:
