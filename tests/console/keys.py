@@ -31,7 +31,7 @@ SESSION = catalogue.hash(
 )  # fmt: skip
 PROFILE = catalogue.value(
     "cache:profile:{user_id}", dict[str, str],
-    lifetime=fixed(minutes=5),
+    lifetime=fixed(hours=6),
     purpose="A user's profile, from SQL", spares="a join of three tables",
     ended_by=("profile update",), if_lost="it is read from SQL again",
 )  # fmt: skip

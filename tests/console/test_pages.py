@@ -59,7 +59,7 @@ def test_every_space_is_listed_with_what_is_there_of_it(
     profile = row(page, "cache:profile:{user_id}")
     expect(profile).to_contain_text("200")
     expect(profile).to_contain_text("value")
-    expect(profile).to_contain_text("5 min")
+    expect(profile).to_contain_text("6 h")
     expect(profile).to_contain_text("KiB")
     expect(row(page, "orders")).to_contain_text("queue")
     expect(row(page, "session:{session_id}")).to_contain_text("24 h sliding")
@@ -81,7 +81,7 @@ def test_a_space_has_its_documentation_lives_and_entries(
     row(page, "cache:profile:{user_id}").click()
     page.get_by_role("heading", name="cache:profile:{user_id}").wait_for()
     told = page.get_by_role("region", name="Documentation")
-    for text in ("A user's profile, from SQL", "a join of three tables", "profile update", "5 min"):
+    for text in ("A user's profile, from SQL", "a join of three tables", "profile update", "6 h"):
         expect(told).to_contain_text(text)
     expect(page.get_by_role("region", name="Now")).to_contain_text("200")
     expect(

@@ -28,7 +28,7 @@ def tell_servers(*servers):
     tell(supervisors=[s.supervisor_pid for s in servers], folders=[str(s.log.parent) for s in servers])
 
 """
-WAIT = 10.0  # seconds
+WAIT = 90.0  # seconds; a Sentinel that stood still for two does nothing for thirty
 
 
 def eventually(condition: Callable[[], bool]) -> bool:

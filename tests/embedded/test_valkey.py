@@ -218,3 +218,11 @@ def test_a_long_temporary_path_is_avoided_for_sockets(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / ("long" * 30)))
     with valkey(unix=True) as server:
         assert server.ask("PING") == "PONG"
+
+
+def test_another_server_that_does_not_start_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who named a program that is none is told where it was named."""
+    monkeypatch.setenv("EPHEMERA_VALKEY_BINARY", "/nope")
+    with pytest.raises(EmbeddedError, match=r"EPHEMERA_VALKEY_BINARY=/nope") as raised:
+        valkey()
+    assert "cannot run /nope" in str(raised.value)

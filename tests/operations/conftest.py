@@ -35,7 +35,7 @@ def own_redis() -> Iterator[DebianRedis]:
 @pytest.fixture(scope="session")
 def own_cluster() -> Iterator[Cluster]:
     """Three masters with a replica each, emptied before each test."""
-    with embedded.cluster() as running:
+    with embedded.cluster(node_timeout=60_000) as running:
         yield running
 
 

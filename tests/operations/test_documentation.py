@@ -11,6 +11,8 @@ import pytest
 
 from ephemera.keyspace import Catalogue, fixed, permanent, sliding, until, windowed
 from ephemera.operations.documentation import Entry, as_json, as_markdown, describe, tables, type_text
+from ephemera.patterns.cache import Cache
+from ephemera.patterns.events import Events
 
 
 class Session(msgspec.Struct, rename="camel"):
@@ -129,3 +131,13 @@ def test_json_says_the_same() -> None:
 def test_types_are_written_as_people_do(held: Any, text: str) -> None:
     """Module names are left out, and unions are bars."""
     assert type_text(held) == text
+
+
+def test_what_a_pattern_wraps_is_shown_as_it_was_declared() -> None:
+    """People look for their own types; how a pattern puts them into a value or an entry is its affair."""
+    catalogue = Catalogue("slides")
+    Cache(catalogue, "page:{page}", Session, fresh=timedelta(hours=1), purpose="Pages")
+    Events(catalogue, "joined", Session, purpose="Who came")
+    shown = {entry.pattern: entry for entry in describe(catalogue)}
+    assert [shown[each].holds for each in ("page:{page}", "joined")] == ["Session", "Session"]
+    assert [field.name for field in shown["joined"].fields] == ["userId", "expires", "roles", "plan"]

@@ -11,7 +11,7 @@ from ephemera import embedded
 from ephemera.embedded.ports import free_ports
 from ephemera.keyspace import Catalogue, connect, fixed, permanent
 from ephemera.keyspace.identity import MARK
-from ephemera.operations.capacity import estimate
+from ephemera.operations.capacity import Capacity, estimate
 from ephemera.operations.health import Health, check_up, examine
 from ephemera.wire import open_client
 
@@ -158,3 +158,27 @@ async def test_capacity_says_what_spaces_take_and_when_memory_is_full() -> None:
     assert 0 < found.days_until_full < 1
     assert resting.days_until_full is None
     assert resting.spaces[0].pattern == PAGE.pattern
+
+
+async def test_a_queue_is_not_judged_by_its_misses() -> None:
+    """Most lookups of role queue ask for what is seldom there: the figure is told, and no advice given."""
+    with embedded.valkey(config={"appendonly": "yes"}) as server:
+        for number in range(1200):
+            server.ask("GET", f"revoked:{number}")
+        queue = named(await check_up(server.url, [news], role="queue"), "hit ratio")
+        both = named(await check_up(server.url, [news]), "hit ratio")
+    assert (queue.status, both.status) == ("ok", "warning")
+    assert queue.figure.startswith("0.0% of 1,2")
+    assert queue.figure.endswith(", not judged for role queue")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [(86_400 * 2, "2.0 days"), (86_400, "1.0 day"), (8640, "2.4 hours"), (3600, "1.0 hour")],
+)
+def test_less_than_a_day_until_full_is_told_in_hours(seconds: int, told: str) -> None:
+    """Days are for what is days away."""
+    found = Capacity(
+        used=0, limit=seconds, evicts=False, spaces=[], unknown_keys=0, watched=1.0, growth=1.0
+    )  # fmt: skip
+    assert found.time_until_full == told

@@ -35,9 +35,9 @@ class ServerCapacity:
             return f"{limit} used, and no limit to reach"
         if found.evicts:
             return f"{limit}; when it is full, it evicts"
-        if found.days_until_full is None:
+        if found.time_until_full is None:
             return f"{limit}; it does not grow"
-        return f"{limit}; full in {found.days_until_full:,.1f} days at {shown_size(found.growth)}/s"
+        return f"{limit}; full in {found.time_until_full} at {shown_size(found.growth)}/s"
 
 
 def capacities(console: Console) -> list[ServerCapacity]:

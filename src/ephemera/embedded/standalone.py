@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -163,4 +164,11 @@ class Valkey(Server):
                 problem = problem.replace(secret, "***")
         if "Address already in use" in problem:
             return PortTaken(f"{problem}\nGive another port, or none to get a free one.")
-        return EmbeddedError(f"{problem}\nCorrect `config` or the data folder {self.data}.")
+        advice = f"Correct `config` or the data folder {self.data}."
+        if self._binary == os.environ.get(BINARY_VARIABLE):
+            named = f"{BINARY_VARIABLE}={self._binary}"
+            if shutil.which(self._binary) is None:
+                advice = f"{named} is no program: name a redis-server or valkey-server, or unset it."
+            else:
+                advice += f" Or is {named} no redis-server or valkey-server?"
+        return EmbeddedError(f"{problem}\n{advice}")

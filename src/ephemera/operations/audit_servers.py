@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ephemera.keyspace import Permanent
 from ephemera.operations.findings import found
-from ephemera.operations.showing import shown_size
+from ephemera.operations.showing import counted, shown_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -120,4 +120,5 @@ def _memory(server: ServerFacts) -> Iterator[Finding]:
 
 def _patterns(spaces: Sequence[Space[Any]]) -> str:
     named = ", ".join(space.pattern for space in spaces[:_NAMED])
-    return named if len(spaces) <= _NAMED else f"{named} and {len(spaces) - _NAMED} other spaces"
+    more = len(spaces) - _NAMED
+    return named if more <= 0 else f"{named} and {counted(more, 'other space')}"

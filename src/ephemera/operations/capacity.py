@@ -62,6 +62,16 @@ class Capacity(msgspec.Struct, frozen=True, kw_only=True):
             return None
         return max(0, self.limit - self.used) / self.growth / _DAY
 
+    @property
+    def time_until_full(self) -> str | None:
+        """The same in words, in hours when it is less than a day."""
+        days = self.days_until_full
+        if days is None:
+            return None
+        number, unit = (days, "day") if days >= 1 else (days * 24, "hour")
+        shown = f"{number:,.1f}"
+        return f"{shown} {unit}" if shown == "1.0" else f"{shown} {unit}s"
+
 
 async def estimate(url: str, catalogues: Sequence[Catalogue], *, watch: float, budget: float) -> Capacity:
     """The capacity of the servers behind a URL, all of them together."""

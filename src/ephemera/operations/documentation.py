@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Union, ge
 import msgspec
 
 from ephemera.keyspace import RecordCodec
+from ephemera.keyspace.codec import declared_type
 
 if TYPE_CHECKING:
     from ephemera.keyspace import Catalogue, Space
@@ -112,7 +113,7 @@ def _entry(space: Space[Any]) -> Entry:
 def _held_type(space: Space[Any]) -> Any:
     codec = space.codec
     if isinstance(codec, RecordCodec):
-        return codec.struct
+        return declared_type(codec.struct)
     return codec.value_type if codec is not None else None
 
 

@@ -85,9 +85,17 @@ class Stream:
             return found
         return [msgspec.structs.replace(letter, event=_HIDDEN) for letter in found]
 
-    async def replay(self, ids: Sequence[str], tell: Callable[[int, int], None] | None = None) -> int:
-        """Put dead letters back: those named, or all there are; how many were."""
-        named = ids or [letter.id async for letter in self._all_letters()]
+    async def replay(
+        self,
+        ids: Sequence[str],
+        tell: Callable[[int, int], None] | None = None,
+        *,
+        group: str | None = None,
+    ) -> int:
+        """Put dead letters back: those named, or all there are, perhaps of one group; how many were."""
+        named = ids or [
+            letter.id async for letter in self._all_letters() if group is None or letter.group == group
+        ]
         replayed = 0
         for start in range(0, len(named), _LETTERS):
             replayed += await self.live.replay(named[start : start + _LETTERS], **self.fields)
@@ -151,8 +159,8 @@ async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncItera
         if key is not None:
             named = [Stream(store, events, key) for events in declared if events.space.parse(key) is not None]
             if not named:
-                patterns = ", ".join(events.space.pattern for events in declared) or "none"
-                raise InvalidValue("stream", f"events by one of the patterns {patterns}", repr(key))
+                patterns = ", ".join(events.space.pattern for events in declared) or "(none is declared)"
+                raise InvalidValue("stream", f"the key of a stream of events, by: {patterns}", repr(key))
             yield named
         else:
             yield [

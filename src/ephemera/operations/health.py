@@ -98,11 +98,13 @@ async def examine(
     if not nodes:
         return _unreachable("the cluster", "no master is connected")
     mark = await _mark(client, identity)
-    servers = await asyncio.gather(*(_server(node, spaces, mark, probes) for node in nodes))
+    servers = await asyncio.gather(*(_server(node, spaces, mark, probes, role) for node in nodes))
     return Health(status=worst(server.status for server in servers), servers=list(servers))
 
 
-async def _server(node: Single, spaces: list[Space[Any]], mark: Check | None, probes: int) -> ServerHealth:
+async def _server(
+    node: Single, spaces: list[Space[Any]], mark: Check | None, probes: int, role: Role | None
+) -> ServerHealth:
     try:
         async with asyncio.timeout(_PATIENCE):
             latency = await _latency(node, probes)
@@ -113,7 +115,7 @@ async def _server(node: Single, spaces: list[Space[Any]], mark: Check | None, pr
         return _unreachable(str(node.endpoint), error).servers[0]
     facts = facts_of(node, said)
     vitals = Vitals.of(said, latency, offset, slow)
-    checks = [*([mark] if mark else []), *checks_of(facts, vitals, spaces)]
+    checks = [*([mark] if mark else []), *checks_of(facts, vitals, spaces, role)]
     return ServerHealth(
         name=facts.name,
         status=worst(check.status for check in checks),

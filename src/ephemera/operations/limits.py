@@ -38,6 +38,11 @@ class Standing(msgspec.Struct, frozen=True):
     """Seconds until all of it is free again."""
 
     @property
+    def named(self) -> str:
+        """The subject as a person reads it: bytes that are no text, which a page cannot show, are escaped."""
+        return ", ".join(self.subject).encode("utf-8", "backslashreplace").decode() or "everybody"
+
+    @property
     def throttled(self) -> bool:
         """Whether there is no room."""
         return self.retry_after != 0

@@ -170,7 +170,7 @@ class _Limits:
     def _row(self, place: Place, rule: Rule, seen: Standing, where: str) -> dict[str, Any]:
         name = _id(place, rule)
         row = _row(place, rule, seen)
-        row["id"] = f"{where}/{name}/{seen.limit}/{row['subject']}"
+        row["id"] = f"{where}/{name}/{seen.limit}/{seen.subject!r}"  # two may be shown alike
         self._subjects[row["id"]] = (name, seen.subject)
         return row
 
@@ -211,7 +211,7 @@ def _row(place: Place, rule: Rule, seen: Standing) -> dict[str, Any]:
     asked = f" for {seen.cost:,}" if seen.cost > 1 else ""
     return {
         "of": _id(place, rule),
-        "subject": ", ".join(seen.subject) or "everybody",
+        "subject": seen.named,
         "rule": rule.name,
         "limit": f"{_tier(seen.tier)}{seen.limit:,} in {lasting(rule.algorithm.per / 1000)}",
         "limit_sort": seen.limit,

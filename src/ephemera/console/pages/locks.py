@@ -54,7 +54,9 @@ def build(view: View) -> None:
 
     def show(rows: list[dict[str, Any]]) -> None:
         held.show(sorted(rows, key=lambda row: str(row["key"])))
-        held_tile.show(f"{len(rows):,}", f"of {len(declared)} kinds of lock")
+        held_tile.show(
+            f"{len(rows):,}", f"of {len(declared)} {'kind' if len(declared) == 1 else 'kinds'} of lock"
+        )
         waiting.show(f"{sum(row['waiters'] for row in rows):,}", "come after those who hold them")
         oldest = max(rows, key=lambda row: row["age_sort"], default=None)
         longest.show(*((NOTHING, "") if oldest is None else (oldest["age"], oldest["key"])))

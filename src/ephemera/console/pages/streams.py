@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -95,10 +96,10 @@ class _Streams:
                         "playlist_play",
                         what="event.replay-all",
                         question=lambda row: (
-                            f"Put all dead letters of {row['stream']} back, for the groups that gave them up?"
+                            f"Put all dead letters of {row['group']} back on {row['stream']}?"
                         ),
-                        target=lambda row: str(row["stream"]),
-                        work=lambda row: self._streams[row["of"]].replay([]),
+                        target=lambda row: f"{row['stream']} {row['group']}",
+                        work=lambda row: self._streams[row["of"]].replay([], group=row["group"]),
                         done=_told,
                         tone="warn",
                     ),
@@ -158,7 +159,7 @@ class _Streams:
         return found
 
     def _show(self, found: list[dict[str, Any]]) -> None:
-        groups = [row for each in found for row in _group_rows(each["place"], each["of"], each["reading"])]
+        groups = [row for each in found for row in group_rows(**each)]
         letters = [(_letter_row(each["of"], letter), letter) for each in found for letter in each["letters"]]
         self._whole = {row["id"]: letter for row, letter in letters}
         self._groups.show(groups)
@@ -231,20 +232,29 @@ def _told(count: int) -> str:
     return f"{count:,} dead {'letter was' if count == 1 else 'letters were'} put back."
 
 
-def _group_rows(place: Place, of: str, reading: StreamReading) -> list[dict[str, Any]]:
-    shared = {
-        "of": of,
-        "stream": reading.key,
-        "length": reading.length,
-        "dead": reading.dead,
-        "place": place.name,
-        "actions": ["replay_all"] if reading.dead else [],
-    }
-    if not reading.groups:
-        nobody = {"group": "(none)", "group_named": False, "lag": "", "pending": "", "consumers": ""}
+def group_rows(
+    place: Place, of: str, reading: StreamReading, letters: list[DeadLetter]
+) -> list[dict[str, Any]]:
+    """The rows of a stream's groups, each with the dead letters of its own."""
+    shared = {"of": of, "stream": reading.key, "length": reading.length, "place": place.name}
+    by_group = Counter(letter.group for letter in letters)
+    there = {group.name for group in reading.groups}
+    nobody = {"lag": "", "pending": "", "consumers": ""}
+    rows: list[dict[str, Any]] = [
+        {
+            **shared, **nobody, "id": f"{of}/{name}", "group": name, "group_named": True,
+            "state": "gone", "state_tone": "warn", **_dead(by_group[name], letters),
+        }
+        for name in sorted(by_group.keys() - there)
+    ]  # fmt: skip
+    if not reading.groups and not rows:
         state = ("unread", "warn") if reading.length else ("empty", "plain")
-        return [{**shared, **nobody, "id": of, "state": state[0], "state_tone": state[1]}]
-    rows = []
+        return [
+            {
+                **shared, **nobody, "id": of, "group": "(none)", "group_named": False,
+                "state": state[0], "state_tone": state[1], "dead": 0, "actions": [],
+            }
+        ]  # fmt: skip
     for group in reading.groups:
         behind = group.lag or 0
         state = ("caught up", "good") if not behind and not group.pending else ("working", "info")
@@ -261,9 +271,17 @@ def _group_rows(place: Place, of: str, reading: StreamReading) -> list[dict[str,
                 "lag": "?" if group.lag is None else group.lag,
                 "pending": group.pending,
                 "consumers": group.consumers,
+                **_dead(by_group[group.name], letters),
             }
         )
     return rows
+
+
+def _dead(seen: int, letters: list[DeadLetter]) -> dict[str, Any]:
+    """A group's dead letters, and whether they can be put back; of a stream with very many, the oldest."""
+    if len(letters) < _LETTERS:
+        return {"dead": seen, "actions": ["replay_all"] if seen else []}
+    return {"dead": f"{seen}+" if seen else "?", "dead_sort": seen, "actions": ["replay_all"]}
 
 
 def _letter_row(of: str, letter: DeadLetter) -> dict[str, Any]:

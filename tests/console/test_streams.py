@@ -1,0 +1,51 @@
+"""The page of streams: each group's dead letters are its own, and so is replaying them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from ephemera import connect
+from ephemera.console.pages import streams
+from ephemera.operations.events import Stream
+from tests.patterns.eventful import BRIEF, CATALOGUE, Removed, Seen, settled
+
+if TYPE_CHECKING:
+    import pytest
+
+    from ephemera.embedded import Valkey
+
+PLACE: Any = SimpleNamespace(name="here")
+
+
+async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
+    server: Valkey, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A group that handled everything has none and nothing to replay; a group that is gone keeps its own."""
+    fails = Seen(lambda *_: ValueError("broken"))
+    async with connect(server.url, CATALOGUE) as store:
+        live = store[BRIEF]
+        async with (
+            live.consume("well", Seen(), name=key),
+            live.consume("ill", fails, name=key),
+            live.consume("gone", fails, name=key),
+        ):
+            await live.publish_many([Removed("1"), Removed("2")], name=key)
+            await settled(store, BRIEF, name=key)
+        stream = Stream(store, BRIEF, BRIEF.space.key(name=key))
+        await stream.client.call("XGROUP", "DESTROY", stream.key, "gone")
+
+        async def rows() -> dict[str, Any]:
+            found = streams.group_rows(PLACE, "of", await stream.reading(), await stream.letters(4))
+            return {row["group"]: (row["state"], row["dead"], row["actions"]) for row in found}
+
+        assert await rows() == {
+            "well": ("caught up", 0, []),
+            "ill": ("caught up", 2, ["replay_all"]),
+            "gone": ("gone", 2, ["replay_all"]),
+        }
+        monkeypatch.setattr(streams, "_LETTERS", 4)  # there may be more of them than were looked at
+        assert (await rows())["well"] == ("caught up", "?", ["replay_all"])
+        assert (await rows())["ill"] == ("caught up", "2+", ["replay_all"])
+        assert await stream.replay([], group="ill") == 2
+        assert {letter.group for letter in await stream.letters(4)} == {"gone"}
