@@ -30,7 +30,7 @@ QUICK = {
 UNLIMITED = {"EPHEMERA_LEAGUE_REQUESTS_PER_10_SECONDS": "1000000"}
 LIVE_MATCH = 32
 """The demonstration's match that is under way."""
-_PATIENCE = 30.0  # seconds
+_PATIENCE = 60.0  # seconds
 
 
 @contextmanager

@@ -110,7 +110,7 @@ def keys(valkey: Valkey, pattern: str) -> list[str]:
     return cast("list[str]", valkey.ask("KEYS", pattern))
 
 
-def eventually(holds: Callable[[], Any], seconds: float = 30) -> Any:
+def eventually(holds: Callable[[], Any], seconds: float = 60) -> Any:
     """What a condition gives as soon as it holds; fail when it does not in time."""
     deadline = time.monotonic() + seconds
     while not (found := holds()):

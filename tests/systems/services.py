@@ -14,12 +14,14 @@ import httpx
 import msgspec
 
 from ephemera.embedded.ports import free_ports
+from tests.patience import patient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Any
 
 _STARTS_WITHIN = 60.0  # seconds; machines that run tests are busy
+_URLS = ("EPHEMERA_URL", "EPHEMERA_QUEUE_URL")
 COMMAND = str(Path(sys.executable).with_name("ephemera"))
 SCRAPER = {"EPHEMERA_METRICS_TOKEN": "the-token-of-a-scraper"}
 """With it, a service has `/metrics`."""
@@ -53,9 +55,13 @@ class Served:
 
 
 def environment(**variables: str) -> dict[str, str]:
-    """The environment of a service: that of the tests, and nothing of Ephemera's but these."""
+    """The environment of a service: that of the tests, and nothing of Ephemera's but these.
+
+    It waits longer for Redis than it would elsewhere (`patience`), unless a URL says how long.
+    """
     usual = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
-    return {**usual, **variables}
+    waiting = {name: patient(variables[name]) for name in _URLS if variables.get(name)}
+    return {**usual, **variables, **waiting}
 
 
 @contextmanager

@@ -110,11 +110,14 @@ def anna(slides: Served) -> Person:
 
 
 @contextmanager
-def working(folder: Path, places: dict[str, str], processes: int = 1) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker for all queues; its log is in the folder."""
-    with (folder / "worker.log").open("ab") as log:
+def working(
+    folder: Path, places: dict[str, str], processes: int = 1, *, system: str = "slides"
+) -> Iterator[subprocess.Popen[bytes]]:
+    """A worker for all queues of slides, or one of another system; its log is in the folder."""
+    many = ("--processes", str(processes)) if system == "slides" else ()
+    with (folder / f"{system}-worker.log").open("ab") as log:
         process = subprocess.Popen(
-            [COMMAND, "worker", "--system", "slides", "--processes", str(processes)],
+            [COMMAND, "worker", "--system", system, *many],
             env=environment(**places),
             stdout=log,
             stderr=log,

@@ -175,12 +175,12 @@ async def _serve_from_sql(world: World, users: list[str]) -> set[str]:
 
 
 async def _until_down(world: World) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while world.aggregator.store.client("queue").up:
             await asyncio.sleep(0.01)
 
 
 async def _until_up(world: World) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not world.aggregator.store.client("queue").up:
             await asyncio.sleep(0.01)

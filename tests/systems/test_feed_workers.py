@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from ephemera import Store
     from ephemera.embedded import Postgres, Valkey
     from tests.systems.feed_users import Caller
 
@@ -37,6 +38,7 @@ async def test_two_workers_on_one_user(caller: Caller, places: dict[str, str], t
     declared = Declared(Settings())
     async with connect(places["EPHEMERA_URL"], declared.catalogue) as store:
         with working(tmp_path, places) as one, working(tmp_path, places) as other:
+            await _both_wait(store)
             await store[declared.updates].publish_many([ClusterUpdate("ann", "novelty", 40)] * 20)
             until(lambda: len(one.runs("ann") + other.runs("ann")) >= 20, "all of them are done")
             until(lambda: "rebuilt" in one.runs("ann") + other.runs("ann"), "one of them has clustered")
@@ -48,6 +50,21 @@ async def test_two_workers_on_one_user(caller: Caller, places: dict[str, str], t
     assert other.runs("ann"), "both have worked"
     assert caller.status("ann")["cluster_version"] == 1
     assert caller.sql("SELECT cluster_version FROM feed.clusters WHERE user_id = 'ann'") == [(1,)]
+
+
+async def _both_wait(store: Store) -> None:
+    """Wait until two workers are blocked at the stream: what comes now is given to both, two events each."""
+
+    def waits(client: str) -> bool:
+        return " cmd=xreadgroup " in client and " flags=b " in client
+
+    nodes = store.client("queue").nodes()
+    async with asyncio.timeout(60):
+        while True:
+            listed = [(await node.call("CLIENT", "LIST")).decode() for node in nodes]
+            if sum(waits(client) for clients in listed for client in clients.splitlines()) >= 2:
+                return
+            await asyncio.sleep(0.01)
 
 
 def test_a_worker_killed_in_mid_run(caller: Caller, places: dict[str, str], tmp_path: Path) -> None:
@@ -80,7 +97,7 @@ async def test_a_run_that_fails_is_a_dead_letter(
             caller.subscribe("lucky", "sound", plan="pro")
             caller.wait_for_version("lucky", 1)
             until(lambda: worker.metric('feed_errors_total{where="run"}') >= 3, "three attempts")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(60):
                 while not (dead := await store[declared.updates].dead()):
                     await asyncio.sleep(0.05)
     assert [(letter.event["user_id"], letter.deliveries) for letter in dead] == [("unlucky", 3)]

@@ -243,7 +243,7 @@ async def _listen(served: Served, admin: httpx.Client) -> list[dict[str, Any]]:
         await asyncio.to_thread(admin.put, f"{match}/score", json=score)
         final = {"home_goals": 0, "away_goals": 1}
         await asyncio.to_thread(admin.post, f"{match}/finalize", json=final)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             texts = [await socket.recv(), await socket.recv()]
     return [msgspec.json.decode(text)["message"] for text in texts]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import httpx
 import psycopg
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 VOTERS = 120
 CLIENTS, POLLS = 1000, 6
+DAY = 86_400_000  # milliseconds
 CHOICES = ("home", "draw", "away")
 
 
@@ -99,6 +100,29 @@ def _waiting_for(places: dict[str, str], table: str) -> bool:
 
 def _counted(served: Served) -> int:
     return sum(served.client.get(f"/api/matches/{LIVE_MATCH}/live").json()["votes"].values())
+
+
+def test_a_second_vote_is_refused_and_never_counted(
+    voters: dict[int, str], valkey: Valkey, places: dict[str, str], tmp_path: Path
+) -> None:
+    """It is known for a month who has voted; if Redis has lost that, the second vote changes nothing."""
+    number, token = next(iter(voters.items()))
+    path, cookie = f"/api/matches/{LIVE_MATCH}/votes", {"cookie": f"league-session={token}"}
+    written = f"SELECT choice FROM league.votes WHERE user_id = {number}"
+    with league(tmp_path, places) as served, referee(served) as admin:
+
+        def vote(choice: str) -> int:
+            return served.client.post(path, json={"choice": choice}, headers=cookie).status_code
+
+        assert [vote("home"), vote("away")] == [202, 409]
+        assert until(lambda: sql(places, written)) == [("home",)]
+        (flag,) = cast("list[str]", valkey.ask("KEYS", f"votes:once:*:{number}.{LIVE_MATCH}"))
+        assert int(cast("int", valkey.ask("PTTL", flag))) > 29 * DAY
+        valkey.ask("UNLINK", flag)
+        assert [vote("away"), vote("draw")] == [202, 409]
+        assert until(lambda: admin.get("/api/admin/monitoring").json()["votes_waiting"] == 0)
+        assert _counted(served) == 1
+    assert sql(places, written) == [("home",)]
 
 
 def test_a_thousand_clients_poll_and_get_304(

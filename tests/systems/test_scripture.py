@@ -61,7 +61,8 @@ def test_the_whole_story(scripture: Served, places: dict[str, str]) -> None:
     assert "1cor.13.13" in {each["id"] for each in first["passages"]}
     assert scripture.client.post("/ai/ask", json=question).json()["how"] == "exact"
     similar = scripture.client.post("/ai/ask", json={"question": "what is said about love"}).json()
-    assert (similar["how"], similar["answers"]) == ("semantic", question["question"])
+    assert similar["how"] == "semantic"
+    assert question["question"] not in str(similar), "what another reader typed is theirs"
 
     ann = subscriber(scripture, "free")
     mail = eventually(

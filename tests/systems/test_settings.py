@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 from datetime import timedelta
 from importlib.resources import files
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 import pytest
 
+from ephemera.cli.job_flags import address
 from ephemera.systems.identity.settings import Settings as IdentitySettings
 from ephemera.systems.settings import InvalidSettings, Secret, SystemSettings, read, variables
 from tests.systems.services import COMMAND, environment
@@ -25,6 +27,8 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
 
     name: str
     limit: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
+    orders_per_hour: int = 5
+    borders: int = 5
     share: float | None = None
     open: bool = False
     life: timedelta = timedelta(minutes=15)
@@ -76,6 +80,11 @@ def test_each_field_has_its_variable() -> None:
             "5",
             "EPHEMERA_SHOP_LIMITS is no setting; did you mean EPHEMERA_SHOP_LIMIT?",
         ),
+        (
+            "EPHEMERA_SHOP_ORDERS",
+            "5",
+            "EPHEMERA_SHOP_ORDERS is no setting; did you mean EPHEMERA_SHOP_ORDERS_PER_HOUR?",
+        ),
         ("EPHEMERA_URL", "http://:hunter2@localhost", "EPHEMERA_URL: "),
         ("EPHEMERA_DATABASE_URL", "mysql://root:hunter2@db", "EPHEMERA_DATABASE_URL: it must begin with"),
         ("EPHEMERA_QUEUE_URL", "redis://queue", "EPHEMERA_QUEUE_URL is set and EPHEMERA_URL is not"),
@@ -119,7 +128,8 @@ def test_a_service_that_cannot_reach_its_database_says_so_and_ends() -> None:
     )
     assert done.returncode == 1
     *log, line = done.stderr.splitlines()
-    assert line.startswith("ephemera: identity did not start: OperationalError; are the servers up")
+    assert line.startswith("ephemera: identity did not start: EPHEMERA_DATABASE_URL, 127.0.0.1:1: ")
+    assert "Connection refused" in line
     assert "the service did not start" in [msgspec.json.decode(each)["message"] for each in log]
     assert "hunter2" not in done.stderr
 
@@ -138,3 +148,37 @@ def test_the_readme_names_every_setting() -> None:
     page = files("ephemera.systems.identity").joinpath("README.md").read_text(encoding="utf-8")
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `EPHEMERA_")}
     assert named == set(variables(IdentitySettings).values())
+
+
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("postgresql://ann:hunter2@db.internal/app", "db.internal:5432"),
+        ("postgres://ann:hun@ter2@db.internal:5433/app?sslmode=require", "db.internal:5433"),
+        ("postgresql://[::1]:1/app", "[::1]:1"),
+        ("postgresql:///app?host=/run/postgresql", "a local socket"),
+    ],
+)
+def test_where_a_database_is_is_told_without_who_signs_in(url: str, told: str) -> None:
+    """Host and port, also of a URL whose password holds an @ that it should not."""
+    assert address(url) == told
+
+
+def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
+    """`ephemera serve` and `ephemera console` say which port it is in one line, and no password is made."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        for words in (
+            ("serve", "identity"),
+            ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity"),
+        ):
+            done = subprocess.run(
+                [COMMAND, *words, "--port", port],
+                env=environment(),
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            assert (done.returncode, done.stdout) == (1, "")
+            taken_by = f"port {port} of 127.0.0.1 is taken by another process; give a free one with --port"
+            assert done.stderr == f"ephemera: {taken_by}\n"

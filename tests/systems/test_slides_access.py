@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import psycopg
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 
 from ephemera import blocking
@@ -68,6 +68,25 @@ def test_a_blocked_user_is_out(root: Person, slides: Served) -> None:
     assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 401
     credentials = {"email": one.email, "password": PASSWORD}
     assert slides.client.post("/auth/login", json=credentials).status_code == 403
+
+
+def test_open_sockets_of_a_blocked_user_end(root: Person) -> None:
+    """Who has a socket open when they are blocked is told nothing more, by session or by key."""
+    one = _newcomer(root)
+    key = one.want(201, "POST", "/api-keys", json={"name": "mine"})["key"]
+    url = one.served.url.replace("http:", "ws:") + "/notifications"
+    with (
+        _socket(one, "/notifications") as by_session,
+        connect(url, additional_headers={"x-api-key": key}) as by_key,
+    ):
+        root.want(200, "PUT", f"/admin/users/{one.account['user_id']}/blocked", json={"blocked": True})
+        for socket in (by_session, by_key):
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(timeout=60)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.reason == "restarting"
+    with pytest.raises(InvalidStatus):
+        _socket(one, "/notifications")
 
 
 def test_roles_are_kept_apart(root: Person, slides: Served) -> None:

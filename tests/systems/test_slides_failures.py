@@ -77,16 +77,16 @@ def test_a_worker_that_stops_hands_its_presentation_on(
     anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
 ) -> None:
     """After SIGTERM the present slide is finished, the next worker goes on, and it is one attempt."""
-    topic = "Handed on"
+    topic, log = "Handed on", tmp_path / "slides-worker.log"
     slides_model.hold_at = 2
     slides_model.open.clear()
     begun = anna.begin(topic, 4)
     with working(tmp_path, slides_places) as first:
         _until(lambda: slides_model.slides_asked(topic) == [1, 2])
         first.terminate()
-        time.sleep(2.5)  # the child looks once a second whether it shall stop; nothing tells that it has
+        _until(lambda: b"is handed back once" in log.read_bytes())  # it looks once a second whether it shall
         slides_model.open.set()
-        assert first.wait(30) == 0
+        assert first.wait(60) == 0
     assert slides_model.slides_asked(topic) == [1, 2]
     with working(tmp_path, slides_places):
         job = anna.finished(begun["job_id"])
@@ -96,7 +96,7 @@ def test_a_worker_that_stops_hands_its_presentation_on(
 
 
 def _until(holds: Any) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < deadline
         time.sleep(0.05)

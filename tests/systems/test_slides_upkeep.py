@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
+from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -114,6 +116,28 @@ def _on_a_cluster(places: dict[str, str], tmp_path: Path) -> None:
         path = f"/admin/users/{anna.account['user_id']}/role"
         assert root.want(200, "PUT", path, json={"role": "viewer"}) == {"sessions_ended": 1}
         assert anna.ask("GET", "/usage").status_code == 401
+
+
+async def test_processes_that_start_at_once_make_one_organization(
+    slides_places: dict[str, str], postgres: Postgres
+) -> None:
+    """Whoever comes first makes it and all its people; nobody finds half of them in another's."""
+    database = postgres.database("slides_first_accounts")
+    changed = {
+        "EPHEMERA_DATABASE_URL": database,
+        "EPHEMERA_SLIDES_ADMIN_EMAIL": "first@own.example",
+        "EPHEMERA_SLIDES_ADMIN_PASSWORD": PASSWORD,
+    }
+    settings = read(Settings, {**slides_places, **changed})
+    async with AsyncExitStack() as stack:
+        apps = [create_app(settings) for _ in range(4)]
+        await asyncio.gather(*(stack.enter_async_context(app.router.lifespan_context(app)) for app in apps))
+    with psycopg.connect(database) as sql:
+        found = sql.execute(
+            "SELECT name, count(DISTINCT o.id), count(u.id) FROM slides.organizations o "
+            "LEFT JOIN slides.users u ON u.organization_id = o.id GROUP BY name ORDER BY name"
+        ).fetchall()
+    assert found == [("Company", 1, 3), (settings.organization, 1, 1), ("Studio", 1, 1)]
 
 
 async def test_it_can_be_mounted(slides_places: dict[str, str]) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from http.client import HTTPConnection
 from io import BytesIO
 from typing import TYPE_CHECKING
 from zipfile import ZIP_DEFLATED, ZipFile
 
+import psycopg
 import pytest
 from pypdf import PdfWriter
 
@@ -83,6 +85,28 @@ def test_what_is_larger_than_the_service_allows_is_not_even_read(anna: Person) -
     connection.request("POST", "/documents", headers={"cookie": anna.cookie, **headers})
     with closing(connection):
         assert connection.getresponse().status == 413
+
+
+def test_no_more_is_kept_than_the_plan_has_room_for(anna: Person, slides_places: dict[str, str]) -> None:
+    """Of several documents that come at once, those that would not fit together are refused."""
+    whose, gigabytes = anna.account["organization_id"], anna.want(200, "GET", "/auth/me")["storage_gb"]
+    with psycopg.connect(slides_places["EPHEMERA_DATABASE_URL"]) as sql:
+        sql.execute(
+            "INSERT INTO slides.documents "
+            "(id, organization_id, user_id, name, media_type, size, sha256, content, job_id) "
+            "SELECT gen_random_uuid(), %s, %s, 'large', 'text/plain', "
+            "%s - coalesce(sum(size), 0), '', '', '' FROM slides.documents WHERE organization_id = %s",
+            (whose, anna.account["user_id"], gigabytes * 1_000_000_000 - 1000, whose),
+        )
+    try:
+        with ThreadPoolExecutor(8) as threads:
+            answers = list(threads.map(lambda _: anna.upload(b"a" * 600), range(8)))
+    finally:
+        with psycopg.connect(slides_places["EPHEMERA_DATABASE_URL"]) as sql:
+            sql.execute("DELETE FROM slides.documents WHERE name = 'large'")
+    assert sorted(answer.status_code for answer in answers) == [202] + [402] * 7
+    refused = next(answer for answer in answers if answer.status_code == 402)
+    assert refused.json()["detail"] == f"Your plan's {gigabytes} GB for documents are used up."
 
 
 def test_a_form_without_a_file_is_refused(anna: Person) -> None:

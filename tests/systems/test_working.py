@@ -68,7 +68,7 @@ async def test_a_worker_that_is_told_to_stop_ends_cleanly(told: signal.Signals) 
     loop = asyncio.get_running_loop()
     loop.call_later(0.01, os.kill, os.getpid(), told)
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await until_told(work())
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
@@ -98,7 +98,7 @@ async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
 
     task = asyncio.create_task(survive())
     await asyncio.sleep(0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await end_tasks([task])
     assert task.cancelled()
     assert len(lost) == 2

@@ -124,8 +124,17 @@ def _unknown(system: str, names: Mapping[str, str], environment: Mapping[str, st
     known = set(names.values())
     for variable in sorted(environment):
         if variable.startswith(f"EPHEMERA_{system.upper()}_") and variable not in known:
-            near = get_close_matches(variable, known, 1)
-            yield f"{variable} is no setting" + (f"; did you mean {near[0]}?" if near else "")
+            near = _near(variable, known, f"EPHEMERA_{system.upper()}_")
+            yield f"{variable} is no setting" + (f"; did you mean {near}?" if near else "")
+
+
+def _near(variable: str, known: set[str], own: str) -> str | None:
+    """The variable that was meant: one that begins like this, or else one that is written much like it."""
+    begun = {each for each in known if len(variable) > len(own) and each.startswith(variable)}
+    near = get_close_matches(variable, sorted(begun), 1, cutoff=0) or get_close_matches(
+        variable, sorted(known), 1
+    )
+    return near[0] if near else None
 
 
 def _converted(text: str, kind: Any) -> Any:

@@ -27,6 +27,7 @@ from ephemera.systems.league.tables import ads
 from ephemera.systems.problem_answers import problem, problems
 from ephemera.web.fanout import fanout_socket
 from ephemera.web.problems import unavailable
+from ephemera.web.sessions import RequestSession
 
 router = APIRouter(tags=["admin"])
 
@@ -113,12 +114,14 @@ async def monitoring(_: Admin, service: Service, response: Response) -> dict[str
 async def news(websocket: WebSocket) -> None:
     """What happens, for administrators: `{"message": {...}}`, and `{"missed": true}` after a gap."""
     service: League = websocket.app.state.service
-    session = await websocket.state.session.get()
+    handle = RequestSession.of(websocket)
+    session = await handle.get()
     if not isinstance(session, Session) or session.role != "admin" or not _same_origin(websocket):
         refused = problem(403, "This is for administrators.")
         await refused(websocket.scope, websocket.receive, websocket.send)
         return
-    await fanout_socket(websocket, service.admins.connect(user_id=session.user_id))
+    connection = service.admins.connect(user_id=session.user_id)
+    await fanout_socket(websocket, connection, allowed=handle.lives)
 
 
 def _same_origin(websocket: WebSocket) -> bool:

@@ -245,12 +245,14 @@ SESSIONS = Sessions(
     most_per_user=10,
 )
 
+_VOTED = timedelta(days=30)
+"""As long as people vote on a match before it; a vote is about 100 bytes, and the server may have 25 MB."""
 VOTES = DeferredRecords(
     catalogue,
     "votes",
     Vote,
     flush_every=timedelta(seconds=5),
-    once_kept=timedelta(hours=4),
+    once_kept=_VOTED,
     purpose="Votes on matches that are not in SQL yet",
 )
 

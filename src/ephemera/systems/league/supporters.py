@@ -85,7 +85,12 @@ class Supporters:
         return int(posted)
 
     async def vote(self, vote: Vote) -> bool:
-        """Queue a vote on a match that is not over; False when this user has one in the queue or in SQL."""
+        """Queue a vote on a match that is not over; False when this user has voted on it.
+
+        That is a flag in Redis, kept for a month. SQL is not asked, so votes are taken while it is away,
+        too. After that, or where Redis has lost the flag, a second vote is queued like a first one, and SQL
+        drops it: the first stays.
+        """
         try:
             page = await self._site.of(LIVE).page(match_id=str(vote.match_id))
         except (LoadFailed, StillLoading):

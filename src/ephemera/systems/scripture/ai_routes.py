@@ -38,6 +38,5 @@ async def ask(form: AskForm, request: Request, response: Response) -> AnswerView
         passages=[QuotedView.model_validate(each, from_attributes=True) for each in found.value.passages],
         model=found.value.model,
         how=found.how,
-        answers=found.prompt,
         similarity=found.similarity,
     )

@@ -137,7 +137,6 @@ class AnswerView(BaseModel):
     passages: list[QuotedView]
     model: str
     how: Literal["exact", "semantic", "asked"]
-    answers: Annotated[str, Field(description="The question that it was given to first")]
     similarity: float
 
 

@@ -3,7 +3,8 @@
 `apply` ends the entries in Redis, and the AI answers that rest on changed passages. Other processes drop
 their copies when the server's word reaches them, about a trip later; one that hangs may not hear it. But no
 copy is trusted for longer than `COPIES_TRUSTED`, so whoever waits for that long after `apply` knows that
-nobody reads the old content any more, whatever happened to whom. `settled` waits for that.
+nobody reads the old content any more, whatever happened to whom: a process that is cut off from Redis reads
+from SQL what it has no such young copy of. `settled` waits for that.
 """
 
 from __future__ import annotations

@@ -104,12 +104,12 @@ class KeySet:
         async with self._fetching:
             if time.monotonic() - self._asked_at < _AGAIN:
                 return
-            self._asked_at = time.monotonic()
             try:
                 found = msgspec.json.decode(await self._read(), type=_Set)
             except (httpx.HTTPError, OSError, msgspec.MsgspecError):
+                self._asked_at = time.monotonic()  # and not before: who is cancelled has asked for nobody
                 return
-            self._fetched_at = time.monotonic()
+            self._asked_at = self._fetched_at = time.monotonic()
             fresh = {"keys": found.keys}
             if fresh != self._tokens.keys:
                 self._tokens = Tokens(fresh, self._tokens.issuer, self._tokens.audience)

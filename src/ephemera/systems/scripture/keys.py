@@ -31,7 +31,7 @@ _LEASE = timedelta(seconds=10)
 """How long a consumer that died is waited for."""
 
 catalogue = Catalogue("scripture")
-_local = Local(entries=20_000, max_age=COPIES_TRUSTED)
+_local = Local(entries=20_000, max_age=COPIES_TRUSTED, when_down="load")
 
 PASSAGES = Cache(
     catalogue,

@@ -16,14 +16,18 @@ from uuid import UUID
 
 from fastapi import Request, Response, Security
 from fastapi.security import APIKeyCookie, APIKeyHeader
+from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import ConnectionFailed
 from ephemera.systems.problem_answers import problem
 from ephemera.systems.slides.keys import BY_KEY, BY_USER, LOGIN, RATES, CachedSession, PlanLimits
 from ephemera.web.client_address import ClientAddress
 from ephemera.web.limit_headers import limit_headers, refusal
+from ephemera.web.sessions import RequestSession
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from starlette.requests import HTTPConnection
 
     from ephemera import Store
@@ -32,7 +36,6 @@ if TYPE_CHECKING:
     from ephemera.systems.slides.service import Slides
     from ephemera.systems.slides.settings import Settings
     from ephemera.web.asgi import Header, Scope
-    from ephemera.web.sessions import RequestSession
 
 _RANKS = {"viewer": 0, "editor": 1, "admin": 2}
 _ACTIVE = timedelta(minutes=1)  # how exact `last_active` is
@@ -49,6 +52,8 @@ class Caller(NamedTuple):
     limits: PlanLimits
     headers: list[Header]
     service: Slides
+    remains: Callable[[], Awaitable[bool]]
+    """Whether they may still be served, for what goes on for long."""
 
     def of(self, organization_id: UUID | str) -> None:
         """Raise 404 unless something belongs to the caller's organization: others need not know of it."""
@@ -118,12 +123,19 @@ async def _by_key(service: Slides, key: str) -> tuple[Caller, Claim]:
         raise _stranger("The API key is not valid.")
     key_id, account = found
     limits = await service.plans.limits(str(account.organization_id))
-    caller = Caller(account.id, account.organization_id, account.role, limits, [], service)
+
+    async def remains() -> bool:
+        try:
+            return await service.accounts.by_key(key) is not None
+        except SQLAlchemyError:
+            return True  # nobody knows; it is asked again
+
+    caller = Caller(account.id, account.organization_id, account.role, limits, [], service, remains)
     return caller, BY_KEY.at(limits.requests_per_minute).on(key_id)
 
 
 async def _by_session(service: Slides, connection: HTTPConnection) -> tuple[Caller, Claim]:
-    handle: RequestSession[CachedSession] = connection.state.session
+    handle: RequestSession[CachedSession] = RequestSession.of(connection)
     session = await handle.get()
     if session is None:
         raise _stranger("Sign in first: there is no valid session.")
@@ -134,7 +146,7 @@ async def _by_session(service: Slides, connection: HTTPConnection) -> tuple[Call
     if now - session.last_active > _ACTIVE:
         await _touch(handle, now)
     user_id, organization_id = UUID(session.user_id), UUID(session.organization_id)
-    caller = Caller(user_id, organization_id, session.role, limits, [], service)
+    caller = Caller(user_id, organization_id, session.role, limits, [], service, handle.lives)
     return caller, BY_USER.at(limits.requests_per_minute).on(session.user_id)
 
 

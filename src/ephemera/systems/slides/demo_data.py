@@ -45,7 +45,7 @@ async def seed(slides: Slides) -> list[str]:
         for email, role in members:
             try:
                 await slides.accounts.add(organization_id, email, PASSWORD, role)
-            except Problem:  # another process was faster
+            except Problem:  # somebody has this address
                 continue
             made.append(email)
     return made

@@ -56,7 +56,8 @@ async def events(
 ) -> Response:
     """What a job does, as server-sent events: from its beginning, or from an event that one has."""
     await _job(caller, job_id)
-    return ProgressResponse(_listener(caller, job_id, last_event_id(request.scope)))
+    listener = _listener(caller, job_id, last_event_id(request.scope))
+    return ProgressResponse(listener, allowed=caller.remains)
 
 
 @router.websocket("/jobs/{job_id}/ws")
@@ -70,7 +71,8 @@ async def live(websocket: WebSocket, job_id: UUID) -> None:
     except Problem as refused:
         await _refuse(websocket, refused)
         return
-    await progress_socket(websocket, _listener(caller, job_id, last_event_id(websocket.scope)))
+    listener = _listener(caller, job_id, last_event_id(websocket.scope))
+    await progress_socket(websocket, listener, allowed=caller.remains)
 
 
 @router.websocket("/notifications")
@@ -79,7 +81,7 @@ async def notifications(websocket: WebSocket) -> None:
     caller = await _admitted(websocket)
     if caller is not None:
         connection = caller.service.store[NOTIFICATIONS].connect(user_id=str(caller.user_id))
-        await fanout_socket(websocket, connection)
+        await fanout_socket(websocket, connection, allowed=caller.remains)
 
 
 async def _admitted(websocket: WebSocket) -> Caller | None:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from ephemera.patterns.write_behind import Flusher
 from ephemera.patterns.write_behind.postgres import CounterTable, create_tables
+from ephemera.systems.databases import one_at_a_time
 from ephemera.systems.passwords import Passwords
 from ephemera.systems.slides import demo_data
 from ephemera.systems.slides.access import Gate
@@ -21,7 +22,6 @@ from ephemera.systems.slides.plans import Plans
 from ephemera.systems.slides.repeating import Repeater
 from ephemera.systems.slides.tables import shares
 from ephemera.systems.slides.work import Work
-from ephemera.web.problems import Problem
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -72,9 +72,12 @@ async def opened_slides(settings: Settings, resources: Resources) -> AsyncIterat
             work=Work(engine, store, JOBS.on(store, engine), meter, view_table),
             meter=meter,
         )
-        await _have_administrator(slides)
-        if settings.demo:
-            await demo_data.seed(slides)
+        async with engine.begin() as sql:
+            # Processes that start at once would each make the organization, and share its people out.
+            await one_at_a_time(sql, "first accounts of slides")
+            await _have_administrator(slides)
+            if settings.demo:
+                await demo_data.seed(slides)
         await stack.enter_async_context(meter.flusher(settle=_SETTLE))
         await stack.enter_async_context(Flusher(store[VIEWS], view_table, settle=_SETTLE))
         await stack.enter_async_context(own_workers(settings, resources))
@@ -86,8 +89,5 @@ async def _have_administrator(slides: Slides) -> None:
     if email is None or password is None or await slides.accounts.id_of(email) is not None:
         return
     organization_id = await slides.accounts.add_organization(slides.settings.organization)
-    try:
-        await slides.accounts.add(organization_id, email, password.reveal(), "admin")
-    except Problem:  # another process was faster
-        return
+    await slides.accounts.add(organization_id, email, password.reveal(), "admin")
     logger.info("the administrator was created")

@@ -18,7 +18,15 @@ from ephemera.patterns.usage import QuotaExceeded
 from ephemera.systems.problem_answers import problem
 from ephemera.systems.slides.jobs import export, generate, ingest
 from ephemera.systems.slides.keys import JOBS, VIEWS
-from ephemera.systems.slides.tables import chunks, documents, exports, presentations, shares, slides
+from ephemera.systems.slides.tables import (
+    chunks,
+    documents,
+    exports,
+    organizations,
+    presentations,
+    shares,
+    slides,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -56,6 +64,9 @@ class Work:
         """Keep a document and have it read; 402 when the organization's storage is full."""
         document_id = uuid4()
         async with self._engine.begin() as sql:
+            # One after the other: documents that come at once would all find the same room.
+            whose = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
+            await sql.execute(whose.with_for_update(key_share=True))
             used = select(func.coalesce(func.sum(documents.c.size), 0))
             owned = used.where(documents.c.organization_id == caller.organization_id)
             if (await sql.execute(owned)).scalar_one() + len(content) > caller.limits.storage_gb * _GIGABYTE:
