@@ -1,9 +1,10 @@
 """Which fault comes when: all of it follows from the seed, so the seed of a failure brings the same again.
 
-The kinds of faults are dealt like cards: each of them comes before any of them comes a second time. Whom a
-fault hits, how, and for how long is drawn for each. A pause follows, in which things heal. What does not
-follow from the seed is how fast this machine is; a replay has the same faults at the same moments, and load
-that was drawn from the same numbers, but not the same nanoseconds.
+The kinds of faults are dealt like cards: each of them comes before any of them comes a second time. So are
+those whom a kind of fault may hit: each of them is hit before any of them is a second time, one process of
+each sort first; and so are the ways of doing it. How long it lasts is drawn. A pause follows, in which things
+heal. What does not follow from the seed is how fast this machine is; a replay has the same faults at the same
+moments, and load that was drawn from the same numbers, but not the same nanoseconds.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from faults.proxy import TROUBLES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 KINDS = {
     "kill": "SIGKILL of a service, a worker, the cache, the queue's master or PostgreSQL",
@@ -57,58 +58,97 @@ class Pace(NamedTuple):
 
 USUAL = Pace(fault=(1.0, 12.0), healing=(4.0, 10.0))
 BRISK = Pace(fault=(0.8, 2.0), healing=(1.0, 1.8))
-"""For a campaign of a minute: every kind once."""
+"""For a campaign of less than two minutes."""
 
 
 def schedule(
     seed: int, seconds: float, members: Sequence[str], only: Sequence[str] = (), pace: Pace = USUAL
 ) -> list[Fault]:
-    """The faults of a campaign of so many seconds against these processes, in order."""
+    """The faults of a campaign of so many seconds against these processes, in order; each kind comes."""
     chance = random.Random(seed)
+    cards = _Cards(chance)
     kinds = tuple(only) or tuple(KINDS)
     faults: list[Fault] = []
     at = chance.uniform(*pace.healing)
-    for kind in _dealt(chance, kinds):
-        if at >= seconds and (len(faults) >= len(kinds) or pace is USUAL):
-            break
+    while at < seconds or len(faults) < len(kinds):
+        kind = cards.dealt("kind", kinds)
+        target = cards.dealt(f"target of {kind}", targets(kind, members))
         length = round(chance.uniform(*pace.fault), 1)
-        fault = _drawn(chance, kind, members, length)._replace(at=round(at, 1))
+        fault = _drawn(chance, cards, kind, target, length)._replace(at=round(at, 1))
         faults.append(fault)
         at += fault.seconds + chance.uniform(*pace.healing)
     return faults
 
 
-def _dealt(chance: random.Random, kinds: Sequence[str]) -> Iterator[str]:
-    while True:
-        deck = list(kinds)
-        chance.shuffle(deck)
-        yield from deck
-
-
-def _drawn(chance: random.Random, kind: str, members: Sequence[str], length: float) -> Fault:
-    short = min(length, _SHORT)
-    member = chance.choice(members)
+def targets(kind: str, members: Sequence[str]) -> list[str]:
+    """All whom a kind of fault may hit."""
     match kind:
         case "kill":
-            target = chance.choice([member, member, member, "cache", "queue", "postgres"])
-            how = chance.choice(["all of it", "its first process"]) if target == member else "SIGKILL"
+            return [*members, "cache", "queue", "postgres"]
+        case "stop":
+            return [*members, "cache", "queue"]
+        case "network":
+            return list(LINES)
+        case "failover":
+            return ["queue"]
+        case "memory":
+            return ["cache", "queue"]
+        case "sql":  # answers late, or a table of a system is locked
+            return ["sql", *dict.fromkeys(member.partition("-")[0] for member in members)]
+        case _:
+            return list(members)
+
+
+class _Cards:
+    """Piles of cards, by name: each card of a pile comes once, as chance has it, before one comes again."""
+
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
+        self._piles: dict[str, list[str]] = {}
+
+    def dealt(self, pile: str, cards: Sequence[str]) -> str:
+        """The next card of a pile, which these are shuffled for when it is used up."""
+        left = self._piles.get(pile)
+        if not left:
+            left = self._piles[pile] = self._shuffled(cards)
+        return left.pop(0)
+
+    def _shuffled(self, cards: Sequence[str]) -> list[str]:
+        """In an order of chance, but the second process of a sort (`feed-1`) after the first of all."""
+        mixed = self._chance.sample(cards, len(cards))
+        sorts = [_sort(card) for card in mixed]
+        return sorted(mixed, key=lambda card: _sort(card) in sorts[: mixed.index(card)])
+
+
+def _sort(card: str) -> str:
+    """A process without its number; anything else is its own sort."""
+    return card.rstrip("0123456789")
+
+
+def _drawn(chance: random.Random, cards: _Cards, kind: str, target: str, length: float) -> Fault:
+    def way(*ways: str) -> str:
+        return cards.dealt(f"way of {kind} {_sort(target)}", ways)
+
+    if target == "queue" and kind in ("stop", "network"):
+        length = min(length, _SHORT)
+    match kind:
+        case "kill":
+            is_server = target in ("cache", "queue", "postgres")
+            how = "SIGKILL" if is_server else way("all of it", "its first process")
             return Fault(0, kind, target, how, 0.0)
         case "stop":
-            target = chance.choice([member, member, member, "cache", "queue"])
-            return Fault(0, kind, target, "SIGSTOP", short if target == "queue" else length)
+            return Fault(0, kind, target, "SIGSTOP", length)
         case "network":
-            line, how = chance.choice(LINES), chance.choice(TROUBLES)
+            how = way(*TROUBLES)
             late = chance.choice([0.02, 0.1, 0.4]) if how == "delay" else 0.0
-            return Fault(0, kind, line, how, short if line == "queue" else length, late)
+            return Fault(0, kind, target, how, length, late)
         case "failover":
-            how = chance.choice(["orderly", "orderly", "from a dead master", "from one cut off"])
-            return Fault(0, kind, "queue", how, 0.0)
+            how = way("orderly", "orderly", "from a dead master", "from one cut off")
+            return Fault(0, kind, target, how, 0.0)
         case "memory":
-            target = chance.choice(["cache", "queue"])
             return Fault(0, kind, target, "evicts" if target == "cache" else "refuses", length)
         case "sql":
-            how = chance.choice(["late", "locked"])
-            late = chance.choice([0.05, 0.2]) if how == "late" else 0.0
-            return Fault(0, kind, member.partition("-")[0] if how == "locked" else "sql", how, length, late)
+            late = chance.choice([0.05, 0.2]) if target == "sql" else 0.0
+            return Fault(0, kind, target, "late" if late else "locked", length, late)
         case _:
-            return Fault(0, "clock", member, "jumps", length, chance.choice(_JUMPS))
+            return Fault(0, "clock", target, "jumps", length, chance.choice(_JUMPS))

@@ -150,12 +150,21 @@ class Servers:
 
     def mark(self, name: str) -> None:
         """Mark the databases of a system that wants it, past the proxies."""
-        number = SYSTEMS.index(name)
-        for port in (self.cache.port, self.queue.nodes[self.queue.master()].port):
-            with open_socket((HOST, port), 2.0) as connection:
-                reader = hiredis.Reader()
-                exchange(connection, reader, "SELECT", number)
-                exchange(connection, reader, "SET", MARK.key(), name)
+        for server in (self.cache, self.queue.nodes[self.queue.master()]):
+            _ask_database(server, SYSTEMS.index(name), "SET", MARK.key(), name)
+
+    def in_queue(self, name: str, *keys: str) -> int:
+        """How many of a system's keys the queue has, past the proxies."""
+        found = _ask_database(self.queue.nodes[self.queue.master()], SYSTEMS.index(name), "EXISTS", *keys)
+        assert isinstance(found, int)
+        return found
+
+
+def _ask_database(server: Valkey, number: int, *words: str) -> object:
+    with open_socket((HOST, server.port), 2.0) as connection:
+        reader = hiredis.Reader()
+        exchange(connection, reader, "SELECT", number)
+        return exchange(connection, reader, *words)
 
 
 def _flags(sentinel: Valkey) -> list[str]:

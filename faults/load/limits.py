@@ -18,7 +18,7 @@ _PARTS = ("cache", "cache-lost")
 
 
 class Admitted(NamedTuple):
-    """A request that a limit let pass: when it began and had ended, and the clock's hour before and after."""
+    """A request that a limit let pass: when it began and had ended, and the clock's hour (or minute) then."""
 
     began: float
     ended: float

@@ -9,6 +9,9 @@ import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
+TOKENS = 100
+"""What an answer takes."""
+
 
 class Model:
     """Answers each question after `seconds`; `with` it."""
@@ -20,7 +23,7 @@ class Model:
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 time.sleep(seconds)
                 content = json.dumps(_answer(body["messages"][-1]["content"]))
-                reply = {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": 100}}
+                reply = {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": TOKENS}}
                 data = json.dumps(reply).encode()
                 self.send_response(200)
                 self.send_header("content-type", "application/json")

@@ -10,13 +10,20 @@ Promised, and checked here:
 - a session of a user who was blocked is never taken again: the cache may lose it, and nothing brings it
   back;
 - each view of a shared presentation that was answered is counted once. Excused: the last second of a
-  queue's master that died, in which a view may be lost; none is counted twice for that.
+  queue's master that died, in which a view may be lost; none is counted twice for that;
+- each presentation is charged once, with its slides and its tokens: what SQL has of an organization's usage
+  in the end is not less than what its settled jobs cost, nor more than all its jobs. Excused: a job that was
+  settling when a queue's master died, which may not be charged; none is charged twice for that;
+- at most 10 attempts to sign in a minute from an address, in stretches in which the cache lost nothing;
+- a plan that has no limit has none: the change of a plan is not lost, nor undone by an old copy;
+- no more presentations in a month, and no more requests in a minute, than a plan has: `overdraft`.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
@@ -24,8 +31,12 @@ from uuid import uuid4
 import httpx
 
 from ephemera.systems.slides.demo_data import PASSWORD
+from ephemera.systems.slides.keys import USAGE
+from faults.load.charges import CHARGED, JOBS, MEASURES, Bounds, Job, bounds
 from faults.load.driving import Load
-from faults.load.model import Model
+from faults.load.limits import Admitted, LimitBook
+from faults.load.model import TOKENS, Model
+from faults.load.overdraft import EMAIL, Overdraft
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -38,6 +49,7 @@ _SLIDES = 4
 _STEPS = 2 * _SLIDES + 3  # outline, a start and a slide for each, filing, usage
 _THINKS = 0.15  # seconds that the model takes for an answer
 _SILENCE = (10.0, 40.0)  # seconds; a stream that is alive says so every 15, which is too late for some
+_LOGINS, _MINUTE = 10, 60.0
 _FOLLOWED_FOR = 150.0  # seconds: while all is quiet, SQL is asked for the end every 60
 
 
@@ -66,7 +78,7 @@ class SlidesLoad(Load):
             "EPHEMERA_SLIDES_DEMO": "true",
             "EPHEMERA_SLIDES_PASSWORD_MEMORY": "8",
             "EPHEMERA_SLIDES_SECURE_COOKIES": "false",
-            "EPHEMERA_SLIDES_LOGINS_PER_MINUTE": "1000000",
+            "EPHEMERA_SLIDES_LOGINS_PER_MINUTE": str(_LOGINS),
             "EPHEMERA_SLIDES_VIEWS_FLUSH": "5s",
             "EPHEMERA_SLIDES_USAGE_FLUSH": "5s",
             "EPHEMERA_SLIDES_MODEL_URL": self._model.url,
@@ -91,12 +103,15 @@ class SlidesLoad(Load):
         await asyncio.to_thread(self._model.__exit__)
 
     async def prepare(self) -> None:
-        """An organization without limits, and a presentation that is shared."""
+        """An organization that has limits on sign-ins alone, and a presentation that is shared."""
         self.decks: list[Deck] = []
         self.blocked: list[str] = []
         self.views: list[float] = []  # when they were answered
         self.uncertain_views = 0
         self._cookies: dict[str, str] = {}
+        self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", _LOGINS, _MINUTE)
+        self._guesser = self.any_address()
+        self.overdraft = Overdraft(self, _SLIDES)
         answer = await self.insist(
             "sign in", "POST", "/auth/login", json={"email": _ADMIN, "password": PASSWORD}
         )
@@ -113,7 +128,7 @@ class SlidesLoad(Load):
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
         """Who does what."""
-        return [self._present, self._view, self._view, self._block, self._return]
+        return [self._present, self._view, self._view, self._block, self._return, self._guess, self._overdraw]
 
     async def settle(self) -> None:
         """Wait for the jobs, their followers, and the counts."""
@@ -121,6 +136,7 @@ class SlidesLoad(Load):
         if self._following:
             await asyncio.wait(self._following, timeout=_FOLLOWED_FOR)
         await self.eventually("a view that was answered is counted", self._uncounted)
+        await self.eventually("a presentation that was written is charged", self._uncharged)
 
     async def check(self) -> None:
         """Each presentation whole, each view counted, each follower told, and the blocked still out."""
@@ -133,6 +149,9 @@ class SlidesLoad(Load):
         self.ledger.expect(
             counted <= most, self.system, "a view is counted once", f"{counted} of at most {most}"
         )
+        self._check_charges()
+        self.logins.check()
+        self.overdraft.check(self._charges)
 
     def _check_deck(self, deck: Deck) -> None:
         numbers = self.rows(
@@ -169,14 +188,57 @@ class SlidesLoad(Load):
             )
         self.ledger.expect(deck.ended, self.system, "who follows a job is told its end", deck.job_id)
 
+    def _check_charges(self) -> None:
+        for organization, (limits, charged) in self._charges().items():
+            self.ledger.expect(
+                not limits.exceeds(charged),
+                self.system,
+                "no presentation is charged twice",
+                f"{organization}: {MEASURES} are {charged}, at most {limits.most}",
+            )
+            if limits.in_doubt and charged[0] < limits.least[0] + limits.in_doubt:
+                self.excuse("a presentation was not charged that was settling when the queue's master died")
+
+    def _uncharged(self) -> str:
+        """What SQL has too little of, or what is still on its way there."""
+        counters = USAGE.counters
+        keys = [
+            space.key(shard=shard)
+            for space in (counters.pending, counters.sealed)
+            for shard in range(counters.shards.count)
+        ]
+        if waiting := self.world.servers.in_queue(self.system, *keys):
+            return f"{waiting} batches of usage wait for SQL"
+        for organization, (limits, charged) in self._charges().items():
+            if limits.lacks(charged):
+                return f"{organization}: {MEASURES} are {charged}, at least {limits.least}"
+        return ""
+
+    def _charges(self) -> dict[str, tuple[Bounds, tuple[int, ...]]]:
+        """For each organization: what it can have been charged, and what it was."""
+        charged = {str(whose): tuple(map(int, amounts)) for whose, *amounts in self.rows(CHARGED)}
+        began = time.time() - time.monotonic()  # SQL has moments of the day
+        jobs = [
+            Job(
+                str(whose),
+                (1, _SLIDES, int(tokens) if settled else (_SLIDES + 1) * TOKENS),
+                None if filed is None else float(filed) - began,
+                None if settled is None else float(settled) - began,
+            )
+            for whose, tokens, filed, settled in self.rows(JOBS)
+        ]
+        expected = bounds(jobs, self.timeline.spans("queue-crash"))
+        nothing = (0,) * len(MEASURES)
+        return {
+            whose: (expected.get(whose, Bounds([0, 0, 0], [0, 0, 0], 0)), charged.get(whose, nothing))
+            for whose in expected.keys() | charged.keys()
+        }
+
     def _unwritten(self) -> list[str]:
         rows = self.rows("SELECT id, state FROM slides.jobs")
         states = {str(job): str(state) for job, state in rows}
-        return [
-            f"{deck.job_id} is {states.get(deck.job_id)}"
-            for deck in self.decks
-            if states.get(deck.job_id) != "done"
-        ]
+        accepted = [*(deck.job_id for deck in self.decks), *self.overdraft.accepted]
+        return [f"{job} is {states.get(job)}" for job in accepted if states.get(job) != "done"]
 
     def _counted(self) -> int:
         rows = self.rows(
@@ -215,6 +277,10 @@ class SlidesLoad(Load):
             answer = await self.ask(
                 "present", self.any_service(), "POST", "/presentations", json=form, headers=headers
             )
+            if answer is not None:
+                self.ledger.expect(
+                    answer.status != 402, self.system, "what a plan does not limit is not limited", _EDITOR
+                )
             if answer is not None and answer.ok:
                 begun = answer.json()
                 deck = Deck(begun["presentation_id"], begun["job_id"])
@@ -328,3 +394,22 @@ class SlidesLoad(Load):
             self.ledger.expect(
                 answer.status != 200, self.system, "a session of a blocked user is refused", member.name
             )
+
+    async def _overdraw(self) -> None:
+        """Somebody on a small plan wants more than it has."""
+        answer = await self.overdraft.ask(await self._as(EMAIL))
+        if answer is not None and answer.status == 401:
+            self._cookies.pop(EMAIL, None)
+        await self.rest(3.0)
+
+    async def _guess(self) -> None:
+        """Somebody tries passwords from one address, faster than is allowed."""
+        minute = int(time.time() // _MINUTE)
+        form = {"email": _EDITOR, "password": "a guess"}
+        answer = await self.ask(
+            "guess", self.any_service(), "POST", "/auth/login", json=form, address=self._guesser
+        )
+        if answer is not None and answer.status == 401:
+            minutes = (minute, int(time.time() // _MINUTE))
+            self.logins.admit(self._guesser, Admitted(answer.began, answer.ended, minutes))
+        await self.rest(0.5)

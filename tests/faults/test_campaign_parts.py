@@ -7,15 +7,17 @@ import struct
 import subprocess
 import sys
 import time
+from itertools import product
 from typing import TYPE_CHECKING
 
 import pytest
 
 from faults import shifted_clock
 from faults.ledger import Ledger, Timeline
+from faults.load.charges import Job, bounds
 from faults.load.limits import Admitted, LimitBook
-from faults.proxy import Network
-from faults.schedule import BRISK, KINDS, schedule
+from faults.proxy import TROUBLES, Network
+from faults.schedule import BRISK, KINDS, LINES, schedule, targets
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +27,12 @@ if TYPE_CHECKING:
     from faults.proxy import Proxy
 
 _MEMBERS = ("identity-0", "identity-1", "slides-worker-0")
-_PATIENCE = 20.0  # seconds
+_ALL = (
+    *("identity-0", "identity-1", "slides-0", "slides-1", "slides-worker-0", "slides-worker-1"),
+    *("scripture-0", "scripture-1", "feed-0", "feed-1", "feed-worker-0", "feed-worker-1"),
+    *("league-0", "league-1"),
+)
+_PATIENCE = 60.0  # seconds
 
 
 def test_a_seed_brings_the_same_faults_again() -> None:
@@ -41,6 +48,28 @@ def test_every_kind_comes_before_one_comes_again(seed: int) -> None:
     assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
     assert all(fault.seconds <= BRISK.fault[1] for fault in faults)
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_everyone_is_hit_before_one_is_hit_again(seed: int) -> None:
+    """Half an hour has every kind of fault against all it may hit, and one of each sort of process first."""
+    faults = schedule(seed, 1800, _ALL)
+    assert faults == schedule(seed, 1800, _ALL)
+    for kind in KINDS:
+        possible = targets(kind, _ALL)
+        hit = [fault.target for fault in faults if fault.kind == kind]
+        for first in range(0, len(hit), len(possible)):
+            pile = hit[first : first + len(possible)]
+            assert len(set(pile)) == len(pile)
+        assert set(hit) == set(possible)
+        sorts = {target.rstrip("0123456789") for target in possible}
+        assert {target.rstrip("0123456789") for target in hit[: len(sorts)]} == sorts
+
+
+def test_a_line_gets_every_trouble() -> None:
+    """Each line is cut, frozen, half-open and slow before one of these comes again."""
+    faults = schedule(1, 1800, _ALL, only=["network"])
+    assert {(fault.target, fault.how) for fault in faults[:12]} == set(product(LINES, TROUBLES))
 
 
 def test_only_the_kinds_that_are_asked_for_come() -> None:
@@ -195,6 +224,35 @@ def test_a_limit_counts_again_after_its_time() -> None:
         book.admit("somebody", Admitted(at, at + 0.1))
     book.check()
     assert ledger.violations == []
+
+
+_COST = (1, 4, 500)
+
+
+def test_a_presentation_that_is_charged_twice_or_not_at_all_is_found() -> None:
+    """One that has settled is charged once, and one that has not, once at most."""
+    jobs = [Job("acme", _COST, 10.0, 11.0), Job("acme", _COST, 20.0, None), Job("other", _COST, None, None)]
+    found = bounds(jobs, [])
+    assert found["acme"].lacks((0, 0, 0))
+    assert not found["acme"].lacks(_COST)
+    assert not found["acme"].exceeds((2, 8, 1000))
+    assert found["acme"].exceeds((3, 12, 1500))
+    assert found["acme"].exceeds((2, 8, 1001))
+    assert not found["other"].lacks((0, 0, 0))
+    assert found["other"].exceeds((2, 8, 1000))
+
+
+@pytest.mark.parametrize(
+    ("crash", "excused"), [((8.0, 9.9), 0), ((9.5, 10.5), 1), ((10.8, 13.0), 1), ((11.1, 14.0), 0)]
+)
+def test_a_charge_is_in_doubt_only_where_the_master_died_while_it_was_settled(
+    crash: tuple[float, float], excused: int
+) -> None:
+    """A crash before it was filed, or after it was settled, excuses nothing, and none excuses a second."""
+    found = bounds([Job("acme", _COST, 10.0, 11.0)], [crash])["acme"]
+    assert found.in_doubt == excused
+    assert found.lacks((0, 0, 0)) == (not excused)
+    assert found.exceeds((2, 8, 1000))
 
 
 def test_the_timeline_knows_what_was_disturbed_when() -> None:
