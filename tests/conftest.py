@@ -11,7 +11,7 @@ import pytest
 import uvloop
 
 from ephemera import embedded
-from tests import least_privilege, patience, server_choice
+from tests import least_privilege, server_choice
 from tests.server_choice import ClusterAsServer
 
 if TYPE_CHECKING:
@@ -32,11 +32,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
+    config.addinivalue_line("markers", "patient: of tests/faults, waits for a server as other tests do")
     server_choice.configure(config)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As in a shell's background job, where no program that a test starts would heed it, either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
-    patience.be_patient()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -73,7 +73,8 @@ def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
 @pytest.fixture(scope="session")
 def cluster() -> Iterator[Cluster]:
     """Three masters with a replica each, for tests that leave the slots where they are."""
-    with embedded.cluster() as running:
+    # No master of it is ever given up: on a busy machine one may stand still for seconds.
+    with embedded.cluster(node_timeout=60_000) as running:
         least_privilege.share(running)
         yield running
 

@@ -37,7 +37,7 @@ _TITLES = {
     "redis": "Debian's Redis 7",
     "cluster": "A cluster of three masters with a replica each",
 }
-_COMMANDS = {"valkey": "pytest --record", "redis": "make test-redis", "cluster": "make test-cluster"}
+_COMMANDS = {"valkey": "make test ARGS=--record", "redis": "make test-redis", "cluster": "make test-cluster"}
 _OUTCOMES = ("passed", "failed", "error", "skipped", "xfailed")
 _EVERYWHERE = {"FLUSHALL", "FLUSHDB", "SCRIPT"}
 _BECAUSE = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from bench import growth, growth_plot, page, report
 from bench.measure import Plan
 from bench.outcome import Outcome
+from bench.rows import Row
 from bench.suite import ROWS
 
 if TYPE_CHECKING:
@@ -87,3 +88,16 @@ async def test_a_point_that_fails_is_missing_with_its_reason(monkeypatch: pytest
     outcomes = await growth.measure(points, Plan(rounds=1, seconds=0.02), lambda doing, done: None)
     assert [outcome.missing for outcome in outcomes[:3]] == [{"ephemera": "MemoryError: no room"}] * 3
     assert all(outcome.ours for outcome in outcomes[3:]), [outcome.missing for outcome in outcomes]
+
+
+def test_each_area_has_one_section_and_each_target_its_ratio(tmp_path: Path) -> None:
+    """Rows of an area stand together wherever the suite has them; a target has the ratio that it judges."""
+    page.write(tmp_path / "bench.md")
+    text = (tmp_path / "bench.md").read_text(encoding="utf-8")
+    titles = [line for line in text.splitlines() if line.startswith("## ")]
+    assert len(titles) == len({*titles})
+    row = Row("x: y", ROWS[0].ours, unit="ms", higher_is_better=False)
+    entry = {"ours": 2.0, "peers": {"a and b": 10.0, "c": 5.0}, "ratio_to_best_peer": 2.5}
+    entry["target"] = "at least 0.333333x a and b and at least 2x the best peer and at most 3 ms"
+    told = "at least 0.33x a and b (5x) and at least 2x the best peer (2.5x) and at most 3 ms"
+    assert page.judged(entry, row) == told

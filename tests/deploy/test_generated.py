@@ -74,6 +74,27 @@ def test_the_compose_file_fits_the_specification() -> None:
     assert compose_problems(wrong)
 
 
+def test_services_and_workers_can_be_told_more() -> None:
+    """By settings.env, or by the map and secret `settings`; README's examples are settings."""
+    ours = {each.name for each in SERVICES} | {f"{each.name}-worker" for each in SERVICES if each.worker}
+    composed = document()["services"]
+    assert {name for name, each in composed.items() if "env_file" in each} == ours
+    deployed = {
+        each["metadata"]["name"]: each["spec"]["template"]["spec"]["containers"][0]
+        for name in ("40-services", "41-workers")
+        for each in manifests()[name]
+        if each["kind"] == "Deployment"
+    }
+    assert deployed.keys() == ours
+    for container in deployed.values():
+        refs = {kind: each[kind] for each in container["envFrom"] for kind in each}
+        assert refs == {key: {"name": "settings", "optional": True} for key in ("configMapRef", "secretRef")}
+    examples = re.findall(r"^(EPHEMERA_\w+)=\S", (FOLDER / "README.md").read_text(), re.MULTILINE)
+    assert {"EPHEMERA_TRUSTED_PROXIES", "EPHEMERA_FEED_MONGODB_URL"} < set(examples)
+    documented = (FOLDER.parent / "docs/reference/settings.md").read_text()
+    assert [each for each in examples if f"`{each}`" not in documented] == []
+
+
 def test_the_compose_file_is_whole() -> None:
     """Services, networks, volumes and secrets that are named are there, and dependencies can be met."""
     read = document()

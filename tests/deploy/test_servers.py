@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,6 +19,8 @@ from ephemera.systems.slides.keys import catalogue
 from ephemera.wire import open_client
 from ephemera.wire.commands import as_text
 from tests.deploy.production import cli, places, production, started
+from tests.security import stories
+from tests.systems import feed_users, identity_users
 from tests.systems.services import serving
 from tests.systems.slides_people import QUICK, Person, administrator
 from tests.systems.slides_world import working
@@ -116,11 +119,41 @@ def test_a_service_and_its_worker_do_their_work_on_it(
         assert anna.finished(anna.begin("Whales", 2)["job_id"])["state"] == "done"
         shown = served.client.get("/metrics", headers={"authorization": "Bearer the-token-of-a-scraper"}).text
         assert shown.count("ephemera_connection_up{") == 4, "three masters and the queue's"
+    assert refused(whole, "slides") <= {"client|setinfo"}
+
+
+@pytest.mark.parametrize("name", ["identity", "feed"])
+def test_other_services_of_the_cluster_are_refused_nothing(
+    name: str, whole: Production, postgres: Postgres, tmp_path: Path
+) -> None:
+    """Identity, and feed with its worker, do all that they are for as the users that they are there."""
+    service = next(each for each in SERVICES if each.name == name)
+    given = environment(service, whole.places.passwords[name], "", "the-token-of-a-scraper")
+    variables = {each: whole.here(value) for each, value in given.items()}
+    variables |= {"EPHEMERA_DATABASE_URL": postgres.database(f"deployed_{name}")}
+    if name == "identity":
+        variables |= {**identity_users.QUICK, **identity_users.UNLIMITED}
+    else:
+        variables |= {**feed_users.QUICK, "EPHEMERA_FEED_GRPC_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}"}
+    with ExitStack() as stack:
+        served = stack.enter_context(serving(name, tmp_path, **variables))
+        if name == "feed":
+            stack.enter_context(feed_users.working(tmp_path, variables))
+        told = getattr(stories, name)(served)
+        assert len(told.errors) >= 5
+    assert refused(whole, name) <= {"client|setinfo"}
+    cli(whole.places, "-p", str(whole.cache[0]), "FLUSHALL", user=name)
+    assert "flushall" in refused(whole, name), "what is refused is seen"
+
+
+def refused(whole: Production, user: str) -> set[str]:
+    """What a user asked of the cluster or the queue and may not."""
+    found: set[str] = set()
     for port in (*whole.cache, *whole.queue):
         logged = cli(whole.places, "-p", str(port), "ACL", "LOG").splitlines()
         # Each entry has its object before the user whom it was refused to.
-        refused = {before for before, line, user in windows(logged) if (line, user) == ("username", "slides")}
-        assert refused <= {"client|setinfo"}
+        found |= {before for before, line, name in windows(logged) if (line, name) == ("username", user)}
+    return found
 
 
 def windows(lines: list[str]) -> Iterator[tuple[str, str, str]]:

@@ -33,6 +33,7 @@ INTERNAL = {
     "ephemera.web": {
         "asgi": "names of ASGI's types",
         "http_cache_conditions": "the reading of If-None-Match, behind `Served`",
+        "standing": "the asking behind `allowed=` of sockets and streams",
     },
     "ephemera.operations": dict.fromkeys(
         (

@@ -20,9 +20,13 @@ __all__ = ["no_unhandled_errors"]
 
 
 @pytest.fixture(autouse=True)
-def as_patient_as_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is given up as early as a service does, not as late as other tests do."""
-    monkeypatch.setattr(url, "TIMEOUT", AS_DELIVERED[0])
+def as_patient_as_a_service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is given up as early as a service does, not as late as other tests do.
+
+    Except where a test is marked `patient`: it is about something else, and allows no call to fail.
+    """
+    if request.node.get_closest_marker("patient") is None:
+        monkeypatch.setattr(url, "TIMEOUT", AS_DELIVERED[0])
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from ephemera.embedded import Valkey
 
 
-async def caught_up(master: Valkey, within: float = 10.0) -> None:
+async def caught_up(master: Valkey, within: float = 60.0) -> None:
     """Wait until all replicas of a master, at least one, have what it has now."""
     written = int(_numbers(master, r"master_repl_offset:(\d+)")[0])
     async with asyncio.timeout(within):

@@ -67,7 +67,7 @@ class _Load:
         await eventually(lambda: min(outcomes[int] for outcomes in load.outcomes) > 20)
         return load
 
-    async def served_again(self, within: float) -> None:
+    async def served_again(self, within: float = 60) -> None:
         """Wait until every caller is served."""
         before = [outcomes[int] for outcomes in self.outcomes]
 
@@ -96,6 +96,7 @@ class _Load:
                 await asyncio.sleep(0.002)
 
 
+@pytest.mark.patient
 async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None:
     """A manual fail-over costs callers no error, though the master changes under them."""
     async with clustered(servers.url) as client:
@@ -103,7 +104,7 @@ async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None
         replica = replica_of(servers, masters(servers)[0])
         replica.ask("CLUSTER", "FAILOVER")
         await eventually(lambda: replica.role() == "master")
-        await load.served_again(within=2)
+        await load.served_again()
         assert set(await load.stop()) == {int}
 
 
@@ -117,7 +118,7 @@ async def test_copies_are_dropped_when_a_master_steps_down(servers: Servers) -> 
         heard.clear()
         replica = replica_of(servers, owner(servers, slot_of("copied")))
         replica.ask("CLUSTER", "FAILOVER")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while None not in heard:
                 assert await client.call("GET", "copied") == b"1"
         await client.call("GET", "copied")
@@ -133,7 +134,7 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
         await eventually(lambda: replica.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of("standin")) == 1)
         assert await client.call("GET", "standin") == b"value"
         replica.kill()
-        await answered(lambda: client.call("GET", "standin"), within=0.5)
+        await answered(lambda: client.call("GET", "standin"))  # the replica never comes back
         assert not client.node_for(("GET", "standin")).endpoint.replica
 
 
@@ -163,7 +164,7 @@ async def test_shard_channels_survive_their_master(voting: Servers) -> None:
         message = await asyncio.wait_for(anext(messages), _NODE_TIMEOUT + 3)
         assert (message.channel, message.lost) == (b"{shard}", True)
         await answered(lambda: client.call("SPUBLISH", "{shard}", "after"))
-        while (message := await asyncio.wait_for(anext(messages), 2)).lost:
+        while (message := await asyncio.wait_for(anext(messages), 60)).lost:
             pass
         assert message.data == b"after"
 
@@ -176,4 +177,4 @@ async def test_channels_are_heard_from_another_node(servers: Servers) -> None:
         message = await asyncio.wait_for(anext(messages), 3)
         assert (message.channel, message.lost) == (b"news", True)
         next(node for node in servers.nodes if node is not hub).ask("PUBLISH", "news", "again")
-        assert (await asyncio.wait_for(anext(messages), 2)).data == b"again"
+        assert (await asyncio.wait_for(anext(messages), 60)).data == b"again"

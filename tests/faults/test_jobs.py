@@ -57,11 +57,12 @@ async def test_all_jobs_complete_while_a_worker_is_killed_every_second(
 ) -> None:
     """No job is lost, each step's effect is there exactly once, and fences only grow within a job."""
     # A few jobs take their time, so that some are under way at the first kill, on a fast machine too.
-    count, crew, within, pause = (200, 12, 800, 0.05) if FULL else (8, 4, 90, 0.25)
+    count, crew, within, pause = (200, 12, 800, 0.05) if FULL else (8, 4, 240, 0.25)
+    every, most = (1.0, 1000) if FULL else (3.0, 12)
     ids = [await jobs.enqueue(generate, SLIDES, pause) for _ in range(count)]
     workers = Workers(victim.url, sql, crew)
     try:
-        await killing(workers, jobs.engine, every=1.0 if FULL else 3.0, within=within)
+        await killing(workers, jobs.engine, every, most, within)
     finally:
         workers.end()
     taken_over = await check(jobs, jobs.engine, ids, SLIDES)

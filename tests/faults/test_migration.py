@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from ephemera.embedded import Valkey
     from ephemera.wire.cluster import Cluster
 
+pytestmark = pytest.mark.patient
+
 _APPEND = Script(
     "append and tell", "redis.call('APPEND', KEYS[1], ARGV[1]) return redis.call('STRLEN', KEYS[1])"
 )
@@ -30,7 +32,7 @@ _APPEND = Script(
 @pytest.fixture(scope="module")
 def servers() -> Iterator[Servers]:
     """Three masters, which this module moves slots between."""
-    with embedded.cluster(masters=3, replicas=0) as running:
+    with embedded.cluster(masters=3, replicas=0, node_timeout=60_000) as running:
         yield running
 
 
@@ -92,7 +94,7 @@ async def test_slots_move_at_once_under_load(servers: Servers) -> None:
         running = [asyncio.create_task(caller.run(stopped)) for caller in callers]
         await eventually(lambda: min(caller.calls for caller in callers) > 10)
         source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", identity(target))
-        await eventually(lambda: "success" in str(source.ask("CLUSTER", "GETSLOTMIGRATIONS")), within=20)
+        await eventually(lambda: "success" in str(source.ask("CLUSTER", "GETSLOTMIGRATIONS")), within=60)
         await _all_served(callers, 10)
         stopped.set()
         await asyncio.gather(*running)
@@ -147,7 +149,7 @@ async def test_keys_that_stay_apart_are_given_up(servers: Servers) -> None:
         move.begin()
         move.carry("{apart}:1")
         with pytest.raises(Unavailable, match="on the move"):
-            await asyncio.wait_for(client.call("MGET", "{apart}:1", "{apart}:2"), 2)
+            await asyncio.wait_for(client.call("MGET", "{apart}:1", "{apart}:2"), 60)
         move.carry("{apart}:2")
         move.end()
 
@@ -181,7 +183,7 @@ async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
             pass
         await eventually(lambda: _blocked(move.target))
         await client.call("RPUSH", "{wait}:list", "element")
-        assert await asyncio.wait_for(waiting, 2) == [b"{wait}:list", b"element"]
+        assert await asyncio.wait_for(waiting, 60) == [b"{wait}:list", b"element"]
 
 
 async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
@@ -205,7 +207,7 @@ async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
                 for _ in _move_of(servers, slot_of("{shard}")).steps():
                     pass
                 for messages in (one, two):
-                    message = await asyncio.wait_for(anext(messages), 2)
+                    message = await asyncio.wait_for(anext(messages), 60)
                     assert (message.channel, message.lost) == (b"{shard}", True)
                 assert await client.call("SPUBLISH", "{shard}", turn) == 1
                 assert (await anext(one)).data == (await anext(two)).data == b"%d" % turn

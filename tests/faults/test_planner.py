@@ -112,6 +112,7 @@ async def test_a_planner_killed_at_any_step(here: World, victim: Valkey, step: s
     assert (await here.tick()).candidates == 0
 
 
+@pytest.mark.patient
 @pytest.mark.parametrize("step", ["begin", "candidates", "claim", "stamp", "enqueue", "settle"])
 async def test_redis_killed_in_mid_tick_and_back(
     here: World, victim: Valkey, step: str, monkeypatch: pytest.MonkeyPatch

@@ -1,4 +1,4 @@
-"""Secrets are compared in constant time, or found by their digest: no `==` of ours can be timed."""
+"""Secrets are compared in constant time, or looked up in an index: no `==` of ours can be timed."""
 
 from __future__ import annotations
 

@@ -70,6 +70,7 @@ def world(
             begun = {name: threads.submit(stack.enter_context, each) for name, each in contexts.items()}
             services = {name: each.result() for name, each in begun.items()}
         stack.enter_context(slides_world.working(folder, environments["slides"]))
+        stack.enter_context(slides_world.working(folder, environments["scripture"], system="scripture"))
         stack.enter_context(feed_users.working(folder, environments["feed"]))
         told = {name: getattr(stories, name)(served) for name, served in services.items()}
         yield World(guarded, services, told, folder)
@@ -79,7 +80,11 @@ def _environment(system: str, guarded: Guarded, folder: Path) -> dict[str, str]:
     own = {
         "identity": {**identity_users.QUICK, **identity_users.UNLIMITED},
         "slides": slides_people.QUICK,
-        "scripture": {**scripture_readers.UNLIMITED, **scripture_readers.keys_in(folder)},
+        "scripture": {
+            **scripture_readers.UNLIMITED,
+            **scripture_readers.keys_in(folder),
+            "EPHEMERA_SCRIPTURE_CONSUMERS": "false",  # its worker has them
+        },
         "feed": {**feed_users.QUICK, "EPHEMERA_FEED_GRPC_ADDRESS": f"127.0.0.1:{free_ports(1)[0]}"},
         "league": {**league_users.QUICK, **league_users.UNLIMITED},
     }
@@ -95,7 +100,7 @@ def test_the_users_of_ephemera_acl_suffice(world: World) -> None:
 def test_no_secret_is_in_a_log(world: World) -> None:
     """Neither a canary nor a token, cookie, key or link is in what services and workers logged at debug."""
     logs = {path.name: path.read_text() for path in world.folder.glob("*.log")}
-    assert len(logs) == len(SYSTEMS) + 2, "five services and two workers"
+    assert len(logs) == len(SYSTEMS) + 3, "five services and three workers"
     assert all('"message":' in log for log in logs.values())
     found = [(name, secret) for name, log in logs.items() for secret in _secrets(world) if secret in log]
     assert found == []
