@@ -28,7 +28,8 @@ from deploy.layout import (
 
 HEADER = """\
 # Made by `python -m deploy`; do not edit. deploy/README.md says how to use it.
-# Secrets come from the environment (an .env file that is not committed), certificates from ./tls.
+# Secrets come from the environment (an .env file that is not committed), certificates from ./tls, and
+# what else services are told (their proxies, a Qdrant, ...) from settings.env, if there is one.
 """
 _HARDENED: dict[str, Any] = {
     "read_only": True,
@@ -201,6 +202,7 @@ def _postgres() -> dict[str, Any]:
     }
 
 
+_SETTINGS = [{"path": "settings.env", "required": False}]
 _NEEDED = ("cache-create", "mark"), ("pages-0", "queue-0", "sentinel-0", "sentinel-1", "postgres-0")
 
 
@@ -227,6 +229,7 @@ def _ours(service: Service, command: list[str], memory: str) -> dict[str, Any]:
 def _service(service: Service) -> dict[str, Any]:
     made = _ours(service, ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)], service.memory)  # noqa: S104
     made["environment"] |= {name: _given(secret) for name, secret in service.secrets.items()}
+    made["env_file"] = _SETTINGS
     asked = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/healthz', timeout=2)"
     made["healthcheck"] = {
         "test": ["CMD", "python", "-c", asked],
@@ -245,7 +248,7 @@ def _service(service: Service) -> dict[str, Any]:
 
 def _worker(service: Service) -> dict[str, Any]:
     made = _ours(service, list(service.worker), "1024Mi")
-    return {**made, "networks": ["inside"], "stop_grace_period": "60s"}
+    return {**made, "env_file": _SETTINGS, "networks": ["inside"], "stop_grace_period": "60s"}
 
 
 def _console(service: Service, port: int) -> dict[str, Any]:

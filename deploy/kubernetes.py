@@ -297,6 +297,13 @@ def _ours(name: str, args: list[str], env: list[dict[str, Any]], memory: str) ->
     }
 
 
+def _told(pod: dict[str, Any]) -> dict[str, Any]:
+    """A program that is also told what the map and the secret `settings` have, where there are such."""
+    sources = [{kind: {"name": "settings", "optional": True}} for kind in ("configMapRef", "secretRef")]
+    pod["containers"][0]["envFrom"] = sources
+    return pod
+
+
 def _environment(service: Service) -> list[dict[str, Any]]:
     secrets = {
         "REDIS": ("redis-users", f"redis-{service.name}"),
@@ -312,7 +319,7 @@ def _service(service: Service) -> list[dict[str, Any]]:
     env = _environment(service)
     env += env_of_secrets({name: ("ephemera", secret) for name, secret in service.secrets.items()})
     args = ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
-    pod = _ours(service.name, args, env, service.memory)
+    pod = _told(_ours(service.name, args, env, service.memory))
     ports = [{"name": "http", "port": PORT}]
     if service.name == "feed":
         ports.append({"name": "grpc", "port": 50051})
@@ -326,7 +333,7 @@ def _service(service: Service) -> list[dict[str, Any]]:
 
 
 def _worker(service: Service) -> dict[str, Any]:
-    pod = _ours(f"{service.name}-worker", list(service.worker), _environment(service), "1Gi")
+    pod = _told(_ours(f"{service.name}-worker", list(service.worker), _environment(service), "1Gi"))
     return workload(
         "Deployment", f"{service.name}-worker", {**pod, "terminationGracePeriodSeconds": 60}, replicas=2
     )
