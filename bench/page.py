@@ -7,30 +7,35 @@ they were, so one date at the top would not be true.
 from __future__ import annotations
 
 import json
+import re
 from datetime import UTC, datetime
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from bench import growth
 from bench.report import RESULTS, figure
+from bench.rows import Times
 from bench.suite import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from bench.outcome import Outcome
+    from bench.rows import Row
 
 PAGE = Path(__file__).parents[1] / "docs" / "proof" / "bench.md"
 RUNS = Path(__file__).with_name("runs.json")
 _VERDICTS = {True: "met", False: "**missed**", None: "not judged"}
+_BETWEEN_TARGETS = re.compile(r" and (?=at (?:least|most) )")  # a peer's name may have an "and", too
+_TIMES = re.compile(r"at least ([0-9.e+-]+)x (.+)")
 _HEAD = """\
 # Benchmarks
 
 `make bench` measures ours against the peers in one process, with rounds in turn, and takes the median; it
 writes this page, `bench/results.json` and the pictures. A ratio is how many times as good as the peer we are,
-whichever way is better for a row. `python -m bench --only TEXT` measures some rows; the others stay as they
-were, so each has its date (none if it was measured before dates were noted).
+whichever way is better for a row; behind a target is the ratio that it judges. `python -m bench --only TEXT`
+measures some rows; the others stay as they were, so each has its date (none if it was measured before dates
+were noted).
 
 ![Ours against the peers](../images/bench.svg)
 """
@@ -63,20 +68,24 @@ def made(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
     lines = [_HEAD, f"Of {len(judged)} rows with a target: {told}.", ""]
     if machines:
         lines += [f"Machines: {'; '.join(machines)}.", ""]
-    for area, rows in groupby(ROWS, key=lambda row: row.name.partition(":")[0]):
-        lines += [f"## {area}", "", *_table([row.name for row in rows], known, runs), ""]
+    areas: dict[str, list[Row]] = {}  # in the order in which they first appear
+    for row in ROWS:
+        areas.setdefault(row.name.partition(":")[0], []).append(row)
+    for area, rows in areas.items():
+        lines += [f"## {area}", "", *_table(rows, known, runs), ""]
     lines += ["## How cost grows", "", "![How cost grows](../images/growth.svg)", ""]
     lines += ["No targets: these rows show a slope.", ""]
-    lines += _table([row.name for row in growth.ROWS], known, runs)
+    lines += _table(growth.ROWS, known, runs)
     return "\n".join(lines) + "\n"
 
 
-def _table(names: list[str], known: dict[str, Any], runs: dict[str, Any]) -> list[str]:
+def _table(rows: Iterable[Row], known: dict[str, Any], runs: dict[str, Any]) -> list[str]:
     lines = [
         "| row | ours | peers | ratio to the best | target | | measured |",
         "|---|---:|---|---:|---|---|---|",
     ]
-    for name in names:
+    for row in rows:
+        name = row.name
         short = name.partition(": ")[2]
         entry = known.get(name)
         if entry is None:
@@ -87,10 +96,31 @@ def _table(names: list[str], known: dict[str, Any], runs: dict[str, Any]) -> lis
         verdict = _VERDICTS[entry["met"]] if entry["target"] else ""
         lines.append(
             f"| {short} | {figure(entry['ours'])} {entry['unit']} | {theirs} | "
-            f"{'' if ratio is None else f'{ratio:.2f}x'} | {entry['target']} | {verdict} | "
+            f"{'' if ratio is None else f'{ratio:.2f}x'} | {judged(entry, row)} | {verdict} | "
             f"{runs.get(name, {}).get('date', '')} |"
         )
     return lines
+
+
+def judged(entry: dict[str, Any], row: Row) -> str:
+    """The targets that an entry was held against, each relative one with the ratio that it judges."""
+    told = _BETWEEN_TARGETS.split(entry["target"])
+    return " and ".join(_with_ratio(target, entry, row) for target in told)
+
+
+def _with_ratio(target: str, entry: dict[str, Any], row: Row) -> str:
+    found = _TIMES.fullmatch(target)
+    if found is None:
+        return target
+    factor = float(found[1])
+    peer: str | None = found[2]
+    if peer in entry["peers"]:
+        ours, theirs = entry["ours"], entry["peers"][peer]
+        best_first = (ours, theirs) if row.higher_is_better else (theirs, ours)
+        ratio = best_first[0] / best_first[1] if ours and theirs else None
+    else:
+        peer, ratio = None, entry["ratio_to_best_peer"]
+    return f"{Times(factor, peer)}{'' if ratio is None else f' ({ratio:.3g}x)'}"
 
 
 def write(path: Path = PAGE) -> None:

@@ -27,7 +27,7 @@ class Times:
     peer: str | None = None
 
     def __str__(self) -> str:
-        return f"at least {self.factor:g}x {self.peer or 'the best peer'}"
+        return f"at least {round(self.factor, 2):g}x {self.peer or 'the best peer'}"
 
 
 @dataclass(frozen=True)

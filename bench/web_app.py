@@ -25,7 +25,7 @@ from ephemera.patterns.rate_limits import RateLimits, token_bucket
 from ephemera.web.client_address import ClientAddress
 from ephemera.web.collector import settle
 from ephemera.web.limits import LimitMiddleware
-from ephemera.web.sessions import SessionMiddleware
+from ephemera.web.sessions import RequestSession, SessionMiddleware
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -45,7 +45,7 @@ async def hello(_: Request) -> PlainTextResponse:
 
 async def hello_again(request: Request) -> PlainTextResponse:
     """Say hello to whoever is signed in."""
-    if await request.state.session.get() is None:
+    if await RequestSession.of(request).get() is None:
         return PlainTextResponse("Who are you?", 401)
     return PlainTextResponse(HELLO)
 
