@@ -195,6 +195,15 @@ async def test_an_expired_token_cannot_be_spent(store: Store) -> None:
     assert await revoked.check("refresh", jti=somebody(), family=family) == _VALID
 
 
+async def test_a_token_is_not_spent_until_further_than_it_lives(store: Store) -> None:
+    """Milliseconds in place of seconds are an error, not a mark for thousands of years."""
+    revoked, jti = store[REVOKED], somebody()
+    with pytest.raises(InvalidLifetime, match="further ahead"):
+        await revoked.spend("refresh", jti, until=soon() * 1000)
+    assert await revoked.check("refresh", jti=jti) == _VALID
+    assert await revoked.spend("refresh", jti, until=soon()) == "spent"
+
+
 async def test_a_revoked_token_cannot_be_spent(store: Store) -> None:
     """Signing out makes a refresh token useless, and trying it later shows that somebody kept it."""
     revoked, jti = store[REVOKED], somebody()

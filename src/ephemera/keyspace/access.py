@@ -75,6 +75,10 @@ class Access:
         """The key of these fields, for a script of one's own."""
         return self._render(fields)
 
+    async def ending(self, until: Instant) -> int:
+        """When a write with this `until` ends, in milliseconds since 1970, for a script of one's own."""
+        return await self._end(until)
+
     async def exists(self, /, **fields: FieldValue) -> bool:
         """Whether the key is there; looking does not renew a sliding lifetime."""
         return bool(await self._ask("EXISTS", self._render(fields)))

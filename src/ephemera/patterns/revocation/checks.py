@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from ephemera.errors import ConnectionFailed, InvalidValue
 from ephemera.keyspace.access import COUNTED
-from ephemera.keyspace.lifetime import unix_milliseconds
 from ephemera.patterns.revocation.memory import Ear, Memory, News, Written
 from ephemera.wire import Script
 
@@ -148,7 +147,8 @@ class RevocationChecks:
         "reused" means that somebody has a copy: its family, if given, is revoked before this returns.
         """
         key = self._flags[kind].key(**{self._id_fields[kind]: jti})
-        outcome = _SPENT[await self._run(SPEND, (key,), (unix_milliseconds(until),))]
+        end = await self._flags[kind].ending(until)
+        outcome = _SPENT[await self._run(SPEND, (key,), (end,))]
         if outcome == "spent":
             self._flags[kind].stats.writes += 1
             self._note(partial(self._flags[kind].raise_, until=until, **{self._id_fields[kind]: jti}))
