@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import json
 import re
+import shutil
 import stat
+import subprocess
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,7 +206,8 @@ def test_no_file_holds_a_secret() -> None:
                 if re.search(r"PASSWORD$|TOKEN$|_KEY$", variable["name"]):
                     assert "secretKeyRef" in variable["valueFrom"], (name, variable)
     for path in FOLDER.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
+        made = FOLDER / "secrets" in path.parents or path.name == ".env"  # by secrets.sh; git ignores them
+        if path.is_file() and path.suffix != ".pyc" and not made:
             text = path.read_text()
             # In a URL, a password is a reference, or (in our programs) what will be one.
             for password in re.findall(r"://[a-z-]+:([^@/\s]+)@", text):
@@ -216,6 +219,33 @@ def test_the_readme_names_every_secret() -> None:
     """Whoever deploys finds each secret that must be made."""
     text = (FOLDER / "README.md").read_text()
     assert [secret for secret in SECRETS if f"`{secret}`" not in text] == []
+
+
+def test_the_script_makes_every_secret_once(tmp_path: Path) -> None:
+    """For Kubernetes and for Compose, without line breaks; what is there is kept; nobody else reads them."""
+    script = shutil.copy(FOLDER / "secrets.sh", tmp_path)
+    told = [script, "root@example.com", "root"]
+    subprocess.run(told, check=True)
+    made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    assert made.keys() == set(SECRETS)
+    called = {made[name] for name in ("identity-admin-email", "slides-admin-email", "league-admin-name")}
+    assert called == {"root@example.com", "root"}
+    random = [text for name, text in made.items() if not name.endswith(("-email", "-name"))]
+    assert all(re.fullmatch(r"[0-9a-f]{64}", text) for text in random)
+    assert len({*random}) == len(random)
+    lines = (tmp_path / ".env").read_text().splitlines()
+    assert dict(line.split("=", 1) for line in lines) == {
+        f"EPHEMERA_SECRET_{name.upper().replace('-', '_')}": text for name, text in made.items()
+    }
+    used = set(re.findall(r"EPHEMERA_SECRET_\w+", (FOLDER / "compose.yaml").read_text()))
+    assert used == {line.partition("=")[0] for line in lines}
+    assert not any(path.stat().st_mode & 0o077 for path in tmp_path.rglob("*") if path.name != "secrets.sh")
+    (tmp_path / "secrets" / "console").unlink()
+    subprocess.run(told, check=True)
+    again = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
+    assert {name for name in SECRETS if again[name] != made[name]} == {"console"}
+    for wrong in ([script], [script, "root", "root"]):
+        assert subprocess.run(wrong, check=False).returncode == 2
 
 
 def test_scripts_can_be_run() -> None:

@@ -13,7 +13,9 @@ import pytest
 
 from ephemera.cli.job_flags import address
 from ephemera.systems.identity.settings import Settings as IdentitySettings
+from ephemera.systems.league.settings import Settings as LeagueSettings
 from ephemera.systems.settings import InvalidSettings, Secret, SystemSettings, read, variables
+from ephemera.systems.slides.settings import Settings as SlidesSettings
 from tests.systems.services import COMMAND, environment
 
 if TYPE_CHECKING:
@@ -182,3 +184,31 @@ def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
             assert (done.returncode, done.stdout) == (1, "")
             taken_by = f"port {port} of 127.0.0.1 is taken by another process; give a free one with --port"
             assert done.stderr == f"ephemera: {taken_by}\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "field", "good"),
+    [
+        (IdentitySettings, "admin_email", "root@example.com"),
+        (SlidesSettings, "admin_email", "root@example.com"),
+        (LeagueSettings, "admin_name", "root"),
+    ],
+)
+def test_an_administrator_can_sign_in_by_what_settings_call_them(
+    settings: type[SystemSettings], field: str, good: str
+) -> None:
+    """What the form of the sign-in refuses is refused at the start, not found out by the administrator."""
+    variable = variables(settings)[field]
+    assert getattr(read(settings, {variable: good}), field) == good
+    with pytest.raises(InvalidSettings, match=variable):
+        read(settings, {variable: 32 * "a7"})
+
+
+def test_a_secret_of_a_file_is_without_the_line_break_at_its_end() -> None:
+    """It is not part of a password; one that is in the middle of a URL is told, and the URL is not."""
+    read_from_files = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_SHOP_SECRET": "s3cret\r\n"}
+    assert read(Settings, read_from_files).secret == Secret("s3cret")
+    broken = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_DATABASE_URL": "postgresql://shop:s3cret\n@sql/shop"}
+    with pytest.raises(InvalidSettings, match=r"EPHEMERA_DATABASE_URL: there is a line break") as caught:
+        read(Settings, broken)
+    assert "s3cret" not in str(caught.value)

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound="SystemSettings")
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 
 
@@ -94,7 +95,7 @@ def read(settings: type[S], environment: Mapping[str, str]) -> S:
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         variable = names[field.name]
-        text = environment.get(variable, "")
+        text = environment.get(variable, "").rstrip("\r\n")  # of a secret that was kept in a file
         if text:
             try:
                 values[field.name] = _converted(text, field.type)
@@ -139,6 +140,8 @@ def _near(variable: str, known: set[str], own: str) -> str | None:
 
 def _converted(text: str, kind: Any) -> Any:
     """A text as a value of a field's type; ValueError says what was expected, and never repeats a secret."""
+    if _CONTROL.search(text):
+        raise ValueError("there is a line break or another control character in it, as at a file's end")
     kinds = [each for each in get_args(kind) if each is not type(None)] or [kind]
     only = kinds[0] if len(kinds) == 1 and get_origin(kind) is not Annotated else kind
     if only is Secret:

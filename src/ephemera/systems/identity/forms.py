@@ -8,10 +8,11 @@ from uuid import UUID  # noqa: TC003
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-_NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
-_ADDRESS = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){1,4}$"
+from ephemera.systems.names import ADDRESS, LONGEST_ADDRESS
 
-Email = Annotated[str, Field(pattern=_ADDRESS, max_length=254, examples=["taro@example.com"])]
+_NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+
+Email = Annotated[str, Field(pattern=ADDRESS, max_length=LONGEST_ADDRESS, examples=["taro@example.com"])]
 Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL, examples=["Taro"])]
 Line = Annotated[str, Field(max_length=300, pattern=_NO_CONTROL, examples=["1-2-3 Shibuya, Tokyo"])]

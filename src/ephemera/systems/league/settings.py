@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from ephemera.systems.names import LOGIN_NAME
 from ephemera.systems.settings import Secret, SystemSettings
 
 Minutes = Annotated[int, msgspec.Meta(ge=0, le=24 * 60)]
@@ -34,7 +35,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     """On live routes, from one address."""
     sign_ins_per_10_minutes: Count = 20
     """From one address."""
-    admin_name: str | None = None
+    admin_name: Annotated[str, msgspec.Meta(pattern=LOGIN_NAME)] | None = None
     """An administrator who is created at the start, if there is no user of this name."""
     admin_password: Secret | None = None
     """The password of this administrator."""

@@ -8,13 +8,13 @@ from uuid import UUID  # noqa: TC003
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
+from ephemera.systems.names import ADDRESS, LONGEST_ADDRESS
 from ephemera.systems.slides.accounts import RoleName  # noqa: TC001
 from ephemera.systems.slides.plans import PlanName  # noqa: TC001
 
 _NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
-_ADDRESS = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){1,4}$"
 
-Email = Annotated[str, Field(pattern=_ADDRESS, max_length=254, examples=["anna@example.com"])]
+Email = Annotated[str, Field(pattern=ADDRESS, max_length=LONGEST_ADDRESS, examples=["anna@example.com"])]
 Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
 Line = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_CONTROL)]
 Format = Literal["pptx", "pdf", "google_slides"]

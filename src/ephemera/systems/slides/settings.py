@@ -7,6 +7,7 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
+from ephemera.systems.names import ADDRESS, LONGEST_ADDRESS
 from ephemera.systems.settings import Secret, SystemSettings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
@@ -19,7 +20,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
 
     workers: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     """Jobs that the service runs at once in workers of its own; 2 with embedded servers, else 0."""
-    admin_email: str | None = None
+    admin_email: Annotated[str, msgspec.Meta(pattern=ADDRESS, max_length=LONGEST_ADDRESS)] | None = None
     """An administrator who is created at the start, if there is no user with this address."""
     admin_password: Secret | None = None
     """The password of this administrator."""
