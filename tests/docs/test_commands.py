@@ -113,7 +113,7 @@ def _unknown(words: list[str]) -> str | None:
 
 def test_every_target_of_make_is_there() -> None:
     """What a page says to `make` is in the Makefile."""
-    targets = set(re.findall(r"^([a-z][a-z ]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z][a-z -]*):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
     known = {target for line in targets for target in line.split()}
     shown = {
         (page, target)
@@ -122,7 +122,7 @@ def test_every_target_of_make_is_there() -> None:
             *spans_of(text),
             *(block.text for block in blocks_of(page, text) if block.language in _SHELL),
         )
-        for target in re.findall(r"^(?:\$ )?make ([a-z]+)\b", code, re.MULTILINE)
+        for target in re.findall(r"^(?:\$ )?make ([a-z-]+)", code, re.MULTILINE)
     }
     assert len(shown) > 3
     assert sorted(pair for pair in shown if pair[1] not in known) == []
@@ -168,3 +168,10 @@ def test_a_line_that_cannot_be_typed_is_noticed() -> None:
     ]
     assert prose("# a\n```console\nephemera x\n```\n") == "# a\n\n"
     assert "docs/cli.md" in generated()
+
+
+def test_nobody_is_told_to_install_another_project() -> None:
+    """The package index has somebody else's of our name: pages and errors name a clone of ours."""
+    told = [*pages().values(), *(path.read_text("utf-8") for path in (ROOT / "src").rglob("*.py"))]
+    assert any("pip install '/path/to/ephemera[" in text for text in told)
+    assert [text for text in told if re.search(r"pip install '?ephemera\b", text)] == []

@@ -11,7 +11,9 @@ All commands keep to these rules, and `tests/cli` holds them to it:
 import importlib.util
 
 if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich") is None:
-    raise SystemExit("ephemera: the command line is an extra of its own: pip install 'ephemera[cli]'")
+    raise SystemExit(
+        "ephemera: the command line is an extra of its own: pip install '/path/to/ephemera[cli]'"
+    )
 
 from ephemera.cli import (
     acl,

@@ -35,7 +35,8 @@ def demo(
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         typer.echo(
-            f"ephemera: the demonstration needs {', '.join(missing)}: pip install 'ephemera[demo]'", err=True
+            f"ephemera: the demonstration needs {', '.join(missing)}: pip install '/path/to/ephemera[demo]'",
+            err=True,
         )
         raise typer.Exit(1)
     from ephemera.cli.demonstration import running

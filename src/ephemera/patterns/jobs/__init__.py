@@ -26,7 +26,9 @@ Celery's queues need a standalone server or Sentinel: a cluster is refused.
 from importlib.util import find_spec
 
 if _missing := [name for name in ("sqlalchemy", "psycopg", "celery") if find_spec(name) is None]:
-    raise ModuleNotFoundError(f"jobs need {_missing[0]}: pip install 'ephemera[jobs]'", name=_missing[0])
+    raise ModuleNotFoundError(
+        f"jobs need {_missing[0]}: pip install '/path/to/ephemera[jobs]'", name=_missing[0]
+    )
 
 from ephemera.patterns.jobs.checkpoints import Checkpoint, Checkpoints
 from ephemera.patterns.jobs.declared import Jobs

@@ -21,7 +21,8 @@ from importlib.util import find_spec
 
 if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
     raise ModuleNotFoundError(
-        "graph checkpoints need LangGraph: pip install 'ephemera[langgraph]'", name="langgraph.checkpoint"
+        "graph checkpoints need LangGraph: pip install '/path/to/ephemera[langgraph]'",
+        name="langgraph.checkpoint",
     )
 
 from ephemera.patterns.langgraph_checkpoints.declared import GraphCheckpoints

@@ -24,7 +24,9 @@ Cost: a tick is a handful of SQL statements, and two trips to Redis for every fe
 from importlib.util import find_spec
 
 if find_spec("sqlalchemy") is None:
-    raise ModuleNotFoundError("the planner needs SQL: pip install 'ephemera[sql]'", name="sqlalchemy")
+    raise ModuleNotFoundError(
+        "the planner needs SQL: pip install '/path/to/ephemera[sql]'", name="sqlalchemy"
+    )
 
 from ephemera.patterns.planner.declared import ChannelState, Planner, UserState
 from ephemera.patterns.planner.live import LivePlanner, Status

@@ -19,7 +19,7 @@ Down: additions raise `Unavailable` at once, or go straight to SQL where the cal
 Hung, or lost on the way: `OutcomeUnknown`; an addition with `once` may be repeated until it is answered.
 SQL down: the backlog grows to its limit, then `BacklogFull`; the flusher tries again, more and more seldom.
 What SQL refuses is put aside in SQL, with the reason, and does not hold up the rest.
-The sinks for PostgreSQL are in `ephemera.patterns.write_behind.postgres` (`pip install 'ephemera[sql]'`).
+The sinks for PostgreSQL are in `ephemera.patterns.write_behind.postgres` (the extra `sql`).
 """
 
 from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Behind, Row, Sink, Unread, Written

@@ -41,7 +41,8 @@ try:
     from ephemera.patterns.write_behind.refusals import NoSuchRow, write_or_split
 except ModuleNotFoundError as missing:
     raise ModuleNotFoundError(
-        f"the sinks for PostgreSQL need {missing.name}: pip install 'ephemera[sql]'", name=missing.name
+        f"the sinks for PostgreSQL need {missing.name}: pip install '/path/to/ephemera[sql]'",
+        name=missing.name,
     ) from None
 
 if TYPE_CHECKING:
