@@ -17,7 +17,6 @@ from ephemera.cli.demonstration.claims import (
 )
 from ephemera.cli.demonstration.given import SYSTEMS, Given, database_of
 from ephemera.cli.demonstration.screen import shown
-from ephemera.errors import CannotConnect
 from ephemera.operations.identity import mark_server
 from tests.cli.commands import ephemera
 
@@ -93,8 +92,16 @@ async def test_a_server_with_somebodys_data_is_refused(valkey: Valkey) -> None:
     await mark_server(database_of(valkey.url, "scripture"), "graph")
     with pytest.raises(NotForDemonstrations, match="is marked as 'graph'"):
         await claim_redis("--queue-url", valkey.url)
-    with pytest.raises(CannotConnect, match="it has no database 16"):
+    with pytest.raises(NotForDemonstrations, match=r"--url: .* no database 16.* the databases 14 to 18"):
         await claim_redis("--url", f"{valkey.url}/14")
+
+
+def test_a_server_that_is_not_there_is_told_by_its_flag() -> None:
+    """By the flag that named it, and before anything else is said: nothing had begun."""
+    told = ephemera("demo", "--queue-url", "redis://127.0.0.1:1")
+    assert told.code == 1
+    assert told.err.startswith("ephemera: --queue-url: 127.0.0.1:1: cannot connect")
+    assert told.out == ""
 
 
 async def test_a_database_with_somebodys_tables_is_refused(postgres: Postgres) -> None:

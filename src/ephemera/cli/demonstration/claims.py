@@ -12,7 +12,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from ephemera.cli.demonstration.given import SYSTEMS, database_of
-from ephemera.errors import EphemeraError
+from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
 from ephemera.keyspace.identity import read_mark, write_mark
 from ephemera.wire import open_client
 from ephemera.wire.url import parse
@@ -43,6 +43,15 @@ async def claim_given(given: Given) -> None:
 
 async def claim_redis(flag: str, url: str) -> None:
     """Mark a server as the demonstration's, unless it holds somebody's data."""
+    try:
+        await _claim_redis(flag, url)
+    except (ConnectionFailed, ServerError) as problem:
+        first = parse(url).database
+        uses = f"the demonstration uses the databases {first} to {first + len(SYSTEMS) - 1} there"
+        raise NotForDemonstrations(f"{flag}: {problem}. ({uses})") from None
+
+
+async def _claim_redis(flag: str, url: str) -> None:
     where = ",".join(map(str, parse(url).addresses))
     async with open_client(database_of(url, "scripture")) as marked:
         found = await read_mark(marked)

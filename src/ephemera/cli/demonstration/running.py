@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ephemera.cli.demonstration.cast import cast
+from ephemera.cli.demonstration.claims import claim_given
 from ephemera.cli.demonstration.processes import running
 from ephemera.cli.demonstration.servers import opened_servers
 from ephemera.cli.demonstration.stand_in_model import stand_in_model
@@ -89,6 +90,7 @@ def until_told(work: Coroutine[None, None, int]) -> Coroutine[None, None, int]:
 async def _staged(given: Given, screen: Screen) -> AsyncIterator[Stage]:
     """Everything up and shown; nothing of it is left afterwards."""
     began = time.monotonic()
+    await claim_given(given)  # nothing has begun that would have to be said farewell to
     async with AsyncExitStack() as stack:
         logs = stack.enter_context(_logs(screen))
         with screen.working("The servers start ..."):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ephemera import embedded
-from ephemera.cli.demonstration.claims import claim_given, claim_redis
+from ephemera.cli.demonstration.claims import claim_redis
 from ephemera.operations.server_config import server_settings
 
 if TYPE_CHECKING:
@@ -46,8 +46,7 @@ class Servers:
 
 @asynccontextmanager
 async def opened_servers(given: Given) -> AsyncIterator[Servers]:
-    """All servers, ready and claimed for a demonstration."""
-    await claim_given(given)
+    """All servers, ready for a demonstration; those that the user named were claimed before."""
     ours: list[Valkey | Postgres] = []
     try:
         starting = (
