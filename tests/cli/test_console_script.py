@@ -28,6 +28,14 @@ def test_a_service_shows_the_catalogue_in_its_folder(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["catalogue"] == "shop"
 
 
+def test_the_package_is_the_command_as_well(tmp_path: Path) -> None:
+    """`python -m ephemera` is for where the script is not on the path."""
+    told = [sys.executable, "-m", "ephemera", "--version"]
+    done = subprocess.run(told, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.stdout, done.returncode) == (run("--version").stdout, 0)
+    assert done.stdout
+
+
 def test_without_its_extra_the_command_says_what_to_install() -> None:
     """The script is there in every installation; where its libraries are not, one line says so."""
     hidden = "import sys; sys.modules['typer'] = None; import ephemera.cli"
@@ -35,7 +43,9 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
         [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == ("ephemera: the command line is an extra of its own: pip install 'ephemera[cli]'\n")
+    assert done.stderr == (
+        "ephemera: the command line is an extra of its own: pip install '/path/to/ephemera[cli]'\n"
+    )
 
 
 def test_errors_are_one_line_without_a_trace_or_a_secret() -> None:

@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 from contextlib import ExitStack
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -63,8 +62,6 @@ def test_both_sides_print_what_the_page_says(
     name: str, tmp_path: Path, own_valkey: Valkey, request: pytest.FixtureRequest
 ) -> None:
     """The programs of a page run in its order, on one server, with the workers that it starts."""
-    if find_spec(PEERS[name]) is None:
-        pytest.skip(f"{PEERS[name]} is not installed; make bench does that")
     page = (DOCS / "migration" / f"{name}.md").read_text(encoding="utf-8")
     where = {"URL": f"{own_valkey.url}/{list(PEERS).index(name)}"}
     if name == "celery":
