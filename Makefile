@@ -8,7 +8,7 @@ WORKERS ?= 3
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help demo test test-redis test-cluster check lint format docs bench faults fuzz load audit deploy clean
+.PHONY: help demo test test-redis test-cluster check lint format docs bench faults fuzz load security audit deploy clean
 help:
 	@echo "make demo    five services, their servers, workers and a console, until Ctrl-C"
 	@echo "make test    all checks and all tests (what CI runs)"
@@ -21,6 +21,7 @@ help:
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
 	@echo "make faults  the long campaigns of kills and outages: ARGS=\"--minutes 30 --report\" for all services"
+	@echo "make security  the tests behind docs/security.md and the audit; writes docs/proof/security.md"
 	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
 	@echo "make deploy  write the generated files of deploy/ anew"
 	@echo "make clean   remove the virtual environment and caches"
@@ -71,6 +72,9 @@ fuzz: $(VENV)/.test-installed
 
 load: $(VENV)/.test-installed
 	$(BIN)/python -m ephemera.systems.league.load $(ARGS)
+
+security: $(VENV)/.test-installed
+	$(BIN)/python -m tests.security
 
 audit: $(VENV)/.test-installed
 	@$(BIN)/python -m deploy.audit

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from packaging.requirements import Requirement
+from packaging.version import Version
 
 ROOT = Path(__file__).parents[1]
 SERVICES = ("pypi", "osv")
@@ -39,7 +40,7 @@ def main() -> int:
     problems = [*unpinned(), *drifted(), *at_odds()]
     for problem in problems:
         say(problem)
-    say(f"offline: {len(pins())} packages are pinned; {len(problems) or 'no'} problems")
+    say(f"offline: {len(pins())} packages are pinned; problems: {len(problems) or 'none'}")
     if find_spec("pip_audit") is None:
         say("pip-audit is not installed")
     for service in SERVICES:
@@ -115,9 +116,14 @@ def drifted() -> list[str]:
             installed = version(name)
         except PackageNotFoundError:
             continue
-        if installed != pin:
+        if not is_same(installed, pin):
             found.append(f"{name} is installed as {installed}, and pinned as {pin}")
     return found
+
+
+def is_same(installed: str, pin: str) -> bool:
+    """Whether an installed version is the pinned one; a local part, as in 2.0+cpu, says how it was built."""
+    return Version(installed).public == Version(pin).public
 
 
 def at_odds() -> list[str]:

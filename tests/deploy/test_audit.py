@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
-from deploy.audit import at_odds, brought, normal, pins, unpinned, vulnerabilities
+from deploy.audit import at_odds, brought, is_same, normal, pins, unpinned, vulnerabilities
 
 if TYPE_CHECKING:
     from typing import Any
@@ -32,6 +32,12 @@ def test_pins_are_of_one_version_each() -> None:
     """A name has one pin, however it is spelt."""
     assert len(pins()) > 100
     assert all(name == normal(name) for name in pins())
+
+
+def test_a_build_of_the_pinned_version_is_that_version() -> None:
+    """PyTorch for processors calls itself 2.0+cpu; another version is another."""
+    assert is_same("2.13.0+cpu", "2.13.0")
+    assert not is_same("2.13.1", "2.13.0")
 
 
 def test_a_report_is_read_and_silence_is_no_answer() -> None:
