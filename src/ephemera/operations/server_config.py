@@ -70,7 +70,7 @@ _QUEUE = (
     Setting(
         "save",
         "900 1",
-        "A snapshot every 15 minutes if anything changed: a second copy, easy to take away as a backup.",
+        "A snapshot every 15 minutes if anything changed: a second copy, should the log be damaged.",
     ),
     Setting(
         "stop-writes-on-bgsave-error",
