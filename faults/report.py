@@ -22,9 +22,12 @@ _INTRODUCTION = """\
 `make faults` runs all five services as real processes, under load, while everything around them fails, and
 then looks for everything that was acknowledged. `python -m faults --report` writes this page.
 
-The servers are as the services' pages want them: a cache that evicts (`allkeys-lru`) and keeps nothing, a
-queue that does not evict, with `appendfsync always`, a replica and three Sentinels, and PostgreSQL. Services
-reach all of them through TCP proxies of ours. Faults are drawn from a seed, which is printed; the same seed
+The servers are as `ephemera server-config` sets them, but for one thing: a cache that evicts (`allkeys-lru`)
+and keeps nothing, a queue that does not evict, with a replica and three Sentinels, and PostgreSQL. The queue
+syncs each write (`appendfsync always`, in place of `everysec`), so that a master that is killed and started
+again with its file must know everything: that is no excuse here. What `everysec` may lose, its last second,
+is what a fail-over may lose; the checks excuse that by its reason, and count it. Services reach all servers
+through TCP proxies of ours. Faults are drawn from a seed, which is printed; the same seed
 brings the same faults at the same moments.
 """
 _CLOCKS = """\

@@ -1,9 +1,10 @@
 """The servers of a campaign, all behind proxies: a cache, a queue with its replica and Sentinels, PostgreSQL.
 
-As the services' documentation wants them: the cache evicts and keeps nothing over a restart; the queue does
-not evict, appends to its file before it answers, and has a replica that Sentinels promote; SQL is the
-truth. The nodes of the queue know each other, and the Sentinels them, by the ports of their proxies, so a
-line that is cut is cut for replication, too. Each service has a database of its own on all of them.
+As `ephemera server-config` sets them, but stricter about what the queue may forget: the cache evicts and
+keeps nothing over a restart; the queue does not evict, has each write in its file before it answers, and a
+replica that Sentinels promote; SQL is the truth. The nodes of the queue know each other, and the Sentinels
+them, by the ports of their proxies, so a line that is cut is cut for replication, too. Each service has a
+database of its own on all of them.
 """
 
 from __future__ import annotations

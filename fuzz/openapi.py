@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
     from tests.systems.services import Served
 
-_EXAMPLES = 12
+EXAMPLES = 12
+"""Requests that schemathesis makes of an operation, at most, in one case."""
 
 
 class _Asked:
@@ -52,7 +53,7 @@ class _Asked:
         if as_administrator and self._administrator is not None:
             more = self._administrator(served)
         options = more.pop("options")
-        conform(served.url, *options, examples=_EXAMPLES, seed=seed, **more)
+        conform(served.url, *options, examples=EXAMPLES, seed=seed, **more)
         assert served.process.poll() is None, "the service ended"
 
 

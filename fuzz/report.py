@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.table import Table
 
+from fuzz.openapi import EXAMPLES
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -23,7 +25,8 @@ Written by `make fuzz ARGS="--seconds {seconds:.0f} --seed {seed}{only} --report
 Each trial draws hostile cases from a seed and checks what must hold for all of them. A case that fails is
 made as small as it can be, kept in `build/fuzz/`, and tried again by one command that is printed with it.
 Most trials run for some seconds with every test run (`tests/fuzz`), with every case that ever failed.
-`python -m fuzz --help` says what else there is.
+`python -m fuzz --help` says what else there is. A case of the area openapi is a whole run of schemathesis
+against a service: up to {examples} requests for each operation of its document.
 
 - {when}, Python {python}, {cases:,} cases in {took:.0f} s, seed {seed}
 - failures: {failures}
@@ -52,6 +55,7 @@ def write(tallies: list[Tally], seed: int, seconds: float, only: list[str] | Non
     failed = [tally for tally in tallies if tally.failure is not None]
     head = _HEAD.format(
         seconds=seconds,
+        examples=EXAMPLES,
         seed=seed,
         only=f" --only {' '.join(only)}" if only else "",
         when=datetime.now(UTC).strftime("%Y-%m-%d"),
