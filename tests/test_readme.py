@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import subprocess
 import sys
@@ -32,6 +33,19 @@ def test_example_of_the_pytest_plugin_passes_in_a_suite_of_its_own(tmp_path: Pat
     (tmp_path / "test_greeting.py").write_text(EXAMPLES[2])
     done = run(sys.executable, "-m", "pytest", "-q", "-o", "asyncio_mode=auto", folder=tmp_path)
     assert "1 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_figures_are_those_of_the_last_run() -> None:
+    """What the README says of redis-py is no more than what was measured."""
+    text = " ".join(README.read_text(encoding="utf-8").split())
+    said = re.search(
+        r"At 50 concurrent tasks it does more than (\d+) times .* at 500 more than (\d+) times", text
+    )
+    assert said is not None
+    measured = {row["name"]: row for row in json.loads((README.parent / "bench/results.json").read_text())}
+    for tasks, times in zip((50, 500), said.groups(), strict=True):
+        row = measured[f"wire: {tasks} tasks"]
+        assert row["ours"] > int(times) * row["peers"]["redis-py"]
 
 
 def test_first_example_has_about_ten_lines() -> None:

@@ -131,7 +131,7 @@ async def _of_input(_: Request, raised: RequestValidationError) -> Problem:
 
 
 async def _redis_away(_: Request, __: Exception) -> Problem:
-    return unavailable("This cannot be done or decided at the moment; please try again.", retry_after=1)
+    return unavailable()
 
 
 async def _sql_away(_: Request, __: Exception) -> Problem:

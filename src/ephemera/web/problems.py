@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from ephemera.web.asgi import Header, Receive, Scope, Send
 
+_UNDECIDED = "This cannot be done or decided at the moment; please try again."
 _POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013  # WebSocket close codes
 
 
@@ -49,6 +50,6 @@ class Problem(Exception):
         await send({"type": "http.response.body", "body": body})
 
 
-def unavailable(detail: str, *, retry_after: int = 1) -> Problem:
+def unavailable(detail: str = _UNDECIDED, *, retry_after: int = 1) -> Problem:
     """503: what decides is away, and the same request may succeed in some seconds."""
     return Problem(503, "Service Unavailable", detail, headers=[(b"retry-after", b"%d" % retry_after)])

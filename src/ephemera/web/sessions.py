@@ -41,7 +41,6 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 _AWAY = "The sessions cannot be read at the moment; please try again."
-_UNDONE = "This cannot be done or decided at the moment; please try again."
 
 
 class SessionMiddleware:
@@ -80,7 +79,7 @@ class SessionMiddleware:
         except ConnectionFailed:
             if handle.has_begun:
                 raise
-            await unavailable(_UNDONE)(scope, receive, handle.send)
+            await unavailable()(scope, receive, handle.send)
         finally:
             handle.close()
 
