@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 # The tests mostly wait for servers and processes, so more of them run at once than there are cores. Files are
 # taken as they come: sorted by their number of tests, the slowest would come last and leave a core idle.
-WORKERS ?= 3
+WORKERS ?= 4
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 

@@ -7,6 +7,7 @@ import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -68,3 +69,54 @@ def test_a_players_connection_is_opened_again() -> None:
         finally:
             connection.close()
             server.shutdown()
+
+
+_TALKATIVE = """
+import random, sys
+from locust.env import Environment
+from ephemera.systems.league.load.locustfile import Supporter
+random.random = lambda: 0.0  # whoever may say something does
+Supporter.host = sys.argv[1]
+supporter = Supporter(Environment(user_classes=[Supporter], host=sys.argv[1]))
+supporter.on_start()
+supporter.watch()
+supporter.on_stop()
+"""
+
+
+class _Listening(BaseHTTPRequestHandler):
+    """Notes what is posted."""
+
+    protocol_version = "HTTP/1.1"
+    posted: ClassVar[list[str]] = []
+
+    def do_GET(self) -> None:
+        """A match in which nothing moves."""
+        self._answer(b"{}")
+
+    def do_POST(self) -> None:
+        """Whatever is posted is fine."""
+        self.rfile.read(int(self.headers["content-length"]))
+        self.posted.append(self.path.rpartition("/")[2])
+        self._answer(b"")
+
+    def _answer(self, body: bytes) -> None:
+        self.send_response(200)
+        self.send_header("ETag", '"a"')
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def test_a_supporter_says_nothing_before_signing_in() -> None:
+    """Opening the match is only looking: one who spoke then, as one in twenty did, was refused."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Listening) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        words = [sys.executable, "-c", _TALKATIVE, f"http://127.0.0.1:{server.server_port}"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=False)
+        server.shutdown()
+    assert done.returncode == 0, done.stderr
+    assert _Listening.posted == ["users", "session", "votes", "comments"]

@@ -86,11 +86,15 @@ class Watcher(Visitor):
         """Open the match."""
         super().on_start()
         self.versions: dict[str, int] = {}
-        self.watch()
+        self.look()
 
     @task
     def watch(self) -> None:
         """One poll."""
+        self.look()
+
+    def look(self) -> None:
+        """Ask what has moved, and for that."""
         found = self.poll(f"/api/matches/{MATCH}/versions", "/api/matches/ID/versions")
         for part, version in (json.loads(found) if found is not None else {}).items():
             if self.versions.get(part) != version:
@@ -145,7 +149,7 @@ class Supporter(Watcher):
     @task
     def watch(self) -> None:
         """One poll, and in one of twenty a comment."""
-        super().watch()
+        self.look()
         if random.random() < 0.05:
             self._post(f"/api/matches/{MATCH}/comments", {"text": random.choice(self.said)})
 
