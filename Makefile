@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 WORKERS ?= 4
 PARALLEL = --numprocesses $(WORKERS) --dist loadfile --no-loadscope-reorder
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
+# Tests and the demonstration start hundreds of processes: without bytecode each would compile all of it again.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help demo test test-redis test-cluster check lint format docs bench faults fuzz load security audit deploy clean
 help:
