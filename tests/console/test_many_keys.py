@@ -62,7 +62,7 @@ def test_a_page_is_not_slowed_by_a_hundred_thousand_keys(
             empty_times.append(_until(page, "Findings"))
             links.get_by_role("link", name="Keyspaces").click()
             crowded_times.append(_until(page, "Declared spaces"))
-            assert f"{KEYS + 1:,}" in page.get_by_role("region", name="Declared spaces").inner_text()
+            assert f"{KEYS + 1:,}" in table.inner_text()  # it never said that nothing is declared
         surveys = 2 + (time.monotonic() - began) // FRESH
         calls = _calls(crowded)
         assert "keys" not in calls

@@ -99,7 +99,9 @@ class Table:
             self._search()
         self._table.on("open", self._open)
         self._table.on("act", self._act)
-        self.show([])
+        # Before the first rows nobody knows that there are none, so neither is said.
+        self._table.set_visibility(False)
+        self._empty.box.set_visibility(False)
 
     def show(self, rows: Sequence[dict[str, Any]], empty: Empty | None = None) -> None:
         """The rows now, or why there are none; sort, page and scroll stay as they are."""

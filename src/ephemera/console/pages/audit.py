@@ -59,6 +59,8 @@ class _Part:
         self._read.set_visibility(not several)  # many empty ones would hide each other
         with self._read:
             self._draw_report(of)
+        for each in (self._findings, self._spaces):
+            each.show([])  # until there is a report
         self._following = view.every(0.5, self._refresh)
 
     def _draw_report(self, of: str) -> None:

@@ -79,6 +79,7 @@ class _Limits:
                     "Nobody was looked up", "Choose a rule, and name whom it counts.", icon="person_search"
                 ),
             )
+            self._found.show([])
         with section("Rules"):
             self._rules = table(
                 [

@@ -81,6 +81,7 @@ def build(view: View) -> None:
             ),
             on_open=lambda row: _open(panel, row),
         )
+        entries.show([])
 
     def refresh() -> None:
         surveys = view.console.surveys

@@ -48,6 +48,7 @@ def build(view: View) -> None:
             ],
             empty=Empty("Not known yet", "The servers are being asked.", icon="hourglass_empty"),
         )
+        backlogs.show([])
     with section("On their way", "Batches that a flusher has sealed and SQL has not confirmed."):
         batches = table(
             [
