@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from tests.console.windows import expect, tile
 
 if TYPE_CHECKING:
@@ -230,3 +232,24 @@ def test_a_catalogue_without_such_patterns_says_how_to_get_them(
         page.get_by_role("heading", name=title).or_(page.locator(".e-empty")).first.wait_for()
         name = title.lower().replace("-", "_").replace("limits", "rate_limits").replace("streams", "events")
         page.locator(".e-empty").get_by_text(f"docs/patterns/{name}.md").wait_for()
+
+
+@pytest.mark.parametrize(
+    ("path", "said"),
+    [
+        ("/keyspaces", []),
+        ("/audit", ["No findings", "No report yet"]),
+        ("/limits", ["No limits are declared"]),
+    ],
+)
+def test_no_page_says_that_there_is_nothing_before_it_knows(
+    console: RunningConsole, path: str, said: list[str]
+) -> None:
+    """As a page is sent, nobody has looked yet: it says only what holds until somebody asks for more."""
+    with console.signed_in() as client:
+        sent = client.get(path).text
+    boxes = re.findall(
+        r'"class":\["e-empty"(,"hidden")?\].*?"text":"([^"]*)","class":\["e-empty-title"\]', sent
+    )
+    assert boxes, "a page with tables has words for when they are empty"
+    assert [title for hidden, title in boxes if not hidden] == said
