@@ -48,7 +48,7 @@ async def claim_redis(flag: str, url: str) -> None:
     except (ConnectionFailed, ServerError) as problem:
         first = parse(url).database
         uses = f"the demonstration uses the databases {first} to {first + len(SYSTEMS) - 1} there"
-        raise NotForDemonstrations(f"{flag}: {problem}. ({uses})") from None
+        raise NotForDemonstrations(f"{flag}: {problem} ({uses})") from None
 
 
 async def _claim_redis(flag: str, url: str) -> None:
