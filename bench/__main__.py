@@ -73,7 +73,8 @@ async def _measure_all(rows: list[Row], points: list[Point], plan: Plan) -> list
     # Drawn between turns only: a refreshing thread would compete with what is measured.
     with Progress(*columns, console=Console(stderr=True), auto_refresh=False) as progress:
         slopes = _slopes(plan)
-        turns = sum(plan.turns * (1 + len(row.peers)) for row in rows) + len(points) * slopes.turns
+        turns = sum(plan.for_row(row).turns * (1 + len(row.peers)) for row in rows)
+        turns += len(points) * slopes.turns
         task = progress.add_task("", total=turns)
         for row in rows:
 

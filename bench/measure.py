@@ -1,8 +1,9 @@
 """Measuring a row: every contender is opened, warmed up, and then takes its turn in every round.
 
 Interleaving spreads whatever else the machine does over all contenders; the order rotates by one each round,
-so that nobody always runs after the same neighbour; the median of the rounds counts. Garbage is collected
-before each turn, so that nobody pays for another's. The collector's settings stay as Python has them.
+so that nobody always runs after the same neighbour; the median of the rounds counts. Where a row asks for it,
+rounds are cut into pieces that are as many shorter ones. Garbage is collected before each turn, so that
+nobody pays for another's. The collector's settings stay as Python has them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import gc
 from collections import deque
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from bench.outcome import OURS, Outcome
@@ -37,10 +38,15 @@ class Plan:
         """Turns of one contender, the warm-up included."""
         return self.rounds + 1
 
+    def for_row(self, row: Row) -> Plan:
+        """The same time, in as many turns as the row is measured in."""
+        return replace(self, rounds=self.rounds * row.pieces, seconds=self.seconds / row.pieces)
+
 
 async def measure(row: Row, plan: Plan, tell: Tell) -> Outcome:
     """The row's outcome."""
     outcome = Outcome(row)
+    plan = plan.for_row(row)
     with Servers() as servers:
         async with AsyncExitStack() as open_clients:
             contenders: dict[str, Round] = {}
@@ -57,6 +63,7 @@ async def measure(row: Row, plan: Plan, tell: Tell) -> Outcome:
 
 async def _rounds(contenders: dict[str, Round], plan: Plan, outcome: Outcome, tell: Tell) -> None:
     order = deque(contenders)
+    warm_up = plan.seconds * outcome.row.pieces / 2
     for turn in range(plan.turns):
         for name in order:
             if name in outcome.missing:
@@ -65,7 +72,7 @@ async def _rounds(contenders: dict[str, Round], plan: Plan, outcome: Outcome, te
             gc.collect()
             try:
                 async with asyncio.timeout(plan.seconds + outcome.row.patience):
-                    figure = await contenders[name](plan.seconds if turn else plan.seconds / 2)
+                    figure = await contenders[name](plan.seconds if turn else warm_up)
             except Exception as error:
                 outcome.missing[name] = reason(error)
                 tell(f"{name}: failed", plan.turns - turn)

@@ -57,6 +57,8 @@ class Row:
     higher_is_better: bool = True
     patience: float = 30.0
     """Seconds over its plan after which a turn is given up."""
+    pieces: int = 1
+    """Turns that each round is cut into: more of them see more of a machine that changes its speed."""
 
     @property
     def target(self) -> str:

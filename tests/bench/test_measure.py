@@ -7,6 +7,7 @@ import pytest
 
 from bench.load import Tasks, Threads
 from bench.measure import Plan, measure
+from bench.outcome import OURS
 from bench.rows import Row
 
 if TYPE_CHECKING:
@@ -47,6 +48,32 @@ async def test_turns_are_interleaved_and_rotate() -> None:
     row = Row("row", contender("o", turns), {name: contender(name, turns) for name in "ab"})
     await measure(row, Plan(rounds=2, seconds=0.01), lambda doing, done: None)
     assert turns == ["o", "a", "b", "a", "b", "o", "b", "o", "a"]
+
+
+async def test_a_row_in_pieces_takes_as_many_shorter_turns_in_the_same_time() -> None:
+    """More turns see more of a machine's moods, at the same price; the warm-up is as long as any row's."""
+    asked: list[float] = []
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async def measured_round(seconds: float) -> float:
+            asked.append(seconds)
+            return float(len(asked))
+
+        yield measured_round
+
+    row = Row("row", opened, pieces=4)
+    heard = 0
+
+    def tell(doing: str, turns_done: int) -> None:
+        nonlocal heard
+        heard += turns_done
+
+    plan = Plan(rounds=2, seconds=0.4)
+    outcome = await measure(row, plan, tell)
+    assert asked == [pytest.approx(0.2), *[pytest.approx(0.1)] * 8]
+    assert len(outcome.figures[OURS]) == 8
+    assert heard == plan.for_row(row).turns == 9
 
 
 async def test_the_warm_up_is_not_counted() -> None:
