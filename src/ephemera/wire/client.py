@@ -97,7 +97,7 @@ class Single:
             on_state=self._on_state,
         )
         self.call = self.link.call
-        self.run_prepared = self.link.run_prepared
+        self.run_prepared = self.link.send_packed
         self.read_packed = self.link.send_packed
         self.hub = Hub(endpoint, on_moved)
         self._tell_state = on_state

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Connection, Entry, Reply
     from ephemera.wire.handshake import Endpoint
-    from ephemera.wire.prepared import Prepared
     from ephemera.wire.scripts import Script
 
 log = logging.getLogger("ephemera.wire")
@@ -142,10 +141,6 @@ class Link:
         if len(connection.out) >= _SCRIPTS_TOGETHER or (len(args) >= _MANY_ARGUMENTS and connection.out):
             connection.write()
         return reply
-
-    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
-        """The same for a run that was packed before."""
-        return self.send_packed(prepared.packed)
 
     def send_packed(self, packed: bytes) -> asyncio.Future[Any]:
         """Send what its caller has packed: a `Prepared` run, or a read (`prepared.read_packing`)."""

@@ -7,7 +7,7 @@ would cost more than to send it. A read of one key (`read_packing`) is packed wh
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import hiredis
 
@@ -22,17 +22,24 @@ if TYPE_CHECKING:
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
-class Prepared:
-    """One run of a script, ready to be sent by `client.run_prepared`."""
+class Prepared(bytes):
+    """One run of a script, ready to be sent by `client.run_prepared`: the very bytes, and what they are."""
 
-    __slots__ = ("_slot", "key", "packed", "script")
+    script: Script
+    key: Arg
+    """The first of its keys."""
+    _slot: int
 
-    def __init__(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> None:
-        self.packed = _pack(("EVALSHA", script.sha, len(keys), *keys, *args))
+    def __new__(cls, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Self:
+        """Pack it."""
+        self = super().__new__(cls, _pack(("EVALSHA", script.sha, len(keys), *keys, *args)))
         self.script = script
         self.key = keys[0]
-        """The first of its keys."""
         self._slot = -1
+        return self
+
+    def __repr__(self) -> str:
+        return f"<{self.script.name} prepared for {self.key!r}>"  # its arguments may be secret
 
     @property
     def slot(self) -> int:

@@ -17,6 +17,7 @@ Source: TypeAlias = Literal["server", "memory", "outage"]
 """Who decided: the server; this process, by a denial it remembers; a policy, the server being away."""
 
 _SIX_BYTES = (1 << 48) - 1
+_number = int.from_bytes
 
 Reply: TypeAlias = bytes | list[int]
 """What `lua/rate_limits_take.lua` returns: bytes when units were taken."""
@@ -98,7 +99,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     @property
     def now(self) -> int:
         """The server's time at the decision, in milliseconds since 1970; 0 when it was not asked."""
-        return int.from_bytes(self.reply[:6], "big") if isinstance(self.reply, bytes) else self.reply[1]
+        return _number(self.reply[:6], "big") if isinstance(self.reply, bytes) else self.reply[1]
 
     def stand(self) -> list[tuple[int, int, int]]:
         """Of each claim with nothing taken: what is used, ms until it has room, ms until it is unused."""
@@ -109,7 +110,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     def left_of_one(self) -> tuple[int, int]:
         """Of a single claim with units taken: those that remain, and ms to the reset. Each response asks."""
         claim = self.claims[0]
-        reply = int.from_bytes(self.reply, "big")  # two numbers: the time, and what was used before
+        reply = _number(self.reply, "big")  # two numbers: the time, and what was used before
         used, now = reply & _SIX_BYTES, reply >> 48
         return claim.rule.algorithm.after(claim.settings, used, claim.cost or self.cost, now)
 
@@ -133,8 +134,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
 
 def numbers(reply: bytes) -> list[int]:
     """The six-byte numbers of a reply."""
-    read = int.from_bytes
-    return [read(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
+    return [_number(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
 
 
 def _wait(outcome: Outcome) -> float:
