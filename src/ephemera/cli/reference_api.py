@@ -57,6 +57,7 @@ whole.
 """
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
+_MAKERS = ("__init__", "__new__")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +136,7 @@ def _members(module: str, node: ast.ClassDef) -> tuple[Name, ...]:
 
 def _called(module: str, node: ast.ClassDef | _Function) -> str:
     if isinstance(node, ast.ClassDef):
-        makers = [each for each in node.body if isinstance(each, _Function) and each.name == "__init__"]
+        makers = [each for each in node.body if isinstance(each, _Function) and each.name in _MAKERS]
         return f"{node.name}{_arguments(module, makers[0])}" if makers else node.name
     decorators = {ast.unparse(each) for each in node.decorator_list}
     is_value = bool(decorators & {"property", "functools.cached_property", "cached_property"})
