@@ -1,9 +1,9 @@
 """Measuring a row: every contender is opened, warmed up, and then takes its turn in every round.
 
 Interleaving spreads whatever else the machine does over all contenders; the order rotates by one each round,
-so that nobody always runs after the same neighbour; the median of the rounds counts. Where a row asks for it,
-rounds are cut into pieces that are as many shorter ones. Garbage is collected before each turn, so that
-nobody pays for another's. The collector's settings stay as Python has them.
+so that nobody always runs after the same neighbour; the median of the rounds counts. A row may ask
+for more and shorter turns in each round. Garbage is collected before each turn, so that nobody pays for
+another's. The collector's settings stay as Python has them.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class Plan:
         return self.rounds + 1
 
     def for_row(self, row: Row) -> Plan:
-        """The same time, in as many turns as the row is measured in."""
-        return replace(self, rounds=self.rounds * row.pieces, seconds=self.seconds / row.pieces)
+        """The same with as many and as long turns as the row has."""
+        return replace(self, rounds=self.rounds * row.turns, seconds=self.seconds * row.turn)
 
 
 async def measure(row: Row, plan: Plan, tell: Tell) -> Outcome:
@@ -63,7 +63,7 @@ async def measure(row: Row, plan: Plan, tell: Tell) -> Outcome:
 
 async def _rounds(contenders: dict[str, Round], plan: Plan, outcome: Outcome, tell: Tell) -> None:
     order = deque(contenders)
-    warm_up = plan.seconds * outcome.row.pieces / 2
+    warm_up = plan.seconds / outcome.row.turn / 2
     for turn in range(plan.turns):
         for name in order:
             if name in outcome.missing:

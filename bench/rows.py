@@ -57,8 +57,10 @@ class Row:
     higher_is_better: bool = True
     patience: float = 30.0
     """Seconds over its plan after which a turn is given up."""
-    pieces: int = 1
-    """Turns that each round is cut into: more of them see more of a machine that changes its speed."""
+    turns: int = 1
+    """Turns that a contender has in each round: the more, the less the machine's mood matters."""
+    turn: float = 1.0
+    """The length of a turn, as a part of the plan's."""
 
     @property
     def target(self) -> str:
