@@ -26,15 +26,17 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace.access import COUNTED
+from ephemera.patterns.sessions import let_go
 from ephemera.web.cookies import Cookie, for_one_browser
 from ephemera.web.problems import Problem, unavailable
 
 if TYPE_CHECKING:
+    import asyncio
     from collections.abc import Awaitable, Callable
 
     from starlette.requests import HTTPConnection
 
-    from ephemera.patterns.sessions import LiveSessions, Reading
+    from ephemera.patterns.sessions import LiveSessions
     from ephemera.web.asgi import ASGIApp, Message, Receive, Scope, Send
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -67,8 +69,10 @@ class SessionMiddleware:
             return await self._app(scope, receive, send)
         token = self._cookie.find(scope["headers"])
         sessions = self._sessions(scope)
-        reading = None if token is None else sessions.reading(token)
-        handle = RequestSession(sessions, token, self._cookie, send, self._refuses, reading)
+        reply = None
+        if token is not None and (reply := sessions.reading(token)) is None:
+            token = None  # what is no token has no session
+        handle = RequestSession(sessions, token, self._cookie, send, self._refuses, reply)
         scope.setdefault("state", {})["session"] = handle
         try:
             await self._app(scope, receive, handle.send)
@@ -92,7 +96,7 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
     _cookie: Cookie
     _send: Send
     _refuses: bool
-    _reading: Reading[S] | None
+    _reply: asyncio.Future[Any] | None  # to the read, until somebody asked for the session
     _value: S | None = None
     _header: bytes | None = None
     has_begun: bool = False
@@ -114,21 +118,22 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
 
     async def get(self) -> S | None:
         """The session, or None; a `Problem` of 503 when Redis cannot be asked and the policy is to refuse."""
-        reading = self._reading
-        if reading is None:
+        reply = self._reply
+        if reply is None:
             return self._value
+        sessions = self._sessions
         try:
-            self._value = session = reading.take() if reading.is_here else await reading.session()
+            self._value = session = sessions.taken(reply) if reply.done() else await sessions.coming(reply)
         except COUNTED:
             self.known = False
             if self._refuses:
                 raise unavailable(_AWAY) from None
             return None
-        self._reading = None
+        self._reply = None
         if session is None:
             self._token = None
         elif self._cookie.persistent and self._token is not None:
-            self._header = self._cookie.set(self._token, self._sessions.lifetime)
+            self._header = self._cookie.set(self._token, sessions.lifetime)
         return session
 
     async def lives(self) -> bool:
@@ -170,7 +175,8 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         """Sign out: end the session, and have the browser forget its token."""
         if self._token is not None:
             await self._sessions.end(self._token)
-        self._let_go()
+        let_go(self._reply)
+        self._reply = None
         self._token = self._value = None
         self._header = self._cookie.clear()
 
@@ -185,19 +191,15 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
 
     def close(self) -> None:
         """Forget the request, when it is over."""
-        self._let_go()
+        let_go(self._reply)
+        self._reply = None
         # The server's `send` leads to the scope, and the scope to this: left alone, the circle would keep all
         # objects of the request until the garbage collector comes, which costs more than reading the session.
         self._send = _over
 
-    def _let_go(self) -> None:
-        """Whatever was read is not asked for any more."""
-        if self._reading is not None:
-            self._reading.let_go()
-            self._reading = None
-
     def _use(self, token: str) -> None:
-        self._let_go()
+        let_go(self._reply)
+        self._reply = None
         self._token = token
         self._header = self._cookie.set(token, self._sessions.lifetime)
 

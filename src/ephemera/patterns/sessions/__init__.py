@@ -27,7 +27,6 @@ that moment; revoke again after a fail-over.
 """
 
 from ephemera.patterns.sessions.declared import Sessions
-from ephemera.patterns.sessions.live import Listed, LiveSessions
-from ephemera.patterns.sessions.reading import Reading
+from ephemera.patterns.sessions.live import Listed, LiveSessions, let_go
 
-__all__ = ["Listed", "LiveSessions", "Reading", "Sessions"]
+__all__ = ["Listed", "LiveSessions", "Sessions", "let_go"]

@@ -14,7 +14,6 @@ from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
 from ephemera.keyspace.access import COUNTED, size_of
 from ephemera.keyspace.lifetime import Sliding
 from ephemera.patterns.sessions.places import Places
-from ephemera.patterns.sessions.reading import Reading
 from ephemera.patterns.stored_records import Records, changing, records_of
 from ephemera.wire import Prepared, Script
 
@@ -61,12 +60,11 @@ class LiveSessions(Generic[S]):
         store[declared.index]  # refuses a store without it
         client = store.client(declared.space.role)
         self._run, self._call = client.run, client.call
-        self.ask: Callable[[Prepared], asyncio.Future[Any]] = client.run_prepared
-        """Sends the read of one session."""
+        self._ask: Callable[[Prepared], asyncio.Future[Any]] = client.run_prepared
         self._known: dict[str, Prepared] = {}
         self._places = Places(declared.space, declared.index, declared.user_field)
         self._records: Records[S] = records_of(declared.space)
-        self.decode = self._records.decode
+        self._decode = self._records.decode
         self._most = declared.most_per_user
         lifetime = declared.space.lifetime
         self.lifetime = cast("int", lifetime.milliseconds)
@@ -105,21 +103,54 @@ class LiveSessions(Generic[S]):
 
     async def get(self, token: str) -> S | None:
         """The session of a token, which slides by being read; None when there is none (any more)."""
-        return await self.reading(token).session()
+        return await self.coming(self.reading(token))
 
     async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
         """The same by id, for callers that know in another way who asks, such as by a signed token."""
         place = self._places.of_id(user, session_id)
-        return await self._started(None if place is None else self._read(place)).session()
+        return await self.coming(self._sent(None if place is None else self._read(place)))
 
     async def look(self, token: str) -> S | None:
         """The same as `get`, but looking does not let it slide: whoever leaves a page open is not there."""
         place = self._places.of_token(token)
-        return await self._started(None if place is None else self._read(place, slides=False)).session()
+        return await self.coming(self._sent(None if place is None else self._read(place, slides=False)))
 
-    def reading(self, token: str) -> Reading[S]:
-        """Start the read of a token's session now, to await it later or not at all; on the loop's thread."""
-        return self._started(self._known.get(token) or self._learn(token))
+    def reading(self, token: str) -> asyncio.Future[Any] | None:
+        """Send the read of a token's session now, on the loop's thread; None for a text that is no token.
+
+        The reply is for `coming`, or for `taken` once it is here, or for nobody: then `let_go` of it. It
+        lets the session slide in any case, and holds what could not be sent as well.
+        """
+        return self._sent(self._known.get(token) or self._learn(token))
+
+    async def coming(self, reply: asyncio.Future[Any] | None) -> S | None:
+        """The session of a read; None when there is none. `ConnectionFailed` when Redis cannot be asked."""
+        if reply is None:
+            return None
+        if not reply.done():
+            try:  # noqa: SIM105 - contextlib.suppress would be called for each session
+                await reply
+            except COUNTED:
+                pass  # `taken` counts and raises it
+        return self.taken(reply)
+
+    def taken(self, reply: asyncio.Future[Any]) -> S | None:
+        """The same of a read that is done."""
+        stats = self.stats
+        try:
+            said = reply.result()
+        except COUNTED:
+            stats.errors += 1
+            raise
+        if said is not None:
+            stats.bytes_read += len(said) if said.__class__ is bytes else size_of(said)
+            session = self._decode(said)
+            if session is not None:
+                stats.hits += 1
+                return session
+            stats.undecodable += 1
+        stats.misses += 1
+        return None
 
     async def update(self, token: str, /, **changes: Any) -> bool:
         """Change some fields of a session; False, and nothing written, when there is none (any more)."""
@@ -184,13 +215,16 @@ class LiveSessions(Generic[S]):
         place = self._places.of_token(token)
         return None if place is None else place.id
 
-    def _started(self, read: Prepared | None) -> Reading[S]:
+    def _sent(self, read: Prepared | None) -> asyncio.Future[Any] | None:
         if read is None:
-            return Reading(self)
+            self.stats.misses += 1
+            return None
         try:
-            return Reading(self, self.ask(read))
+            return self._ask(read)
         except COUNTED as problem:
-            return Reading(self, None, problem)
+            failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+            failed.set_exception(problem)
+            return failed
 
     def _read(self, place: Place, *, slides: bool = True) -> Prepared:
         """The read of one session, which is the same whenever it is read."""
@@ -227,3 +261,14 @@ class LiveSessions(Generic[S]):
         if ids:
             with suppress(ConnectionFailed):
                 await self._call("UNLINK", *(self._places.key(user, each.decode()) for each in ids))
+
+
+def let_go(reply: asyncio.Future[Any] | None) -> None:
+    """Nobody will ask for this read's session any more, nor for its error."""
+    if reply is None:
+        return
+    if not reply.done():
+        # Not cancelled, because the wire does not bring a server a script for a caller who has left.
+        reply.add_done_callback(let_go)
+    elif not reply.cancelled():
+        reply.exception()
