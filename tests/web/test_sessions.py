@@ -234,6 +234,23 @@ async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> 
             server.resume()
 
 
+@pytest.mark.parametrize("how", ["kill", "pause"])
+async def test_a_read_that_nobody_asked_for_fails_without_a_word(how: str) -> None:
+    """A route that needs no session leaves no error behind that the loop reports as overlooked."""
+    overlooked: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, about: overlooked.append(about["message"]))
+    with valkey() as server:
+        async with browser(server.url) as client:
+            await client.post(f"/login/{somebody()}")
+            getattr(server, how)()
+            for _ in range(3):
+                assert (await client.get("/plain")).status_code == 200
+            assert (await client.get("/open")).status_code == 503  # and those before it have failed
+            gc.collect()
+            server.resume()
+    assert overlooked == []
+
+
 async def test_redis_down_can_leave_open_routes_open() -> None:
     """With `anonymous` a bearer is a stranger on open routes, and nobody is told to sign in by mistake."""
     with valkey() as server:
