@@ -571,9 +571,10 @@ def test_markup_in_user_ids_is_text(stage: Stage, show: Show) -> None:
     """A hostile id is listed, looked up and asked about as it is; nothing of it runs (`window` checks)."""
     signed_in(stage, IMAGE)
     page = show("/sessions")
-    search = region(page, "Signed in").get_by_label("Find")
-    search.fill(IMAGE)
-    row_of(region(page, "Signed in"), IMAGE).click()
+    users = region(page, "Signed in")
+    users.get_by_label("Find").fill(IMAGE)
+    expect(users.locator("tbody tr")).to_have_count(1)  # until then rows move under the mouse
+    row_of(users, IMAGE).click()
     page.get_by_text(f"Sessions of {IMAGE}").wait_for()
     page.get_by_role("button", name="End all").click()
     page.get_by_text(f"End all sessions of {IMAGE}?").wait_for()
