@@ -133,3 +133,10 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
         assert await waiting == b"here"
         assert client.link.connects == 2
         await client.call("DEL", key)
+
+
+def test_its_arguments_are_in_no_text_of_it() -> None:
+    """They may be secret, and whoever logs a command writes it as text in one way or another."""
+    prepared = Prepared(ADD, ["counter"], ["a secret"])
+    for text in (repr(prepared), str(prepared)):
+        assert text == f"<{ADD.name} prepared for 'counter'>"

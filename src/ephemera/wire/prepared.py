@@ -41,6 +41,8 @@ class Prepared(bytes):
     def __repr__(self) -> str:
         return f"<{self.script.name} prepared for {self.key!r}>"  # its arguments may be secret
 
+    __str__ = __repr__  # that of bytes would show them
+
     @property
     def slot(self) -> int:
         """The cluster slot of its keys, which must share one."""
