@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import uvloop
@@ -47,7 +48,9 @@ def main() -> int:
         for row in (*rows, *(row for point in points for row in point.rows)):
             screen.print(f"{row.name}: {row.target}" if row.target else row.name, highlight=False)
         return 0
-    plan = Plan(rounds=1, seconds=0.2) if arguments.quick else Plan(rounds=arguments.rounds)
+    plan = Plan(rounds=arguments.rounds)
+    if arguments.quick:
+        plan, rows = Plan(rounds=1, seconds=0.2), [replace(row, turns=1, turn=1.0) for row in rows]
     facts = machine.facts()
     outcomes = uvloop.run(_measure_all(rows, points, plan))
     report.show(screen, facts, outcomes)

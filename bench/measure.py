@@ -1,9 +1,9 @@
 """Measuring a row: every contender is opened, warmed up, and then takes its turn in every round.
 
 Interleaving spreads whatever else the machine does over all contenders; the order rotates by one each round,
-so that nobody always runs after the same neighbour; the median of the rounds counts. A row may ask
-for more and shorter turns in each round. Garbage is collected before each turn, so that nobody pays for
-another's. The collector's settings stay as Python has them.
+so that nobody always runs after the same neighbour; the median of the rounds counts. A row may ask for more
+and shorter turns in each round. Garbage is collected before each turn, so that nobody pays for another's. The
+collector's settings stay as Python has them.
 """
 
 from __future__ import annotations
