@@ -9,16 +9,14 @@ as in `bench.web`.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+from bench.hosting import hosted
 from bench.rows import Opener, Row, Times
-from bench.web import UVICORN, Requests, connected, served
+from bench.web import Requests, connected, served
 from bench.web_app import HELLO
-from ephemera.embedded.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
@@ -34,20 +32,10 @@ def polled(application: str, end: bytes = b"\r\n\r\n", status: int = 304) -> Ope
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        port = free_ports(1)[0]
-        options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "uvicorn", f"bench.http_cache_app:{application}", "--port", str(port)),
-            *("--no-access-log", *options),
-            env={**os.environ, "BENCH_URL": servers.valkey.url},
-        )
-        try:
+        async with hosted(f"bench.http_cache_app:{application}", servers) as port:
             (await connected(port, b"")).close()  # it is up
             request = _request(await asyncio.to_thread(_tag, port))
             yield Requests([await connected(port, request, end, status) for _ in range(_CONNECTIONS)])
-        finally:
-            process.terminate()
-            await process.wait()
 
     return opened
 
@@ -65,7 +53,7 @@ ROWS = (
     Row(
         "web: 304 of a polled page",
         polled("polled"),
-        {"bare Starlette": served("bare")},
+        {"bare Starlette": served("bench.web_app:bare")},
         (Times(0.9, "bare Starlette"),),
         unit="requests/s",
     ),

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import httpx
 
+from bench.hosting import UVICORN
 from bench.rows import Opener, Row, Times
-from bench.web import UVICORN, Requests, connected
+from bench.web import Requests, connected
 from ephemera import embedded
 from ephemera.embedded.ports import free_ports
 

@@ -19,9 +19,9 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
+from bench.hosting import UVICORN
 from bench.progress_app import CATALOGUE, PROGRESS, Tick
 from bench.rows import Absolute, Opener, Row
-from bench.web import UVICORN
 from ephemera import connect
 from ephemera.embedded.ports import free_ports
 

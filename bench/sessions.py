@@ -98,7 +98,7 @@ def our_sessions(declared: Sessions[Session]) -> Opener:
 @asynccontextmanager
 async def starsessions_handler(servers: Servers) -> AsyncIterator[Round]:
     """The load and save of starsessions, as its middleware calls them for every request."""
-    async with _starsessions(servers) as (store, ids):
+    async with starsessions(servers) as (store, ids):
         handling = import_module("starsessions.session").SessionHandler
         connection = import_module("starlette.requests").HTTPConnection
         serializer = import_module("starsessions").JsonSerializer()
@@ -117,7 +117,7 @@ async def starsessions_handler(servers: Servers) -> AsyncIterator[Round]:
 @asynccontextmanager
 async def starsessions_store(servers: Servers) -> AsyncIterator[Round]:
     """The store of starsessions alone: the bytes read and written back."""
-    async with _starsessions(servers) as (store, ids):
+    async with starsessions(servers) as (store, ids):
         turns = cycle(ids)
 
         async def work(count: int) -> None:
@@ -130,7 +130,8 @@ async def starsessions_store(servers: Servers) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def _starsessions(servers: Servers) -> AsyncIterator[tuple[Any, list[str]]]:
+async def starsessions(servers: Servers) -> AsyncIterator[tuple[Any, list[str]]]:
+    """The store of starsessions, and the ids of the sessions in it."""
     module = import_module("starsessions.stores.redis")
     async with peers.redis_py_untimed(servers.valkey) as client:
         store = module.RedisStore(connection=client)

@@ -3,40 +3,38 @@
 In one the application behind the middlewares is the bare one itself; in another it was told to `settle()`,
 which spares it Python's collector, against the bare one as it is and settled as well; in the last it also
 asks who is signed in, so the session is decoded and awaited. All applications run in uvicorn processes of
-their own (uvloop, httptools, no access log) and take the same requests, each with a session's cookie, over 50
-connections that are kept open. The load comes from this process, by a protocol that writes a fixed request
-and waits for the fixed body, so that it costs as little as Python can. On two cores it shares one with
-Valkey, which is part of the price. The speed of a shared machine changes from one second to the next by more
-than what is measured here, so there are many short turns: two hundred in five rounds.
+their own (uvloop, httptools, no access log), on a core of their own (`bench.hosting` tells why), and take the
+same requests, each with a session's cookie, over 50 connections that are kept open. The load comes from this
+process, by a protocol that writes a fixed request and waits for the fixed body, so that it costs as little as
+Python can; on two cores it shares one with Valkey. The speed of a shared machine changes from one second to
+the next by more than what is measured here, so there are many short turns: two hundred in five rounds.
 """
 
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from bench.hosting import hosted
 from bench.load import Load
 from bench.rows import Opener, Row, Times
-from bench.sessions import CATALOGUE, JSON, Session
+from bench.servers import Servers
+from bench.sessions import CATALOGUE, JSON, Session, starsessions
 from bench.web_app import HELLO
-from ephemera.embedded.ports import free_ports
 from ephemera.keyspace import connect
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from bench.rows import Round
-    from bench.servers import Servers
 
 _CONNECTIONS = 50
 _STARTS_WITHIN = 20.0  # seconds
 _TURNS = 40
 _TURN = 0.2
-UVICORN = {"loop": "uvloop", "http": "httptools", "log-level": "warning", "timeout-keep-alive": "600"}
 
 
 class Browser(asyncio.Protocol):
@@ -104,26 +102,31 @@ class Requests(Load):
         return time.perf_counter() - began
 
 
-def served(application: str) -> Opener:
-    """An application under uvicorn, and the browsers that ask it, each signed in as somebody else."""
+SignedIn = Callable[[Servers], Awaitable[list[str]]]
+"""The tokens of as many sessions as there are browsers, each of somebody else."""
+
+
+async def signed_in(servers: Servers) -> list[str]:
+    """Those of our own sessions."""
+    users = [Session(f"018e9a1f-b3c2-7654-9abc-{number:012x}") for number in range(_CONNECTIONS)]
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        return [await store[JSON].create(user) for user in users]
+
+
+async def signed_in_elsewhere(servers: Servers) -> list[str]:
+    """Those of starsessions."""
+    async with starsessions(servers) as (_, tokens):
+        return tokens[:_CONNECTIONS]
+
+
+def served(application: str, signed_in: SignedIn = signed_in) -> Opener:
+    """An application under uvicorn, and the browsers that ask it."""
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        async with connect(servers.valkey.url, CATALOGUE) as store:
-            users = [Session(f"018e9a1f-b3c2-7654-9abc-{number:012x}") for number in range(_CONNECTIONS)]
-            tokens = [await store[JSON].create(user) for user in users]
-        port = free_ports(1)[0]
-        options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "uvicorn", f"bench.web_app:{application}", "--port", str(port)),
-            *("--no-access-log", *options),
-            env={**os.environ, "BENCH_URL": servers.valkey.url},
-        )
-        try:
+        tokens = await signed_in(servers)
+        async with hosted(application, servers) as port:
             yield Requests([await connected(port, _request(token)) for token in tokens])
-        finally:
-            process.terminate()
-            await process.wait()
 
     return opened
 
@@ -149,11 +152,13 @@ async def connected(port: int, request: bytes, end: bytes = _END, status: int = 
             return browser
 
 
+_BARE = served("bench.web_app:bare")
+
 ROWS = (
     Row(
         "web: both middlewares on the same hello",
-        served("wrapped"),
-        {"bare Starlette": served("bare")},
+        served("bench.web_app:wrapped"),
+        {"bare Starlette": _BARE},
         (Times(0.65, "bare Starlette"),),
         unit="requests/s",
         turns=_TURNS,
@@ -161,8 +166,8 @@ ROWS = (
     ),
     Row(
         "web: both middlewares on the same hello, settled",
-        served("settled"),
-        {"bare Starlette": served("bare"), "bare and settled": served("settled_bare")},
+        served("bench.web_app:settled"),
+        {"bare Starlette": _BARE, "bare and settled": served("bench.web_app:settled_bare")},
         (Times(0.65, "bare Starlette"), Times(0.65, "bare and settled")),
         unit="requests/s",
         turns=_TURNS,
@@ -170,9 +175,12 @@ ROWS = (
     ),
     Row(
         "web: sessions and limits on a hello",
-        served("guarded"),
-        {"bare Starlette": served("bare")},
-        (Times(0.65, "bare Starlette"),),
+        served("bench.web_app:guarded"),
+        {
+            "starsessions and limits": served("bench.web_glued:glued", signed_in_elsewhere),
+            "bare Starlette": _BARE,
+        },
+        (Times(2, "starsessions and limits"),),
         unit="requests/s",
         turns=_TURNS,
         turn=_TURN,

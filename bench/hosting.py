@@ -1,0 +1,59 @@
+"""An application under uvicorn, in a process and on a core of its own.
+
+Left to the scheduler, Valkey and the load are woken now and then on the core that the application is busy on,
+which then stands still while another core idles. How often is a matter of luck, and counts against whoever
+asks Valkey, so that the figure is of the scheduler as much as of the code. In production neither of them is
+on that core. So the application gets the first core for itself, and all others get the rest, for every
+contender alike. A machine with one core, or without a way to choose, is left as it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING
+
+from ephemera.embedded.ports import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from bench.servers import Servers
+
+UVICORN = {"loop": "uvloop", "http": "httptools", "log-level": "warning", "timeout-keep-alive": "600"}
+_CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+
+
+@asynccontextmanager
+async def hosted(application: str, servers: Servers) -> AsyncIterator[int]:
+    """The port of an application, such as `bench.web_app:bare`; `BENCH_URL` tells it the server."""
+    port = free_ports(1)[0]
+    options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "uvicorn", application, "--port", str(port)),
+        *("--no-access-log", *options),
+        env={**os.environ, "BENCH_URL": servers.valkey.url},
+    )
+    keep_apart(process.pid, os.getpid(), servers.valkey.pid)
+    try:
+        yield port
+    finally:
+        process.terminate()
+        await process.wait()
+        share(os.getpid())
+
+
+def keep_apart(application: int, *others: int) -> None:
+    """Give a process the first core, and the other processes the rest of them."""
+    if len(_CORES) > 1:
+        os.sched_setaffinity(application, _CORES[:1])
+        for other in others:
+            os.sched_setaffinity(other, _CORES[1:])
+
+
+def share(process: int) -> None:
+    """Let a process run anywhere again."""
+    if len(_CORES) > 1:
+        os.sched_setaffinity(process, _CORES)

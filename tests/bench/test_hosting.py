@@ -1,0 +1,40 @@
+"""An application that is measured has a core of its own, and what was moved for it moves back."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import pytest
+
+from bench.hosting import hosted
+from bench.servers import Servers
+from bench.web import connected
+
+
+def _cores(process: int) -> set[int]:
+    return set(os.sched_getaffinity(process))
+
+
+def _children() -> set[int]:
+    found = set()
+    for process in filter(str.isdigit, os.listdir("/proc")):
+        with suppress(OSError), open(f"/proc/{process}/stat") as status:
+            if int(status.read().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(process))
+    return found
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are chosen on Linux alone")
+async def test_an_application_shares_its_core_with_nobody() -> None:
+    before = _cores(0)
+    if len(before) < 2:
+        pytest.skip("there is one core, which all share")
+    with Servers() as servers:
+        valkey, others = servers.valkey.pid, _children()
+        async with hosted("bench.web_app:bare", servers) as port:
+            (await connected(port, b"")).close()
+            (application,) = _children() - others
+            assert len(_cores(application)) == 1
+            assert _cores(0) == _cores(valkey) == before - _cores(application)
+    assert _cores(0) == before
