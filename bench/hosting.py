@@ -12,13 +12,13 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING
 
 from ephemera.embedded.ports import free_ports
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+    from collections.abc import AsyncIterator, Iterator
 
     from bench.servers import Servers
 
@@ -36,24 +36,24 @@ async def hosted(application: str, servers: Servers) -> AsyncIterator[int]:
         *("--no-access-log", *options),
         env={**os.environ, "BENCH_URL": servers.valkey.url},
     )
-    keep_apart(process.pid, os.getpid(), servers.valkey.pid)
     try:
-        yield port
+        with apart(process.pid, servers.valkey.pid):
+            yield port
     finally:
         process.terminate()
         await process.wait()
-        share(os.getpid())
 
 
-def keep_apart(application: int, *others: int) -> None:
-    """Give a process the first core, and the other processes the rest of them."""
-    if len(_CORES) > 1:
-        os.sched_setaffinity(application, _CORES[:1])
-        for other in others:
-            os.sched_setaffinity(other, _CORES[1:])
-
-
-def share(process: int) -> None:
-    """Let a process run anywhere again."""
-    if len(_CORES) > 1:
-        os.sched_setaffinity(process, _CORES)
+@contextmanager
+def apart(application: int, *others: int) -> Iterator[None]:
+    """Give a process the first core, and the others and ourselves the rest, for as long as this lasts."""
+    if len(_CORES) < 2:
+        yield
+        return
+    os.sched_setaffinity(application, _CORES[:1])
+    for other in (*others, os.getpid()):
+        os.sched_setaffinity(other, _CORES[1:])
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(os.getpid(), _CORES)

@@ -1,7 +1,8 @@
 """The row of progress: a thousand SSE clients of one job, and how long each event takes to reach them.
 
-The application runs in a uvicorn process of its own (uvloop, httptools), the clients in another, on raw
-sockets; events are appended here, ten a second, with the moment of the append in them. The figure is the p99
+The application runs in a uvicorn process (uvloop, httptools) on a core of its own (`bench.hosting` tells why:
+each of its writes would wake the clients on it otherwise), the clients in another process, on raw sockets;
+events are appended here, ten a second, with the moment of the append in them. The figure is the p99
 over all events and clients, in milliseconds from before the append to the bytes at the client, by the one
 clock that all processes share. A round in which a client lacks an event, or has one twice, fails.
 
@@ -19,7 +20,7 @@ from contextlib import asynccontextmanager, suppress
 from itertools import count
 from typing import TYPE_CHECKING
 
-from bench.hosting import UVICORN
+from bench.hosting import UVICORN, apart
 from bench.progress_app import CATALOGUE, PROGRESS, Tick
 from bench.rows import Absolute, Opener, Row
 from ephemera import connect
@@ -87,8 +88,9 @@ def delivered(application: str) -> Opener:
         try:
             async with connect(f"{servers.valkey.url}?timeout=30", CATALOGUE) as store:
                 await store[PROGRESS].append(Tick(time.monotonic_ns()), job_id=job)
-                await _ask(clients, "connect")
-                yield Delivery(store, job, clients)
+                with apart(uvicorn.pid, clients.pid, servers.valkey.pid):
+                    await _ask(clients, "connect")
+                    yield Delivery(store, job, clients)
         finally:
             for process in (clients, uvicorn):
                 with suppress(ProcessLookupError):  # it has given up already

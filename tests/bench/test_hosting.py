@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
@@ -18,15 +19,16 @@ def _cores(process: int) -> set[int]:
 
 def _children() -> set[int]:
     found = set()
-    for process in filter(str.isdigit, os.listdir("/proc")):
-        with suppress(OSError), open(f"/proc/{process}/stat") as status:
-            if int(status.read().rpartition(")")[2].split()[1]) == os.getpid():
-                found.add(int(process))
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended meanwhile
+            if int(status.read_text().rpartition(")")[2].split()[1]) == os.getpid():
+                found.add(int(status.parent.name))
     return found
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are chosen on Linux alone")
 async def test_an_application_shares_its_core_with_nobody() -> None:
+    """And everybody who was moved away comes back."""
     before = _cores(0)
     if len(before) < 2:
         pytest.skip("there is one core, which all share")
