@@ -5,9 +5,10 @@ many tasks, on psycopg 3 connections that are open already: one a task, and 50 w
 The peer of a flush is psycopg's COPY of the same rows, as tuples in memory, into the same table: it need not
 read them from Redis, nor remember that it wrote them.
 
-Rows of servers "as deployed" have PostgreSQL as it comes, whose commits are on the disk, and a queue as
-`server-config` makes it, whose log of writes reaches the disk within a second. In the others neither waits
-for a disk, which is to the peers' advantage.
+Counting is judged on servers "as deployed": PostgreSQL as it comes, whose commits are on the disk, and a
+queue as `server-config` makes it, whose log of writes reaches the disk within a second. The same is shown
+where neither waits for a disk, which nobody deploys, and which is to the peers' advantage; those rows have no
+target.
 """
 
 from __future__ import annotations
@@ -252,17 +253,22 @@ ROWS = (
         unit="increments/s",
     ),
     Row(
-        "write_behind: 50 tasks, count, flushed every second",
-        our_counting(_TASKS),
-        {"SQL UPDATE each": sql_counting(_TASKS)},
+        "write_behind: 500 tasks, count, servers as deployed",
+        our_counting(_CROWD, deployed=True),
+        {"SQL UPDATE each": sql_counting(_CROWD, deployed=True)},
         (Times(20, "SQL UPDATE each"),),
         unit="increments/s",
     ),
     Row(
-        "write_behind: 500 tasks, count, flushed every second",
+        "write_behind: 50 tasks, count, no disk",
+        our_counting(_TASKS),
+        {"SQL UPDATE each": sql_counting(_TASKS)},
+        unit="increments/s",
+    ),
+    Row(
+        "write_behind: 500 tasks, count, no disk",
         our_counting(_CROWD),
         {"SQL UPDATE each": sql_counting(_CROWD)},
-        (Times(20, "SQL UPDATE each"),),
         unit="increments/s",
     ),
     Row(
