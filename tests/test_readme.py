@@ -36,7 +36,7 @@ def test_example_of_the_pytest_plugin_passes_in_a_suite_of_its_own(tmp_path: Pat
 
 
 def test_figures_are_those_of_the_last_run() -> None:
-    """What the README says of redis-py is no more than what was measured."""
+    """What the README says of the peers is no more than what was measured."""
     text = " ".join(README.read_text(encoding="utf-8").split())
     said = re.search(
         r"At 50 concurrent tasks it does more than (\d+) times .* at 500 more than (\d+) times", text
@@ -46,6 +46,10 @@ def test_figures_are_those_of_the_last_run() -> None:
     for tasks, times in zip((50, 500), said.groups(), strict=True):
         row = measured[f"wire: {tasks} tasks"]
         assert row["ours"] > int(times) * row["peers"]["redis-py"]
+    said = re.search(r"answers more than (\d+) times as many as the same with starsessions and limits", text)
+    assert said is not None
+    row = measured["web: sessions and limits on a hello"]
+    assert row["ours"] > int(said[1]) * row["peers"]["starsessions and limits"]
 
 
 def test_first_example_has_about_ten_lines() -> None:
