@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.request import urlopen
 
+from bench.hosting import apart
 from bench.http_cache import polled
 from bench.rows import Absolute, Row, Times
 from bench.web import Requests, connected
@@ -59,7 +60,8 @@ async def _league(servers: Servers) -> AsyncIterator[int]:
     process = await asyncio.create_subprocess_exec(*words, env=environment)
     try:
         (await connected(port, b"")).close()  # it is up
-        yield port
+        with apart(process.pid, servers.valkey.pid):
+            yield port
     finally:
         process.terminate()
         await process.wait()

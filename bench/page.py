@@ -56,7 +56,7 @@ def note(outcomes: Iterable[Outcome], facts: dict[str, str], path: Path = RUNS) 
 def made(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
     """The page of these entries of results.json."""
     known = {entry["name"]: entry for entry in entries}
-    judged = [known.get(row.name) for row in ROWS]
+    judged = [known.get(row.name) for row in ROWS if row.targets]
     counts = {
         "met": sum(entry is not None and entry["met"] is True for entry in judged),
         "missed": sum(entry is not None and entry["met"] is False for entry in judged),

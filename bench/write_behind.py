@@ -5,10 +5,11 @@ many tasks, on psycopg 3 connections that are open already: one a task, and 50 w
 The peer of a flush is psycopg's COPY of the same rows, as tuples in memory, into the same table: it need not
 read them from Redis, nor remember that it wrote them.
 
-Counting is judged on servers "as deployed": PostgreSQL as it comes, whose commits are on the disk, and a
-queue as `server-config` makes it, whose log of writes reaches the disk within a second. The same is shown
-where neither waits for a disk, which nobody deploys, and which is to the peers' advantage; those rows have no
-target.
+Servers "as deployed" are PostgreSQL as it comes, whose commits are on the disk before they are acknowledged,
+and a queue as `server-config` makes it, whose log of writes reaches the disk within a second: what somebody
+has who counts this way in place of that. In the rows without a disk neither waits for one, so that both may
+lose the same. There 500 tasks are held to the target as well; 50 share a call in halves, which bounds them,
+and are shown without one.
 """
 
 from __future__ import annotations
@@ -269,6 +270,7 @@ ROWS = (
         "write_behind: 500 tasks, count, no disk",
         our_counting(_CROWD),
         {"SQL UPDATE each": sql_counting(_CROWD)},
+        (Times(20, "SQL UPDATE each"),),
         unit="increments/s",
     ),
     Row(

@@ -1,4 +1,4 @@
-"""An application that is measured has a core of its own, and what was moved for it moves back."""
+"""An application that is measured has a core of its own."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def _children() -> set[int]:
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="cores are chosen on Linux alone")
 async def test_an_application_shares_its_core_with_nobody() -> None:
-    """And everybody who was moved away comes back."""
+    """And this process, which moved away for it, may run anywhere again after it."""
     before = _cores(0)
     if len(before) < 2:
         pytest.skip("there is one core, which all share")
