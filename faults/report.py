@@ -6,6 +6,7 @@ import os
 import platform
 import sys
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from faults.load import LOADS
@@ -55,10 +56,11 @@ def summary(outcome: Outcome) -> str:
 def page(outcome: Outcome, again: str) -> str:
     """The page of the proof."""
     ledger = outcome.ledger
+    machine = f"{os.cpu_count()} cores shared with other work, Python {platform.python_version()}"
     parts = [
         _INTRODUCTION,
         "## The run\n",
-        f"`{again}`, {os.cpu_count()} cores shared with other work, Python {platform.python_version()}.\n",
+        f"`{again}`, {datetime.now(UTC).date()}, {machine}.\n",
         "\n".join(f"- {line}" for line in _figures(outcome)),
         f"- **{len(ledger.violations)} promises broken**\n",
         *(f"- {violation}" for violation in ledger.violations),
