@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from ephemera.embedded.ports import free_ports
@@ -40,7 +40,8 @@ async def hosted(application: str, servers: Servers) -> AsyncIterator[int]:
         with apart(process.pid, servers.valkey.pid):
             yield port
     finally:
-        process.terminate()
+        with suppress(ProcessLookupError):  # it could not start, and has said why
+            process.terminate()
         await process.wait()
 
 
