@@ -180,7 +180,7 @@ ROWS = (
             "starsessions and limits": served("bench.web_glued:glued", signed_in_elsewhere),
             "bare Starlette": _BARE,
         },
-        (Times(2, "starsessions and limits"),),
+        (Times(2, "starsessions and limits"), Times(0.65, "bare Starlette")),
         unit="requests/s",
         turns=_TURNS,
         turn=_TURN,
