@@ -21,6 +21,7 @@ from tests.operations.measured import (
     NEWS,
     PROFILE,
     SEARCH,
+    VIEWS,
     Profile,
     catalogue,
 )
@@ -138,6 +139,16 @@ async def test_on_a_cluster(
         trace(store, provider)
         await store[GREETING].put_many([({"user_id": f"{key}-{number}"}, "hi") for number in range(10)])
     assert [span.name for span in spans.get_finished_spans()] == ["SET greeting:{user_id}"] * 10
+
+
+async def test_additions_that_leave_together_are_one_span(store: Store, spans: InMemorySpanExporter) -> None:
+    """Counters are sent by the script, and those who share it share its span, also when it fails."""
+    await asyncio.gather(*(store[VIEWS].add(page=page, views=1) for page in "abc"))
+    with pytest.raises(ServerError):
+        await store[VIEWS].add(page="a", views=2**53 - 1)
+    added, failed = spans.get_finished_spans()
+    assert added.name == failed.name == f"write_behind_count {VIEWS.pending.pattern}"
+    assert (added.status.status_code, failed.status.status_code) == (StatusCode.UNSET, StatusCode.ERROR)
 
 
 @pytest.mark.standalone("a cluster's call is not that of one connection")

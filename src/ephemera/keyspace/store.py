@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
     Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
     """What makes another way to send of one."""
+    AroundFor = Callable[[Callable[..., None]], Callable[..., None]]
+    """The same, of one that settles what it is given."""
 
 _MUST_SEE = (
     "read_from=replicas is not for a store: what it promises (that a revoked token is refused, that a batch "
@@ -97,7 +99,9 @@ class Store:
         # Replaced, not changed: another thread may be reading it for a scrape.
         self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
 
-    def observe(self, *, call: Around, run: Around, run_prepared: Around, read_packed: Around) -> None:
+    def observe(
+        self, *, call: Around, run: Around, run_for: AroundFor, run_prepared: Around, read_packed: Around
+    ) -> None:
         """Have all that is sent from now on pass through these; before anything is bound, as it would not."""
         if self._bound:
             first = next(iter(self._bound))
@@ -109,6 +113,7 @@ class Store:
             observed: Any = client
             observed.call = call(client.call)
             observed.run = run(client.run)
+            observed.run_for = run_for(client.run_for)
             observed.run_prepared = run_prepared(client.run_prepared)
             observed.read_packed = read_packed(client.read_packed)
         self._use(self._clients["cache"])

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from ephemera.keyspace import Store
     from ephemera.wire import Arg, Script
+    from ephemera.wire.connection import Reply
+    from ephemera.wire.prepared import Beginning
 
     Send = Callable[..., Awaitable[Any]]
     Describe = Callable[..., tuple[str, Arg | None]]
@@ -67,9 +69,17 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
 
         return wrap
 
+    def around_settling(send: Callable[..., None]) -> Callable[..., None]:
+        def traced(reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+            span = begin(beginning.script.name, beginning.key)
+            send(_Spanned(span, reply), beginning, arguments)
+
+        return traced
+
     store.observe(
         call=around(_of_call),
         run=around(_of_run),
+        run_for=around_settling,
         run_prepared=around(lambda prepared: (prepared.script.name, prepared.key)),
         read_packed=around(_of_read),
     )
@@ -108,6 +118,27 @@ class _Patterns:
             spaces = (catalogue.classify(name) for catalogue in self._catalogues)
             known = self._known[name] = next((space.pattern for space in spaces if space), "")
         return known
+
+
+class _Spanned:
+    """A reply whose span ends when it is settled (see `connection.Reply`)."""
+
+    __slots__ = ("_reply", "_span")
+
+    def __init__(self, span: Span, reply: Reply) -> None:
+        self._span = span
+        self._reply = reply
+
+    def done(self) -> bool:
+        return self._reply.done()
+
+    def set_result(self, result: Any, /) -> None:
+        _end(self._span, None)
+        self._reply.set_result(result)
+
+    def set_exception(self, exception: BaseException, /) -> None:
+        _end(self._span, exception)
+        self._reply.set_exception(exception)
 
 
 def _under(span: Span, send: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Entry, Reply
-    from ephemera.wire.prepared import Prepared
+    from ephemera.wire.prepared import Beginning, Prepared
     from ephemera.wire.scripts import Script
     from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
@@ -54,6 +54,9 @@ class Client(Protocol):
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
+
+    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+        """Run a script whose outcome, also "down", settles `reply`; its arguments are `packed`."""
 
     def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
         """Run a script that was packed before with its keys and arguments."""
@@ -97,6 +100,7 @@ class Single:
             on_state=self._on_state,
         )
         self.call = self.link.call
+        self.run_for = self.link.run_for
         self.run_prepared = self.link.send_packed
         self.read_packed = self.link.send_packed
         self.hub = Hub(endpoint, on_moved)

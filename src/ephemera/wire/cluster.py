@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Reply
-    from ephemera.wire.prepared import Prepared
+    from ephemera.wire.prepared import Beginning, Prepared
     from ephemera.wire.scripts import Script
     from ephemera.wire.subscriptions import ChannelKind, Place
     from ephemera.wire.url import Address, Target
@@ -121,6 +121,15 @@ class Cluster:
         """Run a script on the node of its keys, which must share a slot."""
         node = self.node_for(("EVALSHA", script.sha, len(keys), *keys))
         return node.run(script, keys, args)
+
+    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+        """Run a script on the node of its keys; its outcome, also "down", settles `reply`."""
+        try:
+            node = self._master_of(slot_of(beginning.key))
+        except (Unavailable, StoreClosed) as error:
+            reply.set_exception(error)
+            return
+        node.run_for(reply, beginning, arguments)
 
     def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
         """Run a prepared script on the node of its keys."""

@@ -156,7 +156,7 @@ class Connection(asyncio.Protocol):
         self._problem = ""
 
     def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
-        """Queue a command for this tick's write; its outcome settles `reply`. `Link.call` has a copy."""
+        """Queue a command for this tick's write; its outcome settles `reply`."""
         try:
             packed = self._pack(args)
         except TypeError as problem:
@@ -164,6 +164,10 @@ class Connection(asyncio.Protocol):
         if attempts:
             packed = _Repeated(packed)
             packed.attempts = attempts
+        self.put_packed(reply, packed)
+
+    def put_packed(self, reply: Reply, packed: bytes) -> None:
+        """Queue a command that is packed already. `Link.call` has a copy."""
         self.waiting.append(reply)
         out = self.out
         out.append(packed)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ephemera.wire.commands import Arg
     from ephemera.wire.connection import Connection, Entry, Reply
     from ephemera.wire.handshake import Endpoint
+    from ephemera.wire.prepared import Beginning
     from ephemera.wire.scripts import Script
 
 log = logging.getLogger("ephemera.wire")
@@ -138,9 +139,23 @@ class Link:
             connection.put_in_turn(reply, words)
             return reply
         connection.put(reply, words)
-        if len(connection.out) >= _SCRIPTS_TOGETHER or (len(args) >= _MANY_ARGUMENTS and connection.out):
+        if len(connection.out) >= _SCRIPTS_TOGETHER:
             connection.write()
         return reply
+
+    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+        """Run a script whose outcome, also "down", settles the given reply."""
+        connection = self._connection
+        if connection is None:
+            reply.set_exception(self._unavailable())
+            return
+        packed = beginning.followed_by(arguments)
+        if connection.crowded:
+            connection.put_in_turn(reply, words_of(packed))
+            return
+        connection.put_packed(reply, packed)
+        if connection.out and (len(arguments) >= _MANY_ARGUMENTS or len(connection.out) >= _SCRIPTS_TOGETHER):
+            connection.write()
 
     def send_packed(self, packed: bytes) -> asyncio.Future[Any]:
         """Send what its caller has packed: a `Prepared` run, or a read (`prepared.read_packing`)."""

@@ -2,7 +2,9 @@
 
 A `Prepared` is a run of a script with the same keys and arguments each time: what a rate limit takes of a
 subject, or how a session is read, does not change from request to request, and to pack it again each time
-would cost more than to send it. A read of one key (`read_packing`) is packed while its key is rendered.
+would cost more than to send it. A `Beginning` is what all runs of a script on the same keys begin with; the
+arguments that follow are packed by who knows them (`packed`). A read of one key (`read_packing`) is packed
+while its key is rendered.
 """
 
 from __future__ import annotations
@@ -49,6 +51,28 @@ class Prepared(bytes):
         if self._slot < 0:
             self._slot = slot_of(self.key)
         return self._slot
+
+
+class Beginning:
+    """What runs of a script begin with: the script, the keys, and the arguments that are always the same."""
+
+    __slots__ = ("_packed", "_words", "key", "script")
+
+    def __init__(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> None:
+        self.script = script
+        self.key = keys[0]
+        words = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        self._words = len(words)
+        self._packed = b"".join(map(packed, words))
+
+    def followed_by(self, arguments: Sequence[bytes]) -> bytes:
+        """A whole run; each of the arguments is `packed`."""
+        return b"*%d\r\n%b%b" % (self._words + len(arguments), self._packed, b"".join(arguments))
+
+
+def packed(word: Arg) -> bytes:
+    """One word of a command as it is sent."""
+    return _pack((word,))[len("*1\r\n") :]
 
 
 def read_packing(name: str, before: str, after: str, longest: int) -> tuple[list[str], str]:

@@ -7,15 +7,15 @@ A row's counters are fields of its shard's hash: the values of the key columns a
 from __future__ import annotations
 
 import asyncio
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidField, InvalidValue, Unavailable, WrongFields
 from ephemera.keyspace.field_values import FieldWriting
-from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Unread
-from ephemera.patterns.write_behind.gathering import Gathering, Pace
+from ephemera.patterns.write_behind.batches import Batch, Unread
+from ephemera.patterns.write_behind.gathering import Gathering, Pace, Shard
 from ephemera.patterns.write_behind.queues import Queue, shard_of
 from ephemera.wire import Script
+from ephemera.wire.prepared import Beginning, packed
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -45,11 +45,13 @@ class LiveCounters:
         self.queue = Queue(shards, client, "hash", shards.keys(declared.pending, declared.sealed))
         self._client = client
         self._keys = shards.keys(declared.pending, declared.sealed, shards.state)
-        self._limits = (str(shards.most), shards.once_kept)
-        self._gathered: dict[int, list[tuple[Addition, Answer]]] = {}
-        self._new_answer: Callable[[], Answer]
+        self._limits = (shards.most, shards.once_kept)
         self._pace = Pace()
-        self._known: dict[tuple[FieldValue, ...], tuple[int, Addition]] = {}
+        self._shards = [self._shard(number) for number in range(shards.count)]
+        self._filling: list[Shard] = []
+        # By the values alone, which are found sooner than names and values are; the names are compared then.
+        self._known: dict[tuple[FieldValue, ...], tuple[dict[str, FieldValue], tuple[Shard, Addition]]] = {}
+        self._new_answer: Callable[[], Answer]
 
     def add(
         self, /, *, once: str | None = None, otherwise: Sink | None = None, **values: FieldValue
@@ -62,14 +64,18 @@ class LiveCounters:
         `once_kept`; False when it was counted before. `BacklogFull` when there is no room. When Redis is
         down, `Unavailable`, unless `otherwise` is a sink to write to at once.
         """
-        shard, addition = self._known.get((*values, *values.values())) or self._place(values)
+        known = self._known.get(tuple(values.values()))
+        shard, addition = known[1] if known and known[0] == values else self._place(values)
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
-        gathered = self._gathered.get(shard) or self._gather(shard)
         answer = self._new_answer()
-        gathered.append((addition, answer))
-        if len(gathered) >= self._pace.together:
-            self._leave(shard)
+        shard.additions.append(addition)
+        answers = shard.answers
+        answers.append(answer)
+        if len(answers) == 1:
+            self._fill(shard)
+        elif len(answers) >= self._pace.together:
+            shard.leave()
         return answer
 
     async def pending(self, /, **key: FieldValue) -> dict[str, int]:
@@ -99,17 +105,24 @@ class LiveCounters:
         name = self.declared.name
         return Batch(name, sealed.shard, sealed.epoch, sealed.number, self.columns, rows, unread)
 
+    def _shard(self, number: int) -> Shard:
+        beginning = Beginning(COUNT, self._keys[number], self._limits)
+        return Shard(self.declared, number, self._client, beginning, self._pace, self.stats)
+
     async def _add(
         self,
-        shard: int,
+        shard: Shard,
         addition: Addition,
         values: dict[str, FieldValue],
         once: str | None,
         otherwise: Sink | None,
     ) -> bool:
-        flag = () if once is None else (self.declared.shards.once.key(shard=shard, addition=once),)
-        answer: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
-        self._send(shard, dict(addition), *flag).add_done_callback(partial(self._settle, shard, answer))
+        beginning = None
+        if once is not None:
+            flag = self.declared.shards.once.key(shard=shard.number, addition=once)
+            beginning = Beginning(COUNT, (*self._keys[shard.number], flag), self._limits)
+        answer = self._new_answer()
+        Gathering(shard, [addition], [answer]).leave(beginning)
         try:
             return await answer
         except Unavailable:
@@ -119,59 +132,28 @@ class LiveCounters:
         await otherwise.write(self.columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
         return True
 
-    def _place(self, values: dict[str, FieldValue]) -> tuple[int, Addition]:
+    def _place(self, values: dict[str, FieldValue]) -> tuple[Shard, Addition]:
         """The shard and the counters of an addition; those of frequent ones are remembered."""
+        self._new_answer = asyncio.get_running_loop().create_future
         key, amounts = self._split(values)
         row = row_name(self.declared, key)
-        addition = tuple((f"{row}:{measure}", amount) for measure, amount in amounts.items())
-        place = shard_of(row, self.declared.shards.count), addition
+        addition = tuple((packed(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
+        place = self._shards[self.shard_of(row)], addition
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        self._known[*values, *values.values()] = place
+        self._known[tuple(values.values())] = values, place
         return place
 
-    def _gather(self, shard: int) -> list[tuple[Addition, Answer]]:
-        """What takes the additions to a shard that leave with this tick."""
-        if not self._gathered:
-            loop = asyncio.get_running_loop()
-            loop.call_soon(self._leave_all)
-            self._new_answer = loop.create_future
-        self._gathered[shard] = []
-        return self._gathered[shard]
+    def _fill(self, shard: Shard) -> None:
+        """Have a shard that takes its first addition leave with this tick."""
+        if not self._filling:
+            asyncio.get_running_loop().call_soon(self._leave)
+        self._filling.append(shard)
 
-    def _leave_all(self) -> None:
-        for shard in list(self._gathered):
-            self._leave(shard)
-
-    def _leave(self, shard: int) -> None:
-        gathered = self._gathered.pop(shard)
-        Gathering(gathered, self._pace, partial(self._send, shard), partial(self._settle, shard)).leave()
-
-    def _send(self, shard: int, amounts: dict[str, int], *flag: str) -> asyncio.Future[int]:
-        arguments = (*self._limits, *amounts, *map(str, amounts.values()))
-        self.stats.writes += 1
-        try:
-            return asyncio.ensure_future(self._client.run(COUNT, (*self._keys[shard], *flag), arguments))
-        except Exception as problem:  # whoever waits must hear of it, whatever it is
-            failed: asyncio.Future[int] = asyncio.get_running_loop().create_future()
-            failed.set_exception(problem)
-            return failed
-
-    def _settle(self, shard: int, answer: asyncio.Future[bool], sent: asyncio.Future[int]) -> None:
-        """Tell one who waits, and still does, what came of an addition."""
-        if sent.cancelled():
-            answer.cancel()
-            return
-        problem = sent.exception()
-        if problem is None and sent.result() < 0:
-            problem = BacklogFull(self.declared.name, shard, self.declared.shards.most)
-        self.stats.errors += problem is not None
-        if answer.done():
-            return
-        if problem is None:
-            answer.set_result(sent.result() > 0)
-        else:
-            answer.set_exception(problem)
+    def _leave(self) -> None:
+        filling, self._filling = self._filling, []
+        for shard in filling:
+            shard.leave()
 
     def _split(self, values: dict[str, FieldValue]) -> tuple[list[FieldValue], dict[str, int]]:
         """The key's values in order, and the amounts."""

@@ -9,20 +9,28 @@ one at fault fails, the others do not.
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, TypeAlias
+from asyncio import Future, InvalidStateError
+from collections import deque
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ephemera.errors import ServerError
+from ephemera.patterns.write_behind.batches import BacklogFull
+from ephemera.wire.prepared import packed
 
 if TYPE_CHECKING:
-    import asyncio
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
-Answer: TypeAlias = "asyncio.Future[bool]"
+    from ephemera.keyspace import Stats
+    from ephemera.patterns.write_behind.declared import DeferredCounters
+    from ephemera.wire import Client
+    from ephemera.wire.prepared import Beginning
+
+Answer: TypeAlias = "Future[bool]"
 """What one who added waits for."""
 
-Addition: TypeAlias = tuple[tuple[str, int], ...]
-"""Counters, and what is added to each."""
+Addition: TypeAlias = tuple[tuple[bytes, int], ...]
+"""Counters, each `packed`, and what is added to each."""
 
 _MOST = 1000  # counters that one script call adds to
 _TOGETHER = 200  # additions after which a script leaves in any case
@@ -30,82 +38,159 @@ _HALF = 60  # additions above which a half is no better than `_TOGETHER`
 _FEW = 8  # additions that are not worth a script of their own while others are gathered
 
 
+class _Amounts(dict[int, bytes]):
+    """Amounts, each packed; the usual ones are remembered."""
+
+    def __missing__(self, amount: int) -> bytes:
+        written = packed(amount)
+        if len(self) < _MOST:
+            self[amount] = written
+        return written
+
+
+_AMOUNTS = _Amounts()
+
+
 class Pace:
     """How many additions leave together: half of those that are under way, where they are many."""
 
-    __slots__ = ("_under_way", "together")
+    __slots__ = ("_everybody", "_under_way", "together")
 
     def __init__(self) -> None:
         self.together = _TOGETHER
         self._under_way = 0
+        self._everybody = True
 
     def left(self, additions: int) -> None:
         """So many were sent."""
         self._under_way += additions
+        self._everybody = True
 
     def answered(self, additions: int) -> None:
         """So many are answered, and those who made them may add again at once."""
-        half = self._under_way // 2
-        self.together = half if _FEW < half <= _HALF else _TOGETHER
+        # After two answers in one read some are back already, and half of the rest would be a quarter.
+        if self._everybody:
+            half = self._under_way // 2
+            self.together = half if _FEW < half <= _HALF else _TOGETHER
+            self._everybody = False
         self._under_way -= additions
 
 
-def summed(additions: Iterable[Addition]) -> dict[str, int]:
-    """What is added to each counter in all."""
-    sums: dict[str, int] = {}
-    for addition in additions:
-        for counter, amount in addition:
-            sums[counter] = sums[counter] + amount if counter in sums else amount
-    return sums
+class Shard:
+    """A shard of one store's counters: what is gathered for it at the moment, and how that leaves."""
 
-
-class Gathering:
-    """What was added to one shard, and leaves together.
-
-    `send` adds amounts, all of them or none, and `settle` passes on what came of it to one who waits.
-    """
-
-    __slots__ = ("_additions", "_pace", "_send", "_settle")
+    __slots__ = ("additions", "answers", "beginning", "client", "declared", "number", "pace", "stats")
 
     def __init__(
         self,
-        additions: list[tuple[Addition, Answer]],
+        declared: DeferredCounters,
+        number: int,
+        client: Client,
+        beginning: Beginning,
         pace: Pace,
-        send: Callable[[dict[str, int]], asyncio.Future[int]],
-        settle: Callable[[Answer, asyncio.Future[int]], None],
+        stats: Stats,
     ) -> None:
-        self._additions = additions
-        self._pace = pace
-        self._send = send
-        self._settle = settle
+        self.declared = declared
+        self.number = number
+        self.client = client
+        self.beginning = beginning
+        self.pace = pace
+        self.stats = stats
+        self.additions: list[Addition] = []
+        self.answers: list[Answer] = []
 
     def leave(self) -> None:
-        """Send what was gathered; whoever waits is answered with the reply."""
-        additions = self._additions
-        sums = summed([addition for addition, _ in additions])
+        """Send what was gathered."""
+        if self.answers:
+            leaving = Gathering(self, self.additions, self.answers)
+            self.additions, self.answers = [], []
+            leaving.leave()
+
+    def full(self) -> BacklogFull:
+        """That there is no room for a further counter."""
+        return BacklogFull(self.declared.name, self.number, self.declared.shards.most)
+
+
+class Gathering:
+    """Additions to a shard that leave together: what the server's reply to them settles."""
+
+    __slots__ = ("_additions", "_answers", "_settled", "_shard")
+
+    def __init__(self, shard: Shard, additions: list[Addition], answers: list[Answer]) -> None:
+        self._shard = shard
+        self._additions = additions
+        self._answers = answers
+        self._settled = False
+
+    def leave(self, beginning: Beginning | None = None) -> None:
+        """Send them, all or none; whoever waits is answered with the reply."""
+        additions, answers, shard = self._additions, self._answers, self._shard
+        sums = summed(additions)
         if len(sums) > _MOST and len(additions) > 1:
             half = len(additions) // 2
-            for part in (additions[:half], additions[half:]):
-                Gathering(part, self._pace, self._send, self._settle).leave()
-        else:
-            self._pace.left(len(additions))
-            self._send(sums).add_done_callback(self._answer)
-
-    def _answer(self, sent: asyncio.Future[int]) -> None:
-        additions = self._additions
-        self._pace.answered(len(additions))
-        problem = None if sent.cancelled() else sent.exception()
-        refused = isinstance(problem, ServerError) or (problem is None and sent.result() < 0)
-        if problem is None and not refused:
-            for _, answer in additions:
-                if not answer.done():  # a caller who was cancelled waits no more
-                    answer.set_result(True)
+            for part in (slice(half), slice(half, None)):
+                Gathering(shard, additions[part], answers[part]).leave()
             return
-        alone = refused and len(additions) > 1
-        for addition, answer in additions:
-            if answer.done():
-                continue
-            if alone:
-                self._send(summed([addition])).add_done_callback(partial(self._settle, answer))
-            else:
-                self._settle(answer, sent)
+        shard.pace.left(len(additions))
+        shard.stats.writes += 1
+        amounts = map(_AMOUNTS.__getitem__, sums.values())
+        shard.client.run_for(self, beginning or shard.beginning, (*sums, *amounts))
+
+    # What the wire tells it (see `connection.Reply`).
+
+    def done(self) -> bool:
+        """Whether it is settled; what has left is counted, whoever still waits for it."""
+        return self._settled
+
+    def set_result(self, said: Any, /) -> None:
+        """The server added all of it (1), or none, as its id was there (0) or there was no room (-1)."""
+        self._settle()
+        if said == 1 or said == 0:
+            self._answer(said == 1)
+        else:
+            self._refuse(self._shard.full())
+
+    def set_exception(self, problem: BaseException, /) -> None:
+        """The server refused it, or cannot be asked."""
+        self._settle()
+        if isinstance(problem, ServerError):
+            self._refuse(problem)
+        else:
+            self._fail(problem)
+
+    def _settle(self) -> None:
+        self._settled = True
+        self._shard.pace.answered(len(self._answers))
+
+    def _answer(self, counted: bool) -> None:
+        waiting = iter(self._answers)
+        while True:
+            try:
+                deque(map(Future.set_result, waiting, repeat(counted)), maxlen=0)
+            except InvalidStateError:
+                continue  # a caller who was cancelled waits no more
+            return
+
+    def _refuse(self, problem: BaseException) -> None:
+        """Make each addition by itself, to find the one at fault."""
+        if len(self._answers) == 1:
+            self._fail(problem)
+            return
+        for addition, answer in zip(self._additions, self._answers, strict=True):
+            if not answer.done():
+                Gathering(self._shard, [addition], [answer]).leave()
+
+    def _fail(self, problem: BaseException) -> None:
+        self._shard.stats.errors += len(self._answers)
+        for answer in self._answers:
+            if not answer.done():
+                answer.set_exception(problem)
+
+
+def summed(additions: Iterable[Addition]) -> dict[bytes, int]:
+    """What is added to each counter in all."""
+    sums: dict[bytes, int] = {}
+    for addition in additions:
+        for counter, amount in addition:
+            sums[counter] = amount + sums[counter] if counter in sums else amount
+    return sums

@@ -1,0 +1,111 @@
+"""What leaves together: how many, and that each who waits is told what came of its own addition."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from ephemera import keyspace
+from ephemera.errors import ServerError
+from ephemera.patterns.write_behind import BacklogFull
+from ephemera.patterns.write_behind.gathering import Pace, summed
+from tests.patterns.behind import CATALOGUE, CLICKS, FEW, VIEWS, emptied
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from ephemera import Store
+    from ephemera.embedded import Valkey
+
+
+@pytest.fixture
+async def store(server: Valkey) -> AsyncIterator[Store]:
+    """A store in which nothing waits."""
+    async with keyspace.connect(server.url, CATALOGUE) as store:
+        await emptied(store)
+        yield store
+
+
+def test_halves_stay_halves_when_both_are_answered_at_once() -> None:
+    """The second answer of a read finds half of them back already, which makes the others no fewer."""
+    pace = Pace()
+    for _ in range(3):
+        pace.left(25)
+        pace.left(25)
+        pace.answered(25)
+        pace.answered(25)
+        assert pace.together == 25
+    pace.left(20)
+    pace.answered(20)
+    assert pace.together == 10
+
+
+@pytest.mark.parametrize("under_way", [1, 16, 300])
+def test_few_and_very_many_leave_when_they_come(under_way: int) -> None:
+    """A half of few is not worth a script, and of very many the first need not wait for half of them."""
+    pace = Pace()
+    pace.left(under_way)
+    pace.answered(under_way)
+    assert pace.together == 200
+
+
+def test_amounts_to_the_same_counter_are_summed() -> None:
+    """Each counter once, with all that is added to it."""
+    sums = summed([((b"a", 1), (b"b", 2)), ((b"c", 5),), ((b"a", 10), (b"a", -4))])
+    assert sums == {b"a": 7, b"b": 2, b"c": 5}
+
+
+async def test_tasks_that_count_all_the_time_leave_in_halves(store: Store) -> None:
+    """Fifty tasks settle to scripts of twenty-five additions each, and lose none."""
+    views = store[VIEWS]
+
+    async def count(times: int) -> None:
+        for number in range(times):
+            assert await views.add(presentation_id=f"p{number}", view_count=1)
+
+    await asyncio.gather(*(count(10) for _ in range(50)))
+    before = views.stats.writes
+    await asyncio.gather(*(count(100) for _ in range(50)))
+    assert views.stats.writes - before == pytest.approx(5000 / 25, rel=0.1)
+    assert await views.pending(presentation_id="p5") == {"view_count": 100}
+
+
+async def test_those_who_were_cancelled_cost_nobody_an_answer(store: Store) -> None:
+    """Cancelled after it left, an addition counts; those before and after it in the script are answered."""
+    adding = [asyncio.ensure_future(store[CLICKS].add(page="p", day="mon", clicks=1)) for _ in range(9)]
+    await asyncio.sleep(0)  # they leave together at the end of this tick
+    for place in (0, 3, 4, 8):
+        adding[place].cancel()
+    outcomes = await asyncio.gather(*adding, return_exceptions=True)
+    cancelled = [place for place, outcome in enumerate(outcomes) if outcome is not True]
+    assert cancelled == [0, 3, 4, 8]
+    assert (await store[CLICKS].pending(page="p", day="mon"))["clicks"] == 9
+
+
+async def test_names_make_an_addition_as_much_as_values_do(store: Store) -> None:
+    """The same values under other names are another row, and in another order the same one."""
+    add = store[CLICKS].add
+    for _ in range(2):
+        await add(page="a", day="b", clicks=1)
+        await add(day="a", page="b", clicks=2)
+        await add(clicks=4, page="a", day="b")
+        await add(page="a", day="b", spent=8)
+    assert await store[CLICKS].pending(page="a", day="b") == {"clicks": 10, "spent": 16}
+    assert await store[CLICKS].pending(page="b", day="a") == {"clicks": 4, "spent": 0}
+
+
+async def test_failures_are_counted_and_each_is_told_its_own(store: Store) -> None:
+    """What the server refused of a script is tried one by one; those that fail are errors."""
+    most = 2**53 - 1
+    await store[CLICKS].add(page="p", day="mon", spent=most)
+    adding = [store[CLICKS].add(page=page, day="mon", spent=1) for page in "apb"]
+    outcomes = await asyncio.gather(*adding, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [bool, ServerError, bool]
+    assert store[CLICKS].stats.errors == 1
+    full = await asyncio.gather(
+        *(store[FEW].add(page=page, clicks=1) for page in "abcde"), return_exceptions=True
+    )
+    assert [type(outcome) for outcome in full] == [bool] * 3 + [BacklogFull] * 2
+    assert store[FEW].stats.errors == 2
