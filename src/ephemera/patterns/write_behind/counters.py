@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ephemera.patterns.write_behind.queues import Sealed
     from ephemera.wire import Client
 
+    _Placed = tuple[dict[str, FieldValue], Shard, Addition]
+    """The values of an addition, where they are counted, and what is added there."""
+
 COUNT = Script.load("ephemera.patterns", "write_behind_count")
 MOST = 2**53 - 1
 """The largest amount of one addition: scripts are exact up to here."""
@@ -50,7 +53,7 @@ class LiveCounters:
         self._shards = [self._shard(number) for number in range(shards.count)]
         self._filling: list[Shard] = []
         # By the values alone, which are found sooner than names and values are; the names are compared then.
-        self._known: dict[tuple[FieldValue, ...], tuple[dict[str, FieldValue], tuple[Shard, Addition]]] = {}
+        self._known: dict[tuple[FieldValue, ...], _Placed] = {}
         self._new_answer: Callable[[], Answer]
 
     def add(
@@ -65,7 +68,9 @@ class LiveCounters:
         down, `Unavailable`, unless `otherwise` is a sink to write to at once.
         """
         known = self._known.get(tuple(values.values()))
-        shard, addition = known[1] if known and known[0] == values else self._place(values)
+        if known is None or known[0] != values:
+            known = self._place(values)
+        _, shard, addition = known
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
         answer = self._new_answer()
@@ -132,17 +137,16 @@ class LiveCounters:
         await otherwise.write(self.columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
         return True
 
-    def _place(self, values: dict[str, FieldValue]) -> tuple[Shard, Addition]:
+    def _place(self, values: dict[str, FieldValue]) -> _Placed:
         """The shard and the counters of an addition; those of frequent ones are remembered."""
         self._new_answer = asyncio.get_running_loop().create_future
         key, amounts = self._split(values)
         row = row_name(self.declared, key)
         addition = tuple((packed(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
-        place = self._shards[self.shard_of(row)], addition
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        self._known[tuple(values.values())] = values, place
-        return place
+        placed = self._known[tuple(values.values())] = values, self._shards[self.shard_of(row)], addition
+        return placed
 
     def _fill(self, shard: Shard) -> None:
         """Have a shard that takes its first addition leave with this tick."""
