@@ -6,7 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
@@ -28,6 +28,9 @@ from tests.operations.measured import (
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
+
+    from opentelemetry.context import Context
+    from opentelemetry.sdk.trace import ReadableSpan, Span
 
     from ephemera.embedded import Cluster, Valkey
     from ephemera.keyspace import Store
@@ -149,6 +152,60 @@ async def test_additions_that_leave_together_are_one_span(store: Store, spans: I
     added, failed = spans.get_finished_spans()
     assert added.name == failed.name == f"write_behind_count {VIEWS.pending.pattern}"
     assert (added.status.status_code, failed.status.status_code) == (StatusCode.UNSET, StatusCode.ERROR)
+
+
+async def test_what_is_made_again_by_itself_belongs_to_its_caller(
+    store: Store, spans: InMemorySpanExporter, provider: TracerProvider
+) -> None:
+    """Additions that were refused together are sent one by one, under the span that they were made in."""
+    await store[VIEWS].add(page="full", views=2**53 - 1)
+    spans.clear()
+    with provider.get_tracer("test").start_as_current_span("request") as request:
+        adding = (store[VIEWS].add(page=page, views=1) for page in ("a", "full", "b"))
+        await asyncio.gather(*adding, return_exceptions=True)
+    counts = [span for span in spans.get_finished_spans() if span.name.startswith("write_behind_count")]
+    assert len(counts) == 4
+    assert {span.parent.span_id for span in counts if span.parent} == {request.get_span_context().span_id}
+
+
+class _Failing(SpanProcessor):
+    """What raises at the start or at the end of a span, as an exporter with a mistake in it may."""
+
+    def __init__(self, when: str) -> None:
+        self._when = when
+
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        if self._when == "start" and "write_behind_count" in span.name:
+            raise ValueError("at the start")
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if self._when == "end" and "write_behind_count" in span.name:
+            raise ValueError("at the end")
+
+
+@pytest.mark.parametrize("when", ["start", "end"])
+async def test_a_mistake_of_the_exporters_costs_nobody_a_reply(
+    server: Valkey, provider: TracerProvider, when: str, key: str
+) -> None:
+    """Whoever waits is answered, those who count as those who share the connection with them."""
+    provider.add_span_processor(_Failing(when))
+    reports: list[str] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, report: reports.append(str(report["exception"])))
+    async with connect(server.url, catalogue) as store, asyncio.timeout(60):
+        trace(store, provider)
+        connects = store.client("queue").connects
+        adding = [asyncio.ensure_future(store[VIEWS].add(page=page, views=1)) for page in "ab"]
+        calls = [asyncio.ensure_future(store.call("SET", key, "x", "EX", 60)) for _ in range(3)]
+        outcomes = await asyncio.gather(*adding, return_exceptions=True)
+        assert await asyncio.gather(*calls) == [b"OK"] * 3
+        assert store.client("queue").connects == connects
+    if when == "start":
+        assert [str(outcome) for outcome in outcomes] == ["at the start"] * 2
+        assert not reports
+    else:
+        assert outcomes == [True, True]
+        assert reports == ["at the end"]
 
 
 @pytest.mark.standalone("a cluster's call is not that of one connection")

@@ -56,6 +56,13 @@ VIEWS = DeferredCounters(
 FEW = DeferredCounters(
     CATALOGUE, "few", key=("page",), measures=("clicks",), purpose="Little room", backlog=3, shards=1
 )
+WIDE = DeferredCounters(
+    CATALOGUE,
+    "wide",
+    key=("page",),
+    measures=tuple(f"m{number}" for number in range(8)),
+    purpose="Many measures",
+)
 VOTES = DeferredRecords(CATALOGUE, "votes", Vote, purpose="Votes", flush_every=timedelta(milliseconds=200))
 EVENTS = DeferredRecords(
     CATALOGUE,

@@ -63,6 +63,7 @@ async def test_an_error_of_the_server_settles_it(server: Valkey, key: str) -> No
 async def test_it_waits_for_its_turn_in_a_crowd(server: Valkey, key: str) -> None:
     """More than may be in flight are sent in their order, whatever their size."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
+        await _run(client, key, 0)  # what the server does not know yet is sent again, behind the others
         replies = []
         for turn in range(200):
             replies += [_run(client, key, *[1] * (1 + turn % 40)), client.call("GET", key)]
@@ -106,6 +107,12 @@ async def test_a_cluster_that_is_closed_says_so(cluster: Cluster, key: str) -> N
     async with open_client(cluster.url) as client:
         pass
     assert isinstance(_run(client, key, 1).exception(), StoreClosed)
+
+
+async def test_a_cluster_that_was_never_there_says_so(key: str) -> None:
+    """Where no node serves its key, it is settled as well."""
+    async with open_client("redis+cluster://127.0.0.1:1", required=False) as client:
+        assert isinstance(_run(client, key, 1).exception(), Unavailable)
 
 
 @pytest.mark.standalone("it cuts the one connection of its client")

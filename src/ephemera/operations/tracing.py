@@ -15,6 +15,7 @@ were, so the cost is nothing at all. Commands of subscriptions and of the blocki
 from __future__ import annotations
 
 import asyncio
+from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from ephemera.wire.commands import as_text, first_key, name_of
@@ -72,7 +73,11 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
     def around_settling(send: Callable[..., None]) -> Callable[..., None]:
         def traced(reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
             span = begin(beginning.script.name, beginning.key)
-            send(_Spanned(span, reply), beginning, arguments)
+            try:
+                send(_Spanned(span, reply), beginning, arguments)
+            except BaseException as problem:
+                _end(span, problem)
+                raise
 
         return traced
 
@@ -121,24 +126,35 @@ class _Patterns:
 
 
 class _Spanned:
-    """A reply whose span ends when it is settled (see `connection.Reply`)."""
+    """A reply whose span ends after it was settled (see `connection.Reply`).
 
-    __slots__ = ("_reply", "_span")
+    It is settled in the context of who sent it, so that what it sends in turn belongs to the same caller.
+    """
+
+    __slots__ = ("_context", "_reply", "_span")
 
     def __init__(self, span: Span, reply: Reply) -> None:
         self._span = span
         self._reply = reply
+        self._context = copy_context()
 
     def done(self) -> bool:
         return self._reply.done()
 
     def set_result(self, result: Any, /) -> None:
-        _end(self._span, None)
-        self._reply.set_result(result)
+        self._context.run(self._reply.set_result, result)
+        self._end(None)
 
     def set_exception(self, exception: BaseException, /) -> None:
-        _end(self._span, exception)
-        self._reply.set_exception(exception)
+        self._context.run(self._reply.set_exception, exception)
+        self._end(exception)
+
+    def _end(self, problem: BaseException | None) -> None:
+        try:
+            _end(self._span, problem)
+        except Exception as error:  # an exporter's mistake, which must cost nobody a reply
+            report = {"message": "the end of a span failed", "exception": error}
+            asyncio.get_running_loop().call_exception_handler(report)
 
 
 def _under(span: Span, send: Callable[[], Awaitable[Any]]) -> Awaitable[Any]:

@@ -12,12 +12,14 @@ if once and redis.call('EXISTS', once) == 1 then return 0 end
 local waiting, count = redis.call('HLEN', pending), (#ARGV - 2) / 2
 local room = ARGV[1] - waiting - redis.call('HLEN', sealed)
 
--- One read and one write cost the server less than an HINCRBY for each; sums are exact up to 2^53.
-local found, sums, new = redis.call('HMGET', pending, unpack(ARGV, 3, 2 + count)), {}, 0
+-- One read and one write cost the server less than an HINCRBY for each; sums are exact up to 2^53, and so
+-- must be what is added, which may be the sum of several.
+local found, sums, new, most = redis.call('HMGET', pending, unpack(ARGV, 3, 2 + count)), {}, 0, 2^53 - 1
 for place = 1, count do
-  local sum = ARGV[2 + count + place] + 0
-  if found[place] then sum = found[place] + sum else new = new + 1 end
-  if sum > 9007199254740991 or sum < -9007199254740991 then
+  local amount = ARGV[2 + count + place] + 0
+  local sum = amount
+  if found[place] then sum = found[place] + amount else new = new + 1 end
+  if sum > most or sum < -most or amount > most or amount < -most then
     return redis.error_reply('ERR the sum of ' .. ARGV[2 + place] .. ' would be beyond 2^53')
   end
   sums[2 * place - 1], sums[2 * place] = ARGV[2 + place], sum

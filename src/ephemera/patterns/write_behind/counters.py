@@ -27,9 +27,6 @@ if TYPE_CHECKING:
     from ephemera.patterns.write_behind.queues import Sealed
     from ephemera.wire import Client
 
-    _Placed = tuple[dict[str, FieldValue], Shard, Addition]
-    """The values of an addition, where they are counted, and what is added there."""
-
 COUNT = Script.load("ephemera.patterns", "write_behind_count")
 MOST = 2**53 - 1
 """The largest amount of one addition: scripts are exact up to here."""
@@ -52,8 +49,7 @@ class LiveCounters:
         self._pace = Pace()
         self._shards = [self._shard(number) for number in range(shards.count)]
         self._filling: list[Shard] = []
-        # By the values alone, which are found sooner than names and values are; the names are compared then.
-        self._known: dict[tuple[FieldValue, ...], _Placed] = {}
+        self._known: dict[tuple[FieldValue, ...], tuple[Shard, Addition]] = {}
         self._new_answer: Callable[[], Answer]
 
     def add(
@@ -67,19 +63,16 @@ class LiveCounters:
         `once_kept`; False when it was counted before. `BacklogFull` when there is no room. When Redis is
         down, `Unavailable`, unless `otherwise` is a sink to write to at once.
         """
-        known = self._known.get(tuple(values.values()))
-        if known is None or known[0] != values:
-            known = self._place(values)
-        _, shard, addition = known
+        shard, addition = self._known.get((*values, *values.values())) or self._place(values)
         if once is not None or otherwise is not None:
             return self._add(shard, addition, values, once, otherwise)
+        answers = shard.answers
+        if not answers:
+            self._fill(shard)
         answer = self._new_answer()
         shard.additions.append(addition)
-        answers = shard.answers
         answers.append(answer)
-        if len(answers) == 1:
-            self._fill(shard)
-        elif len(answers) >= self._pace.together:
+        if len(answers) >= self._pace.together:
             shard.leave()
         return answer
 
@@ -126,7 +119,7 @@ class LiveCounters:
         if once is not None:
             flag = self.declared.shards.once.key(shard=shard.number, addition=once)
             beginning = Beginning(COUNT, (*self._keys[shard.number], flag), self._limits)
-        answer = self._new_answer()
+        answer: Answer = asyncio.get_running_loop().create_future()
         Gathering(shard, [addition], [answer]).leave(beginning)
         try:
             return await answer
@@ -137,21 +130,22 @@ class LiveCounters:
         await otherwise.write(self.columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
         return True
 
-    def _place(self, values: dict[str, FieldValue]) -> _Placed:
+    def _place(self, values: dict[str, FieldValue]) -> tuple[Shard, Addition]:
         """The shard and the counters of an addition; those of frequent ones are remembered."""
-        self._new_answer = asyncio.get_running_loop().create_future
         key, amounts = self._split(values)
         row = row_name(self.declared, key)
         addition = tuple((packed(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
         if len(self._known) >= _KNOWN:
             self._known.clear()
-        placed = self._known[tuple(values.values())] = values, self._shards[self.shard_of(row)], addition
-        return placed
+        place = self._known[*values, *values.values()] = self._shards[self.shard_of(row)], addition
+        return place
 
     def _fill(self, shard: Shard) -> None:
-        """Have a shard that takes its first addition leave with this tick."""
+        """Have a shard that is about to take its first addition leave with this tick."""
         if not self._filling:
-            asyncio.get_running_loop().call_soon(self._leave)
+            loop = asyncio.get_running_loop()
+            loop.call_soon(self._leave)
+            self._new_answer = loop.create_future
         self._filling.append(shard)
 
     def _leave(self) -> None:

@@ -9,9 +9,7 @@ one at fault fails, the others do not.
 
 from __future__ import annotations
 
-from asyncio import Future, InvalidStateError
-from collections import deque
-from itertools import repeat
+from asyncio import InvalidStateError
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from ephemera.errors import ServerError
@@ -19,6 +17,7 @@ from ephemera.patterns.write_behind.batches import BacklogFull
 from ephemera.wire.prepared import packed
 
 if TYPE_CHECKING:
+    from asyncio import Future
     from collections.abc import Iterable
 
     from ephemera.keyspace import Stats
@@ -134,7 +133,12 @@ class Gathering:
         shard.pace.left(len(additions))
         shard.stats.writes += 1
         amounts = map(_AMOUNTS.__getitem__, sums.values())
-        shard.client.run_for(self, beginning or shard.beginning, (*sums, *amounts))
+        try:
+            shard.client.run_for(self, beginning or shard.beginning, (*sums, *amounts))
+        except Exception as problem:  # whoever waits must hear of it, whatever it is
+            if not self._settled:
+                self._settle()
+                self._fail(problem)
 
     # What the wire tells it (see `connection.Reply`).
 
@@ -144,14 +148,23 @@ class Gathering:
 
     def set_result(self, said: Any, /) -> None:
         """The server added all of it (1), or none, as its id was there (0) or there was no room (-1)."""
+        if self._settled:
+            return
         self._settle()
-        if said == 1 or said == 0:
-            self._answer(said == 1)
-        else:
+        if said not in (0, 1):
             self._refuse(self._shard.full())
+            return
+        counted = said == 1
+        for answer in self._answers:
+            try:  # noqa: SIM105 - contextlib.suppress costs a call per answer
+                answer.set_result(counted)
+            except InvalidStateError:
+                pass  # a caller who was cancelled waits no more
 
     def set_exception(self, problem: BaseException, /) -> None:
         """The server refused it, or cannot be asked."""
+        if self._settled:
+            return
         self._settle()
         if isinstance(problem, ServerError):
             self._refuse(problem)
@@ -161,15 +174,6 @@ class Gathering:
     def _settle(self) -> None:
         self._settled = True
         self._shard.pace.answered(len(self._answers))
-
-    def _answer(self, counted: bool) -> None:
-        waiting = iter(self._answers)
-        while True:
-            try:
-                deque(map(Future.set_result, waiting, repeat(counted)), maxlen=0)
-            except InvalidStateError:
-                continue  # a caller who was cancelled waits no more
-            return
 
     def _refuse(self, problem: BaseException) -> None:
         """Make each addition by itself, to find the one at fault."""
@@ -181,9 +185,9 @@ class Gathering:
                 Gathering(self._shard, [addition], [answer]).leave()
 
     def _fail(self, problem: BaseException) -> None:
-        self._shard.stats.errors += len(self._answers)
         for answer in self._answers:
             if not answer.done():
+                self._shard.stats.errors += 1
                 answer.set_exception(problem)
 
 
