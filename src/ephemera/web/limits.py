@@ -18,6 +18,7 @@ hung: each rule's `when_down` decides, and a denial is then 503. For FastAPI rou
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, TypeAlias
 
 from ephemera.errors import InvalidField
@@ -59,13 +60,16 @@ class LimitMiddleware:
         if not decision.allowed:
             return await refusal(decision)(scope, receive, send)
         scope.setdefault("state", {})["limits"] = decision
+        # Not a function of its own in here: its cells would be there while the request waits for the server,
+        # and what waits is what Python's collector counts and looks through.
+        return await self._app(scope, receive, partial(_telling, decision, send))
 
-        def sending(message: Message) -> Awaitable[None]:
-            if message["type"] in _STARTS:
-                message = {**message, "headers": [*message.get("headers", ()), *limit_headers(decision)]}
-            return send(message)
 
-        return await self._app(scope, receive, sending)
+def _telling(decision: Decision, send: Send, message: Message) -> Awaitable[None]:
+    """Send a message; the response's start tells how the limits stand."""
+    if message["type"] in _STARTS:
+        message = {**message, "headers": [*message.get("headers", ()), *limit_headers(decision)]}
+    return send(message)
 
 
 def admit(
