@@ -19,7 +19,7 @@ help:
 	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
 	@echo "make docs    write the generated pages of docs/ anew"
-	@echo "make bench   ours against the peers, in one run; writes bench/results.json and the plot"
+	@echo "make bench   ours against the peers, in one run; writes benchmarks/results.json and the plot"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
 	@echo "make faults  the long campaigns of kills and outages: ARGS=\"--minutes 30 --report\" for all services"
@@ -34,11 +34,11 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 # One stamp per set of extras: reinstalled only when what they list has changed.
-$(VENV)/.%-installed: pyproject.toml constraints.txt | $(BIN)/python
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]'
+$(VENV)/.%-installed: pyproject.toml services/pyproject.toml constraints.txt | $(BIN)/python
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[$*]' --editable services
 	@touch $@
 
-demo: $(VENV)/.demo-installed
+demo: $(VENV)/.console-installed
 	@$(BIN)/ephemera demo
 
 test check: lint $(VENV)/.test-installed
@@ -59,30 +59,30 @@ format: $(VENV)/.check-installed
 	$(BIN)/ruff format
 
 docs: $(VENV)/.test-installed
-	$(BIN)/python -m ephemera.cli.references docs
+	$(BIN)/python -m tools.reference docs
 
 bench: $(VENV)/.bench-installed
-	$(BIN)/python -m bench $(ARGS)
+	$(BIN)/python -m benchmarks $(ARGS)
 
 faults: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
-	  $(BIN)/python -m pytest tests/faults --timeout 3600
-	$(BIN)/python -m faults $(ARGS)
+	  $(BIN)/python -m pytest tests/chaos --timeout 3600
+	$(BIN)/python -m tests.chaos.campaign $(ARGS)
 
 fuzz: $(VENV)/.test-installed
-	$(BIN)/python -m fuzz $(ARGS)
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 load: $(VENV)/.test-installed
-	$(BIN)/python -m ephemera.systems.league.load $(ARGS)
+	$(BIN)/python -m ephemera_services.league.load $(ARGS)
 
 security: $(VENV)/.test-installed
 	$(BIN)/python -m tests.security
 
 audit: $(VENV)/.test-installed
-	@$(BIN)/python -m deploy.audit
+	@$(BIN)/python -m tools.dependency_audit
 
 deploy: $(VENV)/.test-installed
-	@$(BIN)/python -m deploy
+	@$(BIN)/python -m tools.deploy
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

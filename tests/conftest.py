@@ -5,19 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 import uvloop
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 from tests import least_privilege, server_choice
 from tests.server_choice import ClusterAsServer
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
-
-    from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 
 _ON_BOTH_LOOPS = "on_both_loops"
 
@@ -32,7 +29,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Declare our markers."""
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
-    config.addinivalue_line("markers", "patient: of tests/faults, waits for a server as other tests do")
+    config.addinivalue_line("markers", "patient: of tests/chaos, waits for a server as other tests do")
     server_choice.configure(config)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As in a shell's background job, where no program that a test starts would heed it, either.

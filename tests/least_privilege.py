@@ -11,23 +11,19 @@ from __future__ import annotations
 
 import itertools
 import os
+from collections.abc import AsyncIterator, Collection
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import ephemera
 import ephemera.keyspace
-import ephemera.keyspace.store as stores
-from ephemera.operations.acl import access_rules
-from ephemera.wire import open_client
-from ephemera.wire.commands import as_text
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Collection
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Catalogue, Store
-    from ephemera.wire import Client
-    from tests.wire.debian_redis import DebianRedis
+import ephemera.keyspace._store as stores
+from ephemera.embedded import Cluster, Valkey
+from ephemera.keyspace import Catalogue, Store
+from ephemera.operations.configuration._acl import access_rules
+from ephemera.wire import Client, open_client
+from ephemera.wire._commands import as_text
+from tests.wire.debian_redis import DebianRedis
 
 PASSWORD = "a-test-password"
 _numbers = itertools.count()

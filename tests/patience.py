@@ -1,7 +1,7 @@
 """How long tests wait for a server.
 
 Few of them are about time, and on a machine with too much to do a server may be off its core for longer than
-a service should wait for it. Those that are (tests/faults) wait as long as a service does.
+a service should wait for it. Those that are (tests/chaos) wait as long as a service does.
 
 Programs of tests that a test starts are patient because the package `tests` is; services and workers, which
 know nothing of tests, by their URLs.
@@ -9,7 +9,7 @@ know nothing of tests, by their URLs.
 
 from __future__ import annotations
 
-from ephemera.wire import url
+from ephemera.wire import _url as url
 
 AS_DELIVERED = (url.TIMEOUT, url.CONNECT_TIMEOUT)
 """What a service has whose URL says nothing else."""

@@ -18,18 +18,16 @@ import re
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
 import msgspec
 import pytest
 
-from ephemera.embedded.standalone import BINARY_VARIABLE
-from ephemera.wire.commands import first_key
-from ephemera.wire.slots import slot_of
+from ephemera.embedded import Cluster, Valkey
+from ephemera.embedded._valkey import BINARY_VARIABLE
+from ephemera.wire._commands import first_key
+from ephemera.wire._slots import slot_of
 from tests.wire.debian_redis import BINARY
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
 
 PAGE = Path("docs/proof/servers.md")
 _TITLES = {
@@ -44,11 +42,11 @@ _BECAUSE = {
     "port": "it connects to one server by its port",
     "address": "it connects to one server by its address",
     "pid": "it watches the process of one server",
-    "kill": "it kills the one server; tests/faults/test_cluster_failover.py kills masters of a cluster",
-    "pause": "it freezes the one server; tests/faults/test_cluster_failover.py does so on a cluster",
-    "resume": "it freezes the one server; tests/faults/test_cluster_failover.py does so on a cluster",
-    "restart": "it restarts the one server; tests/faults/test_cluster_failover.py kills masters of a cluster",
-    "stop": "it stops the one server; tests/faults/test_cluster_failover.py kills masters of a cluster",
+    "kill": "it kills the one server; tests/chaos/test_cluster_failover.py kills masters of a cluster",
+    "pause": "it freezes the one server; tests/chaos/test_cluster_failover.py does so on a cluster",
+    "resume": "it freezes the one server; tests/chaos/test_cluster_failover.py does so on a cluster",
+    "restart": "it restarts the one server; tests/chaos/test_cluster_failover.py kills masters of a cluster",
+    "stop": "it stops the one server; tests/chaos/test_cluster_failover.py kills masters of a cluster",
 }
 
 STANDING_IN: set[str] = set()

@@ -42,7 +42,9 @@ def test_figures_are_those_of_the_last_run() -> None:
         r"At 50 concurrent tasks it does more than (\d+) times .* at 500 more than (\d+) times", text
     )
     assert said is not None
-    measured = {row["name"]: row for row in json.loads((README.parent / "bench/results.json").read_text())}
+    measured = {
+        row["name"]: row for row in json.loads((README.parent / "benchmarks/results.json").read_text())
+    }
     for tasks, times in zip((50, 500), said.groups(), strict=True):
         row = measured[f"wire: {tasks} tasks"]
         assert row["ours"] > int(times) * row["peers"]["redis-py"]

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Cluster
 from tests import server_choice
 from tests.server_choice import ClusterAsServer
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ephemera.embedded import Cluster
 
 
 def _config(server: str) -> Any:

@@ -17,7 +17,7 @@ from ephemera.errors import (
 )
 from ephemera.keyspace import (
     Catalogue,
-    Space,
+    Keyspace,
     Store,
     connect,
     fixed,
@@ -35,11 +35,11 @@ __all__ = [
     "ConnectionFailed",
     "CrossSlot",
     "EphemeraError",
+    "Keyspace",
     "Message",
     "OutcomeUnknown",
     "Script",
     "ServerError",
-    "Space",
     "Store",
     "StoreClosed",
     "Unavailable",

@@ -41,7 +41,7 @@ __all__ = [
     "StoreClosed",
     "ThreadGone",
     "Unavailable",
-    "UndeclaredSpace",
+    "UndeclaredKeyspace",
     "UnknownJob",
     "Unreadable",
     "WrongFields",
@@ -150,7 +150,21 @@ class InvalidLifetime(EphemeraError, ValueError):
     """A duration or an instant that cannot end a key's life, and what to give instead."""
 
 
-class UndeclaredSpace(EphemeraError, LookupError):
+class MissingResource(EphemeraError, LookupError):
+    """A declaration that needs more than Redis, such as a SQL engine, on a store that was opened without it."""
+
+    def __init__(self, declaration: str, needed: str, given: str | None = None) -> None:
+        self.declaration = declaration
+        self.needed = needed
+        self.given = given
+        problem = "was given none" if given is None else f"was given {given}"
+        super().__init__(
+            f"{declaration} needs {needed} and {problem}; "
+            f"open the store with connect(url, ..., resources={{DECLARATION: ...}})"
+        )
+
+
+class UndeclaredKeyspace(EphemeraError, LookupError):
     """A keyspace used on a store that was not opened with its catalogue."""
 
     def __init__(self, pattern: str, catalogue: str, known: tuple[str, ...]) -> None:

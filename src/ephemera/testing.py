@@ -14,19 +14,16 @@ For typed accessors, override the fixture `ephemera_catalogues` to return your c
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-    from typing import Any
-
-    from ephemera.blocking import BlockingStore
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace.catalogue import Catalogue
-    from ephemera.keyspace.store import Store
+from ephemera.embedded import Valkey
+from ephemera.keyspace._catalogue import Catalogue
+from ephemera.keyspace._store import Store
+from ephemera.sync import SyncStore
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -59,11 +56,11 @@ def ephemera_catalogues() -> Sequence[Catalogue]:
 @pytest.fixture
 def ephemera_blocking(
     ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
-) -> Iterator[BlockingStore]:
+) -> Iterator[SyncStore]:
     """A blocking store on the embedded server, which is empty at first."""
-    from ephemera import blocking
+    from ephemera import sync
 
-    with blocking.connect(ephemera_server.url, *ephemera_catalogues) as store:
+    with sync.connect(ephemera_server.url, *ephemera_catalogues) as store:
         store.call("FLUSHALL")
         yield store
 
@@ -72,7 +69,7 @@ async def _ephemera_store(
     ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
 ) -> AsyncIterator[Store]:
     """A store on the embedded server, which is empty at first."""
-    from ephemera.keyspace.store import connect
+    from ephemera.keyspace._store import connect
 
     async with connect(ephemera_server.url, *ephemera_catalogues) as store:
         await store.call("FLUSHALL")

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import typer.main
 from typer.testing import CliRunner
 
 from ephemera.cli import app
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 TREE: Any = typer.main.get_command(app)
 """The group of all commands, as the parser sees it."""

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import psutil
-
-if TYPE_CHECKING:
-    import signal
-    from collections.abc import Callable, Iterator
 
 SCRIPT = str(Path(sys.executable).with_name("ephemera"))
 PATIENCE = 150.0  # seconds; machines that run tests are busy

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, fixed
 from tests.cli.commands import ephemera
 from tests.operations.audited import KEYS, stock
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Valkey
 
 SHOP = "tests.operations.audited:catalogue"
 pictures = Catalogue("pictures")

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
-from ephemera import blocking, embedded
-from ephemera.keyspace.identity import MARK
+from ephemera import embedded, sync
+from ephemera.embedded import Valkey
+from ephemera.keyspace._server_identity import MARK
 from tests.cli.commands import ephemera
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 SHOP = "tests.cli.shop_keys:catalogue"
 SECRET = "s3cr3t-wörd"
@@ -119,5 +115,5 @@ def test_a_mark_is_for_a_whole_cluster(cluster: embedded.Cluster) -> None:
     assert ephemera("mark", "--url", cluster.url, "--name", "cli-cluster", "--force").code == 0
     assert "is marked as 'cli-cluster'" in ephemera("mark", "--url", cluster.url).out
     assert ephemera("mark", "--url", cluster.url, "--name", "other").code == 1
-    with blocking.connect(cluster.url, identity="cli-cluster") as store:
+    with sync.connect(cluster.url, identity="cli-cluster") as store:
         store.call("DEL", MARK.key())

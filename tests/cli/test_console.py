@@ -5,18 +5,14 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
+from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
 from tests.console.consoles import COMMAND, PASSWORD, running_console
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 HERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")
 LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}

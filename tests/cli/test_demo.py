@@ -7,24 +7,20 @@ import re
 import shlex
 import shutil
 import signal
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import psycopg
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from tests.cli.commands import ephemera
-from tests.cli.demonstrations import demonstrating
+from tests.cli.demonstrations import Demonstration, demonstrating
 from tests.patterns.qdrant_server import QdrantServer
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from tests.cli.demonstrations import Demonstration
 
 pytestmark = pytest.mark.timeout(400)  # it starts once for all tests here
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import psycopg
 import pytest
 
 from ephemera import embedded
-from ephemera.cli.demonstration.claims import (
+from ephemera.embedded import Postgres, Valkey
+from ephemera.operations.inspect._server_mark import mark_server
+from ephemera_services.demo.claims import (
     MARK,
     NotForDemonstrations,
     claim_database,
     claim_given,
     claim_redis,
 )
-from ephemera.cli.demonstration.given import SYSTEMS, Given, database_of
-from ephemera.cli.demonstration.screen import shown
-from ephemera.operations.identity import mark_server
+from ephemera_services.demo.flag_errors import SYSTEMS, Given, database_of
+from ephemera_services.demo.screen import shown
 from tests.cli.commands import ephemera
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Postgres, Valkey
 
 
 @pytest.fixture

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 import signal
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
-from ephemera.cli.demonstration import tour
-from ephemera.cli.demonstration.given import Given
-from ephemera.cli.demonstration.running import Stage
-from ephemera.cli.demonstration.screen import Screen
-from ephemera.cli.demonstration.servers import Servers
-from ephemera.cli.demonstration.tour.guide import DidNotHold, Guide, Step
+from ephemera_services.demo import tour
+from ephemera_services.demo.flag_errors import Given
+from ephemera_services.demo.run import Stage
+from ephemera_services.demo.screen import Screen
+from ephemera_services.demo.servers import Servers
+from ephemera_services.demo.tour.guide import DidNotHold, Guide, Step
 from tests.cli.demonstrations import PATIENCE, demonstrating
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.timeout(400)

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.keyspace.identity import MARK
-from tests.cli.commands import ephemera
+from ephemera.keyspace._server_identity import MARK
+from tests.cli.commands import Outcome, ephemera
 from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
 from tests.patterns.waiting_events import CATALOGUE as LATER
 from tests.patterns.waiting_events import WAITING
-
-if TYPE_CHECKING:
-    from tests.cli.commands import Outcome
 
 NAME = "tests.patterns.eventful:CATALOGUE"
 NAME_OF_LATER = "tests.patterns.waiting_events:CATALOGUE"

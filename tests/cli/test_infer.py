@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture(scope="module")

@@ -7,23 +7,20 @@ import os
 import signal
 import subprocess
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import msgspec
 import pytest
 
 from ephemera import embedded
-from ephemera.keyspace.identity import MARK
+from ephemera.embedded import Cluster, Postgres, Valkey
+from ephemera.keyspace._server_identity import MARK
+from ephemera.patterns.jobs import BoundJobs
 from tests.cli.commands import ephemera
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped
 from tests.patterns.jobbing import generate, ingest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Cluster, Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
 
 NAME = "tests.patterns.jobbing:JOBS"
 MAIN = "from ephemera.cli import main; main()"
@@ -43,7 +40,7 @@ def sql(postgres: Postgres, key: str) -> str:
 
 
 @pytest.fixture
-async def jobs(own: Valkey, sql: str) -> AsyncIterator[LiveJobs]:
+async def jobs(own: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
     """Jobs on both."""
     async with opened(own.url, sql) as live:
         yield live
@@ -61,7 +58,7 @@ async def run(*words: str) -> Any:
     return await asyncio.to_thread(ephemera, *words)
 
 
-async def dead(jobs: LiveJobs) -> str:
+async def dead(jobs: BoundJobs) -> str:
     """A job that was given up."""
     job_id = await jobs.enqueue(ingest)
     row = await jobs.rows.claim(job_id, "one", jobs.declared.lease)
@@ -71,7 +68,7 @@ async def dead(jobs: LiveJobs) -> str:
     return job_id
 
 
-async def test_jobs_are_listed_by_state_and_kind(jobs: LiveJobs) -> None:
+async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
     """The table and the JSON show what SQL has; states nobody knows are a wrong call."""
     waiting, given_up = await jobs.enqueue(generate, 3), await dead(jobs)
     shown = await run("jobs", "list", NAME)
@@ -85,7 +82,7 @@ async def test_jobs_are_listed_by_state_and_kind(jobs: LiveJobs) -> None:
     assert (wrong.code, "'lost' is none of waiting, running" in wrong.said) == (2, True)
 
 
-async def test_a_job_is_shown_with_its_steps(jobs: LiveJobs) -> None:
+async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
     """Everything that is known of it, for people and for machines; an id nobody knows is told so."""
     job_id = await dead(jobs)
     shown = await run("jobs", "show", NAME, job_id)
@@ -100,7 +97,7 @@ async def test_a_job_is_shown_with_its_steps(jobs: LiveJobs) -> None:
     assert (unknown.code, unknown.err) == (1, "ephemera: the job 'nobody' is not in the table\n")
 
 
-async def test_dead_jobs_are_retried(jobs: LiveJobs) -> None:
+async def test_dead_jobs_are_retried(jobs: BoundJobs) -> None:
     """By id or all at once; they wait in their queue again, and go on from their last step."""
     first, second = await dead(jobs), await dead(jobs)
     assert (await run("jobs", "retry", NAME, first)).out == f"{first} (ingest) was put back in its queue.\n"
@@ -115,7 +112,7 @@ async def test_dead_jobs_are_retried(jobs: LiveJobs) -> None:
     assert (refused.code, "cannot be retried: it is done" in refused.err) == (1, True)
 
 
-async def test_jobs_are_cancelled(jobs: LiveJobs) -> None:
+async def test_jobs_are_cancelled(jobs: BoundJobs) -> None:
     """One that waits is cancelled; one that has ended cannot be."""
     job_id = await jobs.enqueue(generate, 3)
     assert (await run("jobs", "cancel", NAME, job_id)).out == f"{job_id} (generate) was cancelled.\n"
@@ -160,7 +157,7 @@ def test_a_worker_is_told_of_wrong_words() -> None:
         assert told in outcome.said
 
 
-async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: LiveJobs) -> None:
+async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: BoundJobs) -> None:
     """It takes jobs of its queues alone, and at SIGTERM hands back what it runs and ends well."""
     command = [sys.executable, "-c", MAIN, "worker", NAME, "--queue", "generation"]
     process = subprocess.Popen(
@@ -181,7 +178,7 @@ async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: LiveJobs) -> No
     assert all(msgspec.json.decode(line)["level"] for line in logged.splitlines() if line.startswith(b"{"))
 
 
-async def test_a_marked_server_is_no_obstacle(jobs: LiveJobs, own: Valkey) -> None:
+async def test_a_marked_server_is_no_obstacle(jobs: BoundJobs, own: Valkey) -> None:
     """An operator retries and cancels jobs on a server that carries its service's name."""
     job_id = await dead(jobs)
     own.ask("SET", MARK.key(), "somebody")

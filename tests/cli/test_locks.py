@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
 from tests.cli.commands import ephemera
 from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, queued
-
-if TYPE_CHECKING:
-    from ephemera import Store
 
 NAME = "tests.patterns.locking:CATALOGUE"
 

@@ -7,18 +7,16 @@ import os
 import shlex
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera.cli import COMMANDS
-from ephemera.cli.reference import reference
-from ephemera.cli.reference_source import default_shown
+from ephemera.cli._command import Command
 from tests.cli.commands import ephemera, names, parsed
 from tests.cli.demonstrations import SCRIPT
-
-if TYPE_CHECKING:
-    from ephemera.cli.command import Command
+from tools.reference.cli_page import reference
+from tools.reference.source_reader import default_shown
 
 EVERY = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
 CLI_PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
@@ -183,7 +181,7 @@ def test_a_default_of_nothing_is_not_shown() -> None:
 def test_a_default_is_told_where_it_can_be_read(default: str, told: str) -> None:
     """Values and new ones of classes as their source says them, constants by what they hold."""
     parsed = ast.parse(default, mode="eval").body
-    assert default_shown("ephemera.cli.reference_source", parsed) == told
+    assert default_shown("tools.reference.source_reader", parsed) == told
 
 
 def test_the_version_is_told() -> None:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable
-    from contextlib import AbstractAsyncContextManager
+from collections.abc import Awaitable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import TypeVar
 
 T = TypeVar("T")
 _PATIENCE = 200.0  # seconds; machines that run tests are busy

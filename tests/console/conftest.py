@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import connect, embedded
-from tests.console.consoles import PASSWORD, running_console, settled, slug
+from ephemera.embedded import Valkey
+from tests.console.consoles import PASSWORD, RunningConsole, running_console, settled, slug
 from tests.console.keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ephemera.embedded import Valkey
-    from tests.console.consoles import RunningConsole
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (

@@ -8,18 +8,16 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import msgspec
 
-from ephemera.embedded.ports import free_ports
-
-if TYPE_CHECKING:
-    from collections.abc import Coroutine, Iterator, Sequence
+from ephemera.embedded._ports import free_ports
 
 T = TypeVar("T")
 

@@ -9,37 +9,30 @@ from __future__ import annotations
 import os
 import re
 import signal
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import httpx
 import psycopg
 
-from ephemera import connect
-from ephemera.cli.demonstration.cast import ADMINISTRATOR, PASSWORD, cast
-from ephemera.cli.demonstration.claims import MARK
-from ephemera.cli.demonstration.given import Given, database_of
-from ephemera.cli.demonstration.processes import running
-from ephemera.cli.demonstration.servers import opened_servers
-from ephemera.cli.demonstration.visitors import any_address
-from ephemera.cli.loading import load_catalogue
+from ephemera import Store, connect
+from ephemera.cli._catalogue_lookup import load_catalogue
+from ephemera_services.demo.claims import MARK
+from ephemera_services.demo.flag_errors import Given, database_of
+from ephemera_services.demo.process_plan import ADMINISTRATOR, PASSWORD, Cast, Part, cast
+from ephemera_services.demo.processes import Processes, running
+from ephemera_services.demo.servers import Servers, opened_servers
+from ephemera_services.demo.visitors import any_address
 from tests.console.beside import LoopThread
 from tests.console.consoles import RunningConsole
-from tests.systems.identity_users import sign_in
-from tests.systems.services import Served
-from tests.systems.slides_people import QUICK, administrator
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera import Store
-    from ephemera.cli.demonstration.cast import Cast, Part
-    from ephemera.cli.demonstration.processes import Processes
-    from ephemera.cli.demonstration.servers import Servers
-    from tests.systems.scripture_mail import MailServer
-    from tests.systems.slides_world import Model
+from tests.services.identity_users import sign_in
+from tests.services.scripture_mail import MailServer
+from tests.services.services import Served
+from tests.services.slides_people import QUICK, administrator
+from tests.services.slides_world import Model
 
 _NONE_KEPT = httpx.Limits(max_keepalive_connections=0)
 _LEFT_OUT = ("slides-worker-2",)  # it is there to be killed, which nobody does here

@@ -6,16 +6,14 @@ It takes the flags of `ephemera console`, and is what tests of permission press.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ephemera.cli import app
-from ephemera.console import serving
-from ephemera.console.components import Action, Column, Empty, confirm_button, section, table
-from ephemera.console.page import Page
-from ephemera.console.pages import PAGES
-
-if TYPE_CHECKING:
-    from ephemera.console.view import View
+from ephemera.console import _server as serving
+from ephemera.console._components import Action, Column, Empty, confirm_button, section, table
+from ephemera.console._page import Page
+from ephemera.console._pages import PAGES
+from ephemera.console._view import View
 
 KEY = "legacy:written-by-the-console"
 

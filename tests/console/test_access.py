@@ -10,12 +10,12 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 
-from ephemera.console import access
-from ephemera.console.access import Access
-from ephemera.console.acting import READ_ONLY, SIGNED_OUT, Actor, act
-from ephemera.console.sign_in import SignInRoutes
+from ephemera.console import _access as access
+from ephemera.console._access import Access
+from ephemera.console._actions import READ_ONLY, SIGNED_OUT, Actor, act
+from ephemera.console._sign_in import SignInRoutes
 from ephemera.errors import Unavailable
-from ephemera.web.cookies import Cookie
+from ephemera.web._cookies import Cookie
 
 WORD = "the right password"
 

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.console.surveying import FRESH
+from ephemera.console._survey_cache import FRESH
+from ephemera.embedded import Valkey
 from tests.console.consoles import running_console, settled
 from tests.console.keys import PROFILE, catalogue
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 KEYS = 100_000
 A_SECOND = 1.0

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from ephemera import embedded
-from ephemera.console.pages import PAGES
-from ephemera.embedded.ports import free_ports
+from ephemera.console._pages import PAGES
+from ephemera.embedded import Valkey
+from ephemera.embedded._ports import free_ports
 from tests.console.conftest import fill
 from tests.console.consoles import running_console, settled
 from tests.console.windows import expect
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
+from tests.console.consoles import RunningConsole
 from tests.console.windows import expect, tile
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
-    from tests.console.consoles import RunningConsole
 
 SHIFTS = """
 window.shifts = [];

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
-from tests.console.consoles import running_console
+from ephemera.embedded import Valkey
+from tests.console.consoles import RunningConsole, running_console
 from tests.console.tempting import KEY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ephemera.embedded import Valkey
-    from tests.console.consoles import RunningConsole
 
 TEMPTING = (sys.executable, "-m", "tests.console.tempting")
 FORGE = """

@@ -4,42 +4,37 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
+import httpx
 import jwt
 import pytest
 
-from ephemera.cli.demonstration.cast import PASSWORD
-from ephemera.cli.demonstration.given import SYSTEMS
-from ephemera.cli.demonstration.traffic.scripture import publish_poison
-from ephemera.console.showing import per_cent
-from ephemera.systems.league import keys as league
-from ephemera.systems.scripture import keys as scripture
-from ephemera.systems.scripture.happenings import UserCreated
+from ephemera.console._formatting import per_cent
+from ephemera.embedded import Postgres
+from ephemera_services.demo.flag_errors import SYSTEMS
+from ephemera_services.demo.process_plan import PASSWORD
+from ephemera_services.demo.traffic.scripture import publish_poison
+from ephemera_services.league import keys as league
+from ephemera_services.scripture import keys as scripture
+from ephemera_services.scripture.events import UserCreated
 from tests.console.consoles import running_console
-from tests.console.stage import staged
+from tests.console.stage import Stage, staged
 from tests.console.test_permission import FORGE
 from tests.console.windows import READY, eventually, expect, press, region, row_of, tile
-from tests.systems import identity_users
-from tests.systems.scripture_mail import MailServer
-from tests.systems.slides_people import VIEWER
-from tests.systems.slides_people import Person as Author
-from tests.systems.slides_world import Model
+from tests.services import identity_users
+from tests.services.scripture_mail import MailServer
+from tests.services.slides_people import VIEWER
+from tests.services.slides_people import Person as Author
+from tests.services.slides_world import Model
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    import httpx
-
-    from ephemera.embedded import Postgres
-    from tests.console.stage import Stage
-
-    Browse = Callable[..., Any]
-    Picture = Callable[[Any, str], None]
-    Show = Callable[[str], Any]
+Browse = Callable[..., Any]
+Picture = Callable[[Any, str], None]
+Show = Callable[[str], Any]
 
 IMAGE = "<img src=x onerror=alert(1)>"
 SCRIPT = "<script>alert(2)</script>"

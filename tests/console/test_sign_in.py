@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.console.consoles import PASSWORD, USER
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from tests.console.consoles import RunningConsole
+from tests.console.consoles import PASSWORD, USER, RunningConsole
 
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 POLLING = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"

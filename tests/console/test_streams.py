@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pytest
 
 from ephemera import connect
-from ephemera.console.pages import streams
-from ephemera.operations.events import Stream
+from ephemera.console._pages import _streams as streams
+from ephemera.embedded import Valkey
+from ephemera.operations.inspect._events import Stream
 from tests.patterns.eventful import BRIEF, CATALOGUE, Removed, Seen, settled
-
-if TYPE_CHECKING:
-    import pytest
-
-    from ephemera.embedded import Valkey
 
 PLACE: Any = SimpleNamespace(name="here")
 

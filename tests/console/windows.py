@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from collections.abc import Callable
+from typing import Any
 
 READY = "window.did_handshake && document.querySelector('.e-tile-value')?.textContent !== '\u2014'"
 """The page is connected, and was refreshed: what is typed now stays."""

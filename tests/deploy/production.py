@@ -7,18 +7,15 @@ import secrets
 import shutil
 import subprocess
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from deploy.layout import TLS, USERS, host
-
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded._ports import free_ports
 from tests.wire.certificates import Authority
 from tests.wire.debian_redis import BINARY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tools.deploy.layout import TLS, USERS, host
 
 SERVERS = Path(__file__).parents[2] / "deploy/servers"
 _STARTS_WITHIN = 60.0  # seconds

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import Any
 
-from deploy.audit import at_odds, brought, is_same, normal, pins, unpinned, vulnerabilities
-
-if TYPE_CHECKING:
-    from typing import Any
+from tools.dependency_audit import at_odds, brought, is_same, normal, pins, unpinned, vulnerabilities
 
 REPORT: dict[str, Any] = json.loads("""
 {"dependencies": [

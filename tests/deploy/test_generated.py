@@ -8,23 +8,21 @@ import re
 import shutil
 import stat
 import subprocess
+from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jsonschema  # type: ignore[import-untyped]
 import kubernetes_validate  # type: ignore[import-untyped]
 import pytest
 import yaml  # type: ignore[import-untyped]
-from deploy.__main__ import generated, old
-from deploy.compose import document
-from deploy.kubernetes import manifests
-from deploy.layout import SECRETS, SERVICES
 
 from tests.cli.commands import ephemera
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
+from tools.deploy.__main__ import generated, old
+from tools.deploy.compose import document
+from tools.deploy.kubernetes import manifests
+from tools.deploy.layout import SECRETS, SERVICES
 
 FOLDER = Path(__file__).parents[2] / "deploy"
 KUBERNETES = "1.37.0"
@@ -33,7 +31,7 @@ COMPOSE = json.loads((files("check_jsonschema") / "builtin_schemas/vendor/compos
 
 
 def test_no_generated_file_is_old() -> None:
-    """A change of the layout, a catalogue or the rules is in the files: python -m deploy."""
+    """A change of the layout, a catalogue or the rules is in the files: python -m tools.deploy."""
     assert old() == []
 
 

@@ -5,15 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 
 from ephemera import embedded
-from ephemera.embedded.postgres_install import ordinary_user, runnable_install
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Postgres
+from ephemera.embedded import Postgres
+from ephemera.embedded._postgres_install import ordinary_user, runnable_install
 
 FOLDER = Path(__file__).parents[2] / "deploy/postgres"
 NAMES = ("identity", "slides")

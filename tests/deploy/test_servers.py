@@ -3,35 +3,30 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
-from deploy.layout import SERVICES, cache_url, environment, queue_url
-from deploy.servers import MEMORY
 
-from ephemera.embedded.ports import free_ports
-from ephemera.embedded.standalone import valkey_binary
+from ephemera.embedded import Postgres
+from ephemera.embedded._ports import free_ports
+from ephemera.embedded._valkey import valkey_binary
 from ephemera.errors import CannotConnect
-from ephemera.operations.audit import audit
-from ephemera.operations.health import check_up
-from ephemera.systems.slides.keys import catalogue
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.health._health import check_up
 from ephemera.wire import open_client
-from ephemera.wire.commands import as_text
-from tests.deploy.production import cli, places, production, started
+from ephemera.wire._commands import as_text
+from ephemera_services.slides.keys import catalogue
+from tests.deploy.production import Places, Production, cli, places, production, started
 from tests.security import stories
-from tests.systems import feed_users, identity_users
-from tests.systems.services import serving
-from tests.systems.slides_people import QUICK, Person, administrator
-from tests.systems.slides_world import working
+from tests.services import feed_users, identity_users
+from tests.services.services import serving
+from tests.services.slides_people import QUICK, Person, administrator
+from tests.services.slides_world import working
 from tests.wire.debian_redis import BINARY
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Postgres
-    from tests.deploy.production import Places, Production
+from tools.deploy.layout import SERVICES, cache_url, environment, queue_url
+from tools.deploy.servers import MEMORY
 
 pytestmark = pytest.mark.timeout(300)
 needs_debian = pytest.mark.skipif(

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ephemera.cli import references
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tools.reference import __main__ as references
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"

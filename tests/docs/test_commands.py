@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import re
 import shlex
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 from ephemera.cli import app
-from ephemera.cli.loading import systems
-from ephemera.cli.reference_settings import APART, command_variables, own_settings, settings_of
-from ephemera.systems.settings import SystemSettings
+from ephemera.cli._catalogue_lookup import systems
+from ephemera_services.settings import SystemSettings
 from tests.docs.pages import ROOT, blocks, blocks_of, generated, pages, prose, spans_of, written
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
+from tools.reference.settings_page import APART, command_variables, own_settings, settings_of
 
 _TREE: Any = typer.main.get_command(app)
 _SHELL = ("console", "sh", "bash", "shell")

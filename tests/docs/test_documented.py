@@ -6,23 +6,22 @@ import ast
 import pkgutil
 import re
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
-from ephemera.cli import COMMANDS, app, references
-from ephemera.cli import reference_api as api
-from ephemera.cli.loading import systems
-from ephemera.cli.reference import found
-from ephemera.cli.reference_metrics import service_metrics
-from ephemera.cli.reference_settings import Setting, own_settings, settings_of
+from ephemera.cli import COMMANDS, app
+from ephemera.cli._catalogue_lookup import systems
 from ephemera.operations.metrics import METRICS
-from ephemera.systems.settings import SystemSettings
+from ephemera_services.settings import SystemSettings
 from tests.docs.pages import blocks_of, generated, pages, spans_of, written
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tools.reference import __main__ as references
+from tools.reference import api_page as api
+from tools.reference.cli_page import found
+from tools.reference.metrics_page import service_metrics
+from tools.reference.settings_page import Setting, own_settings, settings_of
 
 MODULES = [module for modules in api.PUBLIC.values() for module in modules]
 INTERNAL = {

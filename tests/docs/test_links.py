@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from tests.docs.pages import ROOT, pages, prose
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 _LINK = re.compile(r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\((?P<target>[^()\s]+)\)")
 _HEADING = re.compile(r"^#{1,6} +(?P<title>.+?) *$", re.MULTILINE)

@@ -9,19 +9,15 @@ import os
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from tests.docs.pages import DOCS, Block, blocks_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Postgres, Valkey
 
 PEERS = {"redis-py": "redis", "limits": "limits", "cashews": "cashews", "celery": "celery"}
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from tests.docs.pages import ROOT, Block, blocks, blocks_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 _PYTHON = ("python", "py", "pycon")
 _RUN_BY = re.compile(r"run by (?P<test>tests/\S+\.py)")

@@ -7,16 +7,14 @@ import re
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from signal import SIGINT
-from typing import IO, TYPE_CHECKING
+from typing import IO
 
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded._ports import free_ports
 from tests.docs.pages import DOCS, READERS_PLUGINS, Block, blocks_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PAGE = DOCS / "quickstart.md"
 _SET = re.compile(r"^((?:[A-Z]+=\S* )*)(.*)$")  # variables that a command is given, and the command

@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from tests.docs.pages import DOCS, READERS_PLUGINS, blocks_of
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def test_the_suite_of_the_page_passes(tmp_path: Path) -> None:

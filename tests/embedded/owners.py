@@ -8,14 +8,12 @@ import shutil
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from collections.abc import Callable
+from typing import Any, Self
 
 import psutil
 
-from ephemera.embedded import processes
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ephemera.embedded import _processes as processes
 
 SCRIPT = """
 import json, os, signal, sys, threading, time

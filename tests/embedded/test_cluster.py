@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import socket
-from typing import TYPE_CHECKING
 
-from ephemera.embedded import Valkey, cluster, ports
-from ephemera.embedded.clusters import Plan
+import pytest
+
+from ephemera.embedded import Valkey, cluster
+from ephemera.embedded import _ports as ports
+from ephemera.embedded._cluster import Plan
 from tests.embedded.owners import alive, eventually, family
-
-if TYPE_CHECKING:
-    import pytest
 
 
 def info(node: Valkey) -> dict[str, str]:
@@ -62,7 +61,7 @@ def test_masters_alone_form_a_cluster_and_lost_ports_are_replaced(
     """Without replicas all slots are covered, also when a planned port was taken by somebody else."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         choices = [[*ports.free_ports(3), other.getsockname()[1]], ports.free_ports(4)]
-        monkeypatch.setattr("ephemera.embedded.clusters.free_ports", lambda _: choices.pop(0))
+        monkeypatch.setattr("ephemera.embedded._cluster.free_ports", lambda _: choices.pop(0))
         with cluster(masters=2, replicas=0) as running:
             assert [info(node)["cluster_slots_ok"] for node in running.nodes] == ["16384", "16384"]
     assert not choices

@@ -5,18 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from pwd import getpwnam
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera.embedded import Postgres, Valkey, postgres, valkey
 from ephemera.errors import EmbeddedError
 from tests.embedded.owners import Owner, alive, eventually, family, python_for_everybody
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STARTS = {
     "valkey": "servers = [valkey()]",

@@ -5,18 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import psycopg
 import pytest
 
-from ephemera.embedded import Postgres, postgres, postgres_install, processes
+from ephemera.embedded import Postgres, postgres
+from ephemera.embedded import _postgres_install as postgres_install
+from ephemera.embedded import _processes as processes
 from ephemera.errors import EmbeddedError
 from tests.embedded.owners import alive, family
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user for PostgreSQL")
 

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from ephemera.embedded import Sentinel, sentinel
 from tests.embedded.owners import alive, eventually, family
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 LEADER = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", "mymaster")
 

@@ -9,8 +9,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ephemera.embedded import Valkey, ports, valkey
-from ephemera.embedded.resp import ask
+from ephemera.embedded import Valkey, valkey
+from ephemera.embedded import _ports as ports
+from ephemera.embedded._resp import ask
 from ephemera.errors import EmbeddedError, ServerError
 from tests.embedded.owners import alive, family
 
@@ -163,7 +164,7 @@ def test_a_free_port_lost_to_another_process_is_replaced(monkeypatch: pytest.Mon
     """When somebody takes the chosen port first, the next one is tried."""
     with valkey() as server:
         choices = [[server.port], ports.free_ports(1)]
-        monkeypatch.setattr("ephemera.embedded.standalone.free_ports", lambda _: choices.pop(0))
+        monkeypatch.setattr("ephemera.embedded._valkey.free_ports", lambda _: choices.pop(0))
         with valkey() as other:
             assert other.port != server.port
 
@@ -206,7 +207,7 @@ def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_supervisor_that_cannot_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where no folder can be made, the start fails at once and leaves no process."""
-    monkeypatch.setattr("ephemera.embedded.server.temporary_name", lambda: tmp_path / "no" / "such")
+    monkeypatch.setattr("ephemera.embedded._server.temporary_name", lambda: tmp_path / "no" / "such")
     with pytest.raises(EmbeddedError, match="supervisor"):
         Valkey(0, [])
 

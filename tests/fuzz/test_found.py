@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 
-from fuzz.areas import AREAS
-from fuzz.running import try_again
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.fuzz.areas import AREAS
+from tests.fuzz.running import try_again
 
 FOUND: dict[str, list[tuple[str, Any]]] = {
     "values": [

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
-from fuzz.areas import AREAS
-from fuzz.running import Budget, try_area
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.fuzz.areas import AREAS
+from tests.fuzz.running import Budget, try_area
 
 CASES = {"keys": 40, "values": 25, "cookies": 20, "tokens": 20, "headers": 25, "resp": 20}
-"""Of each trial that needs no service: `tests/systems` asks these with hostile tokens and requests, too."""
+"""Of each trial that needs no service: `tests/services` asks these with hostile tokens and requests, too."""
 
 
 @pytest.mark.parametrize("area", CASES)
@@ -25,5 +22,5 @@ def test_what_must_hold_for_all_cases_holds_for_these(area: str, tmp_path: Path)
 
 
 def test_every_area_is_tried() -> None:
-    """The documents of the services have tests of their own, `tests/systems/test_*_conformance.py`."""
+    """The documents of the services have tests of their own, `tests/services/test_*_conformance.py`."""
     assert {*CASES, "openapi"} == set(AREAS)

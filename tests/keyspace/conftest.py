@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from hypothesis import settings
 
-from ephemera.keyspace import connect
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store, connect
 from tests import least_privilege
 from tests.keyspace.spaces import catalogue
 from tests.wire.debian_redis import BINARY, DebianRedis
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 settings.register_profile("keyspace", deadline=None)
 settings.load_profile("keyspace")

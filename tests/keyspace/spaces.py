@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, Lifetime, Space, fixed, permanent, sliding, until, windowed
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+from ephemera.keyspace import Catalogue, Keyspace, Lifetime, fixed, permanent, sliding, until, windowed
 
 
 class Session(msgspec.Struct):
@@ -37,11 +35,11 @@ KINDS = ("hash", "mapping", "value", "counter", "flag", "set", "sorted_set", "li
 catalogue = Catalogue("test")
 
 
-def _declare(kind: str, name: str) -> Space[Any]:
+def _declare(kind: str, name: str) -> Keyspace[Any]:
     held = {"hash": Session, "stream": Session, "value": Session, "mapping": int}
     types: list[Any] = [] if kind in ("counter", "flag") else [held.get(kind, str)]
     pattern = f"test:{kind}:{name}:{{id}}"
-    declared: Space[Any] = getattr(catalogue, kind)(
+    declared: Keyspace[Any] = getattr(catalogue, kind)(
         pattern, *types, lifetime=LIFETIMES[name], purpose="a test"
     )
     return declared

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from hypothesis import strategies as st
 
-from ephemera.keyspace.overlap import shared_key
-from ephemera.keyspace.template import Template
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import FieldValue
+from ephemera.keyspace import FieldValue
+from ephemera.keyspace._overlap import shared_key
+from ephemera.keyspace._template import Template
 
 _HOSTILE = st.text(alphabet=":{}*?[]\\%.-_a1\x00\n\x7f\x85é\u2028😀", max_size=12)
 

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
 
 from ephemera.embedded import valkey
 from ephemera.errors import InvalidValue, Unreadable, WrongFields
-from ephemera.keyspace import Catalogue, Until, connect, fixed, permanent, sliding, until
+from ephemera.keyspace import Catalogue, Lifetime, Store, Until, connect, fixed, permanent, sliding, until
 from tests.keyspace.spaces import Session
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Lifetime, Store
 
 catalogue = Catalogue("accessors")
 HOUR = fixed(hours=1)

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 import msgspec
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidLifetime, InvalidUrl, InvalidValue, WrongFields
-from ephemera.keyspace import Catalogue, connect, fixed, permanent, until
+from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent, until
 from tests import least_privilege
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 class Card(msgspec.Struct):

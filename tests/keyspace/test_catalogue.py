@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ephemera.errors import InvalidDeclaration, OverlappingPatterns
-from ephemera.keyspace import Catalogue, Space, fixed, permanent, sliding, until, windowed
+from ephemera.keyspace import Catalogue, Keyspace, fixed, permanent, sliding, until, windowed
 
 
 class Session(msgspec.Struct):
@@ -59,7 +59,7 @@ def test_keys_are_classified() -> None:
 def test_each_kind_names_its_type_on_the_server() -> None:
     """The audit compares these with what TYPE says."""
     catalogue = Catalogue("x")
-    spaces: list[Space[Any]] = [
+    spaces: list[Keyspace[Any]] = [
         catalogue.hash("a:{x}", Session, lifetime=DAY, purpose="x"),
         catalogue.mapping("b:{x}", int, lifetime=DAY, purpose="x"),
         catalogue.value("c:{x}", str, lifetime=DAY, purpose="x"),

@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace import compression
-from ephemera.keyspace.codec import choose_codec
-from ephemera.keyspace.fingerprint import fingerprint
+from ephemera.keyspace import _compression as compression
+from ephemera.keyspace._codec import choose_codec
+from ephemera.keyspace._fingerprint import fingerprint
 
 
 class Answer(msgspec.Struct):

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 import pytest
 
-from ephemera import Catalogue, Space, connect, fixed
+from ephemera import Catalogue, Keyspace, connect, fixed
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.operations.decoding import decodable_as
-from ephemera.operations.documentation import describe
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import StreamAccess
+from ephemera.keyspace import StreamAccessor
+from ephemera.operations.inspect._decoder import decodable_as
+from ephemera.operations.inspect._documentation import describe
 
 
 class Begun(msgspec.Struct, tag=True):
@@ -30,7 +28,7 @@ class Over(msgspec.Struct, tag=True):
 Event: TypeAlias = Begun | Over
 
 CATALOGUE = Catalogue("test-entries")
-STREAM: Space[StreamAccess[Event]] = CATALOGUE.stream(
+STREAM: Keyspace[StreamAccessor[Event]] = CATALOGUE.stream(
     "events:{name}",
     Begun | Over,  # type: ignore[arg-type]
     codec="json",

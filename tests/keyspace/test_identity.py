@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
+from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from shutil import which
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded import Cluster, Valkey
+from ephemera.embedded._ports import free_ports
 from ephemera.errors import (
     CannotConnect,
     ConnectionFailed,
@@ -20,17 +22,11 @@ from ephemera.errors import (
     OverlappingPatterns,
     WrongServer,
 )
-from ephemera.keyspace import Catalogue, connect, fixed, identity
-from ephemera.keyspace.identity import MARK, RESERVED, read_mark, write_mark
+from ephemera.keyspace import Catalogue, Store, connect, fixed
+from ephemera.keyspace import _server_identity as identity
+from ephemera.keyspace._server_identity import MARK, RESERVED, read_mark, write_mark
 from ephemera.wire import open_client
 from tests.wire.waiting import answered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Store
 
 GRAPH_MODULE = """
 int RedisModule_OnLoad(void **context) {

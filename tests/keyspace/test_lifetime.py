@@ -8,7 +8,7 @@ import pytest
 
 from ephemera.errors import InvalidLifetime
 from ephemera.keyspace import Lifetime, fixed, permanent, sliding, until, windowed
-from ephemera.keyspace.lifetime import unix_milliseconds
+from ephemera.keyspace._lifetime import unix_milliseconds
 
 
 @pytest.mark.parametrize(

@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import time
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from typing import Any
 
 import pytest
 
 from ephemera.errors import InvalidLifetime
-from ephemera.keyspace import Catalogue, connect, until
+from ephemera.keyspace import Catalogue, Keyspace, Store, connect, until
 from tests.keyspace.spaces import KINDS, LIFE, LIFETIMES, OPERATIONS, SPACES, Session
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from ephemera.keyspace import Space, Store
 
 EXPIRING = ("fixed", "sliding", "windowed")
 WITH_PUT = [kind for kind in KINDS if OPERATIONS[kind].put]
@@ -23,7 +18,7 @@ WITH_CHANGE = [kind for kind in KINDS if OPERATIONS[kind].change]
 SHORT = 5_000  # milliseconds; what a test gives a key to see whether it is renewed
 
 
-async def _left(store: Store, space: Space[Any], key: str) -> int:
+async def _left(store: Store, space: Keyspace[Any], key: str) -> int:
     return int(await store.call("PTTL", space.key(id=key)))
 
 

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace.records import RecordCodec
+from ephemera.keyspace._record_codec import RecordCodec
 
 
 class Session(msgspec.Struct):

@@ -4,28 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import (
     ConnectionFailed,
     InvalidDeclaration,
     OverlappingPatterns,
     ServerError,
     Unavailable,
-    UndeclaredSpace,
+    UndeclaredKeyspace,
 )
 from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent
-from ephemera.wire import open_client
+from ephemera.wire import Arg, Client, Script, open_client
 from tests.keyspace.spaces import ANN, KINDS, OPERATIONS, SPACES, catalogue
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.wire import Arg, Client, Script
 
 HASH, VALUE = SPACES["hash", "fixed"], SPACES["value", "fixed"]
 
@@ -85,7 +81,7 @@ async def test_a_space_of_another_catalogue_is_refused(server: Valkey) -> None:
     """The error names the pattern, its catalogue and those that the store has."""
     async with connect(server.url, Catalogue("mine")) as store:
         with pytest.raises(
-            UndeclaredSpace, match=r"'test:hash:fixed:\{id\}' belongs to the catalogue 'test', .*'mine'"
+            UndeclaredKeyspace, match=r"'test:hash:fixed:\{id\}' belongs to the catalogue 'test', .*'mine'"
         ):
             store[HASH]
 

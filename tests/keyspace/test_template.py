@@ -2,18 +2,15 @@ from __future__ import annotations
 
 import enum
 import re
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongFields
-from ephemera.keyspace.template import Template
+from ephemera.keyspace import FieldValue
+from ephemera.keyspace._template import Template
 from tests.keyspace.strategies import as_read, field_values, fields_of, templates
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import FieldValue
 
 
 @given(st.data(), templates())

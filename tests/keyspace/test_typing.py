@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, assert_type
+from typing import assert_type
 
 import msgspec
 
 from ephemera.keyspace import (
     Catalogue,
-    CounterAccess,
-    FlagAccess,
-    HashAccess,
-    ListAccess,
-    MappingAccess,
-    SetAccess,
-    SortedSetAccess,
-    Space,
-    StreamAccess,
-    ValueAccess,
+    CounterAccessor,
+    FlagAccessor,
+    HashAccessor,
+    Keyspace,
+    ListAccessor,
+    MappingAccessor,
+    SetAccessor,
+    SortedSetAccessor,
+    Store,
+    StreamAccessor,
+    ValueAccessor,
     fixed,
 )
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import Store
 
 
 class Session(msgspec.Struct):
@@ -45,15 +43,15 @@ CHANNEL = catalogue.channel("channel:{id}", Session, purpose="x")
 
 def test_a_space_carries_its_accessor() -> None:
     """The declaration decides what `store[SPACE]` is."""
-    assert_type(HASH, Space[HashAccess[Session]])
-    assert_type(VALUE, Space[ValueAccess[list[Session]]])
-    assert_type(COUNTER, Space[CounterAccess])
-    assert_type(FLAG, Space[FlagAccess])
-    assert_type(SET, Space[SetAccess[int]])
-    assert_type(SORTED, Space[SortedSetAccess[bytes]])
-    assert_type(LIST, Space[ListAccess[Session]])
-    assert_type(STREAM, Space[StreamAccess[Session]])
-    assert_type(MAPPING, Space[MappingAccess[float]])
+    assert_type(HASH, Keyspace[HashAccessor[Session]])
+    assert_type(VALUE, Keyspace[ValueAccessor[list[Session]]])
+    assert_type(COUNTER, Keyspace[CounterAccessor])
+    assert_type(FLAG, Keyspace[FlagAccessor])
+    assert_type(SET, Keyspace[SetAccessor[int]])
+    assert_type(SORTED, Keyspace[SortedSetAccessor[bytes]])
+    assert_type(LIST, Keyspace[ListAccessor[Session]])
+    assert_type(STREAM, Keyspace[StreamAccessor[Session]])
+    assert_type(MAPPING, Keyspace[MappingAccessor[float]])
 
 
 async def what_reads_return(store: Store) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import msgspec
 
 from ephemera.keyspace import Catalogue, connect, fixed, permanent, sliding
-from ephemera.operations.audit import audit
-from ephemera.operations.survey import Plan
-
-if TYPE_CHECKING:
-    from ephemera.operations.audit_report import AuditReport, SpaceState
-    from ephemera.operations.findings import Finding
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.audit._findings import Finding
+from ephemera.operations.audit._report import AuditReport, SpaceState
+from ephemera.operations.inspect._survey import Plan
 
 
 class Profile(msgspec.Struct):

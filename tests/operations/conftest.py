@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Valkey
 from tests.operations.audited import stock
 from tests.wire.debian_redis import BINARY, DebianRedis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Cluster, Valkey
 
 
 @pytest.fixture(scope="session")

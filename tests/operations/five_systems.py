@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import random
 import uuid
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
 
-from ephemera.keyspace.template import Template
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-
-    from ephemera.wire import Arg
+from ephemera.keyspace._template import Template
+from ephemera.wire import Arg
 
 TABLES = {
     "identity": """

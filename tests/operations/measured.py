@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue
-from ephemera.keyspace import connect, fixed
+from ephemera.embedded import Postgres
+from ephemera.keyspace import Store, connect, fixed
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
-from ephemera.patterns.jobs import Jobs, Run
-from ephemera.patterns.jobs.attempts import Attempt
-from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs, Jobs, Run
+from ephemera.patterns.jobs._attempts import Attempt
+from ephemera.patterns.jobs._engines import sql_engine
 from ephemera.patterns.local_cache import Local
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.planner import Plan, Planner
+from ephemera.patterns.planner import BoundPlanner, Plan, Planner
 from ephemera.patterns.rate_limits import RateLimits, fixed_window
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera.embedded import Postgres
-    from ephemera.keyspace import Store
-    from ephemera.patterns.jobs import LiveJobs
-    from ephemera.patterns.planner import LivePlanner
 
 DAY = timedelta(days=1)
 
@@ -92,8 +85,8 @@ class Service:
 
     def __init__(self, store: Store, engine: AsyncEngine) -> None:
         self.store = store
-        self.jobs: LiveJobs = JOBS.on(store, engine)
-        self.planner: LivePlanner = store[FEED].using(engine)
+        self.jobs: BoundJobs = JOBS.on(store, engine)
+        self.planner: BoundPlanner = store[FEED].using(engine)
         self.metrics = StoreMetrics(store, every=timedelta(hours=1))  # tests sample when they want to
 
     async def run(self, job_id: str) -> str:

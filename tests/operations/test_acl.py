@@ -4,39 +4,41 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 import ephemera
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect, InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, connect, fixed, permanent
-from ephemera.keyspace.identity import MARK, write_mark
-from ephemera.operations.acl import ANY_KEY, BY_TYPE, CONNECTION, IDENTITY, SCRIPTS, access_rules
-from ephemera.operations.audit import audit
-from ephemera.operations.capacity import estimate
-from ephemera.operations.events import dead_letters, pending_events, stream_readings
-from ephemera.operations.health import check_up
-from ephemera.operations.locks import held_locks
+from ephemera.keyspace._server_identity import MARK, write_mark
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.configuration._acl import (
+    ANY_KEY,
+    BY_TYPE,
+    CONNECTION,
+    IDENTITY,
+    SCRIPTS,
+    access_rules,
+)
+from ephemera.operations.health._health import check_up
+from ephemera.operations.inspect._capacity import estimate
+from ephemera.operations.inspect._events import dead_letters, pending_events, stream_readings
+from ephemera.operations.inspect._locks import held_locks
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
-from ephemera.wire import open_client
+from ephemera.wire import Arg, open_client
 from tests.keyspace.spaces import OPERATIONS, SPACES
 from tests.keyspace.spaces import catalogue as every_kind
 from tests.least_privilege import admitted
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.waiting import answered
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.wire import Arg
 
 SOURCE = Path(ephemera.__file__).parent
 

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from ephemera.errors import CannotConnect, OverlappingPatterns
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.operations.audit import audit
-from ephemera.operations.findings import KINDS
-from ephemera.wire import open_client
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.audit._findings import KINDS
+from ephemera.wire import Arg, open_client
 from tests.operations.audited import KEYS, audited, catalogue, of_kind, state_of
-
-if TYPE_CHECKING:
-    from ephemera.wire import Arg
 
 HOUR = 3_600_000
 

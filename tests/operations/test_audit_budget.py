@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidCursor
-from ephemera.operations import scanning
-from ephemera.operations.audit import audit
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.inspect import _scan as scanning
 from ephemera.wire import open_client
 from tests.operations.audited import audited, catalogue, of_kind, state_of, stock
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
 
 MANY = 20_000
 

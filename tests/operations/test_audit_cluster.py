@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ephemera.embedded import Cluster
 from ephemera.wire import open_client
 from tests.operations.audited import KEYS, audited, of_kind, state_of, stock
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster
 
 MANY = 5000
 

@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ephemera.wire import open_client
-from ephemera.wire.commands import as_text
+from ephemera.embedded import Valkey
+from ephemera.wire import Client, open_client
+from ephemera.wire._commands import as_text
 from tests.operations.audited import KEYS, audited, stock
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire import Client
-    from tests.wire.debian_redis import DebianRedis
+from tests.wire.debian_redis import DebianRedis
 
 
 async def lookups(client: Client) -> int:

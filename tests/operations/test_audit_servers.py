@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
 from ephemera.keyspace import Catalogue, fixed, permanent
-from ephemera.keyspace.identity import write_mark
-from ephemera.operations.audit import audit
+from ephemera.keyspace._server_identity import write_mark
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.audit._report import AuditReport
 from ephemera.wire import open_client
-from ephemera.wire.commands import as_text
+from ephemera.wire._commands import as_text
 from tests.operations.audited import of_kind
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.operations.audit_report import AuditReport
 
 catalogue = Catalogue("roles")
 CACHE = catalogue.counter("cache:{id}", lifetime=fixed(hours=1), purpose="x")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 import pytest
@@ -12,16 +12,14 @@ from typer.testing import CliRunner
 
 from ephemera import Catalogue, fixed
 from ephemera.cli import app
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue
-from ephemera.operations.dashboard import as_json, dashboard, parts_of
-from ephemera.operations.dashboard_panels import PANELS, level
 from ephemera.operations.metrics import METRICS
-from ephemera.operations.metrics import families as f
-from ephemera.web.metrics import MetricsEndpoint
+from ephemera.operations.metrics import _families as f
+from ephemera.operations.metrics._dashboard import as_json, dashboard, parts_of
+from ephemera.operations.metrics._dashboard_panels import PANELS, level
+from ephemera.web._metrics import MetricsEndpoint
 from tests.operations.measured import catalogue, parsed, service
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Postgres, Valkey
 
 _METRIC = re.compile(r"ephemera_[a-z_]+")
 _BY = re.compile(r"by \(([^)]*)\) \(+(?:rate\()?(ephemera_[a-z_]+)")

@@ -10,7 +10,14 @@ import msgspec
 import pytest
 
 from ephemera.keyspace import Catalogue, fixed, permanent, sliding, until, windowed
-from ephemera.operations.documentation import Entry, as_json, as_markdown, describe, tables, type_text
+from ephemera.operations.inspect._documentation import (
+    Entry,
+    as_json,
+    as_markdown,
+    describe,
+    tables,
+    type_text,
+)
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
 

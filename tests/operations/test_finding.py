@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
-from ephemera.keyspace import Catalogue, connect, fixed
-from ephemera.operations.finding import Finder
+from ephemera.embedded import Cluster, Valkey
+from ephemera.keyspace import Catalogue, Store, connect, fixed
+from ephemera.operations.inspect._finder import Finder
 from ephemera.wire import open_client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Store
 
 CATALOGUE = Catalogue("test-finding")
 NOTE = CATALOGUE.value("finding-note:{name}", str, lifetime=fixed(minutes=5), purpose="Something to find")

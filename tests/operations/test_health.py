@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded import Cluster, Valkey
+from ephemera.embedded._ports import free_ports
 from ephemera.keyspace import Catalogue, connect, fixed, permanent
-from ephemera.keyspace.identity import MARK
-from ephemera.operations.capacity import Capacity, estimate
-from ephemera.operations.health import Health, check_up, examine
+from ephemera.keyspace._server_identity import MARK
+from ephemera.operations.health._checks import Check
+from ephemera.operations.health._health import Health, check_up, examine
+from ephemera.operations.inspect._capacity import Capacity, estimate
 from ephemera.wire import open_client
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.operations.health_checks import Check
 
 news = Catalogue("news")
 PAGE = news.value("news:page:{id}", str, lifetime=fixed(hours=1), purpose="x")

@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ephemera.keyspace import Catalogue, Fixed, Permanent
-from ephemera.keyspace.identity import write_mark
-from ephemera.operations.audit import audit
-from ephemera.operations.infer import infer
-from ephemera.operations.survey import Plan
-from ephemera.wire import open_client
+from ephemera.embedded import Cluster, Valkey
+from ephemera.keyspace import Catalogue, Fixed, Keyspace, Permanent
+from ephemera.keyspace._server_identity import write_mark
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.audit._report import AuditReport
+from ephemera.operations.infer._infer import Proposal, infer
+from ephemera.operations.inspect._survey import Plan
+from ephemera.wire import Arg, open_client
 from tests.operations.audited import of_kind
 from tests.operations.five_systems import TABLES, commands
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Space
-    from ephemera.operations.audit_report import AuditReport
-    from ephemera.operations.infer import Proposal
-    from ephemera.wire import Arg
 
 
 async def write(url: str, writes: Iterable[tuple[Arg, ...]]) -> None:
@@ -118,7 +112,7 @@ async def test_kinds_types_and_lifetimes_are_read_off(own_url: str) -> None:
     assert {space.pattern for space in catalogue if space.role == "queue"} == {"todo:{todo_id}", "log:main"}
 
 
-def described(space: Space[Any]) -> tuple[str, object, int | None]:
+def described(space: Keyspace[Any]) -> tuple[str, object, int | None]:
     """Kind, type of values and life of a space."""
     assert isinstance(space.lifetime, (Fixed, Permanent))
     if isinstance(space.lifetime, Permanent):

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import sqlalchemy as sa
 
 from ephemera import Catalogue, Store
-from ephemera.operations.jobs import counted
-from ephemera.patterns.jobs import Jobs
+from ephemera.embedded import Postgres, Valkey
+from ephemera.operations.inspect._jobs import counted
+from ephemera.patterns.jobs import BoundJobs, Jobs
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.jobbing import JOBS, generate
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
-
 
 @pytest.fixture
-async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that no worker runs, in a database of this file."""
     async with opened(server.url, postgres.database("operations_jobs")) as live:
         async with live.engine.begin() as sql:
@@ -30,7 +25,7 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
-async def test_jobs_are_counted_by_state_and_kind(jobs: LiveJobs) -> None:
+async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
     """Three jobs, one done: counts of both sorts, and how many steps a job of the kind usually has."""
     done = await jobs.enqueue(generate, 3)
     for _ in range(2):
@@ -45,7 +40,7 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: LiveJobs) -> None:
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
-async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: LiveJobs) -> None:
+async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: BoundJobs) -> None:
     """Pages by the moment of creation hold every job once, the newest first."""
     ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
     first = await jobs.rows.select(most=3)
@@ -54,7 +49,7 @@ async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: LiveJobs) 
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
-async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: LiveJobs) -> None:
+async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: BoundJobs) -> None:
     """A console has the tables and queues alone: it leaves the message to a worker, who knows its limits."""
     job_id = await jobs.enqueue(generate, 1)
     await jobs.cancel(job_id)

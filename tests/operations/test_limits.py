@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace import connect
-from ephemera.operations.limits import Standing, reset, standing, throttled
-from ephemera.patterns.rate_limits.noting import LISTED
+from ephemera.keyspace import Store, connect
+from ephemera.operations.inspect._limits import Standing, reset, standing, throttled
+from ephemera.patterns.rate_limits import Claim
+from ephemera.patterns.rate_limits._denial_log import LISTED
 from tests.patterns.limited import BUCKET, CATALOGUE, KINDS, LIMITS, LOG, TIERED_LOG, WINDOW, somebody
 from tests.patterns.locking import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Claim
 
 
 @pytest.fixture(params=["server", "cluster"])

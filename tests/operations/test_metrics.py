@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING
 
 import pytest
 from prometheus_client import CollectorRegistry, Counter
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, LockLost, Unavailable
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store, connect
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.operations.metrics.families import SERVER_COMMANDS
+from ephemera.operations.metrics._families import SERVER_COMMANDS
 from tests.operations.measured import (
     FEED,
     GREETING,
@@ -27,19 +28,13 @@ from tests.operations.measured import (
     SEARCH,
     VIEWS,
     VISITS,
+    Service,
     Visit,
     catalogue,
     draw,
     parsed,
     service,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
-    from ephemera.keyspace import Store
-    from tests.operations.measured import Service
 
 
 @pytest.fixture

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from ephemera import Catalogue
-from ephemera.keyspace import connect, fixed, sliding
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Keyspace, Store, connect, fixed, sliding
 from tests.operations.measured import Profile, Visit
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Space, Store
 
 catalogue = Catalogue("bytes")
 _HOUR: Any = {"lifetime": fixed(hours=1), "purpose": "To be measured"}
@@ -32,7 +28,7 @@ CHANNEL = catalogue.channel("channel:{i}", str, purpose="To be measured")
 
 _SHAPE = 6  # bytes of the field that names a record's shape
 
-KINDS: list[tuple[Space[Any], Any, Any, int, int]] = [
+KINDS: list[tuple[Keyspace[Any], Any, Any, int, int]] = [
     # The space, a write, a read, and what they must count at least.
     (HASH, lambda a, i: a.put(Profile("Ada"), i=i), lambda a, i: a.get(i=i), 3 + _SHAPE, 3 + _SHAPE),
     (HASH, lambda a, i: a.put(Profile("Ada"), i=i), lambda a, i: a.get_many([{"i": i}]), 3 + _SHAPE, 3),
@@ -59,7 +55,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 @pytest.mark.parametrize(("space", "write", "read", "written", "seen"), KINDS)
 async def test_bytes_of_a_kind(
-    store: Store, key: str, space: Space[Any], write: Any, read: Any, written: int, seen: int
+    store: Store, key: str, space: Keyspace[Any], write: Any, read: Any, written: int, seen: int
 ) -> None:
     """What is written is counted once, and so is what is read, also when it was renewed by being read."""
     access = store[space]

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemera.keyspace import Catalogue, permanent
-from ephemera.operations.names import Names
+from ephemera.keyspace import Catalogue, Keyspace, permanent
+from ephemera.keyspace._catalogue import About
+from ephemera.keyspace._template import Template
+from ephemera.operations.infer._names import Names
 from tests.keyspace.strategies import catalogues_of_templates, field_values
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import Space
-    from ephemera.keyspace.catalogue import About
-    from ephemera.keyspace.template import Template
 
 _OTHER_KEYS = st.one_of(st.binary(max_size=12), st.text(alphabet="ab:.-%{}\n1", max_size=10).map(str.encode))
 
@@ -44,7 +41,7 @@ def test_a_page_is_classified_as_its_names_are(data: st.DataObject) -> None:
     page = [*rendered, *data.draw(st.lists(_OTHER_KEYS, max_size=10))]
     data.draw(st.randoms()).shuffle(page)
     names = Names(catalogue)
-    spaces: list[Space[Any] | None] = [*names.spaces, None]
+    spaces: list[Keyspace[Any] | None] = [*names.spaces, None]
     assert [spaces[number - 1] for number in names(page)] == [catalogue.classify(key) for key in page]
 
 

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.operations.planner import dirty_channels, planner_truth
+from ephemera.operations.inspect._planner import dirty_channels, planner_truth
 from tests.patterns.planning import HOUR, World, world
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
 
 
 @pytest.fixture(scope="module")

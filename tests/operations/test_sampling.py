@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ephemera.operations.sampling import Interval, Reservoir, share_of, total_of
+from ephemera.operations.inspect._sampling import Interval, Reservoir, share_of, total_of
 
 
 def test_every_item_is_as_likely_as_any_other() -> None:

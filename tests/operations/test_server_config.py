@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING, get_args
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded.ports import free_ports
-from ephemera.embedded.resp import ask
-from ephemera.embedded.standalone import valkey_binary
+from ephemera.embedded._ports import free_ports
+from ephemera.embedded._resp import Address, ask
+from ephemera.embedded._valkey import valkey_binary
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Role
-from ephemera.operations.server_config import server_config, server_settings
+from ephemera.operations.configuration._server_config import server_config, server_settings
 from tests.wire.debian_redis import BINARY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded.resp import Address
 
 ROLES = pytest.mark.parametrize("role", get_args(Role))
 EXPECTED = {

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
 import pytest
 
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace import connect
-from ephemera.operations.sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
+from ephemera.keyspace import Store, connect
+from ephemera.operations.inspect._sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
 from tests.patterns.accounts import CATALOGUE, FIXED, SLIDING, Session, SignIn, somebody
 from tests.patterns.test_revocation import CATALOGUE as REVOCABLE
 from tests.patterns.test_revocation import REVOKED
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture(params=["server", "cluster"])

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemera.keyspace import Catalogue, permanent
-from ephemera.keyspace.overlap import shared_key
-from ephemera.keyspace.template import Template
-from ephemera.operations.dissecting import dissect
-from ephemera.operations.shapes import MOST_SHAPES, Shapes
+from ephemera.keyspace._catalogue import About
+from ephemera.keyspace._overlap import shared_key
+from ephemera.keyspace._template import Template
+from ephemera.operations.infer._key_parser import dissect
+from ephemera.operations.inspect._key_shapes import MOST_SHAPES, Shapes
 from tests.keyspace.strategies import field_values
-
-if TYPE_CHECKING:
-    from ephemera.keyspace.catalogue import About
 
 
 def shapes_of(*keys: bytes | str) -> Shapes:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.context import Context
+from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
 
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import InvalidDeclaration, ServerError
-from ephemera.keyspace import connect
-from ephemera.operations.tracing import trace
+from ephemera.keyspace import Store, connect
+from ephemera.operations.metrics._tracing import trace
 from tests.operations.measured import (
     GREETING,
     INGEST,
@@ -25,15 +27,6 @@ from tests.operations.measured import (
     Profile,
     catalogue,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from opentelemetry.context import Context
-    from opentelemetry.sdk.trace import ReadableSpan, Span
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace import connect
-from ephemera.operations.write_behind import backlog
-from ephemera.patterns.write_behind import Flusher, Written
+from ephemera.keyspace import Store, connect
+from ephemera.operations.inspect._write_behind import backlog
+from ephemera.patterns.write_behind import Batch, Flusher, Written
 from tests.patterns.behind import CATALOGUE, CLICKS, EVENTS, VOTES, Event, Vote
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
-    from ephemera.patterns.write_behind import Batch
 
 
 class Taken:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime  # noqa: TC003 - msgspec reads the annotations
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, fixed, sliding
+from ephemera.keyspace import Catalogue, Store, fixed, sliding
 from ephemera.patterns.sessions import Sessions
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
 
 
 class Session(msgspec.Struct):

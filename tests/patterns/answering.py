@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import math
+from collections.abc import Sequence
 from itertools import count
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.patterns.semantic_cache import Scope, SemanticCache
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CATALOGUE = Catalogue("answers")
 

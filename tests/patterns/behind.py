@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from ephemera import Catalogue
+from ephemera import Catalogue, Store
+from ephemera.embedded import Postgres
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
-from ephemera.patterns.write_behind.postgres import create_tables
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres
+from ephemera.patterns.write_behind._postgres import create_tables
 
 
 class Vote(msgspec.Struct):

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Cluster, Valkey
+from ephemera.keyspace import Store
 from tests import least_privilege
 from tests.patterns import locking
 from tests.patterns.accounts import CATALOGUE
 from tests.wire.debian_redis import BINARY, DebianRedis
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture(params=["server", "redis7", "cluster"])

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
-from ephemera import Catalogue
+from ephemera import Catalogue, Store
 from ephemera.patterns.events import Delivery, Events
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ephemera import Store
 
 
 class Registered(msgspec.Struct, tag=True, frozen=True):

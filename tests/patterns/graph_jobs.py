@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
 from tests.patterns.graphs import State, chain, write_slide
 from tests.patterns.jobbing import JOBS, noted, write
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from sqlalchemy.ext.asyncio import AsyncConnection
-
-    from ephemera.patterns.jobs import Run
 
 MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}
 """What a test does at the beginning of a node."""

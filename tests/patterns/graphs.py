@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import operator
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
+from langchain_core.runnables import RunnableConfig
 from langgraph.graph import END, START, StateGraph
 
 from ephemera import Catalogue, fixed
+from ephemera.keyspace import Store
 from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from langchain_core.runnables import RunnableConfig
-
-    from ephemera.keyspace import Store
 
 STEPS = 15
 

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ephemera import keyspace
-from ephemera.patterns.jobs.attempts import Attempt
-from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs
+from ephemera.patterns.jobs._attempts import Attempt
+from ephemera.patterns.jobs._engines import sql_engine
 from tests.patterns.jobbing import CATALOGUE, JOBS, METADATA
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
-
-    from ephemera.patterns.jobs import LiveJobs
 
 
 @asynccontextmanager
-async def opened(url: str, sql: str, *, required: bool = True) -> AsyncIterator[LiveJobs]:
+async def opened(url: str, sql: str, *, required: bool = True) -> AsyncIterator[BoundJobs]:
     """The tests' jobs, with their tables."""
     engine = sql_engine(sql)
     try:
@@ -30,7 +27,7 @@ async def opened(url: str, sql: str, *, required: bool = True) -> AsyncIterator[
 
 
 def attempt_by(
-    live: LiveJobs, worker: str = "worker-1", stopping: Callable[[], bool] = lambda: False
+    live: BoundJobs, worker: str = "worker-1", stopping: Callable[[], bool] = lambda: False
 ) -> Attempt:
     """What a worker's process has, without the process."""
 

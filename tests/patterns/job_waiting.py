@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import Any
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ephemera.patterns.jobs import JobRow, LiveJobs
+from ephemera.patterns.jobs import BoundJobs, JobRow
 
 
 async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -> float:
@@ -21,7 +19,7 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -
     return loop.time() - begun
 
 
-async def ended(jobs: LiveJobs, job_id: str, within: float = 60.0) -> JobRow:
+async def ended(jobs: BoundJobs, job_id: str, within: float = 60.0) -> JobRow:
     """The row of a job when it has ended."""
 
     async def over() -> bool:
@@ -31,7 +29,7 @@ async def ended(jobs: LiveJobs, job_id: str, within: float = 60.0) -> JobRow:
     return await jobs.get(job_id)
 
 
-async def stepped(jobs: LiveJobs, job_id: str, steps: int, within: float = 60.0) -> JobRow:
+async def stepped(jobs: BoundJobs, job_id: str, steps: int, within: float = 60.0) -> JobRow:
     """The row of a job when so many of its steps are recorded."""
 
     async def far_enough() -> bool:

@@ -12,13 +12,11 @@ import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from types import TracebackType
+from typing import Self
 
-from ephemera.patterns.jobs.worker import Settings, serve
+from ephemera.patterns.jobs._worker import Settings, serve
 from tests.patterns.jobbing import JOBS
-
-if TYPE_CHECKING:
-    from types import TracebackType
 
 
 class Worker:

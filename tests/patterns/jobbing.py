@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 from sqlalchemy import Column, Integer, MetaData, Table, Text, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from ephemera import Catalogue
+from ephemera import Catalogue, Store
 from ephemera.errors import JobFailed
 from ephemera.patterns.jobs import JobRow, Jobs, Run
 from ephemera.patterns.progress import Progress
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
-
-    from ephemera import Store
 
 
 class Stepped(msgspec.Struct, tag="stepped", frozen=True):

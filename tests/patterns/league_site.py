@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ephemera.keyspace import Catalogue
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Local
 from ephemera.patterns.http_cache import HttpCache, Life
 from ephemera.patterns.windows import Windows
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import Store
 
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
 

@@ -11,13 +11,10 @@ import asyncio
 import json
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from ephemera.keyspace import connect
+from ephemera.patterns.rate_limits import Claim, Limiter
 from tests.patterns.limited import CATALOGUE, LIMITS
-
-if TYPE_CHECKING:
-    from ephemera.patterns.rate_limits import Claim, Limiter
 
 _TASKS = 5
 _PATIENCE = 60.0  # seconds to be admitted often enough

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ephemera import Catalogue
+from ephemera import Catalogue, Store
 from ephemera.patterns.locks import Locks
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ephemera import Store
 
 CATALOGUE = Catalogue("test-locks")
 LOCKS = Locks(CATALOGUE, "lock:{name}", lease=timedelta(seconds=30), purpose="A lock that nobody outlives")

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera import Catalogue
-from ephemera.patterns.usage import Usage
-from ephemera.patterns.write_behind.postgres import CounterTable
-
-if TYPE_CHECKING:
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.patterns.usage import Meter
+from ephemera import Catalogue, Store
+from ephemera.patterns.usage import Meter, Usage
+from ephemera.patterns.write_behind._postgres import CounterTable
 
 CATALOGUE = Catalogue("test-usage")
 MEASURES = ("presentations", "tokens", "cost_micros")

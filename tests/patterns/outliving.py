@@ -5,13 +5,9 @@ Its lease is long, so that no pause of the machine can end it, and time goes by 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ephemera import Store
+from ephemera.patterns.locks import Held
 from tests.patterns.locking import LOCKS, until
-
-if TYPE_CHECKING:
-    from ephemera import Store
-    from ephemera.patterns.locks import Held
 
 
 def renew_often(store: Store, every: float = 0.1) -> None:

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.ext.asyncio import create_async_engine
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ephemera import Catalogue
-from ephemera.keyspace import connect
-from ephemera.patterns.planner import Plan, Planner
+from ephemera.embedded import Postgres
+from ephemera.keyspace import Store, connect
+from ephemera.patterns.planner import Dataset, Plan, Planner, Run, Task, Tick
 from ephemera.wire import open_client
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Sequence
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera.embedded import Postgres
-    from ephemera.keyspace import Store
-    from ephemera.patterns.planner import Dataset, Run, Task, Tick
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 

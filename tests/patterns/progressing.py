@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 
 from ephemera import Catalogue
-from ephemera.patterns.progress import Entry, Missed, Progress, Snapshot
-
-if TYPE_CHECKING:
-    from ephemera.patterns.progress import Listener
+from ephemera.patterns.progress import Entry, Listener, Missed, Progress, Snapshot
 
 
 class SlideDone(msgspec.Struct, tag="slide_completed"):

@@ -13,19 +13,16 @@ import socket
 import subprocess
 import sys
 import time
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import uvicorn
 from qdrant_client import QdrantClient, models
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ephemera.embedded.ports import free_ports
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
+from ephemera.embedded._ports import free_ports
 
 __all__ = ["QdrantServer"]
 

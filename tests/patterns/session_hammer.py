@@ -11,13 +11,10 @@ import json
 import random
 import sys
 import time
-from typing import TYPE_CHECKING
 
 from ephemera.keyspace import connect
+from ephemera.patterns.sessions import BoundSessions
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session
-
-if TYPE_CHECKING:
-    from ephemera.patterns.sessions import LiveSessions
 
 
 async def main(url: str, operations: int, seed: int, users: list[str]) -> None:
@@ -29,7 +26,7 @@ async def main(url: str, operations: int, seed: int, users: list[str]) -> None:
 
 
 async def _hammer(
-    sessions: LiveSessions[Session], operations: int, chance: random.Random, users: list[str]
+    sessions: BoundSessions[Session], operations: int, chance: random.Random, users: list[str]
 ) -> None:
     mine: list[tuple[str, str]] = []
     for _ in range(operations):

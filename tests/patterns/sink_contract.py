@@ -6,18 +6,14 @@ A suite for a sink of your own: subclass `SinkContract` and give it the fixtures
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
-from ephemera.patterns.write_behind import Batch, Behind, Unread, Written
+from ephemera.patterns.write_behind import Batch, Behind, Row, Sink, Unread, Written
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
-
-    from ephemera.patterns.write_behind import Row, Sink
-
-    Rows = Callable[[], Awaitable[list[tuple[Any, ...]]]]
+Rows = Callable[[], Awaitable[list[tuple[Any, ...]]]]
 
 COLUMNS = ("number", "text")
 

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
-from ephemera.keyspace import Catalogue
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Local
-from ephemera.patterns.cache.entries import CLOCK
-from tests.faults.conftest import victim
+from ephemera.patterns.cache._entries import CLOCK
+from tests.chaos.conftest import victim
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import answered, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 __all__ = ["no_unhandled_errors", "victim"]
 

@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import LoadTimeout, StoreClosed, Unavailable
-from ephemera.keyspace import Catalogue
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache
 from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, TAGGED, Profile, Table, user
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 LASTING = Catalogue("profiles-waited-for")
 PATIENT = Cache(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
 import pytest
 
+from ephemera.embedded import Valkey
 from tests.patterns.profiles import user
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
 
 
 class Crowd:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
@@ -34,10 +35,7 @@ from ephemera.patterns import (
     write_behind,
 )
 from ephemera.patterns.embedders import OpenAICompatible
-from ephemera.patterns.semantic_cache.qdrant import Qdrant
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from ephemera.patterns.semantic_cache._qdrant import Qdrant
 
 MINUTE = timedelta(minutes=1)
 

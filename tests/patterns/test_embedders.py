@@ -6,23 +6,20 @@ import asyncio
 import math
 import subprocess
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.patterns.embedders import Embedder, EmbeddingFailed, Lexical, MiniLM, OpenAICompatible
 from ephemera.patterns.semantic_cache import Qdrant
 from tests.patterns.answering import CATALOGUE, OUTLINES, Model, scope
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 PITCH = "Create an outline for a pitch deck of a B2B SaaS startup, the audience are venture investors"
 LONG = "Tell what happened in the country, who ruled it, and how its people lived and worked. " * 12

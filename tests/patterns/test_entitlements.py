@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import msgspec
 import pytest
 
 from ephemera.embedded import valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
-from ephemera.keyspace import Catalogue, connect, fixed, sliding
+from ephemera.keyspace import Catalogue, FieldValue, Store, connect, fixed, sliding
 from ephemera.patterns.entitlements import Entitlements
 from tests.patterns.accounts import somebody
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import FieldValue, Store
 
 
 class PlanLimits(msgspec.Struct):

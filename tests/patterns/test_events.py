@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from ephemera import Catalogue, connect, keyspace
-from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredSpace
+from ephemera import Catalogue, Store, connect, keyspace
+from ephemera.embedded import Valkey
+from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
 from ephemera.patterns.events import Delivery, Events
-from ephemera.wire.slots import slot_of
+from ephemera.wire._slots import slot_of
 from tests.patterns.eventful import (
     ACCOUNTS,
     ALONE,
@@ -29,12 +31,6 @@ from tests.patterns.eventful import (
 from tests.patterns.waiting_events import CATALOGUE as LATER
 from tests.patterns.waiting_events import WAITING
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 
@@ -245,7 +241,7 @@ async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
     with pytest.raises(TypeError, match="retries"):
         Events(catalogue, "y:z", Removed, purpose="Unknown", retries=3)  # type: ignore[call-overload]
     async with connect(server.url, catalogue) as store:
-        with pytest.raises(UndeclaredSpace):
+        with pytest.raises(UndeclaredKeyspace):
             store[ACCOUNTS]
     async with connect(server.url, CATALOGUE) as store:
         with pytest.raises(InvalidValue, match="at least 1"):

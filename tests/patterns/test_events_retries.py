@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import Catalogue, keyspace
-from ephemera.embedded import valkey
-from ephemera.patterns.events import Events
+from ephemera import Catalogue, Store, keyspace
+from ephemera.embedded import Valkey, valkey
+from ephemera.patterns.events import Delivery, Events
 from tests.patterns.eventful import (
     ACCOUNTS,
     BRIEF,
@@ -28,13 +29,6 @@ from tests.patterns.eventful import (
 from tests.patterns.waiting_events import CATALOGUE as LATER
 from tests.patterns.waiting_events import WAITING
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.events import Delivery
 
 __all__ = ["no_unhandled_errors"]
 

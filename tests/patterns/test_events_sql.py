@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
 
+from ephemera.embedded import Postgres
 from ephemera.errors import InvalidValue
 from ephemera.patterns.events import Delivery, OnceGuard
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres
 
 ONCE = OnceGuard("test_handled")
 Connection = psycopg.AsyncConnection[Any]

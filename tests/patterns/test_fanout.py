@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
 
-from ephemera import Catalogue, connect, keyspace, sliding
+from ephemera import Catalogue, Store, connect, keyspace, sliding
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.patterns.fanout import MISSED, Fanout, TooSlow
-from ephemera.patterns.fanout.live import LiveFanout
-from tests.faults.conftest import victim
+from ephemera.patterns.fanout._runtime import BoundFanout
+from tests.chaos.conftest import victim
 from tests.patterns.fanning import CATALOGUE, NOTES, Note
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import answered, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors", "victim"]
 
@@ -91,7 +87,7 @@ async def test_a_heartbeat_keeps_connections_listed(
     """A connection outlives its first deadline for as long as its process lives."""
     one, other = stores
     assert one[NOTES]._interval <= NOTES.lifetime / 3000
-    monkeypatch.setattr(LiveFanout, "_interval", 0.1)  # seconds, where it would be 100
+    monkeypatch.setattr(BoundFanout, "_interval", 0.1)  # seconds, where it would be 100
     async with one[NOTES].connect(user_id=key) as connection:
         (before,) = await other[NOTES].connections(user_id=key)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, LoadFailed, StillLoading
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.http_cache import HttpCache, Life
@@ -23,11 +24,6 @@ from tests.patterns.league_site import (
     load_table,
 )
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING, Any, cast
+from collections.abc import AsyncIterator
+from typing import IO, Any, cast
 from uuid import uuid4
 
 import msgspec
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store
+from ephemera.patterns.http_cache import Resource
 from tests.patterns.league_site import League, Opened, Source
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.http_cache import Resource
 
 
 @pytest.fixture

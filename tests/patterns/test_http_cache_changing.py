@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 
 from ephemera import embedded, keyspace
 from ephemera.errors import ConnectionFailed
+from ephemera.keyspace import Store
 from tests.patterns.league_site import League, Opened, Source
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue, UnknownJob
+from ephemera.patterns.jobs import BoundJobs
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
 from tests.patterns.jobbing import CATALOGUE, PROGRESS, Ended, Stepped, effects, export, generate, ingest
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
 
 
 @pytest.fixture(scope="module")
@@ -41,13 +37,13 @@ def worker(queue: Valkey, sql: str) -> Iterator[Worker]:
 
 
 @pytest.fixture
-async def jobs(queue: Valkey, sql: str, worker: Worker) -> AsyncIterator[LiveJobs]:
+async def jobs(queue: Valkey, sql: str, worker: Worker) -> AsyncIterator[BoundJobs]:
     """The jobs that the worker runs."""
     async with opened(queue.url, sql) as live:
         yield live
 
 
-async def events(jobs: LiveJobs, job_id: str) -> list[Stepped | Ended]:
+async def events(jobs: BoundJobs, job_id: str) -> list[Stepped | Ended]:
     """What was told of a job."""
     key = PROGRESS.key(job_id=job_id)
     stored = await jobs.store.client("queue").call("XRANGE", key, "-", "+")
@@ -55,7 +51,7 @@ async def events(jobs: LiveJobs, job_id: str) -> list[Stepped | Ended]:
     return [event for event in decoded if event is not None]
 
 
-async def test_a_job_is_run_and_its_result_is_in_sql(jobs: LiveJobs) -> None:
+async def test_a_job_is_run_and_its_result_is_in_sql(jobs: BoundJobs) -> None:
     """Each step is done once, the row says what came of it, and listeners heard of each step and the end."""
     job_id = await jobs.enqueue(generate, 3)
     row = await ended(jobs, job_id)
@@ -69,11 +65,11 @@ async def test_a_job_is_run_and_its_result_is_in_sql(jobs: LiveJobs) -> None:
     assert await events(jobs, job_id) == [Stepped(0), Stepped(1), Stepped(2), Ended("done")]
 
 
-async def _told(jobs: LiveJobs, job_id: str, count: int) -> bool:
+async def _told(jobs: BoundJobs, job_id: str, count: int) -> bool:
     return len(await events(jobs, job_id)) == count
 
 
-async def test_no_key_is_left_that_is_not_declared(jobs: LiveJobs) -> None:
+async def test_no_key_is_left_that_is_not_declared(jobs: BoundJobs) -> None:
     """Celery and kombu leave nothing on the server that the catalogue does not know."""
     await ended(jobs, await jobs.enqueue(generate, 1))
     keys = await jobs.store.call("KEYS", "*")
@@ -81,13 +77,13 @@ async def test_no_key_is_left_that_is_not_declared(jobs: LiveJobs) -> None:
     assert [key for key in keys if CATALOGUE.classify(key) is None] == []
 
 
-async def test_plain_functions_and_what_the_process_opened_work_in_a_job(jobs: LiveJobs) -> None:
+async def test_plain_functions_and_what_the_process_opened_work_in_a_job(jobs: BoundJobs) -> None:
     """A step may block, in a thread; `run.resources` is what the declaration opens in each process."""
     row = await ended(jobs, await jobs.enqueue(ingest))
     assert row.result == {"words": ["a", "b", "c"], "attempt": 1}
 
 
-async def test_an_attempt_that_fails_is_followed_by_another_that_goes_on(jobs: LiveJobs) -> None:
+async def test_an_attempt_that_fails_is_followed_by_another_that_goes_on(jobs: BoundJobs) -> None:
     """The second attempt comes after a second, finds the first step done, and succeeds."""
     job_id = await jobs.enqueue(ingest, fail_times=1)
     row = await ended(jobs, job_id)
@@ -95,7 +91,7 @@ async def test_an_attempt_that_fails_is_followed_by_another_that_goes_on(jobs: L
     assert await effects(jobs.engine, job_id) == {"attempt:1": 1, "attempt:2": 1}
 
 
-async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retried(jobs: LiveJobs) -> None:
+async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retried(jobs: BoundJobs) -> None:
     """After the third of three attempts it is a dead letter; retrying gives it three more."""
     job_id = await jobs.enqueue(ingest, fail_times=3)
     row = await ended(jobs, job_id)
@@ -109,13 +105,13 @@ async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retr
     assert (await effects(jobs.engine, job_id))["attempt:1"] == 2
 
 
-async def test_a_job_may_say_that_no_attempt_can_help(jobs: LiveJobs) -> None:
+async def test_a_job_may_say_that_no_attempt_can_help(jobs: BoundJobs) -> None:
     """`JobFailed` ends a job at once as failed, with the reason it gives."""
     row = await ended(jobs, await jobs.enqueue(ingest, give_up=True))
     assert (row.state, row.attempts, row.error) == ("failed", 1, "the document is encrypted")
 
 
-async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: LiveJobs) -> None:
+async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: BoundJobs) -> None:
     """Its worker is told within about a second; nothing is recorded after the cancellation."""
     job_id = await jobs.enqueue(generate, 1000, 0.05)
     await stepped(jobs, job_id, 2)
@@ -130,7 +126,7 @@ async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: Liv
         await jobs.cancel(job_id)
 
 
-async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: LiveJobs) -> None:
+async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: BoundJobs) -> None:
     """Two attempts of 1.5 s each are made of a step that takes longer; then the job is dead, and says why."""
     job_id = await jobs.enqueue(export, 60.0)
     row = await ended(jobs, job_id)
@@ -140,7 +136,7 @@ async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: LiveJobs) ->
     assert await effects(jobs.engine, job_id) == {"first": 1}
 
 
-async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: LiveJobs) -> None:
+async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: BoundJobs) -> None:
     """A transaction that is rolled back leaves no job; one that commits has it run within seconds."""
     ids: list[str] = []
 
@@ -162,7 +158,7 @@ async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: Live
     assert (await ended(jobs, ids[2])).state == "done"
 
 
-async def test_arguments_that_the_job_would_not_take_are_refused(jobs: LiveJobs) -> None:
+async def test_arguments_that_the_job_would_not_take_are_refused(jobs: BoundJobs) -> None:
     """A wrong call fails where it is made, and no row is written."""
     with pytest.raises(InvalidValue, match="missing a required argument: 'slides'"):
         await jobs.enqueue(generate)  # type: ignore[call-arg]

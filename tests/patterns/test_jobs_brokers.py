@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import ssl
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Sentinel
 from ephemera.errors import InvalidUrl
-from ephemera.patterns.jobs.brokers import broker_of
+from ephemera.patterns.jobs._brokers import broker_of
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended
 from tests.patterns.job_worker import Worker
 from tests.patterns.jobbing import generate
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ephemera.embedded import Postgres, Sentinel
 
 
 @pytest.mark.parametrize(

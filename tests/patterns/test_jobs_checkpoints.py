@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
-from ephemera import keyspace
+from ephemera import Store, keyspace
+from ephemera.embedded import Cluster, Postgres
 from ephemera.errors import InvalidDeclaration, InvalidValue, JobLost
-from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.jobs import Checkpoint
+from ephemera.patterns.jobs._engines import sql_engine
 from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Stepped
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Cluster, Postgres
-    from ephemera.patterns.jobs import Checkpoint
 
 HOUR = 3_600_000
 

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ephemera import Store
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs, JobRow
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.jobbing import JOBS, generate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import JobRow, LiveJobs
-
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -25,14 +19,14 @@ pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Cele
 @pytest.fixture
 async def jobs(
     server: Valkey, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
-) -> AsyncIterator[LiveJobs]:
+) -> AsyncIterator[BoundJobs]:
     """Jobs whose attempts are made by hand."""
     monkeypatch.setattr(JOBS, "conclude", None)
     async with opened(server.url, postgres.database("test_jobs_concluding")) as live:
         yield live
 
 
-async def test_each_end_is_concluded_once(jobs: LiveJobs) -> None:
+async def test_each_end_is_concluded_once(jobs: BoundJobs) -> None:
     """Done, given up and cancelled: the row that SQL has is handed over after each."""
     concluded: list[tuple[str, str]] = []
 
@@ -54,7 +48,7 @@ async def test_each_end_is_concluded_once(jobs: LiveJobs) -> None:
 
 
 async def test_a_conclusion_that_fails_costs_the_job_nothing(
-    jobs: LiveJobs, caplog: pytest.LogCaptureFixture
+    jobs: BoundJobs, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The job is done all the same, and the log says what could not be."""
 

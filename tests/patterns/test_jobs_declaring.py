@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from decimal import Decimal
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -12,12 +14,8 @@ import pytest
 from ephemera import Catalogue
 from ephemera.errors import InvalidDeclaration
 from ephemera.patterns.jobs import Jobs, Run
-from ephemera.patterns.jobs.annotations import annotation
+from ephemera.patterns.jobs._annotations import annotation
 from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-    from decimal import Decimal
 
 
 class Document(msgspec.Struct):

@@ -8,12 +8,9 @@ import shlex
 import subprocess
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from ephemera import embedded
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Postgres
+from ephemera.embedded import Postgres
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "jobs.md").read_text(encoding="utf-8")
 MAIN = "from ephemera.cli import main; main()"

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import update
 
 from ephemera import embedded
-from ephemera.patterns.jobs import reaping
-from ephemera.patterns.jobs.reaping import look
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs, JobRow
+from ephemera.patterns.jobs import _reaper as reaping
+from ephemera.patterns.jobs._reaper import look
 from tests.patterns.job_store import opened
 from tests.patterns.jobbing import JOBS, generate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import JobRow, LiveJobs
 
 LEASE = timedelta(seconds=60)
 LONG = timedelta(seconds=30)
@@ -33,24 +29,24 @@ def own() -> Iterator[Valkey]:
 
 
 @pytest.fixture
-async def jobs(own: Valkey, postgres: Postgres, key: str) -> AsyncIterator[LiveJobs]:
+async def jobs(own: Valkey, postgres: Postgres, key: str) -> AsyncIterator[BoundJobs]:
     """Jobs without a worker, and an empty queue."""
     async with opened(own.url, postgres.database(key[:60])) as live:
         await live.store.call("FLUSHALL")
         yield live
 
 
-async def queued(jobs: LiveJobs) -> int:
+async def queued(jobs: BoundJobs) -> int:
     """How many messages are in the queue."""
     return await jobs.queued("generation")
 
 
-async def taken(jobs: LiveJobs) -> None:
+async def taken(jobs: BoundJobs) -> None:
     """Somebody took a message out, and was never heard of again."""
     await jobs.store.call("RPOP", QUEUE)
 
 
-async def aged(jobs: LiveJobs, job_id: str, age: timedelta) -> None:
+async def aged(jobs: BoundJobs, job_id: str, age: timedelta) -> None:
     """Let a job's message have been sent so much earlier."""
     c = JOBS.tables.jobs.c
     async with jobs.engine.begin() as sql:
@@ -60,14 +56,14 @@ async def aged(jobs: LiveJobs, job_id: str, age: timedelta) -> None:
         )
 
 
-async def claimed(jobs: LiveJobs, job_id: str, lease: timedelta = LEASE) -> JobRow:
+async def claimed(jobs: BoundJobs, job_id: str, lease: timedelta = LEASE) -> JobRow:
     """Let a worker have a job."""
     row = await jobs.rows.claim(job_id, "worker", lease)
     assert row is not None
     return row
 
 
-async def test_what_is_on_its_way_is_left_alone(jobs: LiveJobs) -> None:
+async def test_what_is_on_its_way_is_left_alone(jobs: BoundJobs) -> None:
     """Jobs in the queue, however long they wait there, and jobs that run, cost no message."""
     waiting, running = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
@@ -78,7 +74,7 @@ async def test_what_is_on_its_way_is_left_alone(jobs: LiveJobs) -> None:
     assert await queued(jobs) == 2
 
 
-async def test_a_job_of_a_transaction_is_sent_once(jobs: LiveJobs) -> None:
+async def test_a_job_of_a_transaction_is_sent_once(jobs: BoundJobs) -> None:
     """Its row is the news; the second look finds nothing to do."""
     async with jobs.engine.begin() as sql:
         await jobs.enqueue_in(sql, generate, 1)
@@ -87,7 +83,7 @@ async def test_a_job_of_a_transaction_is_sent_once(jobs: LiveJobs) -> None:
     assert await queued(jobs) == 1
 
 
-async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: LiveJobs) -> None:
+async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: BoundJobs) -> None:
     """Its worker is gone; one that renews its lease is left alone."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
@@ -99,7 +95,7 @@ async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: LiveJobs) -> None
     assert await look(jobs) == 0
 
 
-async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten(jobs: LiveJobs) -> None:
+async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten(jobs: BoundJobs) -> None:
     """The sender heard that its message could not be sent, a worker took it all the same, and died."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
@@ -111,7 +107,7 @@ async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten
     assert await look(jobs) == 0
 
 
-async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(jobs: LiveJobs) -> None:
+async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(jobs: BoundJobs) -> None:
     """Not at once, since a worker may be about to claim the job; after a silence."""
     job_id = await jobs.enqueue(generate, 1)
     await taken(jobs)
@@ -121,7 +117,7 @@ async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(job
     assert await look(jobs) == 0
 
 
-async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: LiveJobs) -> None:
+async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: BoundJobs) -> None:
     """First in, first out: when a later message was taken, the earlier one is in the queue no more."""
     lost, later, behind = [await jobs.enqueue(generate, 1) for _ in range(3)]
     await aged(jobs, lost, LONG)
@@ -134,7 +130,7 @@ async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: LiveJob
     assert (await jobs.get(behind)).state == "waiting"
 
 
-async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: LiveJobs) -> None:
+async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: BoundJobs) -> None:
     """It was taken by its older message, perhaps: those before its newer one may well be waiting."""
     twice, waiting = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
@@ -143,7 +139,7 @@ async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: LiveJobs)
     assert await look(jobs) == 0
 
 
-async def test_one_look_sends_so_many_and_no_more(jobs: LiveJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_one_look_sends_so_many_and_no_more(jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that lost everything is filled again a bit at a time."""
     monkeypatch.setattr(reaping, "MOST", 3)
     async with jobs.engine.begin() as sql:
@@ -153,7 +149,7 @@ async def test_one_look_sends_so_many_and_no_more(jobs: LiveJobs, monkeypatch: p
     assert await queued(jobs) == 7
 
 
-async def test_an_attempt_that_is_due_is_sent(jobs: LiveJobs) -> None:
+async def test_an_attempt_that_is_due_is_sent(jobs: BoundJobs) -> None:
     """A job that failed is sent when its next attempt may begin, and not before."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)

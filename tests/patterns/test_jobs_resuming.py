@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import msgspec
 import pytest
 
 from ephemera import Catalogue, embedded, keyspace
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
-from ephemera.patterns.jobs import Jobs, Run
-from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs, Jobs, Run
+from ephemera.patterns.jobs._engines import sql_engine
 from tests.patterns.job_store import attempt_by
 from tests.patterns.job_waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
 
 
 class Outline(msgspec.Struct, frozen=True):
@@ -100,7 +95,7 @@ def own() -> Iterator[Valkey]:
 
 
 @pytest.fixture
-async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that are tried in this process."""
     engine = sql_engine(postgres.database("test_jobs_resuming"))
     async with keyspace.connect(own.url, CATALOGUE) as store:
@@ -110,7 +105,7 @@ async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
     await engine.dispose()
 
 
-async def due(jobs: LiveJobs, job_id: str) -> None:
+async def due(jobs: BoundJobs, job_id: str) -> None:
     """Wait for a job's next attempt to be allowed."""
 
     async def allowed() -> bool:
@@ -120,7 +115,7 @@ async def due(jobs: LiveJobs, job_id: str) -> None:
     await until(allowed)
 
 
-async def test_the_next_attempt_does_what_is_left(jobs: LiveJobs) -> None:
+async def test_the_next_attempt_does_what_is_left(jobs: BoundJobs) -> None:
     """Steps that are done, also those that SQL does not know, are not repeated; results keep their types."""
     job_id = await jobs.enqueue(outline)
     assert await attempt_by(jobs).run(job_id) == "again"
@@ -131,7 +126,7 @@ async def test_the_next_attempt_does_what_is_left(jobs: LiveJobs) -> None:
     assert (row.result, row.worker, row.attempts) == ({"titles": ["one", "two"]}, "worker-2", 2)
 
 
-async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: LiveJobs) -> None:
+async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: BoundJobs) -> None:
     """When Redis lost everything, only the step that was declared not to be durable is repeated."""
     job_id = await jobs.enqueue(outline)
     assert await attempt_by(jobs).run(job_id) == "again"
@@ -141,7 +136,7 @@ async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: LiveJobs) -> 
     assert WORK[job_id] == ["cheap", "outline", "cheap"]
 
 
-async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: LiveJobs, own: Valkey) -> None:
+async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: BoundJobs, own: Valkey) -> None:
     """Enqueued, run and finished with SQL alone; its message follows when Redis is back."""
     own.kill()
     try:
@@ -153,21 +148,21 @@ async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: LiveJobs, own: Va
     assert WORK[job_id] == ["cheap", "outline"]
 
 
-async def test_two_steps_of_one_name_are_refused(jobs: LiveJobs) -> None:
+async def test_two_steps_of_one_name_are_refused(jobs: BoundJobs) -> None:
     """A resumed job could not tell them apart: the job is dead, and its error says what to do."""
     job_id = await jobs.enqueue(twice)
     assert await attempt_by(jobs).run(job_id) == "dead"
     assert "has two steps 'same'; give each a name of its own" in str((await jobs.get(job_id)).error)
 
 
-async def test_a_result_that_cannot_be_stored_is_refused(jobs: LiveJobs) -> None:
+async def test_a_result_that_cannot_be_stored_is_refused(jobs: BoundJobs) -> None:
     """What JSON cannot hold would not survive the worker: the error names the step."""
     job_id = await jobs.enqueue(unstorable)
     assert await attempt_by(jobs).run(job_id) == "dead"
     assert "'unstorable, step object' holds what JSON can hold" in str((await jobs.get(job_id)).error)
 
 
-async def begun(jobs: LiveJobs, worker: str, **options: object) -> tuple[str, asyncio.Task[str]]:
+async def begun(jobs: BoundJobs, worker: str, **options: object) -> tuple[str, asyncio.Task[str]]:
     """A job that waits at its gate."""
     job_id = await jobs.enqueue(gated)
     GATES[job_id] = asyncio.Event()
@@ -180,7 +175,7 @@ async def _waits(job_id: str, fence: int) -> bool:
     return f"waits by {fence}" in WORK.get(job_id, [])
 
 
-async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: LiveJobs) -> None:
+async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: BoundJobs) -> None:
     """A worker that was overtaken is stopped in its step, is told by whom, and records nothing."""
     job_id, old = await begun(jobs, "old")
     await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))  # as if it had hung for longer than its lease
@@ -197,7 +192,7 @@ async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: LiveJ
     ]
 
 
-async def test_a_cancelled_job_is_told_within_about_a_second(jobs: LiveJobs) -> None:
+async def test_a_cancelled_job_is_told_within_about_a_second(jobs: BoundJobs) -> None:
     """The step that runs is cancelled, with the reason."""
     job_id, attempt = await begun(jobs, "one")
     await jobs.cancel(job_id)
@@ -206,7 +201,7 @@ async def test_a_cancelled_job_is_told_within_about_a_second(jobs: LiveJobs) -> 
     assert "it was cancelled" in WORK[job_id][-1]
 
 
-async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: LiveJobs) -> None:
+async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: BoundJobs) -> None:
     """The step at work is finished and recorded; the next is done by another worker, as the first attempt."""
     stopping = False
     job_id, attempt = await begun(jobs, "one", stopping=lambda: stopping)
@@ -221,7 +216,7 @@ async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: LiveJ
     assert "last by 1" not in WORK[job_id]
 
 
-async def test_a_late_worker_is_refused_by_both(jobs: LiveJobs) -> None:
+async def test_a_late_worker_is_refused_by_both(jobs: BoundJobs) -> None:
     """One whose lease lapsed cannot record a step in SQL, nor save or tell anything in Redis."""
     job_id = await jobs.enqueue(gated)
     lapsed = timedelta(seconds=-1)
@@ -238,7 +233,7 @@ async def test_a_late_worker_is_refused_by_both(jobs: LiveJobs) -> None:
     assert await jobs.rows.steps(job_id) == {}
 
 
-async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(jobs: LiveJobs) -> None:
+async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(jobs: BoundJobs) -> None:
     """Redis knows a later fence than SQL, and SQL is the truth: the job gets one above, and runs."""
     job_id = await jobs.enqueue(outline, fail_first=False)
     await jobs.store[JOBS].of(job_id, 7, "before the restore").begin()
@@ -246,7 +241,7 @@ async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(
     assert (await jobs.get(job_id)).fence == 8
 
 
-async def test_a_job_of_a_version_that_this_worker_does_not_have_waits_for_another(jobs: LiveJobs) -> None:
+async def test_a_job_of_a_version_that_this_worker_does_not_have_waits_for_another(jobs: BoundJobs) -> None:
     """It goes back with an error that says what is missing."""
     job_id = await jobs.enqueue(gated)
     known = JOBS.kinds.pop("gated")

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
 
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs, JobRow
 from tests.patterns.job_store import opened
 from tests.patterns.jobbing import generate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import JobRow, LiveJobs
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -25,20 +21,20 @@ LAPSED = timedelta(seconds=-1)
 
 
 @pytest.fixture
-async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that no worker runs."""
     async with opened(server.url, postgres.database("test_jobs_rows")) as live:
         yield live
 
 
-async def claimed(jobs: LiveJobs, lease: timedelta = LEASE) -> JobRow:
+async def claimed(jobs: BoundJobs, lease: timedelta = LEASE) -> JobRow:
     """A job that one worker has."""
     row = await jobs.rows.claim(await jobs.enqueue(generate, 1), "one", lease)
     assert row is not None
     return row
 
 
-async def test_one_of_many_workers_gets_a_job(jobs: LiveJobs) -> None:
+async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
     """Ten claims at once, one succeeds; the row names its worker, fence and attempt."""
     job_id = await jobs.enqueue(generate, 1)
     claims = await asyncio.gather(*(jobs.rows.claim(job_id, f"worker-{n}", LEASE) for n in range(10)))
@@ -47,7 +43,7 @@ async def test_one_of_many_workers_gets_a_job(jobs: LiveJobs) -> None:
     assert (await jobs.get(job_id)).worker == won.worker
 
 
-async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs: LiveJobs) -> None:
+async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs: BoundJobs) -> None:
     """A renewed lease keeps others away; a lapsed one lets the next have it, with a larger fence."""
     row = await claimed(jobs, LAPSED)
     assert await jobs.rows.renew(row.id, row.fence, LEASE)
@@ -58,7 +54,7 @@ async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs
     assert (taken.fence, taken.attempts, taken.worker) == (2, 2, "two")
 
 
-async def test_sql_refuses_everything_of_an_older_fence(jobs: LiveJobs) -> None:
+async def test_sql_refuses_everything_of_an_older_fence(jobs: BoundJobs) -> None:
     """Renewing, recording, ending, repeating and handing back change nothing for a late worker."""
     row = await claimed(jobs, LAPSED)
     new = await jobs.rows.claim(row.id, "two", LEASE)
@@ -73,7 +69,7 @@ async def test_sql_refuses_everything_of_an_older_fence(jobs: LiveJobs) -> None:
     assert await rows.steps(row.id) == {}
 
 
-async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: LiveJobs) -> None:
+async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: BoundJobs) -> None:
     """Cancelling raises the fence: the worker can record nothing more, and nobody can claim the job."""
     row = await claimed(jobs, LAPSED)
     cancelled = await jobs.cancel(row.id)
@@ -82,7 +78,7 @@ async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: Live
     assert await jobs.rows.claim(row.id, "two", LEASE) is None
 
 
-async def test_a_step_that_is_recorded_twice_by_its_own_worker_is_one(jobs: LiveJobs) -> None:
+async def test_a_step_that_is_recorded_twice_by_its_own_worker_is_one(jobs: BoundJobs) -> None:
     """Repeating a statement whose outcome was not learnt does no harm."""
     row = await claimed(jobs)
     for _ in range(2):
@@ -90,7 +86,7 @@ async def test_a_step_that_is_recorded_twice_by_its_own_worker_is_one(jobs: Live
     assert await jobs.rows.steps(row.id) == {"step": b'{"a":1}'}
 
 
-async def test_what_waits_for_its_time_is_not_claimed_before(jobs: LiveJobs) -> None:
+async def test_what_waits_for_its_time_is_not_claimed_before(jobs: BoundJobs) -> None:
     """A job that failed waits for its next attempt, and has the error of the last."""
     row = await claimed(jobs)
     await jobs.rows.again(row.id, row.fence, "ValueError: no", LEASE)
@@ -99,7 +95,7 @@ async def test_what_waits_for_its_time_is_not_claimed_before(jobs: LiveJobs) -> 
     assert (waiting.state, waiting.error, waiting.attempts) == ("waiting", "ValueError: no", 1)
 
 
-async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: LiveJobs) -> None:
+async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: BoundJobs) -> None:
     """A worker that stops gives its job back as if it had not begun, but for the steps."""
     row = await claimed(jobs)
     handed = await jobs.rows.hand_back(row.id, row.fence)
@@ -108,7 +104,7 @@ async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: LiveJobs
     assert await jobs.rows.claim(row.id, "two", LEASE) is not None
 
 
-async def test_rows_are_found_by_state_and_kind(jobs: LiveJobs) -> None:
+async def test_rows_are_found_by_state_and_kind(jobs: BoundJobs) -> None:
     """The newest come first, and only those that were asked for."""
     ids = [await jobs.enqueue(generate, number) for number in range(3)]
     found = await jobs.rows.select(states=("waiting",), kind="generate", most=2)
@@ -116,7 +112,7 @@ async def test_rows_are_found_by_state_and_kind(jobs: LiveJobs) -> None:
     assert await jobs.rows.select(kind="nothing") == []
 
 
-async def test_only_known_states_can_be_written(jobs: LiveJobs) -> None:
+async def test_only_known_states_can_be_written(jobs: BoundJobs) -> None:
     """The table itself refuses a state that nobody knows."""
     row = await claimed(jobs)
     async with jobs.engine.connect() as sql:

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ephemera.patterns.jobs import Run
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs, Run
 from ephemera.patterns.progress import Entry, Snapshot
 from tests.patterns.job_store import opened
 from tests.patterns.jobbing import JOBS, PROGRESS, Ended, Stepped
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -25,20 +20,20 @@ _OVER = timedelta(microseconds=1)
 
 
 @pytest.fixture
-async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs whose attempts are made by hand."""
     async with opened(server.url, postgres.database("test_jobs_untold")) as live:
         yield live
 
 
-async def _begun(jobs: LiveJobs, job_id: str, worker: str) -> Run:
+async def _begun(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """An attempt at a job, whose lease is over at once, so that the next may begin."""
     row = await jobs.rows.claim(job_id, worker, _OVER)
     assert row is not None
     return await Run.resumed(jobs, row)
 
 
-async def _told(jobs: LiveJobs, job_id: str) -> list[int]:
+async def _told(jobs: BoundJobs, job_id: str) -> list[int]:
     """The numbers of the steps that were told of, once the job is over."""
 
     async def snapshot(**_: object) -> Snapshot:
@@ -53,7 +48,7 @@ async def _work() -> int:
     return 1
 
 
-async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: LiveJobs) -> None:
+async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: BoundJobs) -> None:
     """A step that SQL has and the checkpoint has not is not repeated, and its event is told, once."""
     kind = next(iter(JOBS.kinds.values()))
     job_id = "untold-by-the-first"

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, interrupt
 
-from ephemera import blocking, keyspace
+from ephemera import keyspace, sync
+from ephemera.embedded import Valkey
 from ephemera.errors import LoopMisuse
+from ephemera.keyspace import Store
 from tests.patterns.graphs import CATALOGUE, STEPS, THREADS, State, chain, config, slides, write_slide
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture
@@ -156,7 +153,7 @@ def test_a_graph_runs_without_await_on_a_blocking_store(url: str) -> None:
     builder = StateGraph(State)
     builder.add_node("only", lambda state: {"slides": [state["topic"]]})
     builder.add_edge(START, "only")
-    with blocking.connect(url, CATALOGUE) as store:
+    with sync.connect(url, CATALOGUE) as store:
         saver, where = THREADS.blocking(store), config()
         graph = builder.compile(checkpointer=saver)
         assert graph.invoke({"topic": "whales", "slides": []}, where)["slides"] == ["whales"]

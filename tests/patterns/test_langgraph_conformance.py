@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.conformance.capabilities import ALL_CAPABILITIES, BASE_CAPABILITIES
+from langgraph.checkpoint.conformance.report import CapabilityReport
 
 from ephemera import keyspace
-from ephemera.patterns.langgraph_checkpoints.in_jobs import JobThreads
-from ephemera.patterns.langgraph_checkpoints.saver import GraphSaver
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store
+from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreads
+from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
+from ephemera.wire import Arg, Script
 from tests.patterns import graphs, jobbing
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from langgraph.checkpoint.conformance.report import CapabilityReport
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.wire import Arg, Script
 
 
 class _Fenced:

@@ -3,39 +3,33 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import pytest
 
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue, JobLost
-from ephemera.patterns.jobs import Run
+from ephemera.patterns.jobs import BoundJobs, Run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
 from tests.patterns.graph_jobs import MOMENTS, present
 from tests.patterns.graphs import STEPS, chain, config, write_slide
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.jobbing import JOBS, effects
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
-
-
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
 
 @pytest.fixture
-async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[LiveJobs]:
+async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """The tests' jobs."""
     async with opened(server.url, postgres.database("test_langgraph_jobs")) as live:
         yield live
     MOMENTS.clear()
 
 
-async def taken(jobs: LiveJobs, job_id: str, worker: str) -> Run:
+async def taken(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """A run of a job by a worker that just claimed it, whoever had it before."""
     held = await jobs.get(job_id)
     await jobs.rows.renew(job_id, held.fence, timedelta(seconds=-1))  # rather than wait for its lease
@@ -44,7 +38,7 @@ async def taken(jobs: LiveJobs, job_id: str, worker: str) -> Run:
     return await Run.resumed(jobs, row)
 
 
-async def fields_of(jobs: LiveJobs, job_id: str) -> set[str]:
+async def fields_of(jobs: BoundJobs, job_id: str) -> set[str]:
     """The kinds of fields in a job's checkpoint."""
     names = await jobs.store.call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
     return {":".join(name.decode().split(":")[:2]) for name in names}
@@ -55,7 +49,7 @@ def once(count: int = STEPS) -> dict[str, int]:
     return {f"node:{number}": 1 for number in range(1, count + 1)}
 
 
-async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: LiveJobs) -> None:
+async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: BoundJobs) -> None:
     """In mid-job the hash holds the newest state alone; at the job's end its fence alone, for an hour."""
     seen: dict[str, object] = {}
     job_id = await jobs.enqueue(present, "whales")
@@ -78,7 +72,7 @@ async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: L
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: LiveJobs) -> None:
+async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: BoundJobs) -> None:
     """A node that raises ends the attempt; the next begins at that node."""
     job_id = await jobs.enqueue(present, "whales")
 
@@ -98,7 +92,7 @@ async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: LiveJobs) 
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_graph_that_had_ended_gives_its_state_again(jobs: LiveJobs) -> None:
+async def test_a_graph_that_had_ended_gives_its_state_again(jobs: BoundJobs) -> None:
     """A worker that died behind the last node: the next runs no node, and has the whole state."""
     run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     graph = chain(write_slide).compile(checkpointer=JobSaver(run))
@@ -113,7 +107,7 @@ async def test_a_graph_that_had_ended_gives_its_state_again(jobs: LiveJobs) -> N
     assert await again.ainvoke(None, saver.config) == made
 
 
-async def test_a_worker_that_lost_its_job_is_refused(jobs: LiveJobs) -> None:
+async def test_a_worker_that_lost_its_job_is_refused(jobs: BoundJobs) -> None:
     """It can neither read nor write nor delete, and what the later one saved stays as it was."""
     first = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     where, old = config(first.id), JobSaver(first)
@@ -141,7 +135,7 @@ async def test_a_worker_that_lost_its_job_is_refused(jobs: LiveJobs) -> None:
     assert found.checkpoint == known.checkpoint
 
 
-async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: LiveJobs) -> None:
+async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: BoundJobs) -> None:
     """Its worker hangs in a node, another finishes the job: the first's next checkpoint ends it."""
     job_id = await jobs.enqueue(present, "whales", True)
     waiting, go_on = asyncio.Event(), asyncio.Event()
@@ -164,7 +158,7 @@ async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: LiveJobs) ->
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_job_goes_on_when_its_checkpoint_vanished(jobs: LiveJobs) -> None:
+async def test_a_job_goes_on_when_its_checkpoint_vanished(jobs: BoundJobs) -> None:
     """Evicted in mid-job: the next node stores the whole state, and the fence with it."""
     job_id = await jobs.enqueue(present, "whales")
     key = JOBS.checkpoints.key(job_id=job_id)
@@ -185,7 +179,7 @@ async def test_a_job_goes_on_when_its_checkpoint_vanished(jobs: LiveJobs) -> Non
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_job_has_one_thread(jobs: LiveJobs) -> None:
+async def test_a_job_has_one_thread(jobs: BoundJobs) -> None:
     """Another thread id, or a copy, is refused with the job's name."""
     run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     saver, other = JobSaver(run), str(uuid4())
@@ -195,7 +189,7 @@ async def test_a_job_has_one_thread(jobs: LiveJobs) -> None:
         await saver.acopy_thread(run.id, other)
 
 
-async def test_a_worker_that_stops_hands_its_graph_over(jobs: LiveJobs) -> None:
+async def test_a_worker_that_stops_hands_its_graph_over(jobs: BoundJobs) -> None:
     """Told to stop in mid-graph: the job waits again, and the next worker goes on at that node."""
     job_id = await jobs.enqueue(present, "whales", True)
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Annotated, Any, TypedDict
+from collections.abc import AsyncIterator
+from typing import Annotated, Any, TypedDict
 from uuid import uuid4
 
 import pytest
 from langgraph.channels.delta import DeltaChannel
+from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ephemera import keyspace
 from ephemera.errors import ThreadGone
+from ephemera.keyspace import Store
+from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
 from tests.patterns.graphs import (
     CATALOGUE,
     RECENT,
@@ -26,14 +30,6 @@ from tests.patterns.graphs import (
     write_slide,
 )
 from tests.patterns.job_waiting import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from langgraph.checkpoint.base import BaseCheckpointSaver
-
-    from ephemera.keyspace import Store
-    from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
 
 
 @pytest.fixture

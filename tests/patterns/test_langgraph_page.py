@@ -5,16 +5,13 @@ from __future__ import annotations
 import re
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import connect
-from ephemera.patterns.jobs.engines import sql_engine
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs._engines import sql_engine
 from tests.patterns.job_store import attempt_by
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Postgres, Valkey
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "langgraph.md").read_text(encoding="utf-8")
 _, JOB = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)

@@ -5,15 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 from uuid import uuid4
 
 import pytest
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from ephemera import Catalogue, fixed, keyspace, sliding
-from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredSpace
-from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
+from ephemera.embedded import Valkey
+from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
+from ephemera.keyspace import Store
+from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints, GraphSaver
 from tests.patterns.graphs import (
     CATALOGUE,
     THREADS,
@@ -26,13 +28,6 @@ from tests.patterns.graphs import (
     write_slide,
 )
 from tests.patterns.trips import Counting
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.langgraph_checkpoints import GraphSaver
 
 
 @pytest.fixture
@@ -152,7 +147,7 @@ async def test_pickles_and_foreign_stores_are_refused(local: Store) -> None:
     catalogue = Catalogue("pickled-graphs")
     serde = JsonPlusSerializer(pickle_fallback=True)
     pickled = GraphCheckpoints(catalogue, "pickled:{thread_id}", lifetime=fixed(days=1), serde=serde)
-    with pytest.raises(UndeclaredSpace):
+    with pytest.raises(UndeclaredKeyspace):
         local[pickled]
     local.catalogues = (*local.catalogues, catalogue)
     with pytest.raises(InvalidValue, match="no pickles"):

@@ -5,26 +5,22 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import OrderedDict
+from collections.abc import AsyncIterator, Callable, Iterator
 from datetime import timedelta
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera import keyspace
-from ephemera.keyspace import Catalogue
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Local
 from ephemera.patterns.local_cache import Copies, Copy
 from tests.patterns.profiles import CATALOGUE, COPIED, TAGGED, Profile, Table, user
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
 
 from ephemera import keyspace
 from ephemera.embedded import valkey
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Local
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
 
 AGE = timedelta(seconds=2)
 CATALOGUE = Catalogue("cut-off")

@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import Catalogue, connect
-from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredSpace
+from ephemera import Catalogue, Store, connect
+from ephemera.embedded import Valkey
+from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredKeyspace
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.locks.keeping import KEEPING
-from ephemera.wire.slots import slot_of
+from ephemera.patterns.locks._renewal import KEEPING
+from ephemera.wire._slots import slot_of
 from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
 from tests.patterns.outliving import outlive_the_lease, renew_often
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 
@@ -154,5 +151,5 @@ async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
     with pytest.raises(InvalidDeclaration, match="'timeout' cannot name"):
         Locks(catalogue, "y:{timeout}", lease=timedelta(seconds=5), purpose="Hides an option")
     async with connect(server.url, catalogue) as store:
-        with pytest.raises(UndeclaredSpace):
+        with pytest.raises(UndeclaredKeyspace):
             store[LOCKS]

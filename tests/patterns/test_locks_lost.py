@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
 from ephemera.errors import LockLost
+from ephemera.patterns.locks import Held, Locks
 from tests.patterns.locking import CATALOGUE, KEPT, LOCKS, free
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from ephemera import Store
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.locks import Held, Locks
 
 __all__ = ["no_unhandled_errors"]
 

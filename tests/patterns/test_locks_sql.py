@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import psycopg
 import pytest
 
+from ephemera import Store
+from ephemera.embedded import Postgres
 from ephemera.errors import InvalidValue, StaleFence
-from ephemera.patterns.locks import FenceGuard
+from ephemera.patterns.locks import FenceGuard, Held
 from tests.patterns.locking import LOCKS
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres
-    from ephemera.patterns.locks import Held
 
 GUARD = FenceGuard("test_fences")
 

@@ -5,23 +5,20 @@ from __future__ import annotations
 import asyncio
 import random
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
 from ephemera.errors import LockTimeout
-from ephemera.operations.acl import access_rules
-from tests.faults.conftest import victim
+from ephemera.operations.configuration._acl import access_rules
+from ephemera.patterns.locks import Locks
+from tests.chaos.conftest import victim
 from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
 from tests.patterns.outliving import renew_often
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera import Store
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.locks import Locks
 
 __all__ = ["no_unhandled_errors", "victim"]
 

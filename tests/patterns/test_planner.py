@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 import sqlalchemy as sa
 
 from ephemera import connect
-from ephemera.errors import InvalidDeclaration, UndeclaredSpace
-from ephemera.patterns.planner import Facts, Plan, Verdict, decide
-from tests.faults.conftest import victim
-from tests.patterns.planning import DAY, HOUR, PLANS, database, declare, ids, world
+from ephemera.embedded import Postgres, Valkey
+from ephemera.errors import InvalidDeclaration, UndeclaredKeyspace
+from ephemera.patterns.planner import Dataset, Facts, Plan, Task, Verdict, decide
+from tests.chaos.conftest import victim
+from tests.patterns.planning import DAY, HOUR, PLANS, World, database, declare, ids, world
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.planner import Dataset, Task
-    from tests.patterns.planning import World
 
 __all__ = ["victim"]
 
@@ -415,7 +410,7 @@ async def test_what_cannot_work_is_refused(server: Valkey) -> None:
             declare(**wrong)
     _, _, stranger = declare()
     async with connect(server.url) as store:
-        with pytest.raises(UndeclaredSpace):
+        with pytest.raises(UndeclaredKeyspace):
             store[stranger]
     assert "free" in repr(stranger)
     assert "novelty=3" in repr(PLANS["free"])

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from ephemera.patterns.planner import Plan
-from ephemera.patterns.planner.simulation import Report, in_words, simulate
-from ephemera.patterns.planner.traffic import Scenario
+from ephemera.patterns.planner._simulation import Report, in_words, simulate
+from ephemera.patterns.planner._traffic import Scenario
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -63,7 +63,7 @@ async def test_too_few_workers_show() -> None:
 
 def test_the_command_takes_a_year_in_seconds() -> None:
     """A year of a small scenario is one command, which prints a table or JSON."""
-    command = [sys.executable, "-W", "error", "-m", "ephemera.patterns.planner.simulation"]
+    command = [sys.executable, "-W", "error", "-m", "ephemera.patterns.planner._simulation"]
     command += ["--users", "10", "--channels", "5", "--insights-per-day", "20"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True)
     assert "365 days" in done.stdout

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 import sqlalchemy as sa
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner import Facts, decide
-from ephemera.wire.client import Single
-from tests.patterns.planning import DAY, HOUR, PLANS, database, each, ids, world
+from ephemera.wire._client import Single
+from tests.patterns.planning import DAY, HOUR, PLANS, World, database, each, ids, world
 from tests.wire.waiting import answered, eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from tests.patterns.planning import World
 
 _NOWHERE = "redis://127.0.0.1:1"
 

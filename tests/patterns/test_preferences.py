@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ephemera.embedded import valkey
+from ephemera.embedded import Valkey, valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidValue
-from ephemera.keyspace import Catalogue, connect, sliding
+from ephemera.keyspace import Catalogue, Store, connect, sliding
 from ephemera.patterns.preferences import Preferences
 from tests.patterns.accounts import somebody
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 class Look(msgspec.Struct, rename="camel"):

@@ -7,24 +7,21 @@ import logging
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 from uuid import uuid4
 
 import pytest
 
 from ephemera import embedded, keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.patterns.http_cache import Life
 from ephemera.patterns.prewarm import Report
 from tests.patterns.league_site import SECOND, League, Opened, Source
 from tests.web.http_cache_site import TOKEN, application, ask
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from ephemera import Catalogue, keyspace, sliding
+from ephemera import Catalogue, Store, keyspace, sliding
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, StoreClosed
 from ephemera.patterns.progress import ENDED, Entry, Missed, Progress, Snapshot, appending
-from ephemera.patterns.progress.entries import Position
+from ephemera.patterns.progress._entries import Position
 from ephemera.wire import Script
 from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 
@@ -206,7 +202,7 @@ async def test_an_entry_of_another_shape_is_told(alone: Store, key: str) -> None
     live, truth = alone[PROGRESS], Truth()
     await live.append(SlideDone(0), job_id=key)
     foreign = PROGRESS.entry_arguments(SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
-    await alone.run(appending("progress_append"), (foreign.message,), foreign)
+    await alone.run(appending("ephemera.patterns.progress", "append"), (foreign.message,), foreign)
     await live.append(Done(2), job_id=key)
     got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
     assert got == [0, {"job": key, "slides": 0}, "done"]
@@ -317,7 +313,7 @@ async def test_another_script_can_add_an_entry(store: Store, key: str) -> None:
     """A script of another pattern adds an entry in the same step as its own work, in the same slot."""
     script = Script(
         "checkpoint",
-        appending("progress_append").source.rpartition("return append_entry")[0]
+        appending("ephemera.patterns.progress", "append").source.rpartition("return append_entry")[0]
         + "redis.call('SET', KEYS[2], ARGV[6], 'PX', 60000)\n"
         "return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])",
     )

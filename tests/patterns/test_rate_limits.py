@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
-from ephemera import blocking
-from ephemera.errors import InvalidClaim, ServerError, UndeclaredSpace, WrongFields
-from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window
-from ephemera.wire.slots import slot_of
+from ephemera import sync
+from ephemera.embedded import Valkey
+from ephemera.errors import InvalidClaim, ServerError, UndeclaredKeyspace, WrongFields
+from ephemera.keyspace import Catalogue, Store, connect
+from ephemera.patterns.rate_limits import Limiter, RateLimits, Rule, fixed_window
+from ephemera.wire._slots import slot_of
 from tests.patterns.limited import (
     CATALOGUE,
     CROWD,
@@ -23,13 +24,6 @@ from tests.patterns.limited import (
     WINDOW,
     somebody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Limiter
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 
@@ -190,7 +184,7 @@ async def test_a_rule_that_nobody_declares_has_no_claims() -> None:
 async def test_limits_need_a_store_that_has_their_catalogue(server: Valkey) -> None:
     """Their keys would be unknown to everything that is made from a catalogue."""
     async with connect(server.url, Catalogue("other")) as other:
-        with pytest.raises(UndeclaredSpace, match="'limited:freed' belongs to the catalogue 'limited'"):
+        with pytest.raises(UndeclaredKeyspace, match="'limited:freed' belongs to the catalogue 'limited'"):
             other[LIMITS]
 
 
@@ -220,7 +214,7 @@ async def test_an_error_that_is_no_outage_is_raised(server: Valkey) -> None:
 def test_code_that_does_not_await_checks_by_waiting(server: Valkey) -> None:
     """A blocking store runs every operation of the limits, remembered denials too."""
     claim = WINDOW.on(somebody())
-    with blocking.connect(server.url, CATALOGUE) as store:
+    with sync.connect(server.url, CATALOGUE) as store:
         limiter = store.aio[LIMITS]
         assert store.wait(limiter.check(claim, cost=5)).remaining == 0
         while store.wait(limiter.check(claim)).source != "memory":

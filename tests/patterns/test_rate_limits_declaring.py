@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, OverlappingPatterns
 from ephemera.keyspace import Catalogue, connect
 from ephemera.patterns.rate_limits import (
+    Claim,
     RateLimits,
     Rule,
     fixed_window,
@@ -34,12 +37,6 @@ from tests.patterns.limited import (
     WINDOW,
     somebody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.rate_limits import Claim
 
 
 def _now(server: Valkey) -> datetime:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
-from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.rate_limits import RateLimits, fixed_window, sliding_window
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Catalogue, Store, connect
+from ephemera.patterns.rate_limits import (
+    Claim,
+    Decision,
+    Limiter,
+    RateLimits,
+    Rule,
+    fixed_window,
+    sliding_window,
+)
 from tests.patterns.limited import BRIEF, CATALOGUE, DAY, KINDS, LIMITS, LOG, WINDOW, somebody
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Claim, Decision, Limiter, Rule
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 

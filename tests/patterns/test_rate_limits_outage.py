@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.rate_limits import RateLimits, local_share, sliding_window
+from ephemera.patterns.rate_limits import Limiter, RateLimits, Rule, local_share, sliding_window
 from tests.patterns.limited import BUCKET, CATALOGUE, CLOSED, KINDS, LIMITS, LOG, SHARED, WINDOW, somebody
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.rate_limits import Limiter, Rule
 
 _PERIOD = timedelta(milliseconds=200)
 

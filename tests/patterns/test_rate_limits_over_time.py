@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ephemera.keyspace import connect
+from ephemera.patterns.rate_limits import Claim, Limiter
 from tests.patterns.limited import BRIEF, CATALOGUE, DAY, FLOW, LIMITS, SECONDLY, WINDOW, somebody
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.patterns.rate_limits import Claim, Limiter
 
 
 @pytest.fixture(params=["server", "cluster", "redis7"])

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim, InvalidDeclaration
 from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.rate_limits import RateLimits, sliding_window, token_bucket
+from ephemera.patterns.rate_limits import Limiter, RateLimits, sliding_window, token_bucket
 from tests.patterns.limited import (
     CATALOGUE,
     DAY,
@@ -20,12 +21,6 @@ from tests.patterns.limited import (
     WINDOW,
     somebody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.rate_limits import Limiter
 
 
 @pytest.fixture

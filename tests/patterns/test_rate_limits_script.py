@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from ephemera import blocking
-from ephemera.patterns.rate_limits.algorithms import SlidingWindow, TokenBucket
-from ephemera.patterns.rate_limits.claims import TAKE
+from ephemera import sync
+from ephemera.embedded import Valkey
+from ephemera.patterns.rate_limits._algorithms import Algorithm, SlidingWindow, TokenBucket
+from ephemera.patterns.rate_limits._claims import TAKE
+from ephemera.sync import SyncStore
 from tests.patterns.limited import somebody
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.blocking import BlockingStore
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.rate_limits.algorithms import Algorithm
 
 _SCRIPT = TAKE.source.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
 _START = (int(time.time()) + 86_400) * 1_000_000  # microseconds; ahead, or the server would expire the keys
@@ -32,16 +27,16 @@ many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 
 @pytest.fixture(scope="module")
-def store(server: Valkey) -> Iterator[BlockingStore]:
+def store(server: Valkey) -> Iterator[SyncStore]:
     """A store without a loop."""
-    with blocking.connect(server.url) as opened:
+    with sync.connect(server.url) as opened:
         yield opened
 
 
 class Clocked:
     """One subject's limit, at moments of the test's choosing."""
 
-    def __init__(self, store: BlockingStore, algorithm: Algorithm, limit: int) -> None:
+    def __init__(self, store: SyncStore, algorithm: Algorithm, limit: int) -> None:
         self._store = store
         self._key = f"clocked:{somebody()}"
         self._head = algorithm.kind[0].encode()
@@ -61,7 +56,7 @@ class Clocked:
 @many
 @given(steps, st.sampled_from([4, 60, 61, 90]))
 def test_no_window_ever_holds_more_than_the_limit(
-    store: BlockingStore, taken: list[tuple[int, int]], limit: int
+    store: SyncStore, taken: list[tuple[int, int]], limit: int
 ) -> None:
     """Whatever comes when, at each admission the last `per` hold the limit at most, by the microsecond."""
     clocked, moment = Clocked(store, SlidingWindow(_PER), limit), _START
@@ -75,7 +70,7 @@ def test_no_window_ever_holds_more_than_the_limit(
 
 @many
 @given(steps)
-def test_an_exact_log_denies_nobody_without_need(store: BlockingStore, taken: list[tuple[int, int]]) -> None:
+def test_an_exact_log_denies_nobody_without_need(store: SyncStore, taken: list[tuple[int, int]]) -> None:
     """Up to sixty units a unit counts for its millisecond and the window after it, and no longer."""
     clocked, moment = Clocked(store, SlidingWindow(_PER), 5), _START
     admitted: list[tuple[int, int]] = []
@@ -94,7 +89,7 @@ def test_an_exact_log_denies_nobody_without_need(store: BlockingStore, taken: li
 @many
 @given(steps, st.sampled_from([61, 100, 1000]))
 def test_a_coarse_log_says_when_there_is_room(
-    store: BlockingStore, taken: list[tuple[int, int]], limit: int
+    store: SyncStore, taken: list[tuple[int, int]], limit: int
 ) -> None:
     """Above sixty, too, there is room at the moment that a denial names, at most a grain after it must be."""
     algorithm = SlidingWindow(_PER)
@@ -113,7 +108,7 @@ def test_a_coarse_log_says_when_there_is_room(
 
 @many
 @given(steps, st.integers(1, 30), st.integers(1, 8))
-def test_a_bucket_is_gcra(store: BlockingStore, taken: list[tuple[int, int]], limit: int, burst: int) -> None:
+def test_a_bucket_is_gcra(store: SyncStore, taken: list[tuple[int, int]], limit: int, burst: int) -> None:
     """It agrees with the textbook to the microsecond, and its waits are right to the millisecond."""
     algorithm = TokenBucket(_PER, limit, burst)
     clocked, moment, full = Clocked(store, algorithm, limit), _START, 0
@@ -132,7 +127,7 @@ def test_a_bucket_is_gcra(store: BlockingStore, taken: list[tuple[int, int]], li
             assert told == -((moment + capacity - after) // 1000)
 
 
-def test_a_clock_that_is_set_back_admits_no_more(store: BlockingStore) -> None:
+def test_a_clock_that_is_set_back_admits_no_more(store: SyncStore) -> None:
     """Units taken in what is now the future stay counted until it has passed."""
     for algorithm in (SlidingWindow(_PER), TokenBucket(_PER, 5, 5)):
         clocked = Clocked(store, algorithm, 5)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store, connect
+from ephemera.patterns.rate_limits import Limiter, Rule
 from tests.patterns.limited import (
     BRIEF,
     CATALOGUE,
@@ -20,13 +22,6 @@ from tests.patterns.limited import (
     WINDOW,
     somebody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Limiter, Rule
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 

@@ -7,16 +7,13 @@ import json
 import sys
 from collections import Counter
 from contextlib import AsyncExitStack
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import connect
+from ephemera.patterns.rate_limits import Claim, Limiter
 from tests.patterns.limited import BRIEF, CATALOGUE, CROWD, FLOW, KINDS, LIMITS, SECONDLY, somebody
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.patterns.rate_limits import Claim, Limiter
 
 _PROCESSES = 8
 _SECONDS = 2.5

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera.embedded import valkey
+from ephemera.embedded import Valkey, valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidLifetime, InvalidValue
-from ephemera.keyspace import Catalogue, connect
+from ephemera.keyspace import Catalogue, Store, connect
 from ephemera.patterns.revocation import Revocation, TokenKind, Verdict
 from tests.patterns.accounts import somebody
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 CATALOGUE = Catalogue("tokens")
 REVOKED = Revocation(

@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
-from ephemera import blocking, keyspace
+from ephemera import keyspace, sync
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidValue, LoadTimeout, StoreClosed
-from ephemera.keyspace import Catalogue, fixed
-from ephemera.patterns.semantic_cache import Hits, Qdrant, Scope, SemanticCache
+from ephemera.keyspace import Catalogue, Store, fixed
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Hits, Qdrant, Scope, SemanticCache
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.semantic_cache import LiveSemanticCache
 
 __all__ = ["no_unhandled_errors"]
 
@@ -41,7 +36,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 
 
 @pytest.fixture
-def outlines(store: Store, vectors: Qdrant) -> LiveSemanticCache[Outline, Scope]:
+def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """The cache, with the compass for an embedder."""
     return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
 
@@ -51,7 +46,7 @@ async def _everything(vectors: Qdrant) -> int:
     return sum(len(page.points) for page in pages)
 
 
-async def test_exact_then_semantic_then_asked(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_exact_then_semantic_then_asked(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """The same prompt is an exact hit, one 10 degrees away a semantic one, one 30 degrees away is asked."""
     model, where = Model(), scope()
     first = await outlines.get_or_ask("a pitch @0", where, model)
@@ -66,7 +61,7 @@ async def test_exact_then_semantic_then_asked(outlines: LiveSemanticCache[Outlin
     assert model.asked == ["a pitch @0", "a lecture @30"]
 
 
-async def test_the_threshold_is_a_cosine(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_the_threshold_is_a_cosine(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """At 0.95, 18 degrees (0.9511) are near enough and 19 degrees (0.9455) are not."""
     model, where = Model(), scope()
     await outlines.get_or_ask("a pitch @0", where, model)
@@ -74,7 +69,7 @@ async def test_the_threshold_is_a_cosine(outlines: LiveSemanticCache[Outline, Sc
     assert (await outlines.get_or_ask("far @-19", where, model)).how == "asked"
 
 
-async def test_the_nearest_neighbour_answers(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_the_nearest_neighbour_answers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """Of two neighbours above the threshold the nearer one's answer is given."""
     model, where = Model(), scope()
     for prompt in ("one @0", "two @25"):
@@ -82,7 +77,7 @@ async def test_the_nearest_neighbour_answers(outlines: LiveSemanticCache[Outline
     assert (await outlines.get_or_ask("three @15", where, model)).value == Outline("two @25")
 
 
-async def test_looking_asks_nobody(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_looking_asks_nobody(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """`find` gives what is there, and None when there is nothing."""
     model, where = Model(), scope()
     assert await outlines.find("a pitch @0", where) is None
@@ -93,7 +88,9 @@ async def test_looking_asks_nobody(outlines: LiveSemanticCache[Outline, Scope]) 
     assert len(model.asked) == 1
 
 
-async def test_hits_and_tokens_are_counted(outlines: LiveSemanticCache[Outline, Scope], store: Store) -> None:
+async def test_hits_and_tokens_are_counted(
+    outlines: BoundSemanticCache[Outline, Scope], store: Store
+) -> None:
     """Each hit counts beside its entry and in the day's tally, with the tokens that it saved."""
     model, where = Model(), scope()
     before = await outlines.tally()
@@ -114,7 +111,7 @@ async def test_hits_and_tokens_are_counted(outlines: LiveSemanticCache[Outline, 
 
 
 async def test_an_answer_lives_as_long_as_declared(
-    outlines: LiveSemanticCache[Outline, Scope], store: Store
+    outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
     """The entry has its 24 hours from the start, without jitter."""
     answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
@@ -122,7 +119,7 @@ async def test_an_answer_lives_as_long_as_declared(
     assert 86_390_000 < left <= 86_400_000
 
 
-async def test_callers_share_one_ask(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_callers_share_one_ask(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """Fifty callers of one cold prompt ask the model once; one is told that it was asked, the others not."""
     model, where = Model(), scope()
     model.gate.clear()
@@ -134,7 +131,7 @@ async def test_callers_share_one_ask(outlines: LiveSemanticCache[Outline, Scope]
     assert sorted(answer.how for answer in answers) == ["asked", *["exact"] * 49]
 
 
-async def test_a_models_error_is_its_callers(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_a_models_error_is_its_callers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """A failed ask is raised as it is, nothing is kept of it, and the next call asks again."""
     model, where = Model(), scope()
     model.broken = True
@@ -144,7 +141,7 @@ async def test_a_models_error_is_its_callers(outlines: LiveSemanticCache[Outline
     assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
 
 
-async def test_an_answer_of_another_type_is_refused(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_an_answer_of_another_type_is_refused(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """What could not be read again is an error at once, and not cached."""
 
     async def ask(prompt: str) -> Outline:
@@ -156,7 +153,7 @@ async def test_an_answer_of_another_type_is_refused(outlines: LiveSemanticCache[
 
 
 async def test_a_reported_hit_is_evicted(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
     """A bad hit's entry, counts and vector are gone at once, and the next caller asks."""
     model, where = Model(), scope()
@@ -171,7 +168,7 @@ async def test_a_reported_hit_is_evicted(
     assert (await outlines.tally()).reported >= 1
 
 
-async def test_deleting_an_answer(outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant) -> None:
+async def test_deleting_an_answer(outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant) -> None:
     """`delete` removes the answer of a prompt in a scope, and its vector."""
     model, where = Model(), scope()
     await outlines.get_or_ask("a pitch @0", where, model)
@@ -181,7 +178,7 @@ async def test_deleting_an_answer(outlines: LiveSemanticCache[Outline, Scope], v
     assert await outlines.find("a pitch @2", where) is None
 
 
-async def test_invalidation_during_an_ask_wins(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_invalidation_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """An answer that was being written when it was deleted is neither stored nor anybody's neighbour."""
     model, where = Model(), scope()
     model.says = "old"
@@ -199,7 +196,7 @@ async def test_invalidation_during_an_ask_wins(outlines: LiveSemanticCache[Outli
     assert near is None or near.value.title == "new"
 
 
-async def test_ending_a_source_during_an_ask_wins(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_ending_a_source_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """An answer made from a document that changed meanwhile is not given to those who come later."""
     model, where = Model(), scope(documents={"report"})
     model.says = "old"
@@ -215,7 +212,7 @@ async def test_ending_a_source_during_an_ask_wins(outlines: LiveSemanticCache[Ou
 
 
 async def test_ending_a_source_ends_what_rests_on_it(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
     """Answers by scope and by their own word are gone with entry and vector; the others stay."""
     model = Model()
@@ -278,7 +275,7 @@ async def test_closing_ends_what_is_under_way(server: Valkey, vectors: Qdrant) -
 def test_code_that_does_not_await(server: Valkey) -> None:
     """The blocking store runs it, as a task of Celery would."""
     model, where = Model(), scope()
-    with blocking.connect(server.url, CATALOGUE) as store:
+    with sync.connect(server.url, CATALOGUE) as store:
         for how in ("asked", "exact"):
             answer = store.wait(store.aio[OUTLINES].get_or_ask("a pitch", where, model))
             assert (answer.how, answer.value) == (how, Outline("a pitch"))

@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, fixed, sliding
 from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticCache
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.patterns.semantic_cache import Neighbour, Qdrant, Scope, SemanticCache, Shadow
 from tests.patterns.answering import Compass, Model, Outline, scope
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 

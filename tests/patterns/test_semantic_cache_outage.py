@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import embedded, keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.patterns.semantic_cache import Near, Qdrant, neighbours
+from ephemera.patterns.semantic_cache import Near, Qdrant
+from ephemera.patterns.semantic_cache import _neighbours as neighbours
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.patterns.qdrant_server import QdrantServer
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Valkey
 
 __all__ = ["no_unhandled_errors"]
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from typing import IO, TYPE_CHECKING, cast
+from typing import IO, cast
 
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
+from ephemera.embedded import Valkey
 
 
 class Crowd:

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 from ephemera import keyspace
-from ephemera.patterns.semantic_cache import Qdrant
+from ephemera.embedded import Valkey
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Outline, scope
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.semantic_cache import LiveSemanticCache, Scope
 
 __all__ = ["no_unhandled_errors"]
 
@@ -47,7 +43,7 @@ class Document:
 async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
     """Callers of two stores ask the same and similar prompts while the source changes: later ones see it."""
 
-    async def race(stores: tuple[LiveSemanticCache[Outline, Scope], ...], name: str) -> int:
+    async def race(stores: tuple[BoundSemanticCache[Outline, Scope], ...], name: str) -> int:
         document, where, old = Document(), scope(documents={name}), 0
         for number in range(1, 21):
             await stores[0].end_source(name)

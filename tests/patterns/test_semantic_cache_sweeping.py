@@ -3,26 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import keyspace
-from ephemera.keyspace import Catalogue, fixed
-from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticCache, Swept
-from ephemera.patterns.semantic_cache.entries import Entries
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Catalogue, Store, fixed
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope, SemanticCache, Swept
+from ephemera.patterns.semantic_cache._entries import Entries
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.semantic_cache import LiveSemanticCache
 
 __all__ = ["no_unhandled_errors"]
 
@@ -42,7 +37,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 
 
 @pytest.fixture
-def outlines(store: Store, vectors: Qdrant) -> LiveSemanticCache[Outline, Scope]:
+def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """The cache, with the compass for an embedder."""
     return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
 
@@ -53,7 +48,7 @@ async def _everything(vectors: Qdrant) -> int:
 
 
 async def test_orphans_do_not_hide_the_living(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
     """Ten vectors without entries lie nearer than a living one: they are buried, and it answers."""
     model, where = Model(), scope()
@@ -70,7 +65,7 @@ async def test_orphans_do_not_hide_the_living(
 
 
 async def test_a_sweep_removes_orphans(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
     """Of three hundred vectors those without an entry are removed, and no other."""
     where, model = scope(), Model()
@@ -143,7 +138,7 @@ async def test_shared_vectors_are_swept_by_one_at_a_time(server: Valkey, vectors
 
 
 async def test_what_was_answered_anew_is_not_buried(
-    outlines: LiveSemanticCache[Outline, Scope], store: Store
+    outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
     """Who saw an answer dead and comes too late to bury it leaves the new one, and its counts, alone."""
     model, where = Model(), scope()

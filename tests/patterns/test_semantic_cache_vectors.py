@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.patterns.semantic_cache import Page, Point, Qdrant, VectorsUnavailable
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.patterns.qdrant_server import QdrantServer
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 ONE = Point("1" * 32, "s1", "here", ("a", "b"))
 TWO = Point("2" * 32, "s2", "here", ("b",))

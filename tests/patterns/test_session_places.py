@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ephemera.patterns.sessions.places import Places, _digits_by_slot
-from ephemera.wire.slots import SLOTS, slot_of
+from ephemera.patterns.sessions._token_keys import Places, _digits_by_slot
+from ephemera.wire._slots import SLOTS, slot_of
 from tests.patterns.accounts import FIXED, SLIDING
 
 PLACES = [Places(declared.space, declared.index, "user_id") for declared in (SLIDING, FIXED)]

@@ -5,21 +5,24 @@ from __future__ import annotations
 import re
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
-from ephemera import blocking
-from ephemera.errors import InvalidDeclaration, InvalidField, InvalidValue, RevokedMeanwhile, UndeclaredSpace
-from ephemera.keyspace import Catalogue, connect, permanent, sliding
+from ephemera import sync
+from ephemera.embedded import Valkey
+from ephemera.errors import (
+    InvalidDeclaration,
+    InvalidField,
+    InvalidValue,
+    RevokedMeanwhile,
+    UndeclaredKeyspace,
+)
+from ephemera.keyspace import Catalogue, Store, connect, permanent, sliding
 from ephemera.patterns.sessions import Sessions
-from ephemera.wire.slots import slot_of
+from ephemera.wire._slots import slot_of
 from tests.patterns.accounts import BRIEF, CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, somebody
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 async def test_a_session_comes_back_by_its_token(accounts: Store) -> None:
@@ -343,7 +346,7 @@ async def test_a_missing_lifetime_heals(accounts: Store) -> None:
 
 def test_threads_use_sessions_through_a_blocking_store(server: Valkey) -> None:
     """Code that does not await has the same sessions, from as many threads as it likes."""
-    with blocking.connect(server.url, CATALOGUE) as store:
+    with sync.connect(server.url, CATALOGUE) as store:
 
         def visit(user: str) -> bool:
             sessions = store.aio[SLIDING]
@@ -358,7 +361,7 @@ def test_threads_use_sessions_through_a_blocking_store(server: Valkey) -> None:
 async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
     """Sessions can be used only on a store that was opened with their catalogue."""
     async with connect(server.url) as store:
-        with pytest.raises(UndeclaredSpace):
+        with pytest.raises(UndeclaredKeyspace):
             store[SLIDING]
 
 

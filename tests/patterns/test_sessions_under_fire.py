@@ -8,16 +8,12 @@ import random
 import subprocess
 import sys
 from contextlib import AsyncExitStack, suppress
-from typing import TYPE_CHECKING
 
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import RevokedMeanwhile
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store, connect
+from ephemera.patterns.sessions import BoundSessions
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session, all_keys, somebody
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.sessions import LiveSessions
 
 _CONNECTIONS = 8
 _ROUNDS_AT_ONCE = 25
@@ -30,7 +26,7 @@ class Fight:
     of them later: a token rotated from a doomed one, a session created for a doomed sign-in.
     """
 
-    def __init__(self, connections: list[LiveSessions[Session]], seed: int) -> None:
+    def __init__(self, connections: list[BoundSessions[Session]], seed: int) -> None:
         self._connections = connections
         self._chance = random.Random(seed)
         self._user = somebody()
@@ -87,7 +83,7 @@ class Fight:
         assert survivors == [None] * len(tokens)
 
     @property
-    def _sessions(self) -> LiveSessions[Session]:
+    def _sessions(self) -> BoundSessions[Session]:
         """The sessions as one of the connections has them, another one each time."""
         return self._chance.choice(self._connections)
 

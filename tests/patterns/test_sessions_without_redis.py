@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import statistics
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 import pytest
 
 from ephemera.embedded import valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.keyspace import connect
+from ephemera.patterns.sessions import BoundSessions
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
 from tests.wire.waiting import answered
 
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
-
-    from ephemera.patterns.sessions import LiveSessions
-
-OPERATIONS: dict[str, Callable[[LiveSessions[Session], str], Awaitable[object]]] = {
+OPERATIONS: dict[str, Callable[[BoundSessions[Session], str], Awaitable[object]]] = {
     "get": lambda sessions, token: sessions.get(token),
     "create": lambda sessions, _: sessions.create(Session("ann")),
     "update": lambda sessions, token: sessions.update(token, role="admin"),

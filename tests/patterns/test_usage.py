@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera import Catalogue, keyspace
-from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredSpace, WrongFields
-from ephemera.patterns.usage import QuotaExceeded, Usage, micros, money
-from ephemera.patterns.usage.periods import period_at
+from ephemera import Catalogue, Store, keyspace
+from ephemera.embedded import Postgres, Valkey
+from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace, WrongFields
+from ephemera.patterns.usage import Meter, QuotaExceeded, Usage, micros, money
+from ephemera.patterns.usage._periods import period_at
 from ephemera.patterns.write_behind import BacklogFull
-from ephemera.patterns.write_behind.postgres import CounterTable
+from ephemera.patterns.write_behind._postgres import CounterTable
 from tests.patterns.behind import prepared, rows
 from tests.patterns.locking import until
 from tests.patterns.metered import (
@@ -30,15 +33,6 @@ from tests.patterns.metered import (
     meter_of,
     table_of,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.usage import Meter
 
 
 @pytest.fixture
@@ -412,7 +406,7 @@ def test_declarations_that_cannot_work_are_refused() -> None:
 async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
     """A meter needs a store that declares its keys."""
     async with keyspace.connect(server.url, Catalogue("other")) as store:
-        with pytest.raises(UndeclaredSpace):
+        with pytest.raises(UndeclaredKeyspace):
             USAGE.meter(store, None)  # type: ignore[arg-type]
 
 

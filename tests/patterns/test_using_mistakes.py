@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Awaitable
 from datetime import timedelta
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 
 from ephemera import keyspace
 from ephemera.errors import InvalidClaim, InvalidDeclaration, InvalidValue
-from ephemera.keyspace import Catalogue, sliding
-from ephemera.operations.documentation import describe
+from ephemera.keyspace import Catalogue, Store, sliding
+from ephemera.operations.inspect._documentation import describe
 from ephemera.patterns.cache import Cache
-from ephemera.patterns.events import Events
+from ephemera.patterns.events import Delivery, Events
 from ephemera.patterns.rate_limits import RateLimits, fixed_window, sliding_window
 from ephemera.patterns.sessions import Sessions
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
-
-    from ephemera.keyspace import Store
-    from ephemera.patterns.events import Delivery
 
 MINUTE = timedelta(minutes=1)
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from ephemera import embedded, keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.windows import Life, Windows
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 OUTSIDE, INSIDE = Life(fresh=timedelta(days=7), stale=HOUR), Life(fresh=30 * SECOND, stale=5 * MINUTE)

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import msgspec
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera import Catalogue, keyspace
+from ephemera import Catalogue, Store, keyspace
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import (
     InvalidDeclaration,
     InvalidField,
     InvalidValue,
     ServerError,
     StoreClosed,
-    UndeclaredSpace,
+    UndeclaredKeyspace,
     WrongFields,
 )
-from ephemera.patterns.write_behind import BacklogFull, DeferredCounters, DeferredRecords, Flushed, Flusher
-from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
-from ephemera.patterns.write_behind.queues import shard_of
-from ephemera.patterns.write_behind.records import row_maker
+from ephemera.patterns.write_behind import (
+    BacklogFull,
+    Batch,
+    DeferredCounters,
+    DeferredRecords,
+    Flushed,
+    Flusher,
+)
+from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
+from ephemera.patterns.write_behind._queues import shard_of
+from ephemera.patterns.write_behind._records import row_maker
 from tests.patterns.behind import (
     CATALOGUE,
     CLICKED,
@@ -42,15 +52,6 @@ from tests.patterns.behind import (
     rows,
 )
 from tests.patterns.locking import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.write_behind import Batch
 
 AT_ONCE = timedelta(milliseconds=1)
 """A takeover that does not wait for the other flusher."""
@@ -418,7 +419,7 @@ async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
     """Counters and records can only be used on a store that declares them."""
     async with keyspace.connect(server.url, Catalogue("other")) as store:
         for declared in (CLICKS, EVENTS):
-            with pytest.raises(UndeclaredSpace):
+            with pytest.raises(UndeclaredKeyspace):
                 store[declared]
 
 

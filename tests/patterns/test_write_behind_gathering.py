@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Coroutine
+from typing import Any
 
 import pytest
 
-from ephemera import blocking, keyspace
+from ephemera import Store, keyspace, sync
+from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
 from ephemera.patterns.write_behind import BacklogFull
-from ephemera.patterns.write_behind.gathering import Pace, summed
+from ephemera.patterns.write_behind._coalescing import Pace, summed
 from tests.patterns.behind import CATALOGUE, CLICKS, FEW, VIEWS, WIDE, emptied
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture
@@ -120,7 +115,7 @@ async def test_a_sum_that_is_inexact_on_its_way_is_not_gathered(store: Store) ->
 @pytest.mark.parametrize("known", [True, False])
 def test_an_addition_outside_the_loop_harms_no_other(server: Valkey, known: bool) -> None:
     """It is refused, as there is nothing to wait with; those on the store's loop count on."""
-    with blocking.connect(server.url, CATALOGUE) as store:
+    with sync.connect(server.url, CATALOGUE) as store:
         store.wait(emptied(store.aio))
         views = store.aio[VIEWS]
 

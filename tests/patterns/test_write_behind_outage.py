@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import connect, embedded
+from ephemera.embedded import Postgres
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.patterns.write_behind import Flusher
-from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
+from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
 from tests.patterns import metered
 from tests.patterns.behind import (
     CATALOGUE,
@@ -28,13 +30,6 @@ from tests.patterns.behind import (
     rows,
 )
 from tests.patterns.locking import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera.embedded import Postgres
 
 
 @pytest.fixture

@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.exc import DBAPIError, OperationalError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
+from ephemera.embedded import Postgres
 from ephemera.errors import InvalidValue
 from ephemera.patterns.write_behind import Batch, Written
-from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable, create_tables
+from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
 from tests.patterns.behind import CLICKED, CLICKS, HAPPENED, SHARES, VIEWS, VOTED, prepared, rows
-from tests.patterns.sink_contract import SinkContract, SqliteSink, batch
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera.embedded import Postgres
-    from tests.patterns.sink_contract import Rows
+from tests.patterns.sink_contract import Rows, SinkContract, SqliteSink, batch
 
 TABLE = sa.Table(
     "contract",
@@ -209,7 +204,7 @@ async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
 ) -> None:
     """PostgreSQL ends the transaction of one that hangs, and the batch is written by who comes next."""
     monkeypatch.setattr(
-        "ephemera.patterns.write_behind.postgres._END_IDLE", ("idle_in_transaction_session_timeout", "200ms")
+        "ephemera.patterns.write_behind._postgres._END_IDLE", ("idle_in_transaction_session_timeout", "200ms")
     )
     hanging: Any = RecordTable(engine, VOTED)
     write, reached, go_on = hanging._write, asyncio.Event(), asyncio.Event()

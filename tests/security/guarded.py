@@ -7,29 +7,24 @@ PostgreSQL. Every password is a canary: it must be found nowhere.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import import_module
 from itertools import product
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import redis
 import zstandard
 
-from ephemera import embedded
-from ephemera.keyspace.identity import MARK
-from ephemera.operations.acl import access_rules
+from ephemera import Catalogue, embedded
+from ephemera.embedded import Postgres, Valkey
+from ephemera.keyspace import Role
+from ephemera.keyspace._server_identity import MARK
+from ephemera.operations.configuration._acl import access_rules
 from tests.security.tls_postgres import with_tls
 from tests.wire.certificates import Authority
 from tests.wire.debian_redis import DebianRedis
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from pathlib import Path
-    from typing import Any
-
-    from ephemera import Catalogue
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.keyspace import Role
 
 SYSTEMS = ("identity", "slides", "scripture", "feed", "league")
 CANARY = "canary7f3d9a1b"
@@ -38,7 +33,7 @@ CANARY = "canary7f3d9a1b"
 
 def catalogue_of(system: str) -> Catalogue:
     """What a built-in service declares."""
-    found: Catalogue = import_module(f"ephemera.systems.{system}.keys").catalogue
+    found: Catalogue = import_module(f"ephemera_services.{system}.keys").catalogue
     return found
 
 

@@ -6,21 +6,17 @@ path is taken as well: with wrong secrets, malformed bodies, and secrets where n
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import Any, NamedTuple
 from uuid import uuid4
 
-from ephemera.systems.league.demo_data import ADMINISTRATOR
-from ephemera.systems.league.demo_data import PASSWORD as LEAGUE_PASSWORD
-from ephemera.systems.slides.demo_data import PASSWORD as SLIDES_PASSWORD
+import httpx
+
+from ephemera_services.league.demo_data import ADMINISTRATOR
+from ephemera_services.league.demo_data import PASSWORD as LEAGUE_PASSWORD
+from ephemera_services.slides.demo_data import PASSWORD as SLIDES_PASSWORD
 from tests.security.guarded import CANARY
-from tests.systems import feed_users, identity_users, league_users, scripture_readers, slides_people
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    import httpx
-
-    from tests.systems.services import Served
+from tests.services import feed_users, identity_users, league_users, scripture_readers, slides_people
+from tests.services.services import Served
 
 PASSWORD = f"{CANARY} horse battery"
 UNSAID = f"{CANARY}-of-no-use"

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import httpx
 import pytest
 
-from ephemera.console.pages import PAGES
+from ephemera.console._pages import PAGES
+from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
 from tests.console.consoles import running_console
 from tests.security.guarded import CANARY
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 _WHERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")
 

@@ -10,11 +10,11 @@ import pytest
 
 from ephemera import Catalogue, connect
 from ephemera.errors import CannotConnect
-from ephemera.systems.settings import InvalidSettings, read, variables
 from ephemera.wire import open_client
-from ephemera.wire.url import parse
+from ephemera.wire._url import parse
+from ephemera_services.settings import InvalidSettings, read, variables
 from tests.security.guarded import CANARY, SYSTEMS
-from tests.systems.services import COMMAND, environment
+from tests.services.services import COMMAND, environment
 
 NOWHERE = f"redis://user:{CANARY}@127.0.0.1:1"
 NO_DATABASE = f"postgresql://user:{CANARY}@127.0.0.1:1/none"
@@ -23,7 +23,7 @@ NO_DATABASE = f"postgresql://user:{CANARY}@127.0.0.1:1/none"
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_settings_show_no_secret(system: str) -> None:
     """What a service is told as a secret is not in its settings' repr, nor in what is wrong with them."""
-    settings = import_module(f"ephemera.systems.{system}.app").Settings
+    settings = import_module(f"ephemera_services.{system}.app").Settings
     names = variables(settings)
     secret = [names[field.name] for field in msgspec.structs.fields(settings) if "Secret" in str(field.type)]
     assert {"EPHEMERA_URL", "EPHEMERA_DATABASE_URL", "EPHEMERA_METRICS_TOKEN"} <= set(secret)

@@ -6,18 +6,22 @@ the same services, after the stories of their users (`stories`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 from uuid import UUID, uuid4
 
 import httpx
 import pytest
 
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded import Postgres
+from ephemera.embedded._ports import free_ports
 from tests.security import stories
-from tests.security.guarded import CANARY, SYSTEMS, on_redis_by_tls, on_valkey
-from tests.systems import (
+from tests.security.guarded import CANARY, SYSTEMS, Guarded, on_redis_by_tls, on_valkey
+from tests.security.stories import Told
+from tests.services import (
     feed_users,
     identity_users,
     league_users,
@@ -25,17 +29,8 @@ from tests.systems import (
     slides_people,
     slides_world,
 )
-from tests.systems.services import serving
+from tests.services.services import Served, serving
 from tests.wire.debian_redis import BINARY
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Postgres
-    from tests.security.guarded import Guarded
-    from tests.security.stories import Told
-    from tests.systems.services import Served
 
 SCRAPER = f"{CANARY}-of-the-scraper"
 EACH = pytest.mark.parametrize("system", SYSTEMS)

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from deploy.layout import SERVICES
+from typing import Any
 
 from ephemera.errors import EphemeraError
-from ephemera.keyspace.catalogue import refuse_overlap
+from ephemera.keyspace import Keyspace
+from ephemera.keyspace._catalogue import refuse_overlap
 from tests.security.guarded import SYSTEMS, catalogue_of
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import Space
+from tools.deploy.layout import SERVICES
 
 PAGE = Path(__file__).parents[2] / "docs/security.md"
 
@@ -28,7 +25,7 @@ def shared(one: str, other: str, *, channels: bool) -> set[str]:
     }
 
 
-def _overlap(mine: Space[Any], theirs: Space[Any]) -> bool:
+def _overlap(mine: Keyspace[Any], theirs: Keyspace[Any]) -> bool:
     try:
         refuse_overlap(mine.template, mine.kind, theirs)
     except EphemeraError:

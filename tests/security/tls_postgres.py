@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
 from urllib.parse import parse_qs, urlsplit
-
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import Iterator
 
 _TLS_WANTED, _GSS_WANTED = 80877103, 80877104  # as the protocol has them
 _REQUEST = 8  # bytes

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import keyspace
-from ephemera.keyspace import Catalogue
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Local
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, Profile, Table, user
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

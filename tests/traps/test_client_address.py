@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
-from ephemera.web.client_address import ClientAddress
-from ephemera.web.limits import LimitMiddleware
+from ephemera.web._asgi import Receive, Scope, Send
+from ephemera.web._client_address import ClientAddress
+from ephemera.web._limits import LimitMiddleware
 from tests.patterns.limited import CATALOGUE, LIMITS, WINDOW
 from tests.web.gateway import get
 from tests.web.test_limits import an_address
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.web.asgi import Receive, Scope, Send
 
 
 async def _found(scope: Scope, receive: Receive, send: Send) -> None:

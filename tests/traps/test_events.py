@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
+from ephemera.patterns.events import Delivery
 from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until, users
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
-    from ephemera.patterns.events import Delivery
 
 
 @pytest.fixture

@@ -5,15 +5,11 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from datetime import datetime
 
 from ephemera import connect
+from ephemera.embedded import Valkey
 from tests.patterns.fanning import BRIEF, CATALOGUE, Note
-
-if TYPE_CHECKING:
-    from datetime import datetime
-
-    from ephemera.embedded import Valkey
 
 _LIFE = 60_000  # milliseconds of the naive set; no pause of the machine is as long
 

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
-from ephemera.keyspace import connect
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store, connect
 from tests.patterns.accounts import somebody
 from tests.patterns.test_entitlements import CATALOGUE, LIMITS, PlanLimits, Table
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

@@ -5,24 +5,21 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import uuid4
 
 import msgspec
 import pytest
 
 from ephemera import embedded, keyspace
-from ephemera.web.http_cache_prewarm import PrewarmEndpoint
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store
+from ephemera.web._http_cache_prewarm import PrewarmEndpoint
 from tests.patterns.league_site import MINUTE, SECOND, League, Source
 from tests.web.http_cache_site import TOKEN, application, ask
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 @pytest.fixture

@@ -7,28 +7,24 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
-from ephemera.patterns.jobs import Run
-from ephemera.patterns.jobs.celery_app import VISIBILITY
-from ephemera.patterns.jobs.reaping import look
-from ephemera.wire.subscriptions import Subscription
+from ephemera.patterns.jobs import BoundJobs, Run
+from ephemera.patterns.jobs._celery_app import VISIBILITY
+from ephemera.patterns.jobs._reaper import look
+from ephemera.wire._subscriptions import Subscription
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
 from tests.patterns.jobbing import JOBS, PROGRESS, Stepped, effects, generate
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.jobs import LiveJobs
 
 QUEUE = "celery_queue:generation"
 
@@ -47,7 +43,7 @@ def sql(postgres: Postgres, key: str) -> str:
 
 
 @pytest.fixture
-async def jobs(own: Valkey, sql: str) -> AsyncIterator[LiveJobs]:
+async def jobs(own: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
     """Jobs on both."""
     async with opened(own.url, sql) as live:
         yield live
@@ -78,7 +74,7 @@ def stock_send(url: str, job_id: str, seconds: float) -> None:
 
 
 async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_again(
-    jobs: LiveJobs, own: Valkey
+    jobs: BoundJobs, own: Valkey
 ) -> None:
     """A consumer that dies between taking a message and noting it loses it; the row brings it back."""
     job_id = await jobs.enqueue(generate, 1)
@@ -94,7 +90,7 @@ async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_agai
     assert await attempt_by(jobs).run(job_id) == "done"
 
 
-async def test_s16_a_healthy_long_job_is_delivered_once(jobs: LiveJobs, own: Valkey, sql: str) -> None:
+async def test_s16_a_healthy_long_job_is_delivered_once(jobs: BoundJobs, own: Valkey, sql: str) -> None:
     """Stock Celery with a short visibility runs a long task twice at once; ours is renewed by the parent."""
     with stock_worker(own.url, visibility=2):
         stock_send(own.url, "long", 60)
@@ -119,7 +115,9 @@ async def test_s16_a_healthy_long_job_is_delivered_once(jobs: LiveJobs, own: Val
     assert set(waited) == {0}  # it was never in the queue again
 
 
-async def test_s16_a_killed_workers_job_goes_on_within_seconds(jobs: LiveJobs, own: Valkey, sql: str) -> None:
+async def test_s16_a_killed_workers_job_goes_on_within_seconds(
+    jobs: BoundJobs, own: Valkey, sql: str
+) -> None:
     """Stock Celery leaves it with the dead worker for an hour, the visibility timeout; ours goes on."""
     with stock_worker(own.url, visibility=3600) as first:
         stock_send(own.url, "orphan", 60)
@@ -140,7 +138,7 @@ async def test_s16_a_killed_workers_job_goes_on_within_seconds(jobs: LiveJobs, o
         assert await jobs.store.call("HLEN", "unacked") == 1
 
 
-async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: LiveJobs) -> None:
+async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: BoundJobs) -> None:
     """A naive checkpoint takes whatever comes last; ours compares the fence, in Redis and in SQL."""
     call = jobs.store.call
     for worker, step in (("new", "slide:9"), ("old, late", "slide:3")):
@@ -157,7 +155,7 @@ async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: LiveJobs
     assert await jobs.rows.steps(new.id) == {}
 
 
-async def two_runs(jobs: LiveJobs) -> tuple[Run, Run]:
+async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
     """Two workers on one job: the first has hung for longer than its lease."""
     job_id = await jobs.enqueue(generate, 20)
     runs = []
@@ -169,7 +167,7 @@ async def two_runs(jobs: LiveJobs) -> tuple[Run, Run]:
 
 
 async def test_s18_checkpoint_progress_and_publication_are_one_step(
-    jobs: LiveJobs, own: Valkey, key: str
+    jobs: BoundJobs, own: Valkey, key: str
 ) -> None:
     """Killed at any moment, the naive way leaves a step nobody was told of; ours has all three for each."""
     torn = 0
@@ -185,7 +183,7 @@ async def test_s18_checkpoint_progress_and_publication_are_one_step(
         assert steps == entries == messages > 10
 
 
-async def saved_until_killed(jobs: LiveJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int, int]:
+async def saved_until_killed(jobs: BoundJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int, int]:
     """How many steps, entries and messages there are when a process that saves them was killed."""
     call, stream = jobs.store.call, PROGRESS.key(job_id=job_id)
     channel, told = ("naive-wake", job_id) if way == "naive" else (jobs.store[PROGRESS.wake].name(), stream)
@@ -220,7 +218,7 @@ async def saved_until_killed(jobs: LiveJobs, own: Valkey, way: str, job_id: str)
     return sum(name.startswith(b"step:") for name in fields), number_of(newest) + 1, messages
 
 
-async def connected(jobs: LiveJobs) -> set[bytes]:
+async def connected(jobs: BoundJobs) -> set[bytes]:
     """The ids of all connections that the server has."""
     clients = await jobs.store.call("CLIENT", "LIST")
     return {line.split()[0] for line in clients.splitlines()}
@@ -233,7 +231,7 @@ def number_of(newest: Any) -> int:
     return event.number
 
 
-async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: LiveJobs) -> None:
+async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: BoundJobs) -> None:
     """When the hour is over while it waits, a naive job begins anew; ours knows its steps from SQL."""
     call = jobs.store.call
     await call("HSET", "naive", "step", "slide:7")

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Awaitable
+from typing import Any
 
 import psycopg
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import FenceGuard, Held
 from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free, queued
 from tests.patterns.outliving import outlive_the_lease, renew_often
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable
-
-    from ephemera import Store
-    from ephemera.embedded import Postgres, Valkey
 
 GUARD = FenceGuard("trap_fences")
 

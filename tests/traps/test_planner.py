@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
 from ephemera import embedded
-from ephemera.keyspace.store import Store
-from tests.patterns.planning import DAY, database, ids, world
+from ephemera.embedded import Postgres, Valkey
+from ephemera.keyspace._store import Store
+from ephemera.patterns.planner import Dataset, Task
+from tests.patterns.planning import DAY, World, database, ids, world
 from tests.patterns.trips import Counting
 from tests.traps.interrupted import Interrupted
 from tests.traps.naive_feed import NaiveFeed
 from tests.wire.waiting import answered
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Sequence
-
-    from ephemera.embedded import Postgres, Valkey
-    from ephemera.patterns.planner import Dataset, Task
-    from tests.patterns.planning import World
 
 
 @pytest.fixture

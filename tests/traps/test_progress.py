@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
 from ephemera.patterns.progress import Missed
 from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -8,13 +8,14 @@ import random
 import subprocess
 import sys
 import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ephemera.keyspace import connect
-from ephemera.patterns.rate_limits import fixed_window
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store, connect
+from ephemera.patterns.rate_limits import Claim, fixed_window
 from tests.patterns.limited import (
     BUCKET,
     CATALOGUE,
@@ -29,13 +30,6 @@ from tests.patterns.limited import (
     WINDOW,
     somebody,
 )
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Claim
 
 
 @pytest.fixture

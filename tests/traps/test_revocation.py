@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import pytest
 
-from ephemera.embedded import valkey
+from ephemera.embedded import Valkey, valkey
 from ephemera.errors import EphemeraError, ServerError
-from ephemera.keyspace import connect
+from ephemera.keyspace import Store, connect
 from tests.patterns.accounts import somebody
 from tests.patterns.test_revocation import CATALOGUE, REVOKED
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 async def test_i2_revoking_an_expired_token_does_nothing(server: Valkey) -> None:

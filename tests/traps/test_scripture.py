@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import subprocess
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.embedded.ports import free_ports
+from ephemera.embedded import Postgres, Valkey
+from ephemera.embedded._ports import free_ports
 from ephemera.errors import WrongServer
-from ephemera.keyspace.identity import MARK
-from ephemera.systems.scripture.keys import catalogue
+from ephemera.keyspace._server_identity import MARK
+from ephemera_services.scripture.keys import catalogue
 from tests.keyspace.test_identity import graph_module
-from tests.systems.services import COMMAND, environment, serving
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Postgres, Valkey
+from tests.services.services import COMMAND, environment, serving
 
 __all__ = ["graph_module"]
 

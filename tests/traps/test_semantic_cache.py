@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 import pytest
 from qdrant_client import QdrantClient, models
 
 from ephemera import keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
-from ephemera.keyspace import Catalogue, fixed
+from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.embedders import Lexical
-from ephemera.patterns.semantic_cache import Hits, Qdrant, Scope, SemanticCache
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Hits, Qdrant, Scope, SemanticCache
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.semantic_cache import LiveSemanticCache
 
 PROMPT = "Create an outline for a pitch deck of a B2B SaaS startup, for venture investors"
 SIMILAR = "create an outline for a pitch deck of a B2B SaaS startup for venture investors!"
@@ -45,7 +40,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 
 
 @pytest.fixture
-def outlines(store: Store, vectors: Qdrant) -> LiveSemanticCache[Outline, Scope]:
+def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """Our cache, with the embedder that needs nothing."""
     return store[OUTLINES.equipped(embedder=Lexical(), vectors=vectors)]
 
@@ -97,7 +92,7 @@ def sample(store: Store) -> Iterator[Sample]:
 
 
 async def test_s6_counting_in_the_entry_fails(
-    sample: Sample, outlines: LiveSemanticCache[Outline, Scope], store: Store
+    sample: Sample, outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
     """HINCRBY on the JSON string is WRONGTYPE, so the sample fails on a hit; ours counts beside the entry."""
     model, where = Model(), scope()
@@ -115,7 +110,7 @@ async def test_s6_counting_in_the_entry_fails(
 
 
 async def test_s7_a_cache_that_never_writes_its_vector_never_hits(
-    sample: Sample, outlines: LiveSemanticCache[Outline, Scope]
+    sample: Sample, outlines: BoundSemanticCache[Outline, Scope]
 ) -> None:
     """The sample asks the model for the same query each time; ours hits by its own vector."""
     theirs, ours, where = Model(), Model(), scope()
@@ -129,7 +124,7 @@ async def test_s7_a_cache_that_never_writes_its_vector_never_hits(
 
 @pytest.mark.parametrize("how", ["expired", "evicted", "deleted", "reported", "source ended"])
 async def test_s7_a_vector_does_not_outlive_its_entry(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store, how: str
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store, how: str
 ) -> None:
     """However an entry ends, its vector hits nothing from then on, and is gone after a look or a sweep."""
     model, where = Model(), scope(documents={f"document that is {how}"})
@@ -151,7 +146,7 @@ async def test_s7_a_vector_does_not_outlive_its_entry(
 
 
 async def test_s7_an_orphan_that_nobody_meets_is_swept(
-    sample: Sample, outlines: LiveSemanticCache[Outline, Scope], store: Store
+    sample: Sample, outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
     """The sample's vector is there for ever once its entry is gone; a sweep of ours removes it."""
     model = Model()
@@ -168,7 +163,7 @@ async def test_s7_an_orphan_that_nobody_meets_is_swept(
 
 
 async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
-    outlines: LiveSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
+    outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
     """Between the vector's write and the entry's, neither a reader nor a sweep takes the vector away."""
     answer = await outlines.get_or_ask(PROMPT, where := scope(), Model())
@@ -187,7 +182,7 @@ async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
 
 @pytest.mark.parametrize("field", Scope.__struct_fields__)
 async def test_s8_every_part_of_the_scope_keeps_answers_apart(
-    sample: Sample, outlines: LiveSemanticCache[Outline, Scope], field: str
+    sample: Sample, outlines: BoundSemanticCache[Outline, Scope], field: str
 ) -> None:
     """The sample gives one customer another's answer; ours differs by id and as a neighbour in each field."""
     theirs = Model()
@@ -217,7 +212,7 @@ def test_s8_a_scope_cannot_be_left_out() -> None:
             Scope(**{other: part for other, part in parts.items() if other != name})
 
 
-async def test_s8_documents_are_a_set(outlines: LiveSemanticCache[Outline, Scope]) -> None:
+async def test_s8_documents_are_a_set(outlines: BoundSemanticCache[Outline, Scope]) -> None:
     """The same documents in another order are the same scope; one more is another."""
     model, where = Model(), scope(documents=["b", "a"])
     await outlines.get_or_ask(PROMPT, where, model)
@@ -315,7 +310,7 @@ async def _read_all(gateway: Store, corpus: Corpus) -> dict[str, str]:
     return found
 
 
-async def _on_ingest(gateway: Store, answers: LiveSemanticCache[Outline, Scope], changed: list[str]) -> None:
+async def _on_ingest(gateway: Store, answers: BoundSemanticCache[Outline, Scope], changed: list[str]) -> None:
     """What a service does when an ingest event arrives."""
     await gateway[PASSAGES].delete_many({"passage_id": each} for each in changed)
     await gateway[PARTS].delete_many(

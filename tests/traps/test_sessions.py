@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, RevokedMeanwhile
 from ephemera.keyspace import Catalogue, Store, connect, fixed
 from ephemera.patterns.sessions import Sessions
 from tests.patterns.accounts import CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, somebody
 from tests.traps.interrupted import Interrupted
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera import Catalogue, connect, embedded
+from ephemera import Catalogue, Store, connect, embedded
+from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.errors import CrossSlot
-from ephemera.patterns.usage import Usage, micros, money
-from ephemera.patterns.write_behind import Flusher
-from ephemera.patterns.write_behind.postgres import CounterTable, RecordTable
+from ephemera.patterns.usage import Meter, Usage, micros, money
+from ephemera.patterns.write_behind import Batch, Flusher
+from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
 from tests.patterns import metered
 from tests.patterns.behind import (
     CATALOGUE,
@@ -30,16 +33,6 @@ from tests.patterns.behind import (
     rows,
 )
 from tests.patterns.locking import until
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from sqlalchemy.ext.asyncio import AsyncEngine
-
-    from ephemera import Store
-    from ephemera.embedded import Cluster, Postgres, Valkey
-    from ephemera.patterns.usage import Meter
-    from ephemera.patterns.write_behind import Batch
 
 SOON = timedelta(milliseconds=1)
 

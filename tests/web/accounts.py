@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import httpx
 from fastapi import Depends, FastAPI, Response
 
-from ephemera.keyspace import connect
-from ephemera.web.session_dependencies import SignedIn, request_session
-from ephemera.web.sessions import RequestSession, SessionMiddleware
+from ephemera.keyspace import Store, connect
+from ephemera.web._session_dependencies import SignedIn, request_session
+from ephemera.web._sessions import RequestSession, SessionMiddleware
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.keyspace import Store
 
 Handle = Annotated[RequestSession[Session], Depends(request_session)]
 User = Annotated[Session, Depends(SignedIn(Session))]

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from fastapi import Depends, FastAPI, WebSocket
 
-from ephemera.patterns.rate_limits import Decision  # noqa: TC001 - FastAPI reads the annotation
-from ephemera.web.client_address import ClientAddress
-from ephemera.web.limit_dependencies import LIMITED, Limited, send_problem
-from ephemera.web.limits import LimitMiddleware
-from ephemera.web.problems import Problem
+from ephemera.keyspace import Store
+from ephemera.patterns.rate_limits import (
+    Claim,
+    Decision,
+)
+from ephemera.web._asgi import ASGIApp, Message, Scope
+from ephemera.web._client_address import ClientAddress
+from ephemera.web._limit_dependencies import LIMITED, Limited, send_problem
+from ephemera.web._limits import LimitMiddleware
+from ephemera.web._problems import Problem
 from tests.patterns.limited import BRIEF, BUCKET, CLOSED, LIMITS, LOG, WINDOW
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Claim
-    from ephemera.web.asgi import ASGIApp, Message, Scope
 
 CLIENT = ClientAddress(trusted=["10.0.0.0/8", "fd00::/8", "192.0.2.1"])
 

@@ -8,25 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
-from ephemera import connect
-from ephemera.web.fanout import fanout_socket
-from ephemera.web.progress import EVENTS, ProgressResponse, last_event_id, progress_socket
+from ephemera import Store, connect
+from ephemera.web._fanout import fanout_socket
+from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
+from ephemera.web._reauthorize import Allowed
 from tests.patterns import fanning
 from tests.patterns.fanning import NOTES
 from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Truth
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera import Store
-    from ephemera.web.standing import Allowed
-
 
 CATALOGUES = (CATALOGUE, fanning.CATALOGUE)
 

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from fastapi import APIRouter, FastAPI
 
-from ephemera.web.http_cache_routes import add_prewarm, add_resource
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from ephemera.keyspace import Store
-    from ephemera.web.asgi import ASGIApp, Message, Scope
-    from tests.patterns.league_site import League
+from ephemera.keyspace import Store
+from ephemera.web._asgi import ASGIApp, Message, Scope
+from ephemera.web._http_cache_routes import add_prewarm, add_resource
+from tests.patterns.league_site import League
 
 TOKEN = "a-token-of-some-length"
 

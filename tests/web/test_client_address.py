@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ephemera.web.client_address import ClientAddress
+from ephemera.web._client_address import ClientAddress
 
 PROXIES = ClientAddress(trusted=["10.0.0.0/8", "192.0.2.1", "2001:db8:1::/48"])
 RFC_7239 = ClientAddress(trusted=["10.0.0.0/8", "2001:db8:1::/48"], header="forwarded")

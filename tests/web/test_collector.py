@@ -7,7 +7,7 @@ import sys
 
 SETTLED = """
 import gc
-from ephemera.web.collector import settle
+from ephemera.web._gc_tuning import settle
 
 class Link:
     pass

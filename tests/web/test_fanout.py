@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
 from tests.patterns.fanning import NOTES, Note
 from tests.patterns.progressing import Truth
 from tests.web.generating import CATALOGUES, application, serving
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from websockets.asyncio.client import ClientConnection
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 
 @pytest.fixture

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import httpx
 
 from ephemera import embedded
-from ephemera.keyspace import connect
-from ephemera.web.health import HealthEndpoint
+from ephemera.keyspace import Store, connect
+from ephemera.web._health import HealthEndpoint
 from tests.operations.test_health import news
-
-if TYPE_CHECKING:
-    from ephemera.keyspace import Store
 
 
 def client_of(store: Store, **options: Any) -> httpx.AsyncClient:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import gzip
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -14,18 +15,14 @@ from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
 from ephemera import keyspace
-from ephemera.web.http_cache import Served
-from ephemera.web.http_cache_conditions import named, names
-from ephemera.web.http_cache_routes import add_resource
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Store
+from ephemera.web._http_cache import Served
+from ephemera.web._http_cache_conditions import named, names
+from ephemera.web._http_cache_routes import add_resource
 from tests.patterns.league_site import SECOND, League, Source
 from tests.web.http_cache_site import Answer, application, ask, user_of
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 class Opened:

@@ -4,24 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator, Iterator
 from uuid import uuid4
 
 import pytest
+from fastapi import FastAPI
 
 from ephemera import embedded, keyspace
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
+from ephemera.keyspace import Store
 from tests.patterns.league_site import SECOND, League, Source
 from tests.web.http_cache_site import application, ask
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
-
-    from fastapi import FastAPI
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
 
 
 class Opened:

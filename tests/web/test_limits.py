@@ -5,25 +5,21 @@ from __future__ import annotations
 import asyncio
 import json
 import re
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import contextmanager
 from ipaddress import IPv4Address
 from itertools import count
 from random import getrandbits
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
+from ephemera.web._asgi import ASGIApp
 from tests.patterns.limited import BRIEF, CATALOGUE, LIMITS, WINDOW, somebody
 from tests.web.gateway import application, exchange, get
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.web.asgi import ASGIApp
 
 _addresses = count(getrandbits(26) << 4)
 

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Route
 
-from ephemera.keyspace import Catalogue, connect, sliding
-from ephemera.patterns.rate_limits import RateLimits, sliding_window
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Catalogue, Store, connect, sliding
+from ephemera.patterns.rate_limits import Claim, RateLimits, sliding_window
 from ephemera.patterns.sessions import Sessions
-from ephemera.web.client_address import ClientAddress
-from ephemera.web.limits import LimitMiddleware
-from ephemera.web.sessions import SessionMiddleware
+from ephemera.web._asgi import ASGIApp, Scope
+from ephemera.web._client_address import ClientAddress
+from ephemera.web._limits import LimitMiddleware
+from ephemera.web._sessions import SessionMiddleware
 from tests.patterns.accounts import Session, somebody
 from tests.web.gateway import get
-
-if TYPE_CHECKING:
-    from starlette.requests import Request
-
-    from ephemera.embedded import Valkey
-    from ephemera.keyspace import Store
-    from ephemera.patterns.rate_limits import Claim
-    from ephemera.web.asgi import ASGIApp, Scope
 
 CATALOGUE = Catalogue("plans")
 SESSIONS = Sessions(

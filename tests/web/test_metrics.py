@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import httpx
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
+from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.web.metrics import MetricsEndpoint
+from ephemera.web._metrics import MetricsEndpoint
 from tests.operations.measured import GREETING, catalogue, parsed
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
 
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import pytest
+from fastapi import FastAPI
 from websockets.asyncio.client import connect as open_socket
 
-from ephemera import connect
+from ephemera import Store, connect
+from ephemera.embedded import Valkey
 from ephemera.patterns.progress import ENDED
-from ephemera.web.sse import last_event_id
+from ephemera.web._sse import last_event_id
 from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
 from tests.web.event_source import opened
 from tests.web.generating import application, serving
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from fastapi import FastAPI
-
-    from ephemera import Store
-    from ephemera.embedded import Valkey
 
 
 class Service(NamedTuple):

@@ -5,28 +5,23 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
+import httpx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.requests import Request
 
-from ephemera.embedded import valkey
+from ephemera.embedded import Valkey, valkey
 from ephemera.keyspace import connect
-from ephemera.web.cookies import Cookie, InvalidCookie, for_one_browser
-from ephemera.web.problems import Problem
-from ephemera.web.sessions import RequestSession, SessionMiddleware
+from ephemera.web._asgi import Message, Receive, Scope, Send
+from ephemera.web._cookies import Cookie, InvalidCookie, for_one_browser
+from ephemera.web._problems import Problem
+from ephemera.web._sessions import RequestSession, SessionMiddleware
 from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
 from tests.web.accounts import application, browser
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    import httpx
-
-    from ephemera.embedded import Valkey
-    from ephemera.web.asgi import Message, Receive, Scope, Send
 
 COOKIE = "__Host-session"
 

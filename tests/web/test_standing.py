@@ -4,26 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import httpx
 import pytest
+from websockets.asyncio.client import ClientConnection
 from websockets.asyncio.client import connect as open_socket
 from websockets.exceptions import ConnectionClosed
 
 from ephemera import connect
+from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
-from ephemera.web import standing
+from ephemera.web import _reauthorize as standing
 from tests.patterns.progressing import Truth
 from tests.web.generating import CATALOGUES, application, serving
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from websockets.asyncio.client import ClientConnection
-
-    from ephemera.embedded import Valkey
 
 
 class Door:

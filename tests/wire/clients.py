@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera.wire import open_client
-from ephemera.wire.client import Single
-from ephemera.wire.cluster import Cluster
+from ephemera.wire._client import Single
+from ephemera.wire._cluster import Cluster
+from ephemera.wire._connection import Connection
 from tests import server_choice
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.wire.connection import Connection
 
 
 @asynccontextmanager

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
 
 import pytest
 
+from ephemera.embedded import Valkey
+from ephemera.wire._client import Single
 from tests.wire.clients import single
 from tests.wire.unhandled import no_unhandled_errors
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
 
 __all__ = ["no_unhandled_errors"]
 

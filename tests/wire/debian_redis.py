@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from ephemera.embedded.ports import free_ports
-from ephemera.embedded.resp import ask
-from ephemera.embedded.server import Server
+from ephemera.embedded._ports import free_ports
+from ephemera.embedded._resp import ask
+from ephemera.embedded._server import Server
 from ephemera.errors import EmbeddedError, ServerError
-
-if TYPE_CHECKING:
-    from tests.wire.certificates import Authority
+from tests.wire.certificates import Authority
 
 BINARY = Path("/usr/bin/redis-server")
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    import ssl
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Valkey
+from ephemera.embedded import Valkey
 
 
 class Forwarder:

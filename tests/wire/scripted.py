@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
-
-    Conversation = Callable[["Peer"], Awaitable[None]]
+Conversation = Callable[["Peer"], Awaitable[None]]
 
 
 class Peer:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import (
     CannotConnect,
     CommandRefused,
@@ -17,12 +18,9 @@ from ephemera.errors import (
     StoreClosed,
     Unavailable,
 )
+from ephemera.wire._client import Single
 from tests.wire.clients import single
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
 
 
 def _blocked(server: Valkey) -> int:

@@ -6,17 +6,15 @@ import asyncio
 import gc
 import time
 import tracemalloc
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import ServerError, Unavailable
+from ephemera.wire._connection import Connection
 from tests.wire.clients import connection_of, single
 from tests.wire.forwarders import forwarding
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.connection import Connection
 
 _MEGABYTE = 1024 * 1024
 

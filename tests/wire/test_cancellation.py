@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
+from ephemera.wire._client import Single
 from tests.wire.clients import connection_of, single
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
 
 _CANCELLATIONS = 100_000
 

@@ -4,21 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Sentinel, Valkey
 from ephemera.errors import CannotConnect
 from tests.wire.clients import single
-from tests.wire.scripted import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Cluster, Sentinel, Valkey
-    from tests.wire.scripted import Peer
+from tests.wire.scripted import Peer, listening
 
 
 async def _refusal(url: str) -> CannotConnect:

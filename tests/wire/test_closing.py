@@ -5,14 +5,11 @@ from __future__ import annotations
 import socket
 import subprocess
 import sys
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ephemera.embedded import Cluster, Sentinel, Valkey
 from tests.wire import leaving_nothing
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Sentinel, Valkey
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])

@@ -4,25 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CommandRefused, CrossSlot, ServerError
 from ephemera.wire import Script
-from ephemera.wire.commands import name_of
-from ephemera.wire.slots import slot_of
-from ephemera.wire.topology import redirection
-from ephemera.wire.url import Address
+from ephemera.wire._cluster import Cluster
+from ephemera.wire._commands import name_of
+from ephemera.wire._slots import slot_of
+from ephemera.wire._topology import redirection
+from ephemera.wire._url import Address
 from tests.wire.clients import clustered
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
-    from ephemera.embedded import Cluster as Servers
-    from ephemera.wire.cluster import Cluster
 
 
 @pytest.fixture

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
+from ephemera.embedded import Cluster as Servers
 from ephemera.errors import ServerError
-from ephemera.wire import Message
+from ephemera.wire import Invalidations, Message
 from tests.wire.clients import clustered
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster as Servers
-    from ephemera.wire import Invalidations
 
 
 async def test_a_message_published_anywhere_is_heard(cluster: Servers) -> None:

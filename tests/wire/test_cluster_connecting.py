@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CannotConnect, StoreClosed, Unavailable
-from ephemera.wire.slots import slot_of
+from ephemera.wire._slots import slot_of
 from tests.wire.clients import clustered
-from tests.wire.scripted import listening
+from tests.wire.scripted import Peer, listening
 from tests.wire.waiting import answered, eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster as Servers
-    from tests.wire.scripted import Peer
 
 
 async def test_a_cluster_without_slots() -> None:

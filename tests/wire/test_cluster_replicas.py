@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import re
-from typing import TYPE_CHECKING
 
-from ephemera.wire.slots import slot_of
+from ephemera.embedded import Cluster as Servers
+from ephemera.embedded import Valkey
+from ephemera.wire._slots import slot_of
 from tests.wire.clients import clustered
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster as Servers
-    from ephemera.embedded import Valkey
 
 
 def _served(node: Valkey, command: str) -> int:

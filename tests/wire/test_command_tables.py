@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import CommandRefused
-from ephemera.wire import commands
+from ephemera.wire import _commands as commands
+from ephemera.wire._client import Single
 from tests.wire.clients import single
 from tests.wire.debian_redis import BINARY, DebianRedis
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
 
 # Reads by the server's word, but for the master alone: TOUCH is about eviction there.
 _NOT_FOR_REPLICAS = {"TOUCH", "CLUSTERSCAN"}

@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded.ports import free_ports
-from ephemera.embedded.standalone import Valkey as ServerProcess
+from ephemera.embedded import Valkey
+from ephemera.embedded._ports import free_ports
+from ephemera.embedded._valkey import Valkey as ServerProcess
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, StoreClosed
+from ephemera.wire._client import Single
 from tests.wire.clients import connection_of, single
 from tests.wire.debian_redis import BINARY, DebianRedis
-from tests.wire.scripted import listening
+from tests.wire.scripted import Peer, listening
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
-    from tests.wire.scripted import Peer
 
 
 async def test_databases_are_apart(server: Valkey, key: str) -> None:

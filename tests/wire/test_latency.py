@@ -6,8 +6,8 @@ import asyncio
 
 from ephemera import embedded
 from ephemera.wire import open_client
-from ephemera.wire.client import Single
-from ephemera.wire.latency import BOUNDS, Latencies
+from ephemera.wire._client import Single
+from ephemera.wire._latency import BOUNDS, Latencies
 
 
 def test_classes_hold_their_upper_ends() -> None:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import asyncio
 import math
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError
 from ephemera.wire import Script
-from ephemera.wire.connection import Connection
+from ephemera.wire._client import Single
+from ephemera.wire._connection import Connection
 from tests.wire.clients import single
 from tests.wire.forwarders import forwarding
-from tests.wire.scripted import listening
+from tests.wire.scripted import Peer, listening
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
-    from tests.wire.scripted import Peer
 
 _NESTED = (
     b"*3\r\n%2\r\n+a\r\n*2\r\n:1\r\n#t\r\n$1\r\nb\r\n~2\r\n,1.5\r\n_\r\n"

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
-from ephemera.wire import Prepared, Script, open_client
-from ephemera.wire.client import Single
-from ephemera.wire.prepared import key_of, read_packing
-from ephemera.wire.slots import slot_of
+from ephemera.wire import Client, Prepared, Script, open_client
+from ephemera.wire._client import Single
+from ephemera.wire._packed_commands import key_of, read_packing
+from ephemera.wire._slots import slot_of
 from tests.wire.waiting import answered
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.wire import Client
 
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 
 from ephemera.errors import CommandRefused, ServerError
-
-if TYPE_CHECKING:
-    from ephemera.wire.client import Single
+from ephemera.wire._client import Single
 
 
 @pytest.mark.parametrize(

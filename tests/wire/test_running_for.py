@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import hiredis
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError, StoreClosed, Unavailable
-from ephemera.wire import Script, open_client
-from ephemera.wire.client import Single
-from ephemera.wire.prepared import Beginning, packed
+from ephemera.wire import Client, Script, open_client
+from ephemera.wire._client import Single
+from ephemera.wire._packed_commands import Beginning, packed
 from tests.wire.waiting import answered
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.wire import Client
 
 ADD = Script(
     "add_all", "for n = 2, #ARGV do redis.call('INCRBY', KEYS[1], ARGV[1] * ARGV[n]) end return 'OK'"

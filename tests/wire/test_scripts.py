@@ -5,17 +5,13 @@ from __future__ import annotations
 import asyncio
 import importlib
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
 from ephemera.errors import ServerError
 from ephemera.wire import Script
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from ephemera.wire.client import Single
+from ephemera.wire._client import Single
 
 _APPEND = Script("append", "redis.call('APPEND', KEYS[1], ARGV[1]) return {KEYS[1], ARGV[1]}")
 

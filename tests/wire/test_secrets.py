@@ -5,22 +5,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import traceback
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Cluster, Sentinel, Valkey
 from ephemera.errors import EphemeraError, ServerError
 from ephemera.wire import open_client
-from ephemera.wire.url import parse
+from ephemera.wire._url import parse
 from tests.wire.clients import connection_of, single
-from tests.wire.scripted import listening
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
-    from ephemera.embedded import Cluster, Sentinel, Valkey
-    from tests.wire.scripted import Peer
+from tests.wire.scripted import Peer, listening
 
 _CANARY = "canary-5e1f"
 

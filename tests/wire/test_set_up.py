@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import pytest
 
+from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ServerError
-from ephemera.wire.commands import as_text
+from ephemera.wire._client import Single
+from ephemera.wire._commands import as_text
 from tests.wire.clients import clustered, connection_of, single
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Cluster, Valkey
-    from ephemera.wire.client import Single
 
 NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import CommandRefused, ServerError, StoreClosed
 from ephemera.wire import Message
-from ephemera.wire.subscriptions import Subscription
+from ephemera.wire._client import Single
+from ephemera.wire._subscriptions import Subscription
 from tests.wire.clients import connection_of, single
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire.client import Single
 
 
 def _connections(server: Valkey) -> int:

@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect
 from tests.wire.certificates import Authority
 from tests.wire.clients import single
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.forwarders import forwarding
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
-    from ephemera.embedded import Valkey
 
 needs_debian = pytest.mark.skipif(not BINARY.exists(), reason=f"{BINARY} is not installed here")
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from ephemera import embedded
+from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
+from ephemera.wire import Invalidations
+from ephemera.wire._client import Single
 from tests.wire.clients import connection_of, single
 from tests.wire.waiting import eventually
-
-if TYPE_CHECKING:
-    from ephemera.embedded import Valkey
-    from ephemera.wire import Invalidations
-    from ephemera.wire.client import Single
 
 
 async def test_a_key_that_was_read_is_watched(client: Single, server: Valkey, key: str) -> None:

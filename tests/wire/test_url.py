@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from ephemera.errors import InvalidUrl
-from ephemera.wire.url import Address, Credentials, Target, TlsFiles, parse
+from ephemera.wire._url import Address, Credentials, Target, TlsFiles, parse
 from tests.patience import AS_DELIVERED
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera.errors import InvalidUrl
-from ephemera.wire.url import Address, Credentials, parse
+from ephemera.wire._url import Address, Credentials, parse
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 _HOSTS = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True) | st.ip_addresses().map(str)

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from collections.abc import Awaitable, Callable
 
 from ephemera.errors import ConnectionFailed
-
-if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
 
 
 async def eventually(condition: Callable[[], object], within: float = 60.0) -> float:

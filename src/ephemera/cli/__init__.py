@@ -15,24 +15,22 @@ if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich")
         "ephemera: the command line is an extra of its own: pip install '/path/to/ephemera[cli]'"
     )
 
-from ephemera.cli import (
-    acl,
-    audit,
-    catalogue,
-    console,
-    dashboard,
-    demo,
-    doctor,
-    events,
-    infer,
-    jobs,
-    locks,
-    mark,
-    serve,
-    server_config,
-    worker,
-)
-from ephemera.cli.application import app, main
+from ephemera.cli import _acl as acl
+from ephemera.cli import _audit as audit
+from ephemera.cli import _catalogue as catalogue
+from ephemera.cli import _console as console
+from ephemera.cli import _dashboard as dashboard
+from ephemera.cli import _demo as demo
+from ephemera.cli import _doctor as doctor
+from ephemera.cli import _events as events
+from ephemera.cli import _infer as infer
+from ephemera.cli import _jobs as jobs
+from ephemera.cli import _locks as locks
+from ephemera.cli import _mark as mark
+from ephemera.cli import _serve as serve
+from ephemera.cli import _server_config as server_config
+from ephemera.cli import _worker as worker
+from ephemera.cli._application import app, main
 
 COMMANDS = (
     catalogue.COMMAND,

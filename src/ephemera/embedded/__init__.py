@@ -4,9 +4,9 @@
 nothing has to be installed and nobody has to be root.
 """
 
-from ephemera.embedded.clusters import Cluster, cluster
-from ephemera.embedded.postgresql import Postgres, postgres
-from ephemera.embedded.sentinels import Sentinel, sentinel
-from ephemera.embedded.standalone import Valkey, valkey
+from ephemera.embedded._cluster import Cluster, cluster
+from ephemera.embedded._postgresql import Postgres, postgres
+from ephemera.embedded._sentinel import Sentinel, sentinel
+from ephemera.embedded._valkey import Valkey, valkey
 
 __all__ = ["Cluster", "Postgres", "Sentinel", "Valkey", "cluster", "postgres", "sentinel", "valkey"]

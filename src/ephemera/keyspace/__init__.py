@@ -1,11 +1,12 @@
 """The keyspace: declare every key once, and use it by a typed accessor."""
 
-from ephemera.keyspace.catalogue import Catalogue
-from ephemera.keyspace.codec import Codec
-from ephemera.keyspace.counters import CounterAccess
-from ephemera.keyspace.field_values import FieldValue
-from ephemera.keyspace.hashes import HashAccess
-from ephemera.keyspace.lifetime import (
+from ephemera.keyspace._catalogue import Catalogue
+from ephemera.keyspace._codec import Codec
+from ephemera.keyspace._counter import CounterAccessor
+from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._hash import HashAccessor
+from ephemera.keyspace._keyspace import Keyspace, Kind, Role, Stats
+from ephemera.keyspace._lifetime import (
     Fixed,
     Instant,
     Lifetime,
@@ -19,43 +20,42 @@ from ephemera.keyspace.lifetime import (
     until,
     windowed,
 )
-from ephemera.keyspace.lists import ListAccess
-from ephemera.keyspace.mappings import MappingAccess
-from ephemera.keyspace.records import RecordCodec
-from ephemera.keyspace.sets import SetAccess, SortedSetAccess
-from ephemera.keyspace.space import Kind, Role, Space, Stats
-from ephemera.keyspace.store import Store, connect
-from ephemera.keyspace.streams import ChannelAccess, StreamAccess
-from ephemera.keyspace.template import Template
-from ephemera.keyspace.values import FlagAccess, ValueAccess
+from ephemera.keyspace._list import ListAccessor
+from ephemera.keyspace._mapping import MappingAccessor
+from ephemera.keyspace._record_codec import RecordCodec
+from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
+from ephemera.keyspace._store import Store, connect
+from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
+from ephemera.keyspace._template import Template
+from ephemera.keyspace._value import FlagAccessor, ValueAccessor
 
 __all__ = [
     "Catalogue",
-    "ChannelAccess",
+    "ChannelAccessor",
     "Codec",
-    "CounterAccess",
+    "CounterAccessor",
     "FieldValue",
     "Fixed",
-    "FlagAccess",
-    "HashAccess",
+    "FlagAccessor",
+    "HashAccessor",
     "Instant",
+    "Keyspace",
     "Kind",
     "Lifetime",
-    "ListAccess",
-    "MappingAccess",
+    "ListAccessor",
+    "MappingAccessor",
     "Permanent",
     "RecordCodec",
     "Role",
-    "SetAccess",
+    "SetAccessor",
     "Sliding",
-    "SortedSetAccess",
-    "Space",
+    "SortedSetAccessor",
     "Stats",
     "Store",
-    "StreamAccess",
+    "StreamAccessor",
     "Template",
     "Until",
-    "ValueAccess",
+    "ValueAccessor",
     "Windowed",
     "connect",
     "fixed",

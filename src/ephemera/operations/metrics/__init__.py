@@ -1,7 +1,7 @@
 """Metrics: what a service's store does, for Prometheus.
 
     metrics = StoreMetrics(store)                    # in the service's startup; ends with the store
-    app.mount("/metrics", MetricsEndpoint(lambda scope: metrics))        # ephemera.web.metrics
+    app.mount("/metrics", MetricsEndpoint(lambda scope: metrics))        # ephemera.web._metrics
 
 It finds by itself what is bound to the store: spaces, connections, caches, limits, locks, events, jobs,
 write-behind, the planner. `families` declares every metric, docs/operations/metrics.md describes them.
@@ -14,20 +14,18 @@ ever; `ephemera_connection_up` is 0, and the age of what could not be sampled gr
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidValue
-from ephemera.operations.metrics.counted import counted
-from ephemera.operations.metrics.families import METRICS, Metric, Sample
-from ephemera.operations.metrics.sampling import Sampler
+from ephemera.keyspace import Store
+from ephemera.operations.metrics._client_counts import counted
+from ephemera.operations.metrics._families import METRICS, Metric, Sample
+from ephemera.operations.metrics._scrape import Sampler
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from prometheus_client import CollectorRegistry
-
-    from ephemera.keyspace import Store
 
 __all__ = ["METRICS", "Metric", "Sample", "StoreMetrics"]
 
@@ -45,7 +43,7 @@ class StoreMetrics:
         self, store: Store, *, every: timedelta = _EVERY, registry: CollectorRegistry | None = None
     ) -> None:
         # Here, so that only who has metrics needs the extra.
-        from ephemera.operations.metrics import exposition
+        from ephemera.operations.metrics import _exposition as exposition
 
         if every <= timedelta(0):
             raise InvalidValue("every", "a positive duration", repr(every))

@@ -24,8 +24,8 @@ Evicting: an evicted entry is loaded again; an evicted load is not cached. The l
 unless there is a stale value, which is then served for `backoff` before the next attempt.
 """
 
-from ephemera.patterns.cache.declared import Cache
-from ephemera.patterns.cache.live import LiveCache
+from ephemera.patterns.cache._declaration import Cache
+from ephemera.patterns.cache._runtime import BoundCache
 from ephemera.patterns.local_cache import Local
 
-__all__ = ["Cache", "LiveCache", "Local"]
+__all__ = ["BoundCache", "Cache", "Local"]

@@ -12,9 +12,9 @@ None of them touches Redis. `embed` raises `EmbeddingFailed`, or what it likes: 
 without it.
 """
 
-from ephemera.patterns.embedders.lexical import Lexical
-from ephemera.patterns.embedders.minilm import MiniLM
-from ephemera.patterns.embedders.openai import OpenAICompatible
-from ephemera.patterns.embedders.port import Embedder, EmbeddingFailed
+from ephemera.patterns.embedders._embedder import Embedder, EmbeddingFailed
+from ephemera.patterns.embedders._lexical import Lexical
+from ephemera.patterns.embedders._minilm import MiniLM
+from ephemera.patterns.embedders._openai import OpenAICompatible
 
 __all__ = ["Embedder", "EmbeddingFailed", "Lexical", "MiniLM", "OpenAICompatible"]

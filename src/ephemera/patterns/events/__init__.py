@@ -22,20 +22,20 @@ and begin with what is there; events that were lost with the server are lost, so
 Evicting: streams have the role `queue`, and belong on a server that does not evict.
 """
 
-from ephemera.patterns.events.consuming import Consumer
-from ephemera.patterns.events.declared import Events
-from ephemera.patterns.events.entries import DeadLetter, Delivery
-from ephemera.patterns.events.groups import GroupReading, StreamReading
-from ephemera.patterns.events.live import LiveEvents
-from ephemera.patterns.events.once import OnceGuard
+from ephemera.patterns.events._consumer import Consumer
+from ephemera.patterns.events._declaration import Events
+from ephemera.patterns.events._entries import DeadLetter, Delivery
+from ephemera.patterns.events._groups import GroupReading, StreamReading
+from ephemera.patterns.events._once import OnceGuard
+from ephemera.patterns.events._runtime import BoundEvents
 
 __all__ = [
+    "BoundEvents",
     "Consumer",
     "DeadLetter",
     "Delivery",
     "Events",
     "GroupReading",
-    "LiveEvents",
     "OnceGuard",
     "StreamReading",
 ]

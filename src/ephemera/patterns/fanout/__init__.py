@@ -19,8 +19,8 @@ Down or hung: `push` and `broadcast` raise `ConnectionFailed`; connections stay,
 seconds of the server's return. Evicted or emptied: the same within a third of the lifetime.
 """
 
-from ephemera.patterns.fanout.connections import MISSED, Connection, TooSlow
-from ephemera.patterns.fanout.declared import Fanout
-from ephemera.patterns.fanout.live import LiveFanout, Presence
+from ephemera.patterns.fanout._connections import MISSED, Connection, TooSlow
+from ephemera.patterns.fanout._declaration import Fanout
+from ephemera.patterns.fanout._runtime import BoundFanout, Presence
 
-__all__ = ["MISSED", "Connection", "Fanout", "LiveFanout", "Presence", "TooSlow"]
+__all__ = ["MISSED", "BoundFanout", "Connection", "Fanout", "Presence", "TooSlow"]

@@ -23,10 +23,10 @@ waits for `wait` and gets `StillLoading`, or `LoadFailed`, after which nobody he
 and `forget` raise `ConnectionFailed`: repeat them. Evicting: loaded again.
 """
 
-from ephemera.patterns.http_cache.declared import HttpCache, Resource, Target
-from ephemera.patterns.http_cache.live import LiveResource
-from ephemera.patterns.http_cache.pages import Page
-from ephemera.patterns.http_cache.site import LiveHttpCache
+from ephemera.patterns.http_cache._declaration import HttpCache, Resource, Target
+from ephemera.patterns.http_cache._pages import Page
+from ephemera.patterns.http_cache._runtime import BoundResource
+from ephemera.patterns.http_cache._site import BoundHttpCache
 from ephemera.patterns.windows import Life
 
-__all__ = ["HttpCache", "Life", "LiveHttpCache", "LiveResource", "Page", "Resource", "Target"]
+__all__ = ["BoundHttpCache", "BoundResource", "HttpCache", "Life", "Page", "Resource", "Target"]

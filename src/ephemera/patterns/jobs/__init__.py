@@ -30,11 +30,11 @@ if _missing := [name for name in ("sqlalchemy", "psycopg", "celery") if find_spe
         f"jobs need {_missing[0]}: pip install '/path/to/ephemera[jobs]'", name=_missing[0]
     )
 
-from ephemera.patterns.jobs.checkpoints import Checkpoint, Checkpoints
-from ephemera.patterns.jobs.declared import Jobs
-from ephemera.patterns.jobs.kinds import Job
-from ephemera.patterns.jobs.live import LiveJobs
-from ephemera.patterns.jobs.rows import JobRow
-from ephemera.patterns.jobs.running import Run
+from ephemera.patterns.jobs._checkpoints import Checkpoint, Checkpoints
+from ephemera.patterns.jobs._declaration import Jobs
+from ephemera.patterns.jobs._job_definition import Job
+from ephemera.patterns.jobs._rows import JobRow
+from ephemera.patterns.jobs._run_context import Run
+from ephemera.patterns.jobs._runtime import BoundJobs
 
-__all__ = ["Checkpoint", "Checkpoints", "Job", "JobRow", "Jobs", "LiveJobs", "Run"]
+__all__ = ["BoundJobs", "Checkpoint", "Checkpoints", "Job", "JobRow", "Jobs", "Run"]

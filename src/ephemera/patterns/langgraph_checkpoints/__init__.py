@@ -25,8 +25,8 @@ if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
         name="langgraph.checkpoint",
     )
 
-from ephemera.patterns.langgraph_checkpoints.declared import GraphCheckpoints
-from ephemera.patterns.langgraph_checkpoints.in_jobs import JobSaver
-from ephemera.patterns.langgraph_checkpoints.saver import GraphSaver
+from ephemera.patterns.langgraph_checkpoints._declaration import GraphCheckpoints
+from ephemera.patterns.langgraph_checkpoints._job_storage import JobSaver
+from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 
 __all__ = ["GraphCheckpoints", "GraphSaver", "JobSaver"]

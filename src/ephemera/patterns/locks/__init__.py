@@ -24,10 +24,10 @@ before the first is told; hence role `queue`, and the fence. A task that asks fo
 `AlreadyHeld`; other tasks wait, whatever thread they are on.
 """
 
-from ephemera.patterns.locks.declared import Locks
-from ephemera.patterns.locks.fences import FenceGuard
-from ephemera.patterns.locks.holding import Held
-from ephemera.patterns.locks.places import Holder
-from ephemera.patterns.locks.taking import LiveLocks
+from ephemera.patterns.locks._acquire import BoundLocks
+from ephemera.patterns.locks._declaration import Locks
+from ephemera.patterns.locks._fences import FenceGuard
+from ephemera.patterns.locks._held_lock import Held
+from ephemera.patterns.locks._lock_keys import Holder
 
-__all__ = ["FenceGuard", "Held", "Holder", "LiveLocks", "Locks"]
+__all__ = ["BoundLocks", "FenceGuard", "Held", "Holder", "Locks"]

@@ -28,17 +28,18 @@ if find_spec("sqlalchemy") is None:
         "the planner needs SQL: pip install '/path/to/ephemera[sql]'", name="sqlalchemy"
     )
 
-from ephemera.patterns.planner.declared import ChannelState, Planner, UserState
-from ephemera.patterns.planner.live import LivePlanner, Status
-from ephemera.patterns.planner.plans import Facts, Plan, Task, Verdict, decide
-from ephemera.patterns.planner.tables import PlannerTables
-from ephemera.patterns.planner.ticking import Enqueue, Tick
-from ephemera.patterns.planner.truth import UserRow
-from ephemera.patterns.planner.working import AlsoSave, Build, Dataset, Ending, Invalidate, Run, Span
-from ephemera.patterns.planner.writing import Insight
+from ephemera.patterns.planner._declaration import ChannelState, Planner, UserState
+from ephemera.patterns.planner._plans import Facts, Plan, Task, Verdict, decide
+from ephemera.patterns.planner._queries import UserRow
+from ephemera.patterns.planner._rebuild import AlsoSave, Build, Dataset, Ending, Invalidate, Run, Span
+from ephemera.patterns.planner._runtime import BoundPlanner, Status
+from ephemera.patterns.planner._tables import PlannerTables
+from ephemera.patterns.planner._tick import Enqueue, Tick
+from ephemera.patterns.planner._writer import Insight
 
 __all__ = [
     "AlsoSave",
+    "BoundPlanner",
     "Build",
     "ChannelState",
     "Dataset",
@@ -47,7 +48,6 @@ __all__ = [
     "Facts",
     "Insight",
     "Invalidate",
-    "LivePlanner",
     "Plan",
     "Planner",
     "PlannerTables",

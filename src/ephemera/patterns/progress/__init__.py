@@ -22,18 +22,18 @@ Down or hung: `append` raises `ConnectionFailed`; who begins to listen gets a sn
 waits, and both go on when the server is back. A lost wake costs a second. Evicted or emptied: `Missed`.
 """
 
-from ephemera.patterns.progress.declared import Progress
-from ephemera.patterns.progress.entries import ENDED, Entry, Missed, Snapshot
-from ephemera.patterns.progress.listening import Listener, Update
-from ephemera.patterns.progress.live import LiveProgress
-from ephemera.patterns.progress.scripts import EntryArguments, appending
+from ephemera.patterns.progress._declaration import Progress
+from ephemera.patterns.progress._entries import ENDED, Entry, Missed, Snapshot
+from ephemera.patterns.progress._listener import Listener, Update
+from ephemera.patterns.progress._runtime import BoundProgress
+from ephemera.patterns.progress._scripts import EntryArguments, appending
 
 __all__ = [
     "ENDED",
+    "BoundProgress",
     "Entry",
     "EntryArguments",
     "Listener",
-    "LiveProgress",
     "Missed",
     "Progress",
     "Snapshot",

@@ -21,14 +21,14 @@ emptied: counting starts anew, so at most one more limit fits into that window; 
 "queue" on a server that does not evict.
 """
 
-from ephemera.patterns.rate_limits.claims import Claim
-from ephemera.patterns.rate_limits.decision import Decision, Outcome
-from ephemera.patterns.rate_limits.declared import RateLimits
-from ephemera.patterns.rate_limits.kinds import fixed_window, sliding_window, token_bucket
-from ephemera.patterns.rate_limits.limiter import Limiter
-from ephemera.patterns.rate_limits.outage import LocalShare, WhenDown, local_share
-from ephemera.patterns.rate_limits.rules import Limit, Rule
-from ephemera.patterns.rate_limits.settling import Reservation
+from ephemera.patterns.rate_limits._claims import Claim
+from ephemera.patterns.rate_limits._corrections import Reservation
+from ephemera.patterns.rate_limits._decision import Decision, Outcome
+from ephemera.patterns.rate_limits._declaration import RateLimits
+from ephemera.patterns.rate_limits._kinds import fixed_window, sliding_window, token_bucket
+from ephemera.patterns.rate_limits._limiter import Limiter
+from ephemera.patterns.rate_limits._outage import LocalShare, WhenDown, local_share
+from ephemera.patterns.rate_limits._rules import Limit, Rule
 
 __all__ = [
     "Claim",

@@ -29,7 +29,7 @@ revoked here in the last five minutes is written again; older marks that are los
 until they expire, as does evicting; so keep them on a server with persistence.
 """
 
-from ephemera.patterns.revocation.checks import RevocationChecks, Verdict, WhenDown
-from ephemera.patterns.revocation.declared import Revocation, TokenKind
+from ephemera.patterns.revocation._checks import RevocationChecks, Verdict, WhenDown
+from ephemera.patterns.revocation._declaration import Revocation, TokenKind
 
 __all__ = ["Revocation", "RevocationChecks", "TokenKind", "Verdict", "WhenDown"]

@@ -22,21 +22,21 @@ evicted answer is asked for again, and its vector is buried. An evicted marker o
 any more: see `cache`.
 """
 
-from ephemera.patterns.semantic_cache.declared import Equipped, SemanticCache
-from ephemera.patterns.semantic_cache.live import Answer, LiveSemanticCache
-from ephemera.patterns.semantic_cache.neighbours import Neighbour
-from ephemera.patterns.semantic_cache.qdrant import Qdrant
-from ephemera.patterns.semantic_cache.scope import Scope
-from ephemera.patterns.semantic_cache.shadowing import Shadow
-from ephemera.patterns.semantic_cache.sweeping import Swept
-from ephemera.patterns.semantic_cache.tally import Hits, Tally
-from ephemera.patterns.semantic_cache.vectors import Near, Page, Point, Vectors, VectorsUnavailable
+from ephemera.patterns.semantic_cache._declaration import Equipped, SemanticCache
+from ephemera.patterns.semantic_cache._neighbours import Neighbour
+from ephemera.patterns.semantic_cache._qdrant import Qdrant
+from ephemera.patterns.semantic_cache._runtime import Answer, BoundSemanticCache
+from ephemera.patterns.semantic_cache._scope import Scope
+from ephemera.patterns.semantic_cache._shadow import Shadow
+from ephemera.patterns.semantic_cache._sweeper import Swept
+from ephemera.patterns.semantic_cache._tally import Hits, Tally
+from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, Vectors, VectorsUnavailable
 
 __all__ = [
     "Answer",
+    "BoundSemanticCache",
     "Equipped",
     "Hits",
-    "LiveSemanticCache",
     "Near",
     "Neighbour",
     "Page",

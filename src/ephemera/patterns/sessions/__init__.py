@@ -26,7 +26,7 @@ one. Failing over: a revocation that the new master had not received yet is undo
 that moment; revoke again after a fail-over.
 """
 
-from ephemera.patterns.sessions.declared import Sessions
-from ephemera.patterns.sessions.live import Listed, LiveSessions, let_go
+from ephemera.patterns.sessions._declaration import Sessions
+from ephemera.patterns.sessions._runtime import BoundSessions, Listed, let_go
 
-__all__ = ["Listed", "LiveSessions", "Sessions", "let_go"]
+__all__ = ["BoundSessions", "Listed", "Sessions", "let_go"]

@@ -19,25 +19,25 @@ Down: additions raise `Unavailable` at once, or go straight to SQL where the cal
 Hung, or lost on the way: `OutcomeUnknown`; an addition with `once` may be repeated until it is answered.
 SQL down: the backlog grows to its limit, then `BacklogFull`; the flusher tries again, more and more seldom.
 What SQL refuses is put aside in SQL, with the reason, and does not hold up the rest.
-The sinks for PostgreSQL are in `ephemera.patterns.write_behind.postgres` (the extra `sql`).
+The sinks for PostgreSQL are in `ephemera.patterns.write_behind._postgres` (the extra `sql`).
 """
 
-from ephemera.patterns.write_behind.batches import BacklogFull, Batch, Behind, Row, Sink, Unread, Written
-from ephemera.patterns.write_behind.counters import LiveCounters
-from ephemera.patterns.write_behind.declared import DeferredCounters, DeferredRecords
-from ephemera.patterns.write_behind.flushing import Flushed, Flusher
-from ephemera.patterns.write_behind.records import LiveRecords
+from ephemera.patterns.write_behind._batches import BacklogFull, Batch, Behind, Row, Sink, Unread, Written
+from ephemera.patterns.write_behind._counters import BoundCounters
+from ephemera.patterns.write_behind._declaration import DeferredCounters, DeferredRecords
+from ephemera.patterns.write_behind._flusher import Flushed, Flusher
+from ephemera.patterns.write_behind._records import BoundRecords
 
 __all__ = [
     "BacklogFull",
     "Batch",
     "Behind",
+    "BoundCounters",
+    "BoundRecords",
     "DeferredCounters",
     "DeferredRecords",
     "Flushed",
     "Flusher",
-    "LiveCounters",
-    "LiveRecords",
     "Row",
     "Sink",
     "Unread",

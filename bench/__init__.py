@@ -1,1 +1,0 @@
-"""Ours against the peers, in one process and one run: `python -m bench`, or `make bench`."""

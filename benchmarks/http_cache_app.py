@@ -1,0 +1,53 @@
+"""The applications that `bench.http_cache` serves: one resource, which answers 304 to whoever has its page.
+
+The server to use is in the environment variable `BENCH_URL`. The page is a league's table of some kilobytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Route
+
+from benchmarks.web_app import HELLO
+from ephemera import Catalogue, connect
+from ephemera.patterns.http_cache import HttpCache, Life
+from ephemera.web._http_cache import Served
+from ephemera.web._http_cache_routes import add_resource
+
+CATALOGUE = Catalogue("bench-http-cache")
+SITE: HttpCache[None] = HttpCache(CATALOGUE, "bench-site")
+
+
+async def load_table(_: None) -> list[dict[str, Any]]:
+    """A table of sixteen clubs."""
+    return [{"club": f"Club {place}", "played": 30, "points": 90 - 3 * place} for place in range(16)]
+
+
+TABLE = SITE.resource("bench:table", load_table, life=Life(fresh=timedelta(hours=1)), purpose="Measured here")
+
+
+@asynccontextmanager
+async def _with_store(_: Starlette) -> AsyncIterator[dict[str, Any]]:
+    async with connect(os.environ["BENCH_URL"], CATALOGUE) as store:
+        store[SITE].using(None)
+        yield {"store": store}
+
+
+async def hello() -> PlainTextResponse:
+    """What a route of FastAPI answers at the least."""
+    return PlainTextResponse(HELLO)
+
+
+polled = Starlette(routes=[Route("/", Served(TABLE))], lifespan=_with_store)
+documented = FastAPI(lifespan=_with_store)
+add_resource(documented, "/", TABLE)
+plain = FastAPI()
+plain.add_api_route("/", hello)

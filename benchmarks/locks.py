@@ -1,0 +1,134 @@
+"""The locks' rows: taking and giving up a lock nobody else wants, and handing one over to who waits for it.
+
+redis-py's asyncio `Lock` is the peer: a token, a lease and a release by script, as ours; it has no fence, no
+renewal and no queue. Its waiters poll every 100 ms, their default.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from datetime import timedelta
+from itertools import count
+from statistics import median
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.load import Tasks
+from benchmarks.rows import Absolute, Round, Row, Times
+from benchmarks.servers import Servers
+from ephemera import Catalogue, Store, connect
+from ephemera.patterns.locks import Locks
+
+CATALOGUE = Catalogue("bench-locks")
+LOCKS = Locks(CATALOGUE, "bench:lock:{name}", lease=timedelta(seconds=30), purpose="Measured here")
+_TASKS = 50
+_HELD = (0.005, 0.105)
+"""Seconds that a lock is held before it is handed over: a poller's phase must not matter."""
+
+LockOf = Callable[[str], AbstractAsyncContextManager[Any]]
+"""Gives a block that holds the lock of this name."""
+
+
+class HandOver:
+    """A round that hands one lock to and fro between two who wait for it in turn."""
+
+    def __init__(self, one: LockOf, other: LockOf) -> None:
+        self._sides = (one, other)
+        self._released = 0.0
+
+    async def __call__(self, seconds: float) -> float:
+        """The median of milliseconds from before the release to being held by the other."""
+        took: list[float] = []
+        ends = time.perf_counter() + seconds
+        async with asyncio.TaskGroup() as group:
+            entered = asyncio.Event()
+            group.create_task(self._hold(0, entered, took))
+            await entered.wait()
+            for turn in count(1):
+                entered = asyncio.Event()
+                group.create_task(self._hold(turn % 2, entered, took))
+                await entered.wait()
+                if time.perf_counter() >= ends:
+                    break
+        return median(took[1:]) * 1000
+
+    async def _hold(self, side: int, entered: asyncio.Event, took: list[float]) -> None:
+        async with self._sides[side]("handed"):
+            took.append(time.perf_counter() - self._released)
+            entered.set()
+            await asyncio.sleep(random.uniform(*_HELD))
+            self._released = time.perf_counter()
+
+
+def taking(lock_of: LockOf) -> Callable[[int], Coroutine[Any, Any, None]]:
+    """The work of a task that takes and gives up a lock of its own, so many times."""
+    numbers = count()
+
+    async def work(times: int) -> None:
+        name = f"task-{next(numbers)}"
+        for _ in range(times):
+            async with lock_of(name):
+                pass
+
+    return work
+
+
+def _ours(store: Store) -> LockOf:
+    locks = store[LOCKS]
+    return lambda name: locks.hold(name=name)
+
+
+def _redis_py(client: Any) -> LockOf:
+    return lambda name: client.lock(f"peer:{name}", timeout=30)
+
+
+@asynccontextmanager
+async def our_locks(servers: Servers) -> AsyncIterator[Round]:
+    """Our locks, on one store."""
+    async with connect(servers.valkey.url, CATALOGUE) as store:
+        yield Tasks(_TASKS, taking(_ours(store)))
+
+
+@asynccontextmanager
+async def redis_py_locks(servers: Servers) -> AsyncIterator[Round]:
+    """redis-py's locks, on one client."""
+    async with peers.redis_py_untimed(servers.valkey) as client:
+        yield Tasks(_TASKS, taking(_redis_py(client)))
+
+
+@asynccontextmanager
+async def our_hand_over(servers: Servers) -> AsyncIterator[Round]:
+    """Two of our stores, each on a connection of its own."""
+    url = servers.valkey.url
+    async with connect(url, CATALOGUE) as one, connect(url, CATALOGUE) as other:
+        yield HandOver(*map(_ours, (one, other)))
+
+
+@asynccontextmanager
+async def redis_py_hand_over(servers: Servers) -> AsyncIterator[Round]:
+    """Two of redis-py's clients."""
+    async with peers.redis_py(servers.valkey) as one, peers.redis_py(servers.valkey) as other:
+        yield HandOver(*map(_redis_py, (one, other)))
+
+
+ROWS = (
+    Row(
+        "locks: 50 tasks, take and release",
+        our_locks,
+        {"redis-py": redis_py_locks},
+        (Times(5, "redis-py"),),
+        unit="locks/s",
+    ),
+    Row(
+        "locks: hand-over, p50",
+        our_hand_over,
+        {"redis-py": redis_py_hand_over},
+        (Absolute(2, "ms", at_most=True),),
+        unit="ms",
+        higher_is_better=False,
+    ),
+)

@@ -1,0 +1,49 @@
+"""All rows, in the order of the table."""
+
+from __future__ import annotations
+
+from benchmarks import (
+    cache,
+    cache_races,
+    events,
+    http_cache,
+    identity,
+    jobs,
+    keyspace,
+    league,
+    locks,
+    operations,
+    planner,
+    progress,
+    rate_limits,
+    sessions,
+    web,
+    wire,
+    write_behind,
+)
+from benchmarks.rows import Row
+
+ROWS: tuple[Row, ...] = (
+    *wire.ROWS,
+    *keyspace.ROWS,
+    *operations.ROWS,
+    *cache.ROWS,
+    *cache_races.ROWS,
+    *locks.ROWS,
+    *events.ROWS,
+    *sessions.ROWS,
+    *rate_limits.ROWS,
+    *web.ROWS,
+    *progress.ROWS,
+    *jobs.ROWS,
+    *http_cache.ROWS,
+    *write_behind.ROWS,
+    *planner.ROWS,
+    *identity.ROWS,
+    *league.ROWS,
+)
+
+
+def chosen(only: list[str]) -> list[Row]:
+    """The rows whose name holds one of these texts; all of them when there is none."""
+    return [row for row in ROWS if not only or any(text.lower() in row.name.lower() for text in only)]

@@ -1,0 +1,163 @@
+"""The wire's rows: GET of 100 bytes from the embedded Valkey over loopback TCP, uvloop.
+
+Every contender's reply is compared with what was stored before it is measured.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from importlib import import_module
+from itertools import cycle, islice
+from typing import Any
+
+from benchmarks import peers
+from benchmarks.load import Tasks, Threads
+from benchmarks.peers import ClientOf
+from benchmarks.rows import Opener, Round, Row, Times
+from benchmarks.servers import Servers
+from ephemera import embedded, sync
+from ephemera.wire import open_client
+
+KEY = "bench:wire"
+VALUE = b"v" * 100
+SPREAD = [f"bench:wire:{number}" for number in range(300)]
+"""Keys that lie on all nodes of a cluster."""
+
+
+def ours(tasks: int) -> Opener:
+    """Our client, that many tasks."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with open_client(_stocked(servers).url) as client:
+            _check(await client.call("GET", KEY))
+
+            async def work(count: int) -> None:
+                for _ in range(count):
+                    await client.call("GET", KEY)
+
+            yield Tasks(tasks, work)
+
+    return opened
+
+
+def peer(client_of: ClientOf[embedded.Valkey], tasks: int) -> Opener:
+    """A peer's client, that many tasks."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with client_of(_stocked(servers)) as client:
+            _check(await client.get(KEY))
+
+            async def work(count: int) -> None:
+                for _ in range(count):
+                    await client.get(KEY)
+
+            yield Tasks(tasks, work)
+
+    return opened
+
+
+@asynccontextmanager
+async def redis_benchmark(servers: Servers) -> AsyncIterator[Round]:
+    """What C reaches with 50 connections and 16 commands in each write."""
+    yield peers.RedisBenchmark(_stocked(servers), "GET", KEY)
+
+
+@asynccontextmanager
+async def our_threads(servers: Servers) -> AsyncIterator[Round]:
+    """Eight threads that share one of our stores."""
+    with sync.connect(_stocked(servers).url) as store:
+        _check(await asyncio.to_thread(store.call, "GET", KEY))
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                store.call("GET", KEY)
+
+        yield Threads(8, work)
+
+
+@asynccontextmanager
+async def redis_py_threads(servers: Servers) -> AsyncIterator[Round]:
+    """Eight threads that share redis-py's pool."""
+    redis = import_module("redis")
+    with redis.Redis.from_url(_stocked(servers).url, protocol=3, socket_timeout=None) as client:
+        _check(client.get(KEY))
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                client.get(KEY)
+
+        yield Threads(8, work)
+
+
+@asynccontextmanager
+async def our_cluster(servers: Servers) -> AsyncIterator[Round]:
+    """Our cluster client, keys on all masters."""
+    async with open_client(servers.cluster.url) as client:
+        for key in SPREAD:
+            await client.call("SET", key, VALUE)
+
+        async def work(count: int) -> None:
+            for key in islice(cycle(SPREAD), count):
+                await client.call("GET", key)
+
+        yield Tasks(50, work)
+
+
+def peer_cluster(client_of: ClientOf[embedded.Cluster]) -> Opener:
+    """A peer's cluster client, keys on all masters."""
+
+    @asynccontextmanager
+    async def opened(servers: Servers) -> AsyncIterator[Round]:
+        async with client_of(servers.cluster) as client:
+            for key in SPREAD:
+                _check(await client.get(key))
+
+            async def work(count: int) -> None:
+                for key in islice(cycle(SPREAD), count):
+                    await client.get(key)
+
+            yield Tasks(50, work)
+
+    return opened
+
+
+def _stocked(servers: Servers) -> embedded.Valkey:
+    """The row's server, with the key that everybody reads."""
+    servers.valkey.ask("SET", KEY, VALUE.decode())
+    return servers.valkey
+
+
+def _check(reply: Any) -> None:
+    if reply != VALUE:
+        raise RuntimeError(f"GET answered {reply!r} in place of the stored value")
+
+
+def _peers(tasks: int) -> dict[str, Opener]:
+    return {
+        "redis-py": peer(peers.redis_py if tasks == 1 else peers.redis_py_untimed, tasks),
+        "coredis": peer(peers.coredis, tasks),
+        "valkey-glide": peer(peers.glide, tasks),
+    }
+
+
+ROWS = (
+    Row("wire: 50 tasks", ours(50), _peers(50), (Times(8, "redis-py"), Times(5))),
+    Row("wire: 500 tasks", ours(500), _peers(500), (Times(12, "redis-py"), Times(6))),
+    Row("wire: one task at a time", ours(1), _peers(1), (Times(1.2),)),
+    Row("wire: 500 tasks, share of C", ours(500), {"redis-benchmark": redis_benchmark}, (Times(0.4),)),
+    Row("wire: 8 threads, blocking", our_threads, {"redis-py": redis_py_threads}, (Times(2, "redis-py"),)),
+    Row(
+        "wire: 3+3 cluster, 50 tasks",
+        our_cluster,
+        {
+            "redis-py": peer_cluster(peers.redis_py_cluster),
+            "coredis": peer_cluster(peers.coredis_cluster),
+            "valkey-glide": peer_cluster(peers.glide_cluster),
+        },
+        (Times(5, "redis-py"),),
+    ),
+)

@@ -1,0 +1,47 @@
+"""Identity on tour: what is revoked is void at the next request, and a refresh token works once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ephemera_services.demo.tour.guide import Guide, Step
+from ephemera_services.demo.traffic.identity import bearer, new_member, sign_in
+from ephemera_services.demo.visitors import Visitor
+
+
+async def _revoked(guide: Guide) -> None:
+    async with guide.visitor("identity") as visitor:
+        phone = await new_member(visitor)
+        laptop = await sign_in(visitor, phone["email"])
+        guide.tell("somebody signs in on a phone and on a laptop, and both read the profile", "200, 200")
+        for tokens in (phone, laptop):
+            await _profile(visitor, tokens, 200)
+        await visitor.want(204, "DELETE", f"/auth/sessions/{phone['sid']}", headers=bearer(laptop))
+        guide.tell("the laptop ends the phone's session", 204)
+        await _profile(visitor, phone, 401)
+        guide.tell("the phone reads the profile with its token, which is valid for 15 minutes", 401)
+        await _profile(visitor, laptop, 200)
+        guide.tell("the laptop reads it", 200)
+
+
+async def _reused(guide: Guide) -> None:
+    async with guide.visitor("identity") as visitor:
+        first = await new_member(visitor)
+        stolen = {"refresh_token": first["refresh_token"]}
+        second = await visitor.want(200, "POST", "/auth/refresh", json=stolen)
+        guide.tell("a refresh token is used", "200, with new tokens")
+        await visitor.want(401, "POST", "/auth/refresh", json=stolen)
+        guide.tell("a thief uses the same one again", 401)
+        await _profile(visitor, second, 401)
+        guide.tell("the whole sign-in is over: its newest access token is refused, too", 401)
+
+
+async def _profile(visitor: Visitor, tokens: dict[str, Any], status: int) -> None:
+    path = f"/api/profiles/{tokens['user_id']}"
+    await visitor.want(status, "GET", path, headers=bearer(tokens))
+
+
+STEPS = (
+    Step("identity", "a revoked session is refused at its next request", _revoked),
+    Step("identity", "a refresh token that comes twice ends its sign-in", _reused),
+)

@@ -1,0 +1,72 @@
+"""Visitors of identity: members who look at their profile and leave; and somebody who guesses passwords."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+from uuid import uuid4
+
+from ephemera_services.demo.process_plan import PASSWORD
+from ephemera_services.demo.visitors import Scene, Visitor
+
+_NAMES = (("太郎", "山田"), ("花子", "佐藤"), ("Ann", "Smith"), ("Jürgen", "Groß"), ("Zoë", "Ng"))
+
+
+async def new_member(visitor: Visitor) -> dict[str, Any]:
+    """Somebody new who is signed in: their tokens, and `email`."""
+    email = f"{uuid4().hex[:10]}@example.com"
+    first, last = random.choice(_NAMES)
+    form = {"email": email, "password": PASSWORD, "first_name": first, "last_name": last}
+    await visitor.want(201, "POST", "/auth/register", json=form)
+    return {**await sign_in(visitor, email), "email": email}
+
+
+async def sign_in(visitor: Visitor, email: str) -> dict[str, Any]:
+    """The tokens of a sign-in."""
+    tokens: dict[str, Any] = await visitor.want(
+        200, "POST", "/auth/login", json={"email": email, "password": PASSWORD}
+    )
+    return tokens
+
+
+def bearer(tokens: dict[str, Any]) -> dict[str, str]:
+    """The header of a request with an access token."""
+    return {"authorization": f"Bearer {tokens['access_token']}"}
+
+
+class Members:
+    """A new member registers, reads and changes their profile, refreshes, and often signs out."""
+
+    every = 3.0
+
+    def __init__(self, scene: Scene) -> None:
+        self._scene = scene
+
+    async def act(self) -> None:
+        """Come once."""
+        async with Visitor(self._scene, "identity") as visitor:
+            tokens = await new_member(visitor)
+            profile = f"/api/profiles/{tokens['user_id']}"
+            for _ in range(random.randint(2, 5)):
+                await visitor.want(200, "GET", profile, headers=bearer(tokens))
+            changed = {"first_name": "New", "last_name": "Name", "address": "1 High Street"}
+            await visitor.want(200, "PUT", profile, headers=bearer(tokens), json=changed)
+            refresh = {"refresh_token": tokens["refresh_token"]}
+            tokens = await visitor.want(200, "POST", "/auth/refresh", json=refresh)
+            await visitor.want(200, "GET", profile, headers=bearer(tokens))
+            if random.random() < 0.6:
+                await visitor.want(204, "POST", "/auth/logout", headers=bearer(tokens))
+
+
+class Intruder:
+    """Guesses a password, always from the same address: refused as wrong, and soon by the limit."""
+
+    every = 4.0
+
+    def __init__(self, scene: Scene) -> None:
+        self._visitor = Visitor(scene, "identity", "203.0.113.66")
+
+    async def act(self) -> None:
+        """Come once."""
+        guess = {"email": "root@example.com", "password": f"guess {random.randint(1, 9999)}"}
+        await self._visitor.ask("POST", "/auth/login", json=guess)

@@ -1,0 +1,53 @@
+"""The application: `ephemera serve feed`, or mounted under a prefix beside other systems."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI
+
+from ephemera_services.application import Resources, System, application
+from ephemera_services.feed import demo_data
+from ephemera_services.feed.grpc_server import serving_grpc
+from ephemera_services.feed.keys import Declared
+from ephemera_services.feed.routes import router
+from ephemera_services.feed.service import Aggregator, opened_aggregator
+from ephemera_services.feed.settings import Settings
+from ephemera_services.feed.worker import planning_and_building
+
+__all__ = ["Settings", "create_app"]
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, which opens what it needs when it starts."""
+    declared = Declared(settings)
+
+    @asynccontextmanager
+    async def start(resources: Resources) -> AsyncIterator[Aggregator]:
+        async with (
+            opened_aggregator(settings, declared, resources) as aggregator,
+            _working_here(aggregator, declared),
+            serving_grpc(aggregator, settings.grpc_address),
+        ):
+            if settings.demo:
+                await demo_data.seed(aggregator)
+            yield aggregator
+
+    system = System(
+        "feed",
+        "What is new for a user, clustered and in words, when it is worth it.",
+        declared.catalogue,
+        declared.metadata,
+    )
+    return application(settings, system, start, router)
+
+
+@asynccontextmanager
+async def _working_here(aggregator: Aggregator, declared: Declared) -> AsyncIterator[None]:
+    """Plan and cluster in this process when its servers are its own: no worker could reach them."""
+    if aggregator.settings.url is not None:
+        yield
+        return
+    async with planning_and_building(aggregator, declared):
+        yield

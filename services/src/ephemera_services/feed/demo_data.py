@@ -1,0 +1,38 @@
+"""Some channels and users to look at: `await seed(aggregator)` makes them if they are not there."""
+
+from __future__ import annotations
+
+from ephemera_services.feed.service import Aggregator
+
+INSIGHTS = {
+    "space": (
+        "The crew capsule docked with the space station after a flight of two days.",
+        "The capsule with a crew of four reached the space station on its second day of flight.",
+        "A crew of four arrived at the space station; the capsule docked by itself.",
+        "The rocket's first stage landed on the ship for the twentieth time.",
+        "For the twentieth time the first stage of a rocket landed on the ship.",
+        "Twenty landings: the rocket's first stage came down on the ship again.",
+    ),
+    "money": (
+        "The central bank left its interest rate where it was, at three percent.",
+        "The interest rate of the central bank stays at three percent.",
+        "At three percent the interest rate of the central bank remains unchanged.",
+        "Prices of coffee rose for the fifth month.",
+        "Coffee prices rose again, for the fifth month.",
+        "For the fifth month the prices of coffee rose.",
+    ),
+}
+USERS = (("ann", "pro", ("space", "money")), ("bob", "free", ("space",)))
+
+
+async def seed(aggregator: Aggregator) -> list[str]:
+    """The demonstration's channels and users; the users who were new."""
+    made = [user for user, _, _ in USERS if await aggregator.status(user) is None]
+    if made:
+        for channel, texts in INSIGHTS.items():
+            for text in texts:
+                await aggregator.publish(channel, text)
+    for user, plan, channels in USERS:
+        for channel in channels:
+            await aggregator.subscribe(user, channel, plan)
+    return made

@@ -1,0 +1,86 @@
+"""The planner's clock: a tick every 30 to 60 s, by one of all workers, and what it did, for all to see."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from typing import TYPE_CHECKING
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera.patterns.planner import Tick
+from ephemera_services.feed.cluster_queue import TOO_LONG
+
+if TYPE_CHECKING:
+    from ephemera_services.feed.service import Aggregator
+
+logger = logging.getLogger(__name__)
+
+
+class Planning:
+    """Ticks."""
+
+    def __init__(self, aggregator: Aggregator) -> None:
+        self._planner = aggregator.planner
+        self._queue = aggregator.queue
+        self._cache = aggregator.cache
+        self._last_tick = aggregator.last_tick
+        self._metrics = aggregator.metrics
+        self._every = aggregator.settings.tick_seconds
+
+    async def run(self) -> None:
+        """Tick for ever; what fails is counted and logged, and tried again."""
+        while True:
+            try:
+                await self.tick()
+                await self._cache.sweep()
+            except Exception:
+                self._metrics.errors.labels("tick").inc()
+                logger.exception("a tick failed")
+            # Not all workers at once, nor in step with what else happens every half minute.
+            await asyncio.sleep(self._every * random.uniform(0.9, 1.1))
+
+    async def tick(self) -> None:
+        """One tick, unless the workers are too far behind, or another process does it."""
+        length, oldest = await self._queue.queue()
+        self._metrics.queue.set(length)
+        if oldest >= TOO_LONG:
+            self._metrics.pauses.inc()
+            logger.warning("nobody is handed over: the workers are behind", extra={"queue": length})
+            return
+        tick = await self._planner.tick(self._queue.enqueue)
+        if tick.led_by_another:
+            return
+        self._metrics.ticks.labels(tick.mode).inc()
+        self._metrics.tick_seconds.observe(tick.seconds)
+        await self._last_tick.write(tick)
+        if tick.enqueued or tick.full or tick.problem:
+            logger.info("tick", extra=msgspec.to_builtins(tick))
+
+
+class LastTick:
+    """The last tick of whichever process led, in SQL, so that every process can show it."""
+
+    def __init__(self, engine: AsyncEngine, table: sa.Table) -> None:
+        self._engine = engine
+        self._table = table
+
+    async def write(self, tick: Tick) -> None:
+        """Keep a tick, unless a later one is there."""
+        row = insert(self._table).values(one=True, tick=msgspec.to_builtins(tick))
+        at = self._table.c.tick["at"].astext.cast(sa.BigInteger)
+        newer = row.on_conflict_do_update(
+            index_elements=["one"], set_={"tick": row.excluded.tick}, where=at <= tick.at
+        )
+        async with self._engine.begin() as sql:
+            await sql.execute(newer)
+
+    async def read(self) -> Tick | None:
+        """The last tick; None before the first."""
+        async with self._engine.connect() as sql:
+            kept = (await sql.execute(sa.select(self._table.c.tick))).scalar_one_or_none()
+        return None if kept is None else msgspec.convert(kept, Tick)

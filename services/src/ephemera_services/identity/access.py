@@ -1,0 +1,163 @@
+"""Who asks: the bearer's access token, checked on every request, and the limits of what they ask for.
+
+    Caller = Annotated[Access, Depends(Bearer("profile-read"))]
+    Admin = Annotated[Access, Depends(Bearer(admin=True))]
+
+A token's signature is verified once in each process and then remembered until it expires, in a bounded table
+that is emptied when keys change; whether it is revoked is asked every time, in one trip: by its id, its user
+and its sign-in. When Redis cannot be asked, and this process does not remember its revocation, SQL is: what
+was revoked is void then, too. But nobody is an administrator then (503).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from fastapi.openapi.models import HTTPBearer
+from fastapi.security.base import SecurityBase
+from starlette.requests import Request
+from starlette.responses import Response
+
+from ephemera import Store
+from ephemera.patterns.tokens import Claims, InvalidToken, KeyRing, Tokens
+from ephemera.web._asgi import Header, Scope
+from ephemera.web._client_address import ClientAddress
+from ephemera.web._limit_headers import limit_headers, refusal
+from ephemera.web._problems import unavailable
+from ephemera_services.identity.keys import HOURLY, REVOKED, SLIDING
+from ephemera_services.identity.settings import Settings
+from ephemera_services.identity.sign_ins import Origin, SignIns
+from ephemera_services.problem_answers import problem, unauthorized
+
+if TYPE_CHECKING:
+    from ephemera_services.identity.service import Identity
+
+_MOST_REMEMBERED = 10_000
+_LONGEST_AGENT = 256
+_NO_TOKEN = "Send an access token: Authorization: Bearer ..."  # noqa: S105
+
+
+class Access(NamedTuple):
+    """An admitted request: whose it is, what the response should say about limits, and the service."""
+
+    claims: Claims
+    headers: list[Header]
+    service: Identity
+
+    @property
+    def is_admin(self) -> bool:
+        """Whether the caller is an administrator."""
+        return self.claims.extra.get("role") == "admin"
+
+    def to_see(self, user_id: str) -> None:
+        """Raise 403 unless the caller is this user or an administrator."""
+        if self.claims.sub != user_id and not self.is_admin:
+            raise problem(403, "This belongs to another user.")
+
+
+class Gate:
+    """Checks tokens and limits of one running service."""
+
+    def __init__(
+        self, store: Store, ring: KeyRing, tokens: Tokens, sign_ins: SignIns, settings: Settings
+    ) -> None:
+        self._revoked = store[REVOKED]
+        self._sign_ins = sign_ins
+        home = SLIDING if settings.windows == "sliding" else HOURLY
+        for rule in home.rules.values():
+            rule.change(settings.per_hour(rule.name))
+        self._rules = home.rules
+        self._limits = store[home]
+        self._tokens = tokens
+        self._verified: dict[str, Claims] = {}
+        self._ring, self._keys = ring, ring.keys
+        self._client = ClientAddress(settings.trusted_proxies)
+
+    async def claims(self, scope: Scope, *, admin: bool) -> Claims:
+        """What the bearer's token says; 401 when it is void, 503 when nobody can tell and it matters."""
+        claims = self._verify(_bearer(scope))
+        verdict = await self._revoked.check(
+            "access",
+            jti=claims.jti,
+            user=claims.sub,
+            issued_at=claims.iat,
+            family=claims.family,
+        )
+        if admin and not verdict.certain:
+            raise unavailable("Whether you may do this cannot be told at the moment; please try again.")
+        revoked = verdict.revoked if verdict.certain else not await self._sign_ins.stands(claims)
+        if revoked:
+            raise unauthorized("The access token was revoked: sign in again.")
+        if admin and claims.extra.get("role") != "admin":
+            raise problem(403, "This is for administrators.")
+        return claims
+
+    async def take(self, rule: str, subject: str) -> list[Header]:
+        """Take one unit of a limit; what the response should say about it, or 429."""
+        decision = await self._limits.check(self._rules[rule].on(subject))
+        if not decision.allowed:
+            raise refusal(decision)
+        return limit_headers(decision)
+
+    async def take_by_address(self, rule: str, scope: Scope) -> list[Header]:
+        """The same, of whoever has the client's address."""
+        return await self.take(rule, self._client.counted(scope))
+
+    def origin(self, request: Request) -> Origin:
+        """Where a request comes from."""
+        agent = "".join(filter(str.isprintable, request.headers.get("user-agent", "")))
+        return Origin(self._client.of(request.scope), agent[:_LONGEST_AGENT])
+
+    def _verify(self, token: str) -> Claims:
+        if self._keys is not self._ring.keys:
+            self._keys = self._ring.keys
+            self._verified.clear()
+        known = self._verified.get(token)
+        if known is not None and known.exp > time.time():
+            return known
+        try:
+            claims = self._tokens.verify(token, kind="access")
+        except InvalidToken as invalid:
+            raise unauthorized(f"The access token is not valid: {invalid.reason}.") from None
+        if len(self._verified) >= _MOST_REMEMBERED:
+            self._verified.clear()
+        self._verified[token] = claims
+        return claims
+
+
+class Bearer(SecurityBase):
+    """A dependency: the access of whoever sends a token, perhaps as an administrator, within a limit."""
+
+    def __init__(self, rule: str | None = None, *, admin: bool = False) -> None:
+        self._rule = rule
+        self._admin = admin
+        self.model = HTTPBearer(bearerFormat="JWT")
+        self.scheme_name = "AccessToken"
+
+    @property
+    def required(self) -> dict[str, Any]:
+        """For the `openapi_extra` of a route that calls `admit` itself."""
+        return {"security": [{self.scheme_name: []}]}
+
+    async def __call__(self, request: Request, response: Response) -> Access:
+        """The caller's access, as a dependency."""
+        access = await self.admit(request)
+        response.raw_headers.extend(access.headers)
+        return access
+
+    async def admit(self, request: Request) -> Access:
+        """The caller's access; 401, 403, 429 or 503 when there is none."""
+        service: Identity = request.app.state.service
+        claims = await service.gate.claims(request.scope, admin=self._admin)
+        headers = [] if self._rule is None else await service.gate.take(self._rule, claims.sub)
+        return Access(claims, headers, service)
+
+
+def _bearer(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            kind, _, token = value.partition(b" ")
+            if kind.lower() == b"bearer" and token:
+                return str(token.strip().decode("latin-1"))
+    raise unauthorized(_NO_TOKEN, token=False)

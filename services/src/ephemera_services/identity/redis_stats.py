@@ -1,0 +1,133 @@
+"""What identity keeps in Redis, category by category, against what its designers estimated.
+
+Names are counted by SCAN in small steps, and a sample of each space is looked at, both on connections of
+their own and within a second (`operations.survey`): nobody else waits for it. On a server too large for that
+the figures are an estimate from the part that was seen, and say so. One look serves everybody who asks within
+ten seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+from ephemera.operations.inspect._probe import Probe
+from ephemera.operations.inspect._survey import Plan, opened, survey
+from ephemera_services.identity.keys import catalogue
+
+_PLAN = Plan(sample=100, budget=1.0, contents=False)
+_SERVES = 10.0  # seconds
+_MB, _HOUR = 1_000_000, 3600.0
+
+
+class Estimate(NamedTuple):
+    """Between which bounds a category was expected to be."""
+
+    keys: tuple[float, float]
+    bytes: tuple[float, float]
+    life: float | None  # seconds: the longest; on average keys have less than that left
+
+
+ESTIMATES = {
+    "sessions": Estimate((1_000, 10_000), (5 * _MB, 50 * _MB), 4 * _HOUR),
+    "blacklist": Estimate((100, 1_000), (0.1 * _MB, 1 * _MB), 24 * _HOUR),
+    "cache": Estimate((1_000, 50_000), (10 * _MB, 100 * _MB), 300),
+    "rate": Estimate((100, 10_000), (0.5 * _MB, 5 * _MB), _HOUR),
+    "total": Estimate((2_200, 71_000), (15 * _MB, 156 * _MB), None),
+}
+"""A typical production server, as the design of the service has it."""
+
+_CATEGORIES = {
+    "sessions": ("session:", "user_sessions:"),
+    "blacklist": ("blacklist:", "revoked:"),
+    "cache": ("cache:", "loading:"),
+    "rate": ("rate", "sliding_rate"),  # and who was denied
+}
+
+
+class _Seen(NamedTuple):
+    keys: float = 0.0
+    bytes: float = 0.0
+    ttls: tuple[tuple[float, float], ...] = ()  # mean in seconds, and for how many keys it stands
+
+    def __add__(self, other: Any) -> _Seen:
+        return _Seen(self.keys + other.keys, self.bytes + other.bytes, self.ttls + other.ttls)
+
+    @property
+    def mean_ttl(self) -> float | None:
+        weight = sum(keys for _, keys in self.ttls)
+        return sum(mean * keys for mean, keys in self.ttls) / weight if weight else None
+
+
+class RedisStatistics:
+    """Looks at the servers, at most once in ten seconds."""
+
+    def __init__(self, urls: Sequence[str]) -> None:
+        self._urls = urls
+        self._lock = asyncio.Lock()
+        self._latest: dict[str, Any] = {}
+        self._at = -_SERVES
+
+    async def report(self) -> dict[str, Any]:
+        """The figures; `ConnectionFailed` when a server cannot be asked."""
+        async with self._lock:
+            if time.monotonic() - self._at > _SERVES:
+                self._latest = await self._look()
+                self._at = time.monotonic()
+            return self._latest
+
+    async def _look(self) -> dict[str, Any]:
+        began = time.monotonic()
+        seen = {category: _Seen() for category in _CATEGORIES}
+        complete, sampled = True, 0
+        for url in self._urls:
+            async with opened(url) as nodes:
+                found = await survey(nodes, [each for each in catalogue if each.kind != "channel"], _PLAN)
+            complete &= found.complete
+            scale = 1.0 if found.complete else max(1.0, found.keys / max(1, found.names))
+            for tally in found.tallies:
+                sampled += len(tally.probes)
+                if tally.space is not None:
+                    seen[_category(tally.space.pattern)] += _figures(tally.count * scale, tally.probes)
+        seen["total"] = sum(seen.values(), _Seen())
+        return {
+            "complete": complete,
+            "sampled": sampled,
+            "seconds": time.monotonic() - began,
+            "categories": [_against(category, figures) for category, figures in seen.items()],
+        }
+
+
+def _category(pattern: str) -> str:
+    return next(name for name, starts in _CATEGORIES.items() if pattern.startswith(starts))
+
+
+def _figures(keys: float, probes: Iterable[Probe]) -> _Seen:
+    sizes = [probe.size for probe in probes if probe.size is not None]
+    ttls = [probe.ttl / 1000 for probe in probes if probe.ttl >= 0]
+    return _Seen(
+        keys,
+        keys * sum(sizes) / len(sizes) if sizes else 0.0,
+        ((sum(ttls) / len(ttls), keys),) if ttls else (),
+    )
+
+
+def _against(category: str, seen: _Seen) -> dict[str, Any]:
+    estimate = ESTIMATES[category]
+    return {
+        "category": category,
+        "keys": _compared(round(seen.keys), estimate.keys),
+        "bytes": _compared(round(seen.bytes), estimate.bytes),
+        "mean_ttl_seconds": estimate.life and _compared(seen.mean_ttl, (0, estimate.life)),
+    }
+
+
+def _compared(value: float | None, bounds: tuple[float, float]) -> dict[str, Any]:
+    low, high = bounds
+    if value is None:
+        verdict = "unknown"
+    else:
+        verdict = "below" if value < low else "above" if value > high else "within"
+    return {"value": value, "low": low, "high": high, "verdict": verdict}

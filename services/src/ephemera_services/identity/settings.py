@@ -1,0 +1,55 @@
+"""What identity is told by its environment: `EPHEMERA_IDENTITY_...`, besides what all systems take."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, ClassVar, Literal
+
+import msgspec
+
+from ephemera_services.login_formats import ADDRESS, LONGEST_ADDRESS
+from ephemera_services.settings import Secret, SystemSettings
+
+Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
+
+
+class Settings(SystemSettings, kw_only=True, frozen=True):
+    """The settings of identity."""
+
+    system: ClassVar[str] = "identity"
+
+    issuer: str = "ephemera-identity"
+    """Who signs the tokens, as other services expect it."""
+    audience: str = "ephemera"
+    """Whom the tokens are for."""
+    admin_email: Annotated[str, msgspec.Meta(pattern=ADDRESS, max_length=LONGEST_ADDRESS)] | None = None
+    """An administrator who is created at the start, if there is no user with this address."""
+    admin_password: Secret | None = None
+    """The password of this administrator."""
+    key_password: Secret | None = None
+    """Encrypts the private keys in SQL."""
+    key_ahead: timedelta = timedelta(minutes=10)
+    """How long a new signing key is published before it signs."""
+    windows: Literal["fixed", "sliding"] = "fixed"
+    """Limits by the hours of the clock, or in any 60 minutes."""
+    logins_per_hour: Count = 5
+    """Attempts to sign in from one address."""
+    profile_reads_per_hour: Count = 100
+    """Profiles that one user reads."""
+    profile_updates_per_hour: Count = 10
+    """Changes of a profile by one user."""
+    uploads_per_hour: Count = 20
+    """Documents that one user uploads."""
+    document_bytes: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)] = 5_000_000
+    """The largest document that is taken."""
+    password_memory: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 64
+    """Mebibytes that a password check takes; more is dearer for thieves, and for us."""
+
+    def per_hour(self, rule: str) -> int:
+        """The limit of a rule."""
+        return {
+            "login": self.logins_per_hour,
+            "profile-read": self.profile_reads_per_hour,
+            "profile-update": self.profile_updates_per_hour,
+            "document-upload": self.uploads_per_hour,
+        }[rule]

@@ -1,0 +1,44 @@
+"""Who asks: by the session of the request's cookie, and whether they are an administrator."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import Depends
+from starlette.requests import HTTPConnection
+
+from ephemera.web._asgi import Scope
+from ephemera.web._session_dependencies import SignedIn, request_session
+from ephemera.web._sessions import RequestSession
+from ephemera_services.league.keys import Session
+from ephemera_services.league.service import League
+from ephemera_services.problem_answers import problem
+
+_signed_in = SignedIn(Session)
+
+
+async def league(connection: HTTPConnection) -> League:
+    """The running service."""
+    found: League = connection.app.state.service
+    return found
+
+
+async def administrator(session: Annotated[Session, Depends(_signed_in)]) -> Session:
+    """The session of an administrator; 403 for others."""
+    if session.role != "admin":
+        raise problem(403, "This is for administrators.")
+    return session
+
+
+async def signed_in_user(scope: Scope) -> str:
+    """Whose private page a request asks for; 401 for strangers."""
+    session = await _signed_in(HTTPConnection(scope))
+    return session.user_id
+
+
+Service = Annotated[League, Depends(league)]
+Caller = Annotated[Session, Depends(_signed_in)]
+Admin = Annotated[Session, Depends(administrator)]
+Handle = Annotated[RequestSession[Session], Depends(request_session)]
+SECURED: dict[str, Any] = {"security": [{_signed_in.scheme_name: []}]}
+"""For the `openapi_extra` of a private resource."""

@@ -1,0 +1,43 @@
+"""The league's users: a name, a password as argon2id, and a role."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import func, insert, select
+from sqlalchemy.exc import IntegrityError
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera_services.league.tables import users
+from ephemera_services.passwords import Passwords
+from ephemera_services.problem_answers import problem
+
+
+class Accounts:
+    """Who may sign in."""
+
+    def __init__(self, engine: AsyncEngine, passwords: Passwords) -> None:
+        self._engine = engine
+        self._passwords = passwords
+
+    async def register(self, name: str, password: str, role: str = "user") -> int:
+        """A new user's id; 409 when the name is taken."""
+        kept = await self._passwords.hash(password)
+        adding = insert(users).values(name=name, password_hash=kept, role=role).returning(users.c.id)
+        try:
+            async with self._engine.begin() as sql:
+                return int((await sql.execute(adding)).scalar_one())
+        except IntegrityError:
+            raise problem(409, "Somebody has this name already.") from None
+
+    async def verified(self, name: str, password: str) -> Any | None:
+        """The user of a name and a password; it takes as long to say that there is none."""
+        found = await self.by_name(name)
+        kept = None if found is None else found.password_hash
+        return found if await self._passwords.verify(password, kept) else None
+
+    async def by_name(self, name: str) -> Any | None:
+        """The user of a name."""
+        wanted = select(users).where(func.lower(users.c.name) == func.lower(name))
+        async with self._engine.connect() as sql:
+            return (await sql.execute(wanted)).one_or_none()

@@ -1,0 +1,142 @@
+"""What administrators do: scores, events, results, advertisements, figures, and a WebSocket with the news."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from fastapi import APIRouter, Response, WebSocket
+from sqlalchemy import delete, insert, update
+
+from ephemera.errors import LoadFailed, StillLoading
+from ephemera.web._fanout import fanout_socket
+from ephemera.web._problems import unavailable
+from ephemera.web._sessions import RequestSession
+from ephemera_services.league.access import Admin, Service
+from ephemera_services.league.forms import (
+    Ad,
+    Event,
+    Finalized,
+    LiveScore,
+    MatchId,
+    PostedAd,
+    Score,
+    Warmed,
+)
+from ephemera_services.league.keys import ADMIN_STATS, ADS, AdminEvent, Session
+from ephemera_services.league.service import League
+from ephemera_services.league.tables import ads
+from ephemera_services.problem_answers import problem, problems
+
+router = APIRouter(tags=["admin"])
+
+_NO_AD = "There is no such advertisement."
+
+
+@router.put("/api/admin/matches/{match_id}/score", status_code=204, responses=problems(403, 404, 409))
+async def score(match_id: MatchId, form: LiveScore, _: Admin, service: Service) -> None:
+    """Set the score of a match that is being played."""
+    await service.matches.score(match_id, form.minute, form.home_goals, form.away_goals)
+
+
+@router.post("/api/admin/matches/{match_id}/events", status_code=204, responses=problems(403, 404, 409))
+async def happened(match_id: MatchId, form: Event, _: Admin, service: Service) -> None:
+    """Record a goal's scorer or a card."""
+    await service.matches.happened(match_id, form.minute, form.kind, form.side, form.player)
+
+
+@router.post("/api/admin/matches/{match_id}/finalize", responses=problems(403, 404))
+async def finalize(match_id: MatchId, form: Score, _: Admin, service: Service) -> Finalized:
+    """Make a result final: all pages that show it change in one step. May be repeated, and corrected."""
+    changed = await service.matches.finalize(match_id, form.home_goals, form.away_goals)
+    service.after_result()
+    return Finalized(changed=[target.key for target in changed])
+
+
+@router.post("/api/admin/ads", status_code=201, responses=problems(403))
+async def add_ad(form: Ad, _: Admin, service: Service) -> PostedAd:
+    """Post an advertisement."""
+    adding = insert(ads).values(form.model_dump()).returning(ads.c.id)
+    async with service.engine.begin() as sql:
+        posted = int((await sql.execute(adding)).scalar_one())
+    await _ads_changed(service)
+    return PostedAd(id=posted)
+
+
+@router.put("/api/admin/ads/{ad_id}", status_code=204, responses=problems(403, 404))
+async def change_ad(ad_id: MatchId, form: Ad, _: Admin, service: Service) -> None:
+    """Change an advertisement."""
+    await _change_ad(service, update(ads).where(ads.c.id == ad_id).values(form.model_dump()))
+
+
+@router.delete("/api/admin/ads/{ad_id}", status_code=204, responses=problems(403, 404))
+async def remove_ad(ad_id: MatchId, _: Admin, service: Service) -> None:
+    """Remove an advertisement."""
+    await _change_ad(service, delete(ads).where(ads.c.id == ad_id))
+
+
+@router.post("/api/admin/leaderboards", status_code=204, responses=problems(403))
+async def compute_leaderboards(_: Admin, service: Service) -> None:
+    """Compute the leaderboards now."""
+    await service.leaderboards.compute()
+
+
+@router.post("/api/admin/prewarm", responses=problems(403))
+async def prewarm(_: Admin, service: Service) -> Warmed:
+    """Load what is missing or from before the window, and say what came of it."""
+    report = await service.site.prewarm()
+    if report is None:
+        return Warmed(begun=False)
+    return Warmed(begun=True, loaded=report.loaded, fresh=report.fresh, failed=report.failed)
+
+
+@router.get("/api/admin/stats", responses=problems(403))
+async def stats(_: Admin, service: Service) -> dict[str, int]:
+    """How much of everything there is, as of the last hour or the last result."""
+    try:
+        page = await service.site.of(ADMIN_STATS).page()
+    except (LoadFailed, StillLoading):
+        raise unavailable("The figures cannot be made at the moment; please try again.") from None
+    found: dict[str, int] = {} if page is None else page.json()
+    return found
+
+
+@router.get("/api/admin/monitoring", responses=problems(403))
+async def monitoring(_: Admin, service: Service, response: Response) -> dict[str, Any]:
+    """How this process and Redis fare, and what to do about it."""
+    response.headers["cache-control"] = "no-store"
+    found: dict[str, Any] = msgspec.to_builtins(await service.report())
+    return found
+
+
+@router.websocket("/ws/admin")
+async def news(websocket: WebSocket) -> None:
+    """What happens, for administrators: `{"message": {...}}`, and `{"missed": true}` after a gap."""
+    service: League = websocket.app.state.service
+    handle = RequestSession.of(websocket)
+    session = await handle.get()
+    if not isinstance(session, Session) or session.role != "admin" or not _same_origin(websocket):
+        refused = problem(403, "This is for administrators.")
+        await refused(websocket.scope, websocket.receive, websocket.send)
+        return
+    connection = service.admins.connect(user_id=session.user_id)
+    await fanout_socket(websocket, connection, allowed=handle.lives)
+
+
+def _same_origin(websocket: WebSocket) -> bool:
+    """Whether a browser's page of ours asks, or no browser: cookies go along with foreign pages, too."""
+    origin = websocket.headers.get("origin")
+    return origin is None or urlsplit(origin).netloc == websocket.headers.get("host")
+
+
+async def _change_ad(service: League, statement: Any) -> None:
+    async with service.engine.begin() as sql:
+        if (await sql.execute(statement)).rowcount == 0:
+            raise problem(404, _NO_AD)
+    await _ads_changed(service)
+
+
+async def _ads_changed(service: League) -> None:
+    await service.site.bump(ADS.at())
+    await service.admins.broadcast(AdminEvent("ads"))

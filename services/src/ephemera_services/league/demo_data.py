@@ -1,0 +1,129 @@
+"""A season to look at: eight clubs, rounds behind and ahead, a match under way, a cup, users and ads.
+
+`await seed(league)` makes it if there are no clubs, in one transaction, by one process. Kickoffs are relative
+to the moment it is made, so that there is always a match day around the corner.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+from sqlalchemy import insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from ephemera_services.databases import one_at_a_time
+from ephemera_services.league.tables import ads, clubs, events, matches, predictions, users
+
+if TYPE_CHECKING:
+    from ephemera_services.league.service import League
+
+PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
+ADMINISTRATOR = "referee"
+USERS = ("ann", "bob", "carl", "dora")
+CLUBS = ("Comet", "Meteor", "Quantum", "Reactor", "Proton", "Vortex", "Isotope", "Neutron")
+PLAYERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
+_ROUNDS, _ROUNDS_BEHIND = 14, 8
+_DAY = timedelta(days=1)
+
+
+async def seed(league: League, *, live: bool = True, now: datetime | None = None) -> bool:
+    """Make the season; False when there are clubs already. `live` has one match under way."""
+    kept = await league.passwords.hash(PASSWORD)
+    async with league.engine.begin() as sql:
+        await one_at_a_time(sql, "demonstration of the league")
+        if (await sql.execute(select(clubs.c.id).limit(1))).first() is not None:
+            return False
+        people = await _people(sql, kept)
+        ids = await _inserted(sql, clubs, [{"name": name} for name in CLUBS])
+        season = _season(ids, (now or datetime.now(UTC)).replace(microsecond=0), live=live)
+        match_ids = await _inserted(sql, matches, season)
+        await _happenings(sql, season, match_ids, people)
+        shown = [("Boots from the old factory", 1), ("Tea at the stadium", 2), ("Season tickets", 3)]
+        await _inserted(
+            sql, ads, [{"title": title, "link": "https://example.com", "place": at} for title, at in shown]
+        )
+    return True
+
+
+async def _people(sql: AsyncConnection, kept: str) -> list[int]:
+    known = (await sql.execute(select(users.c.id).where(users.c.name == ADMINISTRATOR))).first()
+    rows = [{"name": name, "password_hash": kept, "role": "user"} for name in USERS]
+    ids = await _inserted(sql, users, rows)
+    if known is None:
+        await _inserted(sql, users, [{"name": ADMINISTRATOR, "password_hash": kept, "role": "admin"}])
+    return ids
+
+
+async def _inserted(sql: AsyncConnection, table: Any, rows: list[dict[str, Any]]) -> list[int]:
+    adding = insert(table).returning(table.c.id, sort_by_parameter_order=True)
+    return list((await sql.execute(adding, rows)).scalars())
+
+
+def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]]:
+    """Double round robin by the circle method, then the cup."""
+    chance = random.Random(2026)
+    rows = []
+    around = ids[1:]
+    for number in range(1, _ROUNDS + 1):
+        ring = [ids[0], *around]
+        around = [around[-1], *around[:-1]]
+        begins = now + (number - _ROUNDS_BEHIND) * 7 * _DAY - timedelta(hours=8)
+        if number > _ROUNDS_BEHIND:
+            begins -= 3 * _DAY
+        for pair in range(4):
+            sides = (ring[pair], ring[-1 - pair])
+            home_id, away_id = sides if (number + pair) % 2 else sides[::-1]
+            rows.append(_match("league", number, home_id, away_id, begins + pair * timedelta(hours=1)))
+            if number <= _ROUNDS_BEHIND:
+                score = {"home_goals": chance.randint(0, 4), "away_goals": chance.randint(0, 3)}
+                rows[-1] |= {"status": "finished", "minute": 90, **score}
+                rows[-1]["ended_at"] = rows[-1]["kickoff"] + timedelta(hours=2)
+    last = rows[4 * _ROUNDS_BEHIND - 1]
+    last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0, "status": "scheduled"}
+    if live:
+        last |= {"kickoff": now - timedelta(minutes=20), "status": "live", "minute": 20}
+    else:
+        last |= {"kickoff": now + 2 * _DAY}
+    for pair in range(2):
+        when = now + (30 + pair) * _DAY
+        rows.append(_match("semi-final", 1, ids[pair], ids[3 - pair], when))
+    return rows
+
+
+def _match(stage: str, number: int, home_id: int, away_id: int, kickoff: datetime) -> dict[str, Any]:
+    return {
+        "stage": stage,
+        "round": number,
+        "home_id": home_id,
+        "away_id": away_id,
+        "kickoff": kickoff,
+        "venue": "City stadium",
+        "status": "scheduled",
+        "minute": 0,
+        "home_goals": 0,
+        "away_goals": 0,
+        "ended_at": None,
+    }
+
+
+async def _happenings(
+    sql: AsyncConnection, season: list[dict[str, Any]], match_ids: list[int], people: list[int]
+) -> None:
+    """Goals of the finished matches, and what people foretold of them."""
+    chance = random.Random(1)
+    goals, foretold = [], []
+    for row, match_id in zip(season, match_ids, strict=True):
+        if row["status"] != "finished":
+            continue
+        for side in ("home", "away"):
+            for _ in range(row[f"{side}_goals"]):
+                where = {"match_id": match_id, "minute": chance.randint(1, 90), "kind": "goal", "side": side}
+                goals.append({**where, "player": chance.choice(PLAYERS)})
+        for user_id in people:
+            guess = {"home_goals": chance.randint(0, 3), "away_goals": chance.randint(0, 2)}
+            exact = all(guess[name] == row[name] for name in guess)
+            foretold.append({"user_id": user_id, "match_id": match_id, "points": 3 * exact, **guess})
+    await sql.execute(insert(events), goals)
+    await sql.execute(insert(predictions), foretold)

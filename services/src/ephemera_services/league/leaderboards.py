@@ -1,0 +1,96 @@
+"""Leaderboards: computed every six hours and after each finalization, by one process, then prewarmed.
+
+When they were computed is in SQL, so a restart of everything computes nothing that is not due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import timedelta
+
+from sqlalchemy import delete, desc, func, insert, literal, select
+from sqlalchemy.dialects.postgresql import insert as upsert
+from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from ephemera import Store
+from ephemera.errors import EphemeraError
+from ephemera_services.databases import one_at_a_time
+from ephemera_services.league.keys import BOARD, COMPUTING, SITE
+from ephemera_services.league.loaders import BOARDS
+from ephemera_services.league.matches import EXACT
+from ephemera_services.league.tables import computed, matches, predictions, ranks
+
+logger = logging.getLogger(__name__)
+
+_WHAT = "leaderboards"
+_LONGEST_LOOK = 60.0  # seconds between looks at whether they are due
+_MOST = 1000
+
+
+class Leaderboards:
+    """Computes the boards when they are due."""
+
+    def __init__(self, engine: AsyncEngine, store: Store, every: timedelta) -> None:
+        self._engine = engine
+        self._site = store[SITE]
+        self._computing = store[COMPUTING]
+        self._every = every
+
+    async def run(self) -> None:
+        """Compute them whenever they are due, for ever."""
+        look = min(_LONGEST_LOOK, self._every.total_seconds() / 4)
+        while True:
+            try:
+                await self.compute_if_due()
+            except (EphemeraError, SQLAlchemyError, OSError) as failure:
+                logger.warning("leaderboards were not computed", extra={"failure": type(failure).__name__})
+            await asyncio.sleep(look)
+
+    async def compute_if_due(self) -> bool:
+        """Compute them unless that was done lately, or is being done; whether they were."""
+        if not await self._is_due():
+            return False
+        async with self._computing.try_hold() as held:
+            if held is None or not await self._is_due():
+                return False
+            await self.compute()
+        return True
+
+    async def compute(self) -> None:
+        """Compute them from all predictions, and load their pages anew."""
+        async with self._engine.begin() as sql:
+            await one_at_a_time(sql, _WHAT)
+            await sql.execute(delete(ranks))
+            for board in BOARDS:
+                await _rank(sql, board)
+            now = {"computed_at": func.now()}
+            done = upsert(computed).values(what=_WHAT, **now)
+            await sql.execute(done.on_conflict_do_update(index_elements=["what"], set_=now))
+        await self._site.bump(*(BOARD.at(board=board) for board in BOARDS))
+        logger.info("leaderboards computed")
+
+    async def _is_due(self) -> bool:
+        recent = select(computed.c.what).where(
+            computed.c.what == _WHAT, computed.c.computed_at > func.now() - literal(self._every)
+        )
+        async with self._engine.connect() as sql:
+            return (await sql.execute(recent)).first() is None
+
+
+async def _rank(sql: AsyncConnection, board: str) -> None:
+    points = func.sum(predictions.c.points)
+    exact = func.count().filter(predictions.c.points == EXACT)
+    place = func.row_number().over(order_by=(desc(points), desc(exact), predictions.c.user_id))
+    standing = (
+        select(literal(board), place.label("place"), predictions.c.user_id, points, exact)
+        .join(matches, matches.c.id == predictions.c.match_id)
+        .where(predictions.c.points.is_not(None))
+        .group_by(predictions.c.user_id)
+        .order_by("place")
+        .limit(_MOST)
+    )
+    if board == "week":
+        standing = standing.where(matches.c.ended_at > func.now() - func.make_interval(0, 0, 1))
+    await sql.execute(insert(ranks).from_select(["board", "place", "user_id", "points", "exact"], standing))

@@ -1,0 +1,368 @@
+"""What the pages say: one loader each, from SQL, as structures that become JSON.
+
+Loaders get the engine and the page's fields, which come from URLs: text that names nothing gives None, which
+is a 404. Each is one or two statements on one connection.
+"""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import Row, Select, and_, case, desc, func, literal, or_, select, text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera_services.league.tables import (
+    ads,
+    clubs,
+    comments,
+    events,
+    matches,
+    predictions,
+    ranks,
+    users,
+    votes,
+)
+
+MOST_COMMENTS = 120
+LIVE_KEPT = timedelta(hours=3)
+"""After a match's end its live page is gone, from SQL's readers as from Redis."""
+LIVE_OUTSIDE = timedelta(minutes=3)
+"""How long a live page lives outside of windows, fresh and stale together."""
+BOARDS = ("season", "week")
+_A_NUMBER = re.compile(r"[1-9][0-9]{0,14}")
+_A_RANGE = re.compile(r"([1-9]|1[0-4])d")
+_MOST_RESULTS = 100
+
+home, away = clubs.alias("home"), clubs.alias("away")
+
+
+def number(text_: str) -> int | None:
+    """An id as a URL has it, in its one spelling; None when it is none."""
+    return int(text_) if _A_NUMBER.fullmatch(str(text_)) else None
+
+
+def _matches() -> Select[Any]:
+    return (
+        select(matches, home.c.name.label("home"), away.c.name.label("away"))
+        .join(home, matches.c.home_id == home.c.id)
+        .join(away, matches.c.away_id == away.c.id)
+    )
+
+
+async def _all(engine: AsyncEngine, *wanted: Select[Any]) -> list[list[Row[Any]]]:
+    async with engine.connect() as sql:
+        return [list((await sql.execute(each)).all()) for each in wanted]
+
+
+def _summary(row: Row[Any]) -> dict[str, Any]:
+    return {
+        "id": row.id,
+        "stage": row.stage,
+        "round": row.round,
+        "kickoff": row.kickoff,
+        "status": row.status,
+        "home": row.home,
+        "away": row.away,
+        "score": None if row.status == "scheduled" else [row.home_goals, row.away_goals],
+    }
+
+
+async def match_times(engine: AsyncEngine, since: datetime, until: datetime) -> list[datetime]:
+    """The kickoffs between two moments, for the windows."""
+    wanted = select(matches.c.kickoff).where(matches.c.kickoff.between(since, until))
+    (rows,) = await _all(engine, wanted)
+    return [row.kickoff for row in rows]
+
+
+async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The standings: three points a win, then goal difference, then goals, then the name."""
+    finished = and_(matches.c.status == "finished", matches.c.stage == "league")
+    sides = [
+        select(
+            of.label("club_id"),
+            scored.label("scored"),
+            conceded.label("conceded"),
+            matches.c.id.label("match"),
+        ).where(finished)
+        for of, scored, conceded in (
+            (matches.c.home_id, matches.c.home_goals, matches.c.away_goals),
+            (matches.c.away_id, matches.c.away_goals, matches.c.home_goals),
+        )
+    ]
+    played = sides[0].union_all(sides[1]).subquery()
+    won, drawn = played.c.scored > played.c.conceded, played.c.scored == played.c.conceded
+    points = func.coalesce(func.sum(case((won, 3), (drawn, 1), else_=0)), 0)
+    scored = func.coalesce(func.sum(played.c.scored), 0)
+    conceded = func.coalesce(func.sum(played.c.conceded), 0)
+    wanted = (
+        select(
+            clubs.c.id,
+            clubs.c.name,
+            func.count(played.c.match).label("played"),
+            func.count().filter(won).label("won"),
+            func.count().filter(drawn).label("drawn"),
+            scored.label("scored"),
+            conceded.label("conceded"),
+            points.label("points"),
+        )
+        .select_from(clubs.outerjoin(played, played.c.club_id == clubs.c.id))
+        .group_by(clubs.c.id, clubs.c.name)
+        .order_by(desc("points"), desc(scored - conceded), desc("scored"), clubs.c.name)
+    )
+    (rows,) = await _all(engine, wanted)
+    return [
+        {
+            "place": place,
+            "club_id": row.id,
+            "club": row.name,
+            "played": row.played,
+            "won": row.won,
+            "drawn": row.drawn,
+            "lost": row.played - row.won - row.drawn,
+            "goals": [row.scored, row.conceded],
+            "points": row.points,
+        }
+        for place, row in enumerate(rows, 1)
+    ]
+
+
+async def league_schedule(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The matches that are not over, in order."""
+    wanted = _matches().where(matches.c.status != "finished").order_by(matches.c.kickoff, matches.c.id)
+    (rows,) = await _all(engine, wanted)
+    return [{**_summary(row), "venue": row.venue} for row in rows]
+
+
+async def league_results(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The matches that are over, the last ones first."""
+    wanted = _matches().where(matches.c.status == "finished")
+    (rows,) = await _all(
+        engine, wanted.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MOST_RESULTS)
+    )
+    return [_summary(row) for row in rows]
+
+
+async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
+    """Goals and cards of the season."""
+    side = case((events.c.side == "home", matches.c.home_id), else_=matches.c.away_id)
+    times = func.count().label("times")
+    per_player = (
+        select(events.c.player, clubs.c.name.label("club"), times)
+        .join(matches, matches.c.id == events.c.match_id)
+        .join(clubs, clubs.c.id == side)
+        .group_by(events.c.player, clubs.c.name)
+        .order_by(desc("times"), events.c.player)
+        .limit(20)
+    )
+    totals = select(
+        func.count().label("played"),
+        func.coalesce(func.sum(matches.c.home_goals + matches.c.away_goals), 0).label("goals"),
+    ).where(matches.c.status == "finished")
+    scorers, booked, (total,) = await _all(
+        engine, per_player.where(events.c.kind == "goal"), per_player.where(events.c.kind == "card"), totals
+    )
+    return {
+        "played": total.played,
+        "goals": total.goals,
+        "scorers": [{"player": row.player, "club": row.club, "goals": row.times} for row in scorers],
+        "cards": [{"player": row.player, "club": row.club, "cards": row.times} for row in booked],
+    }
+
+
+async def league_bracket(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The rounds of the cup."""
+    wanted = _matches().where(matches.c.stage != "league")
+    (rows,) = await _all(engine, wanted.order_by(matches.c.round, matches.c.id))
+    rounds: dict[str, list[dict[str, Any]]] = {}
+    for row in rows:
+        rounds.setdefault(row.stage, []).append(_summary(row))
+    return [{"round": name, "matches": found} for name, found in rounds.items()]
+
+
+async def _match(engine: AsyncEngine, match_id: str, *more: Select[Any]) -> list[list[Row[Any]]] | None:
+    which = number(match_id)
+    if which is None:
+        return None
+    found = await _all(engine, _matches().where(matches.c.id == which), *more)
+    return found if found[0] else None
+
+
+async def match_meta(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
+    """What stays as it is while a match is played."""
+    found = await _match(engine, match_id)
+    if found is None:
+        return None
+    row = found[0][0]
+    names = ("id", "stage", "round", "home_id", "away_id", "home", "away", "kickoff", "venue")
+    return {name: row._mapping[name] for name in names}
+
+
+async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
+    """The score, the events and the votes; gone when the match has been over for three hours."""
+    which = number(match_id) or 0
+    happened = select(events).where(events.c.match_id == which).order_by(events.c.minute, events.c.id)
+    counted = (
+        select(votes.c.choice, func.count().label("times"))
+        .where(votes.c.match_id == which)
+        .group_by(votes.c.choice)
+    )
+    found = await _match(engine, match_id, happened, counted, select(func.now().label("now")))
+    if found is None:
+        return None
+    (row,), what, votes_, (clock,) = found
+    if row.ended_at is not None and clock.now - row.ended_at > LIVE_KEPT - LIVE_OUTSIDE:
+        return None
+    return {
+        "id": row.id,
+        "status": row.status,
+        "minute": row.minute,
+        "score": [row.home_goals, row.away_goals],
+        "events": [
+            {"minute": each.minute, "kind": each.kind, "side": each.side, "player": each.player}
+            for each in what
+        ],
+        "votes": {"home": 0, "draw": 0, "away": 0} | {each.choice: each.times for each in votes_},
+    }
+
+
+async def match_comments(engine: AsyncEngine, match_id: str) -> list[dict[str, Any]] | None:
+    """The last comments under a match, the oldest of them first."""
+    last = (
+        select(comments.c.id, users.c.name, comments.c.text, comments.c.posted_at)
+        .join(users, users.c.id == comments.c.user_id)
+        .where(comments.c.match_id == (number(match_id) or 0))
+        .order_by(desc(comments.c.id))
+        .limit(MOST_COMMENTS)
+    )
+    found = await _match(engine, match_id, last)
+    if found is None:
+        return None
+    return [
+        {"id": row.id, "by": row.name, "text": row.text, "at": row.posted_at} for row in reversed(found[1])
+    ]
+
+
+async def match_versions(engine: AsyncEngine, match_id: str) -> dict[str, int] | None:
+    """How often the parts of a match have changed: a client asks for a part when its number moves."""
+    found = await _match(engine, match_id)
+    if found is None:
+        return None
+    row = found[0][0]
+    return {"meta": row.meta_revision, "live": row.live_revision, "comments": row.comments_revision}
+
+
+async def matches_live(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The matches that are being played now."""
+    wanted = _matches().where(matches.c.status == "live").order_by(matches.c.kickoff, matches.c.id)
+    (rows,) = await _all(engine, wanted)
+    return [{**_summary(row), "minute": row.minute} for row in rows]
+
+
+async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:  # noqa: A002 - as the key has it
+    """All matches of a club."""
+    which = number(id)
+    if which is None:
+        return None
+    theirs = _matches().where(or_(matches.c.home_id == which, matches.c.away_id == which))
+    club, rows = await _all(
+        engine, select(clubs).where(clubs.c.id == which), theirs.order_by(matches.c.kickoff)
+    )
+    return {"club": club[0].name, "matches": [_summary(row) for row in rows]} if club else None
+
+
+async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, Any]] | None:  # noqa: A002
+    """The matches of the next days that can be predicted, with how often each was."""
+    found = _A_RANGE.fullmatch(range)
+    if found is None:
+        return None
+    placed = (
+        select(func.count()).where(predictions.c.match_id == matches.c.id).scalar_subquery().label("placed")
+    )
+    soon = matches.c.kickoff.between(func.now(), func.now() + literal(timedelta(days=int(found[1]))))
+    wanted = _matches().add_columns(placed).where(matches.c.status == "scheduled", soon)
+    (rows,) = await _all(engine, wanted.order_by(matches.c.kickoff, matches.c.id))
+    return [{**_summary(row), "predictions": row.placed} for row in rows]
+
+
+async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, Any]]:
+    """What a user has foretold, the last matches first."""
+    wanted = (
+        _matches()
+        .add_columns(
+            predictions.c.home_goals.label("foretold_home"),
+            predictions.c.away_goals.label("foretold_away"),
+            predictions.c.points,
+        )
+        .join(predictions, predictions.c.match_id == matches.c.id)
+        .where(predictions.c.user_id == int(user_id))
+        .order_by(desc(matches.c.kickoff), matches.c.id)
+        .limit(_MOST_RESULTS)
+    )
+    (rows,) = await _all(engine, wanted)
+    return [
+        {**_summary(row), "foretold": [row.foretold_home, row.foretold_away], "points": row.points}
+        for row in rows
+    ]
+
+
+async def leaderboard(engine: AsyncEngine, board: str) -> list[dict[str, Any]] | None:
+    """The first page of a board, as it was last computed."""
+    if board not in BOARDS:
+        return None
+    wanted = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
+    (rows,) = await _all(engine, wanted.where(ranks.c.board == board).order_by(ranks.c.place).limit(50))
+    return [{"place": row.place, "name": row.name, "points": row.points, "exact": row.exact} for row in rows]
+
+
+async def boards(_: AsyncEngine) -> list[dict[str, str]]:
+    """The boards there are, for prewarming."""
+    return [{"board": board} for board in BOARDS]
+
+
+async def achievements(engine: AsyncEngine, user_id: str) -> dict[str, Any] | None:
+    """What a user has achieved."""
+    which = number(user_id)
+    if which is None:
+        return None
+    theirs = predictions.c.user_id == which
+    counts = select(
+        func.count().label("placed"),
+        func.coalesce(func.sum(predictions.c.points), 0).label("points"),
+        func.count().filter(predictions.c.points == 3).label("exact"),
+    ).where(theirs)
+    said = select(func.count().label("times")).where(comments.c.user_id == which)
+    who, (total,), (talk,) = await _all(engine, select(users.c.name).where(users.c.id == which), counts, said)
+    if not who:
+        return None
+    earned = {
+        "first prediction": total.placed >= 1,
+        "ten predictions": total.placed >= 10,
+        "oracle": total.exact >= 1,
+        "fifty points": total.points >= 50,
+        "voice of the stand": talk.times >= 10,
+    }
+    return {"name": who[0].name, "achievements": [name for name, has in earned.items() if has]}
+
+
+async def all_ads(engine: AsyncEngine) -> list[dict[str, Any]]:
+    """The advertisements, in order."""
+    (rows,) = await _all(engine, select(ads).order_by(ads.c.place, ads.c.id))
+    return [{"id": row.id, "title": row.title, "link": row.link, "place": row.place} for row in rows]
+
+
+async def admin_stats(engine: AsyncEngine) -> dict[str, int]:
+    """How much of everything there is."""
+    tables = (users, matches, events, comments, predictions, votes, ads)
+    wanted = [select(func.count().label("rows")).select_from(table) for table in tables]
+    found = await _all(engine, *wanted, select(func.count()).where(matches.c.status == "finished"))
+    names = [*(table.name for table in tables), "finished_matches"]
+    return {name: rows[0][0] for name, rows in zip(names, found, strict=True)}
+
+
+async def live_ids(engine: AsyncEngine) -> list[dict[str, str]]:
+    """The matches of around now, for prewarming."""
+    around = matches.c.kickoff.between(text("now() - interval '3 hours'"), text("now() + interval '1 day'"))
+    (rows,) = await _all(engine, select(matches.c.id).where(around).order_by(matches.c.kickoff).limit(20))
+    return [{"match_id": str(row.id)} for row in rows]

@@ -1,0 +1,74 @@
+"""The pages, everybody's and a user's own, by `Served`: ETag, 304, HEAD, 202, stale with its mark."""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+
+from ephemera.web._http_cache_routes import add_resource
+from ephemera_services.league.access import SECURED, signed_in_user
+from ephemera_services.league.keys import (
+    ACHIEVEMENTS,
+    ACTIVE,
+    ADS,
+    BOARD,
+    BRACKET,
+    CLUB,
+    COMMENTS,
+    LIVE,
+    LIVE_MATCHES,
+    META,
+    MINE,
+    RESULTS,
+    SCHEDULE,
+    STATS,
+    TABLE,
+    VERSIONS,
+)
+from ephemera_services.league.middleware import store_of
+from ephemera_services.problem_answers import problems
+
+router = APIRouter()
+shared = APIRouter()
+"""Pages whose paths users also post to; they go after the users' routes, which tell all methods."""
+
+_PAGES = {
+    "/api/league/table": TABLE,
+    "/api/league/schedule": SCHEDULE,
+    "/api/league/results": RESULTS,
+    "/api/league/stats": STATS,
+    "/api/league/bracket": BRACKET,
+    "/api/clubs/{id}/matches": CLUB,
+    "/api/leaderboards/{board}": BOARD,
+    "/api/users/{user_id}/achievements": ACHIEVEMENTS,
+    "/api/ads": ADS,
+}
+_LIVE = {
+    "/api/matches/live": LIVE_MATCHES,
+    "/api/matches/{match_id}/versions": VERSIONS,
+    "/api/matches/{match_id}/live": LIVE,
+    "/api/matches/{match_id}/meta": META,
+}
+"""Those with a limit for each address."""
+
+for path, resource in _PAGES.items():
+    add_resource(router, path, resource, store=store_of, tags=["pages"])
+for path, resource in _LIVE.items():
+    add_resource(router, path, resource, store=store_of, tags=["live"], responses=problems(429))
+add_resource(
+    shared,
+    "/api/matches/{match_id}/comments",
+    COMMENTS,
+    store=store_of,
+    tags=["live"],
+    responses=problems(429),
+)
+add_resource(router, "/api/predictions", ACTIVE, store=store_of, query={"range": "6d"}, tags=["pages"])
+add_resource(
+    router,
+    "/api/me/predictions",
+    MINE,
+    store=store_of,
+    user=signed_in_user,
+    openapi_extra=SECURED,
+    tags=["me"],
+)

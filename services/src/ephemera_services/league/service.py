@@ -1,0 +1,146 @@
+"""The service itself: its parts, opened together and closed in reverse."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera import Store
+from ephemera.errors import ConnectionFailed, EphemeraError
+from ephemera.operations.inspect._server_facts import ask
+from ephemera.patterns.fanout import BoundFanout
+from ephemera.patterns.http_cache import BoundHttpCache
+from ephemera.patterns.write_behind._postgres import create_tables
+from ephemera.web._problems import Problem
+from ephemera_services.application import Resources
+from ephemera_services.league import demo_data
+from ephemera_services.league.accounts import Accounts
+from ephemera_services.league.figures import Meter
+from ephemera_services.league.keys import ADMINS, SITE, WINDOWS, AdminEvent
+from ephemera_services.league.leaderboards import Leaderboards
+from ephemera_services.league.matches import Matches
+from ephemera_services.league.monitoring import Monitoring, Report
+from ephemera_services.league.settings import Settings
+from ephemera_services.league.supporters import Supporters
+from ephemera_services.passwords import Passwords
+from ephemera_services.task_shutdown import end_tasks
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class League:
+    """What the routes work with."""
+
+    settings: Settings
+    engine: AsyncEngine
+    store: Store
+    site: BoundHttpCache[AsyncEngine]
+    admins: BoundFanout[AdminEvent]
+    passwords: Passwords
+    accounts: Accounts
+    matches: Matches
+    supporters: Supporters
+    leaderboards: Leaderboards
+    monitoring: Monitoring
+
+    async def report(self) -> Report:
+        """How the service fares."""
+        try:
+            waiting = await self.supporters.waiting()
+        except ConnectionFailed:
+            waiting = None
+        return await self.monitoring.report(waiting)
+
+    def after_result(self) -> None:
+        """What follows a finalization, in the background: boards, then whatever is not warm."""
+        self.site.spawn(self._after_result(), "boards and pages after a result")
+
+    async def _after_result(self) -> None:
+        await self.leaderboards.compute()
+        if self.settings.prewarm:
+            await self.site.prewarm()
+
+
+@asynccontextmanager
+async def opened_league(settings: Settings, resources: Resources, meter: Meter) -> AsyncIterator[League]:
+    """The service, with its background work: votes, leaderboards, prewarming."""
+    engine, store = resources.engine, resources.store
+    await create_tables(engine)
+    passwords = Passwords(settings.password_memory)
+    league = League(
+        settings=settings,
+        engine=engine,
+        store=store,
+        site=_site(settings, store, engine),
+        admins=store[ADMINS],
+        passwords=passwords,
+        accounts=Accounts(engine, passwords),
+        matches=Matches(engine, store),
+        supporters=Supporters(engine, store),
+        leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
+        monitoring=Monitoring(store, meter),
+    )
+    await _have_administrator(league)
+    if settings.demo:
+        await demo_data.seed(league)
+    await _keep_to_budget(settings, store)
+    if settings.prewarm:
+        league.site.keep_warm()
+    boards = asyncio.create_task(league.leaderboards.run())
+    try:
+        async with league.supporters.flusher:
+            yield league
+    finally:
+        await end_tasks([boards])
+        passwords.close()
+
+
+def _site(settings: Settings, store: Store, engine: AsyncEngine) -> BoundHttpCache[AsyncEngine]:
+    WINDOWS.change(
+        prewarm=timedelta(minutes=settings.match_window_prewarm_minutes),
+        grace=timedelta(minutes=settings.match_window_post_grace_minutes),
+        lookahead=timedelta(days=settings.match_window_lookahead_days),
+    )
+    if settings.rehearse_ahead is not None:
+        store[WINDOWS].ahead = settings.rehearse_ahead
+    return store[SITE].using(engine)
+
+
+async def _have_administrator(league: League) -> None:
+    name, password = league.settings.admin_name, league.settings.admin_password
+    if name is None or password is None or await league.accounts.by_name(name) is not None:
+        return
+    try:
+        await league.accounts.register(name, password.reveal(), "admin")
+    except Problem:  # another process was faster
+        return
+    logger.info("the administrator was created")
+
+
+async def _keep_to_budget(settings: Settings, store: Store) -> None:
+    """Have our own Valkey keep to its budget; of another server only say when it has none.
+
+    What waits for SQL has no TTL, so that a `volatile` policy never evicts it.
+    """
+    if settings.redis_megabytes is None:
+        return
+    limit = settings.redis_megabytes * 1024 * 1024
+    if settings.url is None:
+        call = store.client("cache").call
+        await call("CONFIG", "SET", "maxmemory", limit, "maxmemory-policy", "volatile-lru")
+        return
+    try:
+        nodes: Sequence[Any] = store.client("cache").nodes()
+        found = sum([(await ask(node)).max_memory for node in nodes])
+    except EphemeraError:
+        return
+    if found == 0 or found > limit:
+        logger.warning("Redis may use more than the budget", extra={"budget": limit, "maxmemory": found})

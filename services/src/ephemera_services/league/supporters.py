@@ -1,0 +1,128 @@
+"""What users do: predictions and comments go to SQL at once, votes through the queue.
+
+A prediction or a comment that is committed stays so when Redis is away: its page follows when its time is
+over, and at once in this process. A vote is acknowledged when Redis has it; SQL has it within some seconds,
+once, and a second vote of the same user on the same match changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import timedelta
+from typing import Any
+
+from sqlalchemy import func, literal, select, update
+from sqlalchemy.dialects.postgresql import insert
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera import Store
+from ephemera.errors import ConnectionFailed, LoadFailed, StillLoading
+from ephemera.patterns.http_cache import Target
+from ephemera.patterns.write_behind import Batch, Flusher
+from ephemera.patterns.write_behind._postgres import RecordTable
+from ephemera.web._problems import unavailable
+from ephemera_services.league.keys import (
+    ACHIEVEMENTS,
+    ADMINS,
+    COMMENTS,
+    LIVE,
+    MINE,
+    SITE,
+    VERSIONS,
+    VOTES,
+    AdminEvent,
+    Vote,
+)
+from ephemera_services.league.tables import comments, matches, predictions, votes
+from ephemera_services.problem_answers import problem
+
+logger = logging.getLogger(__name__)
+
+_NONE = "There is no such match."
+_TAKEOVER = timedelta(seconds=10)
+"""After which another process writes what a process that died had begun to."""
+
+
+class Supporters:
+    """Predictions, comments and votes."""
+
+    def __init__(self, engine: AsyncEngine, store: Store) -> None:
+        self._engine = engine
+        self._site = store[SITE]
+        self._votes = store[VOTES]
+        self._admins = store[ADMINS]
+        sink = RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
+        self.flusher = Flusher(self._votes, sink, after=self._counted, takeover=_TAKEOVER)
+
+    async def predict(self, user_id: int, match_id: int, home_goals: int, away_goals: int) -> None:
+        """Place or change a prediction, until the kickoff; 409 after it."""
+        values = {"home_goals": home_goals, "away_goals": away_goals}
+        row = select(literal(user_id), matches.c.id, *(literal(goals) for goals in values.values())).where(
+            matches.c.id == match_id, matches.c.status == "scheduled", matches.c.kickoff > func.now()
+        )
+        adding = insert(predictions).from_select(["user_id", "match_id", *values], row)
+        placing = adding.on_conflict_do_update(index_elements=["user_id", "match_id"], set_=values)
+        async with self._engine.begin() as sql:
+            placed = (await sql.execute(placing.returning(predictions.c.match_id))).scalar_one_or_none()
+            if placed is None:
+                await self._status(sql, match_id)
+                raise problem(409, "The match has begun: it cannot be predicted any more.")
+        await self._tell(MINE.at(user_id=str(user_id)), ACHIEVEMENTS.at(user_id=str(user_id)))
+
+    async def comment(self, user_id: int, match_id: int, text: str) -> int:
+        """Post a comment; its id."""
+        async with self._engine.begin() as sql:
+            await self._status(sql, match_id)
+            adding = insert(comments).values(user_id=user_id, match_id=match_id, text=text)
+            posted = (await sql.execute(adding.returning(comments.c.id))).scalar_one()
+            count = update(matches).where(matches.c.id == match_id)
+            await sql.execute(count.values(comments_revision=matches.c.comments_revision + 1))
+        await self._tell(COMMENTS.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id)))
+        return int(posted)
+
+    async def vote(self, vote: Vote) -> bool:
+        """Queue a vote on a match that is not over; False when this user has voted on it.
+
+        That is a flag in Redis, kept for a month. SQL is not asked, so votes are taken while it is away,
+        too. After that, or where Redis has lost the flag, a second vote is queued like a first one, and SQL
+        drops it: the first stays.
+        """
+        try:
+            page = await self._site.of(LIVE).page(match_id=str(vote.match_id))
+        except (LoadFailed, StillLoading):
+            raise unavailable("The match cannot be looked up at the moment; please try again.") from None
+        if page is None:
+            raise problem(404, _NONE)
+        if page.json()["status"] == "finished":
+            raise problem(409, "The match is over.")
+        who = f"{vote.user_id}.{vote.match_id}"
+        return await self._votes.append(vote, by=str(vote.match_id), once=who)
+
+    async def waiting(self) -> int:
+        """How many votes are not in SQL yet."""
+        return await self._votes.waiting()
+
+    async def _counted(self, batch: Batch) -> None:
+        """Show votes that are in SQL; asked again if it fails."""
+        concerned = sorted({int(record["match_id"]) for record in batch.records()})
+        async with self._engine.begin() as sql:
+            count = update(matches).where(matches.c.id.in_(concerned))
+            await sql.execute(count.values(live_revision=matches.c.live_revision + 1))
+        targets = [page.at(match_id=str(each)) for each in concerned for page in (LIVE, VERSIONS)]
+        await self._site.bump(*targets)
+        logger.info("votes written", extra={"votes": len(batch.rows), "matches": len(concerned)})
+        for each in concerned:
+            voted = sum(record["match_id"] == each for record in batch.records())
+            await self._admins.broadcast(AdminEvent("votes", each, voted))
+
+    async def _status(self, sql: Any, match_id: int) -> str:
+        found = (await sql.execute(select(matches.c.status).where(matches.c.id == match_id))).scalar()
+        if found is None:
+            raise problem(404, _NONE)
+        return str(found)
+
+    async def _tell(self, *targets: Target) -> None:
+        try:
+            await self._site.bump(*targets)
+        except ConnectionFailed:
+            logger.warning("pages were not told of a change; they follow when their time is over")

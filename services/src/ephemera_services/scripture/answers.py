@@ -1,0 +1,75 @@
+"""Answers to questions: the same question's from Redis, a similar one's by its neighbour, else the model's.
+
+An answer is right only for the passages it was made from, the translation, the model and its instructions,
+so all of them are in its scope or its sources: an ingest that changes a passage ends what rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+
+from ephemera import Store
+from ephemera.patterns.embedders import Embedder, Lexical
+from ephemera.patterns.embedders._openai import OpenAICompatible as Embeddings
+from ephemera.patterns.semantic_cache import Answer, BoundSemanticCache, Qdrant
+from ephemera_services.scripture.keys import ANSWERS, AnswerScope
+from ephemera_services.scripture.models import Extractive, Model, OpenAICompatible
+from ephemera_services.scripture.records import AiAnswer
+from ephemera_services.scripture.search import Search
+from ephemera_services.scripture.settings import Settings
+
+_MOST_PASSAGES = 8
+
+
+class Answers:
+    """Answers questions, each once."""
+
+    def __init__(self, kept: BoundSemanticCache[AiAnswer, AnswerScope], model: Model, search: Search) -> None:
+        self.kept = kept
+        self._model = model
+        self._search = search
+
+    @classmethod
+    @asynccontextmanager
+    async def opened(cls, settings: Settings, store: Store, search: Search) -> AsyncIterator[Answers]:
+        """The model, the embedder and the vectors of the settings."""
+        key = None if settings.model_key is None else settings.model_key.reveal()
+        url = settings.model_url
+        model = Extractive() if url is None else OpenAICompatible(url, settings.model_name, key)
+        vectors = Qdrant() if settings.qdrant_url is None else Qdrant(settings.qdrant_url)
+        store.before_close(
+            vectors.aclose
+        )  # the last one is asked first: these after the cache that uses them
+        embedder: Embedder = Lexical()
+        if settings.embeddings_url is not None:
+            embedder = endpoint = Embeddings(
+                settings.embeddings_url, model=settings.embeddings_model, api_key=key
+            )
+            store.before_close(endpoint.aclose)
+        try:
+            yield cls(store[ANSWERS.equipped(embedder=embedder, vectors=vectors)], model, search)
+        finally:
+            await model.aclose()
+
+    async def ask(self, question: str, translation: str, about: Sequence[str]) -> Answer[AiAnswer]:
+        """An answer; `ModelFailed` when there is none."""
+        scope = AnswerScope(
+            organization="scripture",
+            provider=self._model.provider,
+            model=self._model.name,
+            language="en",
+            documents=frozenset(about),
+            translation=translation,
+            instructions=self._model.instructions,
+        )
+
+        async def ask(prompt: str) -> AiAnswer:
+            named = await self._search.named(about, translation)
+            related = await self._search.related(prompt, translation, _MOST_PASSAGES)
+            others = [each for each in related if each.id not in about]
+            passages = [*named, *others][: max(_MOST_PASSAGES, len(named))]
+            reply = await self._model.answer(prompt, passages)
+            return AiAnswer(text=reply.text, passages=passages, model=self._model.name, tokens=reply.tokens)
+
+        return await self.kept.get_or_ask(question, scope, ask)

@@ -1,0 +1,99 @@
+"""Content as SQL has it, through the caches: what does not exist is None, and not cached.
+
+Down or hung Redis: a copy that is young enough, and then SQL, bounded by the cache's own limits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Row, Select, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera import Store
+from ephemera_services.scripture.books import BOOKS, reference
+from ephemera_services.scripture.keys import CHAPTERS, LEXICON, PARTS, PASSAGES, TOPICS
+from ephemera_services.scripture.records import Chapter, LexiconEntry, Part, Passage, Topic, Verse
+from ephemera_services.scripture.tables import lexicon, parts, passages, texts, topics
+
+
+class Content:
+    """What the routes read."""
+
+    def __init__(self, engine: AsyncEngine, store: Store) -> None:
+        self._engine = engine
+        self._passages, self._parts, self._chapters = store[PASSAGES], store[PARTS], store[CHAPTERS]
+        self._topics, self._lexicon = store[TOPICS], store[LEXICON]
+
+    async def passage(self, passage_id: str) -> Passage | None:
+        """A passage in all translations."""
+        return await self._passages.get_or_load(self._load_passage, passage_id=passage_id)
+
+    async def part(self, passage_id: str, suffix: str) -> Part:
+        """One of what belongs to a passage; empty where nothing was taken in."""
+        return await self._parts.get_or_load(self._load_part, passage_id=passage_id, suffix=suffix)
+
+    async def chapter(self, book_id: str, chapter: int, translation: str) -> Chapter | None:
+        """A chapter in one translation."""
+        return await self._chapters.get_or_load(
+            self._load_chapter, book_id=book_id, chapter=chapter, translation=translation
+        )
+
+    async def topic(self, topic_id: str) -> Topic | None:
+        """A topic."""
+        return await self._topics.get_or_load(self._load_topic, topic_id=topic_id)
+
+    async def word(self, word_id: str) -> LexiconEntry | None:
+        """An entry of the lexicon."""
+        return await self._lexicon.get_or_load(self._load_word, word_id=word_id)
+
+    async def _load_passage(self, passage_id: str) -> Passage | None:
+        wanted = select(passages, texts.c.translation, texts.c.text).join(texts, isouter=True)
+        rows = await self._rows(wanted.where(passages.c.id == passage_id).order_by(texts.c.translation))
+        if not rows:
+            return None
+        first = rows[0]
+        return Passage(
+            id=passage_id,
+            reference=reference(first.book_id, first.chapter, first.verse),
+            book_id=first.book_id,
+            chapter=first.chapter,
+            verse=first.verse,
+            texts={row.translation: row.text for row in rows if row.translation is not None},
+        )
+
+    async def _load_part(self, passage_id: str, suffix: str) -> Part:
+        wanted = select(parts.c["items"]).where(parts.c.passage_id == passage_id, parts.c.suffix == suffix)
+        rows = await self._rows(wanted)
+        return Part(items=rows[0][0] if rows else [])
+
+    async def _load_chapter(self, book_id: str, chapter: int, translation: str) -> Chapter | None:
+        wanted = (
+            select(passages.c.id, passages.c.verse, texts.c.text)
+            .join(texts)
+            .where(passages.c.book_id == book_id, passages.c.chapter == chapter)
+            .where(texts.c.translation == translation)
+            .order_by(passages.c.verse)
+        )
+        verses = [
+            Verse(passage_id=row.id, verse=row.verse, text=row.text) for row in await self._rows(wanted)
+        ]
+        if not verses:
+            return None
+        return Chapter(
+            book_id=book_id, book=BOOKS[book_id], chapter=chapter, translation=translation, verses=verses
+        )
+
+    async def _load_topic(self, topic_id: str) -> Topic | None:
+        rows = await self._rows(select(topics).where(topics.c.id == topic_id))
+        return Topic(**rows[0]._mapping) if rows else None
+
+    async def _load_word(self, word_id: str) -> LexiconEntry | None:
+        rows = await self._rows(select(lexicon).where(lexicon.c.id == word_id))
+        return LexiconEntry(**rows[0]._mapping) if rows else None
+
+    async def _rows(self, wanted: Select[Any]) -> Sequence[Row[Any]]:
+        async with self._engine.connect() as sql:
+            rows: Sequence[Row[Any]] = (await sql.execute(wanted)).all()
+            return rows

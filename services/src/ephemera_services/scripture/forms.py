@@ -1,0 +1,211 @@
+"""What scripture's routes take and give, as its OpenAPI document shows it, but for the ingest's form."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+from fastapi import Path, Query
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from ephemera_services.scripture.records import SUFFIXES
+
+_ONE_OF = f"({'|'.join(SUFFIXES)})"
+_ADDRESS = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){1,4}$"
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+PASSAGE = r"^[1-3]?[a-z]{2,6}\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"
+BOOK = r"^[1-3]?[a-z]{2,6}$"
+TRANSLATION = r"^[a-z][a-z0-9]{1,11}$"
+TOPIC = r"^[a-z0-9][a-z0-9-]{0,59}$"
+WORD = r"^[gh][1-9][0-9]{0,4}$"
+
+PassageId = Annotated[str, Field(pattern=PASSAGE, examples=["john.3.16"])]
+PassagePath = Annotated[str, Path(pattern=PASSAGE, examples=["john.3.16"])]
+BookPath = Annotated[str, Path(pattern=BOOK, examples=["john"])]
+ChapterPath = Annotated[int, Path(ge=1, le=150, examples=[3])]
+TopicPath = Annotated[str, Path(pattern=TOPIC, examples=["love"])]
+WordPath = Annotated[str, Path(pattern=WORD, examples=["g26"])]
+Translation = Annotated[str, Field(pattern=TRANSLATION, examples=["web"])]
+TranslationQuery = Annotated[str, Query(pattern=TRANSLATION, examples=["web"])]
+Include = Annotated[
+    str | None,
+    Query(
+        pattern=f"^{_ONE_OF}(,{_ONE_OF}){{0,3}}$",
+        description="What to give besides, with commas",
+        examples=["words,xrefs"],
+    ),
+]
+Question = Annotated[
+    str, Field(min_length=3, max_length=500, pattern=NO_CONTROL, examples=["What is said about love?"])
+]
+SearchQuery = Annotated[
+    str, Query(min_length=1, max_length=200, pattern=NO_CONTROL, examples=["light darkness"])
+]
+Plan = Literal["free", "paid", "ai"]
+Feature = Literal["witnesses", "words", "xrefs", "commentary", "ai"]
+
+
+class Taken(BaseModel):
+    """What is sent to us: nothing that we do not know."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class PassageView(BaseModel):
+    """A passage in all translations, with what `include` asked for."""
+
+    id: str
+    reference: str
+    book_id: str
+    chapter: int
+    verse: int
+    texts: dict[str, str]
+    witnesses: list[dict[str, Any]] | None = None
+    words: list[dict[str, Any]] | None = None
+    xrefs: list[dict[str, Any]] | None = None
+    commentary: list[dict[str, Any]] | None = None
+
+
+class VerseView(BaseModel):
+    """A verse of a chapter."""
+
+    passage_id: str
+    verse: int
+    text: str
+
+
+class ChapterView(BaseModel):
+    """A chapter in one translation."""
+
+    book_id: str
+    book: str
+    chapter: int
+    translation: str
+    verses: list[VerseView]
+
+
+class TopicView(BaseModel):
+    """A topic, and the passages about it."""
+
+    id: str
+    title: str
+    summary: str
+    passages: list[str]
+
+
+class LexiconView(BaseModel):
+    """A word of Hebrew or Greek."""
+
+    id: str
+    language: str
+    lemma: str
+    transliteration: str
+    gloss: str
+    definition: str
+
+
+class QuotedView(BaseModel):
+    """A passage in one translation."""
+
+    id: str
+    reference: str
+    translation: str
+    text: str
+
+
+class Found(BaseModel):
+    """What a search found, the best first."""
+
+    passages: list[QuotedView]
+
+
+class AskForm(Taken):
+    """A question, and what it is about."""
+
+    question: Question
+    translation: Translation = "web"
+    passages: Annotated[
+        list[PassageId], Field(max_length=10, description="Passages that the question is about")
+    ] = []
+
+
+class AnswerView(BaseModel):
+    """An answer, and the passages that it rests on."""
+
+    id: str
+    answer: str
+    passages: list[QuotedView]
+    model: str
+    how: Literal["exact", "semantic", "asked"]
+    similarity: float
+
+
+class LookForm(Taken):
+    """How a reader likes to read."""
+
+    font_size: Annotated[int, Field(ge=8, le=48, strict=True)] = 16
+    reading_mode: Literal["day", "night", "sepia"] = "day"
+    translation: Translation = "web"
+    verse_numbers: StrictBool = True
+
+
+class UserForm(Taken):
+    """A user as the identity service knows them."""
+
+    user_id: UUID
+    email: Annotated[str, Field(pattern=_ADDRESS, max_length=254, examples=["ann@example.com"])]
+    name: Annotated[str, Field(min_length=1, max_length=100, pattern=NO_CONTROL, examples=["Ann"])]
+    plan: Plan = "free"
+
+
+class UserView(BaseModel):
+    """A user."""
+
+    user_id: UUID
+    plan: Plan
+
+
+class PlanForm(Taken):
+    """A user's new plan."""
+
+    plan: Plan
+
+
+class FeatureForm(Taken):
+    """Whether a plan has a feature."""
+
+    allowed: StrictBool
+
+
+class FeatureView(FeatureForm):
+    """A feature of a plan."""
+
+    plan: Plan
+    feature: Feature
+
+
+class PartName(BaseModel):
+    """One of what belongs to a passage."""
+
+    passage_id: str
+    suffix: str
+
+
+class ChapterName(BaseModel):
+    """A chapter in one translation."""
+
+    book_id: str
+    chapter: int
+    translation: str
+
+
+class Ingested(BaseModel):
+    """An ingest that is written and that every cache was told of: what it changed."""
+
+    ingest_id: str
+    fence: int
+    passages: list[str]
+    parts: list[PartName]
+    chapters: list[ChapterName]
+    topics: list[str]
+    lexicon: list[str]

@@ -1,0 +1,52 @@
+"""The application: `ephemera serve slides`, or mounted under a prefix beside other systems."""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+from starlette.middleware import Middleware
+
+from ephemera.web._cookies import Cookie
+from ephemera.web._sessions import SessionMiddleware
+from ephemera_services.application import System, application
+from ephemera_services.slides import (
+    account_routes,
+    document_routes,
+    job_routes,
+    page_routes,
+    presentation_routes,
+)
+from ephemera_services.slides.keys import SESSIONS, catalogue
+from ephemera_services.slides.service import opened_slides
+from ephemera_services.slides.settings import Settings
+from ephemera_services.slides.tables import metadata
+
+__all__ = ["Settings", "create_app"]
+
+
+def create_app(settings: Settings) -> FastAPI:
+    """The application, which opens what it needs when it starts."""
+    cookie = Cookie() if settings.secure_cookies else Cookie(name="slides-session", secure=False)
+    system = System(
+        "slides",
+        "Presentations from topics and documents.",
+        catalogue,
+        metadata,
+        larger_bodies={"/documents": settings.document_bytes + document_routes.ENVELOPE},
+        middleware=(
+            Middleware(
+                SessionMiddleware,
+                sessions=lambda scope: scope["app"].state.resources.store[SESSIONS],
+                cookie=cookie,
+            ),
+        ),
+    )
+    return application(
+        settings,
+        system,
+        lambda resources: opened_slides(settings, resources),
+        account_routes.router,
+        document_routes.router,
+        presentation_routes.router,
+        job_routes.router,
+        page_routes.router,
+    )

@@ -1,0 +1,51 @@
+"""Something to look at: two organizations with users, whose password everybody knows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ephemera.web._problems import Problem
+
+if TYPE_CHECKING:
+    from ephemera_services.slides.service import Slides
+
+PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
+ORGANIZATIONS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
+    (
+        "Company",
+        "team",
+        (
+            ("root@company.example", "admin"),
+            ("anna@company.example", "editor"),
+            ("vera@company.example", "viewer"),
+        ),
+    ),
+    ("Studio", "free", (("ivan@studio.example", "admin"),)),
+)
+DOCUMENT = """Whales are mammals that returned to the sea some fifty million years ago.
+
+Baleen whales filter krill from the water. A blue whale may eat four tonnes of it in a day.
+
+Toothed whales hunt by echolocation. Sperm whales dive deeper than a kilometre for squid.
+
+Commercial whaling reduced many populations to a few per cent. A moratorium has held since 1986.
+
+Humpback whales have recovered in most oceans. North Atlantic right whales have not: ships and nets kill them.
+"""
+"""A text for a first presentation."""
+
+
+async def seed(slides: Slides) -> list[str]:
+    """The demonstration's organizations and users; the addresses that were new."""
+    made: list[str] = []
+    for name, plan, members in ORGANIZATIONS:
+        if await slides.accounts.id_of(members[0][0]) is not None:
+            continue
+        organization_id = await slides.accounts.add_organization(name, plan)
+        for email, role in members:
+            try:
+                await slides.accounts.add(organization_id, email, PASSWORD, role)
+            except Problem:  # somebody has this address
+                continue
+            made.append(email)
+    return made

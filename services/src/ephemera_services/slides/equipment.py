@@ -1,0 +1,82 @@
+"""What is opened once in each process, for the API and for jobs: writer, embedder, vectors, usage."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from typing import Any
+
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera import Store
+from ephemera.patterns.embedders import Embedder, Lexical, OpenAICompatible
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant
+from ephemera.patterns.usage import Meter
+from ephemera.patterns.write_behind._postgres import CounterTable
+from ephemera_services.settings import Secret
+from ephemera_services.slides.chat_writer import ChatWriter
+from ephemera_services.slides.keys import OUTLINES, USAGE, DeckScope, Outline
+from ephemera_services.slides.library import Library
+from ephemera_services.slides.settings import Settings
+from ephemera_services.slides.tables import usage_records
+from ephemera_services.slides.writer import ExtractiveWriter, Writer
+
+
+@dataclass(frozen=True)
+class Equipment:
+    """What jobs work with."""
+
+    settings: Settings
+    writer: Writer
+    library: Library
+    outlines: BoundSemanticCache[Outline, DeckScope]
+    meter: Meter
+
+    def cost(self, tokens: int) -> int:
+        """What tokens cost, in millionths, rounded up: nothing is lost by being small."""
+        return math.ceil(tokens * self.settings.cost_micros_per_1k_tokens / 1000)
+
+
+@asynccontextmanager
+async def equipped(settings: Settings, store: Store, engine: AsyncEngine) -> AsyncIterator[Equipment]:
+    """Everything, opened, and closed afterwards."""
+    async with AsyncExitStack() as stack:
+        vectors = await stack.enter_async_context(
+            Qdrant(settings.qdrant_url or ":memory:", api_key=_revealed(settings.qdrant_key))
+        )
+        embedder = await _embedder(stack, settings)
+        yield Equipment(
+            settings=settings,
+            writer=await _writer(stack, settings),
+            library=Library(engine, embedder, vectors),
+            outlines=store[OUTLINES.equipped(embedder=embedder, vectors=vectors)],
+            meter=usage_meter(store, engine),
+        )
+
+
+def usage_meter(store: Store, engine: AsyncEngine) -> Meter:
+    """What counts the use of organizations."""
+    return USAGE.meter(store, CounterTable(engine, usage_records, USAGE.counters))
+
+
+async def _writer(stack: AsyncExitStack, settings: Settings) -> Writer:
+    if settings.model_url is None:
+        return ExtractiveWriter()
+    writer = ChatWriter(settings.model_url, model=settings.model, api_key=_revealed(settings.model_key))
+    return await stack.enter_async_context(writer)
+
+
+async def _embedder(stack: AsyncExitStack, settings: Settings) -> Embedder:
+    if settings.embedding_url is None:
+        return Lexical()
+    remote: Any = OpenAICompatible(
+        settings.embedding_url, model=settings.embedding_model, api_key=_revealed(settings.embedding_key)
+    )
+    embedder: Embedder = await stack.enter_async_context(remote)
+    return embedder
+
+
+def _revealed(secret: Secret | None) -> str | None:
+    return None if secret is None else secret.reveal()

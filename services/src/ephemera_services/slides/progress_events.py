@@ -1,0 +1,88 @@
+"""What is told while a job runs, and what users are notified of; each is JSON with its name in it."""
+
+from __future__ import annotations
+
+import time
+from typing import Literal
+
+import msgspec
+
+from ephemera.patterns.jobs import JobRow
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
+    """An event; `progress_pct` is of the whole job, `timestamp` milliseconds since 1970."""
+
+    progress_pct: int
+    timestamp: int = msgspec.field(default_factory=_now)
+
+
+class OutlineReady(_Event, frozen=True, kw_only=True, tag="outline_ready"):
+    """The outline is there, by the model or the cache."""
+
+    titles: list[str]
+
+
+class SlideStarted(_Event, frozen=True, kw_only=True, tag="slide_started"):
+    """A slide is being written."""
+
+    slide_number: int
+    slide_id: str
+    slide_title: str
+
+
+class SlideCompleted(_Event, frozen=True, kw_only=True, tag="slide_completed"):
+    """A slide is written."""
+
+    slide_number: int
+    slide_id: str
+    slide_title: str
+
+
+class Done(_Event, frozen=True, kw_only=True, tag="generation_done"):
+    """The job is done, and its result is in SQL; the last event."""
+
+    kind: str
+
+
+class Failed(_Event, frozen=True, kw_only=True, tag="error"):
+    """The job has ended without a result; the last event."""
+
+    kind: str
+    error_message: str
+
+
+Event = OutlineReady | SlideStarted | SlideCompleted | Done | Failed
+
+
+About = Literal["presentation", "document", "export"]
+
+
+class Notification(msgspec.Struct, frozen=True, kw_only=True):
+    """Something of a user's is ready, or has failed."""
+
+    about: About
+    id: str
+    job_id: str
+    state: Literal["ready", "failed"]
+    detail: str
+
+
+def ended(row: JobRow) -> Done | Failed:
+    """The last event of a job."""
+    if row.state == "done":
+        return Done(progress_pct=100, kind=row.kind)
+    return Failed(progress_pct=100, kind=row.kind, error_message=shown_error(row.state, row.error) or "")
+
+
+def shown_error(state: str, error: str | None) -> str | None:
+    """What users are told of a job's error: its own words where it gave up, and nothing of our insides."""
+    if state == "failed":
+        return error
+    return {"dead": "It could not be done; please try again later.", "cancelled": "It was cancelled."}.get(
+        state
+    )

@@ -1,0 +1,89 @@
+"""The service itself: its parts, opened together and closed in reverse."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+from ephemera import Store
+from ephemera.patterns.usage import Meter
+from ephemera.patterns.write_behind import Flusher
+from ephemera.patterns.write_behind._postgres import CounterTable, create_tables
+from ephemera_services.application import Resources
+from ephemera_services.databases import one_at_a_time
+from ephemera_services.passwords import Passwords
+from ephemera_services.slides import demo_data
+from ephemera_services.slides.access import Gate
+from ephemera_services.slides.accounts import Accounts
+from ephemera_services.slides.equipment import usage_meter
+from ephemera_services.slides.keys import JOBS, USAGE, VIEWS
+from ephemera_services.slides.own_workers import own_workers
+from ephemera_services.slides.plans import Plans
+from ephemera_services.slides.redis_retry import Repeater
+from ephemera_services.slides.settings import Settings
+from ephemera_services.slides.tables import shares
+from ephemera_services.slides.work import Work
+
+_SETTLE = timedelta(seconds=2)
+"""The queue's server may forget its last second (appendfsync everysec); what SQL has must not come back."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Slides:
+    """What the routes work with."""
+
+    settings: Settings
+    store: Store
+    gate: Gate
+    plans: Plans
+    accounts: Accounts
+    work: Work
+    meter: Meter
+
+
+@asynccontextmanager
+async def opened_slides(settings: Settings, resources: Resources) -> AsyncIterator[Slides]:
+    """The service, which flushes views and usage, and with servers of its own has workers of its own."""
+    engine, store = resources.engine, resources.store
+    await create_tables(engine)
+    USAGE.counters.flush_each(settings.usage_flush)
+    VIEWS.flush_each(settings.views_flush)
+    async with AsyncExitStack() as stack:
+        repeater = await stack.enter_async_context(Repeater())
+        passwords = Passwords(memory=settings.password_memory)
+        stack.callback(passwords.close)
+        meter = usage_meter(store, engine)
+        view_table = CounterTable(engine, shares, VIEWS, insert=False)
+        slides = Slides(
+            settings=settings,
+            store=store,
+            gate=Gate(store, settings),
+            plans=Plans(engine, store, repeater),
+            accounts=Accounts(engine, store, passwords, repeater),
+            work=Work(engine, store, JOBS.on(store, engine), meter, view_table),
+            meter=meter,
+        )
+        async with engine.begin() as sql:
+            # Processes that start at once would each make the organization, and share its people out.
+            await one_at_a_time(sql, "first accounts of slides")
+            await _have_administrator(slides)
+            if settings.demo:
+                await demo_data.seed(slides)
+        await stack.enter_async_context(meter.flusher(settle=_SETTLE))
+        await stack.enter_async_context(Flusher(store[VIEWS], view_table, settle=_SETTLE))
+        await stack.enter_async_context(own_workers(settings, resources))
+        yield slides
+
+
+async def _have_administrator(slides: Slides) -> None:
+    email, password = slides.settings.admin_email, slides.settings.admin_password
+    if email is None or password is None or await slides.accounts.id_of(email) is not None:
+        return
+    organization_id = await slides.accounts.add_organization(slides.settings.organization)
+    await slides.accounts.add(organization_id, email, password.reveal(), "admin")
+    logger.info("the administrator was created")

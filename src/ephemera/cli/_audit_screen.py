@@ -1,0 +1,223 @@
+"""An audit's report for people: what was found first by weight, then the figures."""
+
+from collections.abc import Iterable, Iterator
+
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from ephemera.cli._screens import screen
+from ephemera.operations.audit._findings import Finding
+from ephemera.operations.audit._keyspaces import LIVES
+from ephemera.operations.audit._report import AuditReport, SpaceState, UnknownShape
+from ephemera.operations.inspect._formatting import counted, shown_size
+from ephemera.operations.inspect._sampling import Interval
+
+_STYLES = {"problem": "bold red", "warning": "yellow", "note": "dim"}
+_BARS = " ▁▂▃▄▅▆▇█"
+_MOST_SHAPES = 20
+_MOST_STREAMS = 20
+_LARGEST = 5
+
+
+def show(report: AuditReport) -> None:
+    """Print a report."""
+    console = screen(highlight=False)
+    for part in parts(report):
+        console.print(part, "")
+
+
+def parts(report: AuditReport) -> Iterator[RenderableType]:
+    """The parts of a report, those left out that would be empty."""
+    yield _title(report)
+    yield _servers(report)
+    yield _spaces(report.spaces)
+    if report.unknown.keys:
+        yield _unknown(report)
+    if any(space.streams for space in report.spaces):
+        yield _streams(report.spaces)
+    if any(space.largest for space in report.spaces):
+        yield _largest(report.spaces)
+    yield _findings(report.findings)
+    yield _footer(report)
+
+
+def _title(report: AuditReport) -> Text:
+    seen = report.coverage
+    part = "all" if seen.complete else "a part"
+    return Text.from_markup(
+        f"[bold]{escape(', '.join(report.catalogues) or 'no catalogue')}[/] against "
+        f"{counted(len(report.servers), 'server')}: {counted(seen.names, 'name')} ({part} of "
+        f"{counted(seen.keys, 'key')}) in {report.seconds:.1f} s",
+        emoji=False,
+    )
+
+
+def _servers(report: AuditReport) -> Table:
+    table = _table(
+        "Servers", "server", "version", "keys", "memory", "policy", "evicted", "fragmentation", "AOF"
+    )
+    for server in report.servers:
+        limit = shown_size(server.max_memory) if server.max_memory else "no limit"
+        table.add_row(
+            escape(server.name) + (" [dim](replica)[/]" if server.replica else ""),
+            f"{server.software} {server.version}",
+            f"{server.keys:,}",
+            f"{shown_size(server.used_memory)} of {limit}",
+            server.policy,
+            f"{server.evicted:,}",
+            f"{server.fragmentation:.2f}",
+            "on" if server.append_only else "off",
+        )
+    return table
+
+
+def _spaces(spaces: Iterable[SpaceState]) -> Group:
+    table = _table(
+        "Declared spaces", "space", "kind", "role", "keys", "size", "lives", "declared", "looked at"
+    )
+    for space in spaces:
+        keys = f"{space.keys:,}"
+        if space.estimated_keys is not None:
+            keys += f" [dim](of about {_about(space.estimated_keys)})[/]"
+        table.add_row(
+            f"[cyan]{escape(space.pattern)}[/]",
+            space.kind,
+            space.role,
+            keys,
+            _size(space.size),
+            _histogram(space.ttl),
+            escape(space.lifetime),
+            f"{space.sampled:,}" if space.sampled < space.keys else "all" if space.keys else "",
+            style="dim" if not space.keys else None,
+        )
+    legend = f"lives: sampled keys by what is left to live, {' · '.join(LIVES)}; sizes at 95 % confidence"
+    return Group(table, Text(legend, style="dim"))
+
+
+def _unknown(report: AuditReport) -> Group:
+    unknown = report.unknown
+    title = f"Undeclared: {counted(unknown.keys, 'key')}"
+    if unknown.size is not None and unknown.without_ttl is not None:
+        title += f", {_size(unknown.size)}, {_about(unknown.without_ttl)} of them without an end"
+    table = _table(title, "shape", "keys", "types", "for example")
+    for shape in unknown.shapes[:_MOST_SHAPES]:
+        table.add_row(_shape(shape), f"{shape.keys:,}", ", ".join(shape.types), _examples(shape))
+    more = len(unknown.shapes) - _MOST_SHAPES
+    return (
+        Group(table, Text(f"and {more} more shapes; --json has all", style="dim"))
+        if more > 0
+        else Group(table)
+    )
+
+
+def _streams(spaces: Iterable[SpaceState]) -> Table:
+    table = _table("Streams", "stream", "entries", "group", "consumers", "pending", "not delivered")
+    streams = [stream for space in spaces for stream in space.streams]
+    for stream in sorted(streams, key=lambda each: -each.length)[:_MOST_STREAMS]:
+        table.add_row(
+            escape(stream.key),
+            f"{stream.length:,}",
+            "\n".join(escape(group.name) for group in stream.groups),
+            "\n".join(f"{group.consumers:,}" for group in stream.groups),
+            "\n".join(f"{group.pending:,}" for group in stream.groups),
+            "\n".join("?" if group.lag is None else f"{group.lag:,}" for group in stream.groups),
+        )
+    return table
+
+
+def _largest(spaces: Iterable[SpaceState]) -> Table:
+    table = _table("Largest keys looked at", "key", "size", "members")
+    keys = [key for space in spaces for key in space.largest]
+    for key in sorted(keys, key=lambda each: -each.size)[:_LARGEST]:
+        table.add_row(escape(key.key), shown_size(key.size), f"{key.members:,}" if key.members else "")
+    return table
+
+
+def _findings(findings: list[Finding]) -> RenderableType:
+    if all(finding.kind == "incomplete" for finding in findings):
+        return Text("Nothing is amiss.", style="bold green")
+    table = Table(title="Findings", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    for finding in findings:
+        if finding.kind == "incomplete":
+            continue  # the footer tells
+        table.add_row(Text(finding.kind, style=_STYLES[finding.weight]), _sentence(finding))
+    return table
+
+
+def _sentence(finding: Finding) -> Text:
+    about = finding.space or finding.server
+    text = Text.assemble((about, "cyan"), ": ") if about else Text()
+    if finding.keys is not None and finding.space is not None:
+        text.append(f"{_about(finding.keys)} {'key' if finding.keys.high == 1 else 'keys'} ")
+    text.append(finding.message)
+    if finding.examples:
+        text.append(f" ({', '.join(finding.examples)})", style="dim")
+    if finding.advice:
+        text.append(f"\n{finding.advice}", style="italic dim")
+    return text
+
+
+def _footer(report: AuditReport) -> Text:
+    told = report.disturbance
+    lines = [f"Not seen: {each}." for each in report.coverage.not_seen]
+    if report.coverage.cursor is not None:
+        lines.append(f"Continue with --cursor {report.coverage.cursor}")
+    lines.append(
+        f"Looking raised keyspace_hits and keyspace_misses by {told.lookups:,} together; "
+        + (
+            "no access time has changed."
+            if told.access_times_kept or not told.looked_into
+            else f"{counted(told.looked_into, 'key')} count as used just now: "
+            "this server has no CLIENT NO-TOUCH (--no-contents avoids it)."
+        )
+    )
+    return Text("\n".join(lines), style="dim")
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left")
+    for name in columns:
+        numeric = name in (
+            "keys",
+            "size",
+            "entries",
+            "members",
+            "looked at",
+            "evicted",
+            "consumers",
+            "pending",
+        )
+        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+    return table
+
+
+def _shape(shape: UnknownShape) -> str:
+    return escape(shape.pattern) if shape.pattern else f"[italic]{escape(shape.reason or '')}[/]"
+
+
+def _examples(shape: UnknownShape) -> str:
+    return escape(", ".join(shape.examples)) or "[dim]not shown: they may be secrets[/]"
+
+
+def _histogram(ttl: dict[str, int]) -> str:
+    most = max(ttl.values(), default=0)
+    return "".join(_BARS[-(-8 * ttl.get(life, 0) // most)] if most else " " for life in LIVES)
+
+
+def _size(size: Interval | None) -> str:
+    if size is None:
+        return ""
+    if size.exact or not size.value:
+        return shown_size(size.value)
+    if size.high is None:
+        return f"{shown_size(size.value)} [dim]?[/]"
+    return f"{shown_size(size.value)} [dim]±{(size.high - size.value) / size.value:.0%}[/]"
+
+
+def _about(keys: Interval) -> str:
+    if keys.exact:
+        return f"{keys.value:,.0f}"
+    high = "?" if keys.high is None else f"{keys.high:,.0f}"
+    return f"{keys.value:,.0f} ({keys.low:,.0f} to {high})"

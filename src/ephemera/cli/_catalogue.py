@@ -1,0 +1,61 @@
+"""`ephemera catalogue`: the documentation tables of a catalogue."""
+
+from typing import Annotated, Literal
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from ephemera.cli._command import AsJson, CatalogueArgument, Command, flag
+from ephemera.cli._screens import screen
+from ephemera.keyspace import Catalogue
+from ephemera.operations.inspect import _documentation as documentation
+from ephemera.operations.inspect._documentation import as_json, as_markdown, tables
+
+
+def catalogue(
+    name: CatalogueArgument,
+    form: Annotated[
+        Literal["table", "markdown", "json"],
+        flag("--format", "A table for the terminal, Markdown for a document, or JSON."),
+    ] = "table",
+    json: AsJson = False,
+) -> None:
+    """Show what a catalogue declares: every key, what it holds, how long it lives, and why it exists.
+
+    These are the tables that design documents hold, made from the declarations themselves.
+    """
+    if json or form == "json":
+        typer.echo(as_json(name))
+    elif form == "markdown":
+        typer.echo(as_markdown(name), nl=False)
+    else:
+        _print_tables(name)
+
+
+def _print_tables(name: Catalogue) -> None:
+    console = screen()
+    for table in tables(name):
+        console.print(rendered(table), "")
+
+
+def rendered(documented: documentation.Table) -> Table:
+    """A documentation table for a console."""
+    table = Table(title=documented.title, title_justify="left", show_lines=True)
+    for place, column in enumerate(documented.rows[0]):
+        table.add_column(column, style=None if place else "cyan", overflow="fold")
+    for row in documented.rows:
+        table.add_row(*map(escape, row.values()))
+    return table
+
+
+COMMAND = Command(
+    "catalogue",
+    catalogue,
+    examples=(
+        ("the tables of a catalogue of yours", "myservice.keys:catalogue"),
+        ("those of a built-in service", "identity"),
+        ("a page for the design documents", "myservice.keys:catalogue --format markdown > docs/keys.md"),
+        ("for a machine", "myservice.keys:catalogue --json"),
+    ),
+)

@@ -1,0 +1,136 @@
+"""`ephemera doctor`: whether a server is well, how long its memory will do, and what to do."""
+
+from typing import Annotated
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ephemera.cli._catalogue_lookup import load_catalogue
+from ephemera.cli._command import AsJson, Command, Url, flag, run
+from ephemera.cli._durations import seconds
+from ephemera.cli._screens import screen
+from ephemera.keyspace import Catalogue, Role
+from ephemera.operations.health._checks import Check
+from ephemera.operations.health._health import Health, check_up
+from ephemera.operations.inspect._capacity import Capacity, estimate
+from ephemera.operations.inspect._formatting import counted, shown_size
+
+_SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
+_BUDGET = 30.0  # seconds that the sizes of spaces may take
+
+
+class Examination(msgspec.Struct, frozen=True):
+    """What the command prints as JSON."""
+
+    health: Health
+    capacity: Capacity | None
+    days_until_full: float | None
+
+
+def doctor(
+    url: Url,
+    catalogue: Annotated[
+        list[Catalogue] | None,
+        flag(
+            "--catalogue",
+            "What the server carries, as module:object or a built-in system; may be given several times.",
+            metavar="NAME",
+            parser=load_catalogue,
+            show_default="roles and sizes are not judged",
+        ),
+    ] = None,
+    role: Annotated[
+        Role | None, flag("--role", "The one role that this server carries.", show_default="both")
+    ] = None,
+    identity: Annotated[
+        str | None, flag("--identity", "The name it must be marked with.", show_default="any", metavar="NAME")
+    ] = None,
+    watch: Annotated[
+        float,
+        flag("--watch", "How long to watch its growth: 10s, 5m.", metavar="TIME", parser=seconds),
+    ] = "2s",  # type: ignore[assignment] # the parser takes it
+    json: AsJson = False,
+) -> None:
+    """Check a server's health, and say what to do about what is not well.
+
+    Reachable, its mark, eviction and persistence against the roles of its spaces, hit ratio, evictions,
+    latency, memory, fragmentation, slow log, replication, refused clients and clock; each with its figure and
+    its rule. With a catalogue also what each space takes, and at the present growth the days until memory is
+    full. It reads and never writes.
+    """
+    catalogues = catalogue or []
+    with Console(stderr=True).status("Examining"):
+        health = run(check_up(url, catalogues, role=role, identity=identity))
+        reached = all(check.name != "reachable" or check.status == "ok" for check in _checks(health))
+        capacity = None
+        if catalogues and reached:
+            capacity = run(estimate(url, catalogues, watch=watch, budget=_BUDGET))
+    if json:
+        days = capacity.days_until_full if capacity else None
+        typer.echo(msgspec.json.format(msgspec.json.encode(Examination(health, capacity, days))))
+    else:
+        _show(health, capacity)
+    if health.status == "problem":
+        raise typer.Exit(1)
+
+
+def _checks(health: Health) -> list[Check]:
+    return [check for server in health.servers for check in server.checks]
+
+
+def _show(health: Health, capacity: Capacity | None) -> None:
+    console = screen(highlight=False)
+    for server in health.servers:
+        table = Table("", "check", "figure", "rule", title=escape(f"{server.name} {server.version}"))
+        for check in server.checks:
+            table.add_row(_SIGNS[check.status], check.name, escape(check.figure), escape(check.rule))
+        console.print(table)
+    if capacity is not None:
+        _show_capacity(console, capacity)
+    for advised in health.advice:
+        console.print(f"{_SIGNS[advised.status]} {advised.name}: {escape(advised.advice)}")
+    if not health.advice:
+        console.print("[green]All is well.[/]")
+
+
+def _show_capacity(console: Console, capacity: Capacity) -> None:
+    table = Table("space", "keys", "bytes a key", "in all", title="Capacity")
+    for space in capacity.spaces:
+        size = "" if space.size is None else shown_size(space.size.value)
+        table.add_row(escape(space.pattern), f"{space.keys:,}", f"{space.bytes_per_key:,.0f}", size)
+    console.print(table)
+    console.print(_outlook(capacity))
+
+
+def _outlook(capacity: Capacity) -> str:
+    limit = f"of {shown_size(capacity.limit)} " if capacity.limit else ""
+    used = f"{shown_size(capacity.used)} {limit}used"
+    unknown = f", {counted(capacity.unknown_keys, 'undeclared key')}" if capacity.unknown_keys else ""
+    left = capacity.time_until_full
+    if left is not None:
+        outlook = f"full in {left} at the present {shown_size(capacity.growth)}/s"
+    elif not capacity.limit:
+        outlook = "it has no limit to reach"
+    elif capacity.evicts:
+        outlook = "when it is full, it evicts"
+    else:
+        outlook = "it does not grow"
+    return f"{used}{unknown}; watched for {capacity.watched:.0f} s: {outlook}."
+
+
+COMMAND = Command(
+    "doctor",
+    doctor,
+    examples=(
+        ("is it well?", "--url redis://cache.internal"),
+        (
+            "a cache, with what its spaces take",
+            "--url redis://cache.internal --role cache --catalogue myservice.keys:catalogue",
+        ),
+        ("for a machine", "--url redis://queue.internal --role queue --identity slides-queue --json"),
+    ),
+    exits={1: "failed, or found a problem"},
+)

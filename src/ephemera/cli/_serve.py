@@ -1,0 +1,100 @@
+"""`ephemera serve`: run one of the built-in services."""
+
+import importlib
+import os
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from ephemera.cli._catalogue_lookup import SYSTEMS, systems
+from ephemera.cli._command import Command, flag
+from ephemera.cli._job_flags import address, refusal
+from ephemera.cli._ports import check_free
+from ephemera.errors import EphemeraError
+
+
+def serve(
+    name: Annotated[
+        str, typer.Argument(help="The service: one of the built-in systems.", envvar="EPHEMERA_SYSTEM")
+    ],
+    host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
+    port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8000,
+) -> None:
+    """Run a service until it is told to stop.
+
+    It is configured by its environment, EPHEMERA_..., as its README says. Without EPHEMERA_URL and
+    EPHEMERA_DATABASE_URL it starts a Valkey and a PostgreSQL of its own, which end with it; EPHEMERA_DATA
+    names a folder where their data stays. Logs are JSON lines on stderr.
+    """
+    create_app, settings_type = _system(name)
+    import uvicorn
+
+    from ephemera_services.logs import configure
+    from ephemera_services.settings import read
+    from ephemera_services.sockets import listeners
+
+    settings = read(settings_type, os.environ)
+    check_free(host, port)
+    configure(settings.log_level)
+    app = create_app(settings)
+    config = uvicorn.Config(
+        app,
+        host=host,
+        port=port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the service reads them itself, from those whom it trusts
+        timeout_keep_alive=75,  # longer than balancers keep a connection: they should be the ones to close it
+        timeout_graceful_shutdown=10,
+    )
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
+        server.run(listeners(config))
+    if not server.started:
+        _explain(name, app.state, settings.database_url)
+        raise typer.Exit(1)
+
+
+def _explain(name: str, state: Any, database: Any) -> None:
+    """Say why a service did not start; the log has where."""
+    from sqlalchemy.exc import DBAPIError
+
+    failure = getattr(state, "failure", None)
+    if isinstance(failure, EphemeraError):
+        typer.echo(f"ephemera: {name} did not start: {failure}", err=True)
+    elif isinstance(failure, DBAPIError) and database is not None:
+        told = (
+            f"EPHEMERA_DATABASE_URL, {address(database.reveal())}: the database refused: {refusal(failure)}"
+        )
+        typer.echo(f"ephemera: {name} did not start: {told}; is it up, and the URL right?", err=True)
+    elif isinstance(failure, Exception):
+        kind = type(failure).__name__
+        typer.echo(
+            f"ephemera: {name} did not start: {kind}; are the servers up, and the URLs right?", err=True
+        )
+
+
+def _system(name: str) -> tuple[Any, Any]:
+    if name not in systems():
+        known = ", ".join(systems())
+        raise typer.BadParameter(f"there is no system {name!r}; there are {known}", param_hint="NAME")
+    try:
+        app = importlib.import_module(f"{SYSTEMS}.{name}.app")
+    except ImportError as missing:
+        typer.echo(
+            f"ephemera: {missing}; the services need: pip install '/path/to/ephemera[systems]'", err=True
+        )
+        raise typer.Exit(1) from missing
+    return app.create_app, app.Settings
+
+
+COMMAND = Command(
+    "serve",
+    serve,
+    examples=(
+        ("with servers of its own, for a look", "identity"),
+        ("for others on the network", "identity --host 0.0.0.0 --port 8080"),
+    ),
+)

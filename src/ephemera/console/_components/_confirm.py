@@ -1,0 +1,90 @@
+"""Asking before acting: a dialog that says what will happen, to what, and whether it can be undone."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from nicegui import ui
+
+from ephemera.console._actions import READ_ONLY
+from ephemera.console._components._cards import Tone
+from ephemera.console._view import View
+
+_COLOURS = {"bad": "negative", "warn": "warning", "good": "positive", "info": "primary", "plain": "primary"}
+
+
+async def ask(question: str, label: str, tone: Tone = "bad") -> bool:
+    """Whether the user wants it."""
+    with ui.dialog() as dialog, ui.element("div").classes("e-dialog"):
+        ui.label(question).classes("e-dialog-text")
+        with ui.element("div").classes("e-dialog-buttons"):
+            ui.button("Cancel", on_click=lambda: dialog.submit(False)).props("flat no-caps autofocus")
+            ui.button(label, on_click=lambda: dialog.submit(True), color=_COLOURS[tone]).props(
+                "unelevated no-caps"
+            )
+    wanted = bool(await dialog)
+    dialog.delete()
+    return wanted
+
+
+async def asked_and_done(
+    view: View,
+    label: str,
+    *,
+    what: str,
+    target: str,
+    question: str,
+    work: Callable[[], Coroutine[Any, Any, Any]],
+    done: str | Callable[[Any], str] = "",
+    tone: Tone = "bad",
+    then: Callable[[], Any] | None = None,
+) -> None:
+    """Ask, act, and have something done afterwards, such as a refresh."""
+    if not await ask(question, label, tone):
+        return
+    outcome = await view.act(what, target, work(), done=done)
+    if outcome and then is not None:
+        pending = then()
+        if inspect.isawaitable(pending):
+            await pending
+
+
+def confirm_button(
+    view: View,
+    label: str,
+    *,
+    what: str,
+    target: str,
+    question: str,
+    work: Callable[[], Coroutine[Any, Any, Any]],
+    done: str | Callable[[Any], str] = "",
+    icon: str | None = None,
+    tone: Tone = "bad",
+    then: Callable[[], Any] | None = None,
+) -> ui.button:
+    """A button that asks first; disabled, and saying why, when actions are not allowed."""
+
+    async def clicked() -> None:
+        await asked_and_done(
+            view,
+            label,
+            what=what,
+            target=target,
+            question=question,
+            work=work,
+            done=done,
+            tone=tone,
+            then=then,
+        )
+
+    button = ui.button(label, icon=icon, on_click=clicked, color=_COLOURS[tone]).props(
+        "outline no-caps dense"
+    )
+    button.classes("e-button")
+    if not view.may_act:
+        button.disable()
+        with button:
+            ui.tooltip(READ_ONLY)
+    return button

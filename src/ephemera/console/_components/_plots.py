@@ -1,0 +1,137 @@
+"""Plots of a fixed height, which change without moving anything."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from nicegui import ui
+
+_COLOURS = ("#4c8dff", "#e0812c", "#2ea86b", "#c74fb0", "#8a7bff", "#d1495b")
+_GREY = "#8a94a6"  # readable on light and on dark
+_GRID = "rgba(138, 148, 166, 0.22)"
+_CLOCK = "at => new Date(at).toTimeString().slice(0, 5)"
+_UNITS: dict[str, str] = {
+    "bytes": "v => v < 1024 ? v.toFixed(0) + ' B' : v < 1048576 ? (v / 1024).toFixed(0) + ' KiB' : "
+    "v < 1073741824 ? (v / 1048576).toFixed(v < 10485760 ? 1 : 0) + ' MiB' : "
+    "(v / 1073741824).toFixed(1) + ' GiB'",
+    "percent": "v => v.toFixed(0) + ' %'",
+    "number": "v => v < 10 && v % 1 ? v.toFixed(1) : v < 10000 ? v.toFixed(0) : (v / 1000).toFixed(0) + 'k'",
+}
+
+
+class Plot:
+    """Lines over time."""
+
+    def __init__(self, title: str, unit: str, series: Sequence[str]) -> None:
+        shown = _UNITS.get(unit, _UNITS["number"])
+        with ui.element("figure").classes("e-plot"):
+            if title:
+                with ui.element("figcaption"):
+                    ui.label(title)
+            self._chart = ui.echart(_options(shown, unit, series), renderer="svg").classes("e-chart")
+            self._chart.props('role="img"')
+
+    def show(self, times: Sequence[float], *values: Sequence[float | None]) -> None:
+        """The points of each line, times in seconds since the epoch, which all of them share."""
+        self.show_lines([list(zip(times, line, strict=True)) for line in values])
+
+    def show_lines(self, lines: Sequence[Sequence[tuple[float, float | None]]]) -> None:
+        """The points of each line, each with its own times."""
+        for place, line in enumerate(lines):
+            self._chart.options["series"][place]["data"] = [[int(at * 1000), value] for at, value in line]
+        self._chart.update()
+
+
+def plot(title: str, unit: str, *series: str) -> Plot:
+    """A live plot; units are `bytes`, `percent` or `number`."""
+    return Plot(title, unit, series or (title,))
+
+
+class Bars:
+    """Bars beside each other."""
+
+    def __init__(self, title: str) -> None:
+        with ui.element("figure").classes("e-plot"):
+            if title:
+                with ui.element("figcaption"):
+                    ui.label(title)
+            self._chart = ui.echart(_bar_options(), renderer="svg").classes("e-chart").props('role="img"')
+
+    def show(self, labels: Sequence[str], values: Sequence[float]) -> None:
+        """The bars now."""
+        self._chart.options["xAxis"]["data"] = list(labels)
+        self._chart.options["series"][0]["data"] = list(values)
+        self._chart.update()
+
+
+def bars(title: str = "") -> Bars:
+    """A bar chart."""
+    return Bars(title)
+
+
+def _options(shown: str, unit: str, series: Sequence[str]) -> dict[str, Any]:
+    axis: dict[str, Any] = {
+        "type": "value",
+        "min": 0,
+        "splitNumber": 3,
+        "axisLabel": {"color": _GREY, "fontSize": 11, ":formatter": shown},
+        "splitLine": {"lineStyle": {"color": _GRID}},
+    }
+    if unit == "percent":
+        axis |= {"max": 100, "interval": 25}
+    if unit == "number":
+        axis["minInterval"] = 1
+    return {
+        **_common(top=26 if len(series) > 1 else 12),
+        "tooltip": {
+            "trigger": "axis", "renderMode": "richText", "confine": True, ":valueFormatter": shown,
+        },
+        "legend": {
+            "show": len(series) > 1, "top": 0, "right": 0, "itemWidth": 14, "itemHeight": 8,
+            "textStyle": {"color": _GREY, "fontSize": 11},
+        },
+        "xAxis": {
+            "type": "time",
+            "axisLabel": {"color": _GREY, "fontSize": 11, "hideOverlap": True, ":formatter": _CLOCK},
+            "axisLine": {"lineStyle": {"color": _GRID}},
+            "minInterval": 60_000,  # milliseconds
+        },
+        "yAxis": axis,
+        "series": [
+            {
+                "type": "line", "name": name, "data": [], "showSymbol": False, "connectNulls": False,
+                "lineStyle": {"width": 2}, "areaStyle": {"opacity": 0.10 if len(series) == 1 else 0},
+            }
+            for name in series
+        ],
+    }  # fmt: skip
+
+
+def _bar_options() -> dict[str, Any]:
+    return {
+        **_common(),
+        "tooltip": {"trigger": "axis", "renderMode": "richText", "confine": True},
+        "xAxis": {
+            "type": "category", "data": [], "axisTick": {"show": False},
+            "axisLabel": {"color": _GREY, "fontSize": 11, "interval": 0, "hideOverlap": True},
+            "axisLine": {"lineStyle": {"color": _GRID}},
+        },
+        "yAxis": {
+            "type": "value", "minInterval": 1, "splitNumber": 3,
+            "axisLabel": {"color": _GREY, "fontSize": 11},
+            "splitLine": {"lineStyle": {"color": _GRID}},
+        },
+        "series": [
+            {"type": "bar", "data": [], "barMaxWidth": 44, "itemStyle": {"borderRadius": [3, 3, 0, 0]}}
+        ],
+    }  # fmt: skip
+
+
+def _common(top: int = 12) -> dict[str, Any]:
+    return {
+        "animation": False,
+        "color": list(_COLOURS),
+        "grid": {"left": 8, "right": 12, "top": top, "bottom": 4, "containLabel": True},
+        "textStyle": {"fontFamily": "inherit"},
+    }

@@ -1,0 +1,205 @@
+"""Tables that are replaced row by row without moving, and that are cards on a phone.
+
+All cells are texts, put into the page by Vue's interpolation. What comes back from the browser is an id and
+the name of an action: the row is looked up in what was shown, so that a forged event reaches nothing else,
+and `View.act` decides whether it may happen.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any, Literal
+
+from nicegui import ui
+
+from ephemera.console._actions import READ_ONLY
+from ephemera.console._components._cards import Tone
+from ephemera.console._components._confirm import asked_and_done
+from ephemera.console._components._states import Empty, empty
+from ephemera.console._view import View
+
+_ROW = files("ephemera.console").joinpath("assets", "row.vue.html").read_text(encoding="utf-8")
+_RIGHT = ("number", "time")
+_FOUND_BY = (
+    "(rows, terms, cols) => rows.filter(row => cols.some("
+    "col => String(row[col.name] ?? '').toLowerCase().includes(terms.toLowerCase())))"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column: the name of its value in a row, its heading, and how it is shown."""
+
+    name: str
+    label: str
+    kind: Literal["text", "mono", "number", "badge", "bar", "time"] = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """A button in each row, which asks before it acts."""
+
+    name: str
+    label: str
+    icon: str
+    what: str
+    question: Callable[[dict[str, Any]], str]
+    work: Callable[[dict[str, Any]], Coroutine[Any, Any, Any]]
+    target: Callable[[dict[str, Any]], str]
+    done: str | Callable[[Any], str] = ""
+    tone: Tone = "plain"
+
+
+class Table:
+    """Rows by their ids, as they were last shown."""
+
+    def __init__(
+        self,
+        columns: Sequence[Column],
+        empty_state: Empty,
+        *,
+        row_key: str,
+        on_open: Callable[[dict[str, Any]], Any] | None,
+        actions: Sequence[Action],
+        view: View | None,
+        then: Callable[[], Any] | None,
+        rows_per_page: int,
+        search: bool,
+    ) -> None:
+        self._row_key = row_key
+        self._rows: dict[Any, dict[str, Any]] = {}
+        self._actions = {action.name: action for action in actions}
+        self._view = view
+        self._then = then
+        self._on_open = on_open
+        declared = [_column(column) for column in columns]
+        if actions:
+            declared.append(
+                {"name": "actions", "label": "", "field": "id", "align": "right", "kind": "actions"}
+            )
+        with ui.element("div").classes("e-table-box"):
+            self._table = ui.table(
+                rows=[], columns=declared, row_key=row_key, pagination={"rowsPerPage": rows_per_page}
+            )
+            self._empty = empty(empty_state.title, empty_state.advice, empty_state.icon)
+        self._table.classes("e-table").props("flat dense hide-no-data binary-state-sort")
+        self._table.props["rows-per-page-options"] = [10, rows_per_page, 100]
+        self._table.props["hide-pagination"] = True
+        self._table.props["actions"] = []
+        self._table.add_slot(
+            "body", _row_template(actions, opens=on_open is not None, may_act=_may_act(view))
+        )
+        if search:
+            self._search()
+        self._table.on("open", self._open)
+        self._table.on("act", self._act)
+        # Before the first rows nobody knows that there are none, so neither is said.
+        self._table.set_visibility(False)
+        self._empty.box.set_visibility(False)
+
+    def show(self, rows: Sequence[dict[str, Any]], empty: Empty | None = None) -> None:
+        """The rows now, or why there are none; sort, page and scroll stay as they are."""
+        if empty is not None:
+            self._empty.say(empty)
+        self._rows = {row[self._row_key]: row for row in rows}
+        shown = list(self._rows.values())
+        if shown != self._table.rows:
+            self._table.rows = shown
+        rows_per_page = self._table.props["pagination"]["rowsPerPage"]
+        self._table.props["hide-pagination"] = len(shown) <= rows_per_page
+        self._table.set_visibility(bool(shown))
+        self._empty.box.set_visibility(not shown)
+
+    def row(self, key: Any) -> dict[str, Any] | None:
+        """A row that is shown."""
+        return self._rows.get(key)
+
+    def _search(self) -> None:
+        self._table.props[":filter-method"] = _FOUND_BY
+        with self._table.add_slot("top"):
+            field = ui.input(placeholder="Find").props(
+                'dense outlined clearable debounce=200 aria-label="Find"'
+            )
+            field.classes("e-search")
+        field.on_value_change(lambda event: self._table.set_filter(event.value or ""))
+
+    async def _open(self, event: Any) -> None:
+        row = self._rows.get(event.args)
+        if row is not None and self._on_open is not None:
+            pending = self._on_open(row)
+            if inspect.isawaitable(pending):
+                await pending
+
+    async def _act(self, event: Any) -> None:
+        given = event.args if isinstance(event.args, dict) else {}
+        row, action = self._rows.get(given.get("id")), self._actions.get(str(given.get("name")))
+        if row is None or action is None or self._view is None:
+            return
+        if action.name not in row.get("actions", [action.name]):
+            return
+        await asked_and_done(
+            self._view,
+            action.label,
+            what=action.what,
+            target=action.target(row),
+            question=action.question(row),
+            work=lambda: action.work(row),
+            done=action.done,
+            tone=action.tone,
+            then=self._then,
+        )
+
+
+def table(
+    columns: Sequence[Column],
+    *,
+    empty: Empty,
+    row_key: str = "id",
+    on_open: Callable[[dict[str, Any]], Any] | None = None,
+    actions: Sequence[Action] = (),
+    view: View | None = None,
+    then: Callable[[], Any] | None = None,
+    rows_per_page: int = 25,
+    search: bool = False,
+) -> Table:
+    """A table without rows yet; with actions it needs the view, and `then` is called after one was done."""
+    if actions and view is None:
+        raise TypeError("a table with actions needs view=, which permits them or not")
+    return Table(
+        columns, empty, row_key=row_key, on_open=on_open, actions=actions, view=view, then=then,
+        rows_per_page=rows_per_page, search=search,
+    )  # fmt: skip
+
+
+def _column(column: Column) -> dict[str, Any]:
+    return {
+        "name": column.name,
+        "label": column.label,
+        ":field": f"row => row['{column.name}_sort'] ?? row['{column.name}']",
+        "align": "right" if column.kind in _RIGHT else "left",
+        "sortable": True,
+        "kind": column.kind,
+    }
+
+
+def _may_act(view: View | None) -> bool:
+    return view is None or view.may_act
+
+
+def _row_template(actions: Sequence[Action], *, opens: bool, may_act: bool) -> str:
+    filled = _ROW.replace("'$BUTTONS'", _buttons(actions)).replace("$READ_ONLY", READ_ONLY)
+    return filled.replace("$OPENS", str(opens).lower()).replace("$MAY", str(may_act).lower())
+
+
+def _buttons(actions: Sequence[Action]) -> str:
+    """The buttons of a row, for the template: our own words, never data."""
+    return (
+        "["
+        + ", ".join(
+            f"{{name: '{a.name}', label: '{a.label}', icon: '{a.icon}', tone: '{a.tone}'}}" for a in actions
+        )
+        + "]"
+    )

@@ -1,0 +1,72 @@
+"""A job as a row of a table."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ephemera.console._components._cards import Tone
+from ephemera.console._moments import ago, lasting, since
+from ephemera.operations.inspect._jobs import JobCounts
+from ephemera.patterns.jobs import JobRow
+
+TONES: dict[str, Tone] = {
+    "running": "info",
+    "waiting": "plain",
+    "done": "good",
+    "failed": "bad",
+    "dead": "bad",
+    "cancelled": "warn",
+}
+FILTERS = {
+    "all": (),
+    "open": ("waiting", "running"),
+    "in trouble": ("failed", "dead"),
+    **{state: (state,) for state in TONES},
+}
+"""The states that can be chosen, by what they are called."""
+
+_ALMOST = 95  # percent, while a job runs that has more steps than usual
+_SHORT = 8  # characters of an id
+_SHORT_ERROR = 90
+
+
+def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
+    """What a table shows of a job."""
+    lease = None if row.lease_until is None else (row.lease_until - counts.now).total_seconds()
+    percent, told = progress(row, counts.usual_steps.get(row.kind, 0))
+    age = since(row.created_at, counts.now)
+    error = (row.error or "").partition("\n")[0]
+    failed = row.state in ("failed", "dead") and error
+    return {
+        "id": f"{of}/{row.id}",
+        "of": of,
+        "job": row.id,
+        "kind": row.kind,
+        "short": row.id[:_SHORT],
+        "name": f"{row.kind} {row.id[:_SHORT]}",
+        "state": row.state,
+        "state_tone": TONES[row.state],
+        "progress": percent,
+        "progress_text": told,
+        "step": error[:_SHORT_ERROR] if failed else row.step or "",
+        "worker": row.worker or "",
+        "lease": "" if lease is None else lasting(lease) if lease > 0 else "lapsed",
+        "lease_sort": lease or 0,
+        "attempts": row.attempts,
+        "age": ago(row.created_at, counts.now),
+        "age_sort": age,
+        "actions": ["retry"]
+        if row.state in ("failed", "dead", "cancelled")
+        else ["cancel"]
+        if not row.ended
+        else [],
+    }
+
+
+def progress(row: JobRow, usual: int) -> tuple[int, str]:
+    """How far a job is, in percent and in words: by the steps that jobs of its kind usually have."""
+    if row.state == "done":
+        return 100, f"{row.steps} steps" if row.steps != 1 else "1 step"
+    if not usual:
+        return 0, f"step {row.steps}" if row.steps else ""
+    return min(_ALMOST, 100 * row.steps // usual), f"{row.steps} of about {max(usual, row.steps)}"

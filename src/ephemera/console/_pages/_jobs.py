@@ -1,0 +1,250 @@
+"""Jobs: how far each is, who runs it, what failed; failed ones can be retried, open ones cancelled."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from nicegui import ui
+
+from ephemera.console._components import (
+    Action,
+    Column,
+    Empty,
+    confirm_button,
+    drawer,
+    empty,
+    problem,
+    section,
+    table,
+    tile,
+    tiles,
+)
+from ephemera.console._connections import Place
+from ephemera.console._page import Page
+from ephemera.console._pages._job_details import draw_details
+from ephemera.console._pages._job_rows import FILTERS, TONES, job_row
+from ephemera.console._sources import Sources, database_of
+from ephemera.console._view import View
+from ephemera.operations.inspect._jobs import JobCounts
+from ephemera.operations.metrics._client_counts import is_of
+from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs
+
+_PAGE = 100  # jobs that are shown of a database at a time
+_ANY = ""
+_RETRIED_AT_ONCE = 1000
+
+
+def build(view: View) -> None:
+    """Draw the page."""
+    # By name: who has no jobs need not have what jobs need.
+    declared: list[tuple[Place, Any]] = [
+        pair
+        for pair in view.patterns(object)
+        if is_of(pair[1], "ephemera.patterns.jobs._declaration", "Jobs")
+    ]
+    if not declared:
+        empty(
+            "No jobs are declared",
+            "Jobs(catalogue, 'checkpoint:{job_id}', queues=(...)) declares some: see docs/patterns/jobs.md.",
+            icon="work_off",
+        )
+        return
+    for place, _ in declared:
+        if place.engine is None:
+            problem(
+                f"The jobs of {place.name} are in SQL",
+                "Start the console with --database-url, or EPHEMERA_DATABASE_URL, to see them.",
+                icon="storage",
+            )
+    reachable = [(place, jobs) for place, jobs in declared if place.engine is not None]
+    if reachable:
+        _JobsPage(view, reachable)
+
+
+class _JobsPage:
+    """The page in one browser."""
+
+    def __init__(self, view: View, declared: list[tuple[Place, Jobs]]) -> None:
+        self._view = view
+        self._declared = {f"{place.name}/{jobs.name}": (place, jobs) for place, jobs in declared}
+        self._live: dict[str, BoundJobs] = {}
+        self._befores: list[datetime] = []
+        self._last: datetime | None = None
+        self._panel = drawer()
+        with tiles():
+            self._tiles = {state: tile(state.capitalize()) for state in TONES}
+        with section(
+            "Jobs", "As SQL has them, the newest first. Open one for its steps and its error."
+        ) as tools:
+            with tools:
+                self._draw_tools()
+            with ui.element("form").classes("e-row").on("submit.prevent", self._find):
+                self._states = ui.select(list(FILTERS), value="all", label="State", on_change=self._chosen)
+                self._kind = ui.select({_ANY: "all"}, value=_ANY, label="Kind", on_change=self._chosen)
+                self._id = ui.input("Job id").props("clearable").on("clear", self._find)
+                for field in (self._states, self._kind, self._id):
+                    field.props("dense outlined")
+                ui.button("Find", icon="search").props('type="submit" unelevated no-caps')
+            self._table = self._draw_table()
+            with ui.element("div").classes("e-row"):
+                self._newer = ui.button("Newest", icon="first_page", on_click=self._newest)
+                self._older = ui.button("Older", icon="chevron_right", on_click=self._further)
+                self._place = ui.label().classes("e-note")
+                for button in (self._newer, self._older):
+                    button.props("flat no-caps dense")
+        self._sources = Sources(self._show)
+        self._refreshing = view.every(1, self._refresh)
+
+    def _draw_tools(self) -> None:
+        confirm_button(
+            self._view,
+            "Retry all dead",
+            what="job.retry-dead",
+            target="all dead jobs",
+            question=f"Put all dead jobs back in their queues, {_RETRIED_AT_ONCE:,} at the most?",
+            work=self._retry_dead,
+            done=lambda count: f"{count:,} {'job was' if count == 1 else 'jobs were'} put back.",
+            icon="replay",
+            tone="warn",
+            then=lambda: self._refreshing.now(),
+        )
+
+    def _draw_table(self) -> Any:
+        return table(
+            [
+                Column("name", "Job"),
+                Column("state", "State", kind="badge"),
+                Column("progress", "Progress", kind="bar"),
+                Column("step", "Last step"),
+                Column("worker", "Worker"),
+                Column("lease", "Lease", kind="time"),
+                Column("attempts", "Tries", kind="number"),
+                Column("age", "Created", kind="time"),
+            ],
+            empty=Empty(
+                "No such job", "Jobs show up here as soon as a service enqueues one.", icon="work_off"
+            ),
+            on_open=self._open,
+            actions=[
+                Action(
+                    "retry",
+                    "Retry job",
+                    "replay",
+                    what="job.retry",
+                    question=lambda row: (
+                        f"Put {row['kind']} {row['short']} back in its queue? It goes on from its last step."
+                    ),
+                    target=lambda row: f"{row['kind']} {row['job']}",
+                    work=lambda row: self._change("retry", row),
+                    done="It is back in its queue.",
+                ),
+                Action(
+                    "cancel",
+                    "Cancel job",
+                    "cancel",
+                    what="job.cancel",
+                    question=lambda row: (
+                        f"Cancel {row['kind']} {row['short']}? Its worker is told within about a second."
+                    ),
+                    target=lambda row: f"{row['kind']} {row['job']}",
+                    work=lambda row: self._change("cancel", row),
+                    done="It is cancelled.",
+                    tone="bad",
+                ),
+            ],
+            view=self._view,
+            then=lambda: self._refreshing.now(),
+        )
+
+    async def _chosen(self) -> None:
+        self._befores.clear()
+        await self._refreshing.now()
+
+    async def _find(self) -> None:
+        self._befores.clear()
+        await self._refreshing.now()
+
+    async def _newest(self) -> None:
+        self._befores.clear()
+        await self._refreshing.now()
+
+    async def _further(self) -> None:
+        if self._last is not None:
+            self._befores.append(self._last)
+        await self._refreshing.now()
+
+    def _at(self, name: str) -> BoundJobs:
+        """The jobs of a place; made when they are first needed, so that a refusal is told and not fatal."""
+        if name not in self._live:
+            place, jobs = self._declared[name]
+            assert place.engine is not None  # noqa: S101 - others are not looked at
+            self._live[name] = jobs.on(place.store, place.engine)
+        return self._live[name]
+
+    async def _change(self, what: str, row: dict[str, Any]) -> JobRow:
+        place, _ = self._declared[row["of"]]
+        live = self._at(row["of"])
+        with database_of(place.name):
+            return await (live.retry if what == "retry" else live.cancel)(row["job"])
+
+    async def _retry_dead(self) -> int:
+        count = 0
+        for name, (place, _) in self._declared.items():
+            live = self._at(name)
+            with database_of(place.name):
+                for row in await live.rows.select(states=("dead",), most=_RETRIED_AT_ONCE):
+                    await live.retry(row.id)
+                    count += 1
+        return count
+
+    async def _refresh(self) -> None:
+        await self._sources.refresh({name: partial(self._read, name) for name in self._declared})
+
+    async def _read(self, name: str) -> list[dict[str, Any]]:
+        from ephemera.operations.inspect._jobs import counted
+        from ephemera.patterns.jobs._rows import Rows
+
+        place, jobs = self._declared[name]
+        assert place.engine is not None  # noqa: S101 - others are not looked at
+        rows, wanted = Rows(jobs.tables, place.engine), (self._id.value or "").strip()
+        with database_of(place.name):
+            counts = await counted(jobs, place.engine)
+            if wanted:
+                found = [row for row in (await rows.get(wanted),) if row is not None]
+            else:
+                found = await rows.select(
+                    states=FILTERS[self._states.value],
+                    kind=self._kind.value or None,
+                    most=_PAGE,
+                    before=self._befores[-1] if self._befores else None,
+                )
+        return [{"name": name, "counts": counts, "rows": found}]
+
+    def _show(self, found: list[dict[str, Any]]) -> None:
+        counts: list[JobCounts] = [each["counts"] for each in found]
+        for state, tone in TONES.items():
+            number = sum(each.states.get(state, 0) for each in counts)
+            self._tiles[state].show(f"{number:,}", tone=tone if number else "plain")
+        kinds = {_ANY: "all"} | {kind: kind for each in counts for kind in sorted(each.kinds)}
+        if kinds != self._kind.options:
+            self._kind.set_options(kinds, value=self._kind.value if self._kind.value in kinds else _ANY)
+        self._table.show(
+            [job_row(each["name"], row, each["counts"]) for each in found for row in each["rows"]]
+        )
+        self._last = max(
+            (each["rows"][-1].created_at for each in found if len(each["rows"]) == _PAGE), default=None
+        )
+        self._newer.set_visibility(bool(self._befores))
+        self._older.set_visibility(self._last is not None)
+        total = sum(each.of for each in counts)
+        self._place.text = f"{total:,} jobs counted" if total else ""
+
+    async def _open(self, row: dict[str, Any]) -> None:
+        place, jobs = self._declared[row["of"]]
+        assert place.engine is not None  # noqa: S101 - others are not looked at
+        await draw_details(self._view, self._panel, place, jobs, row["job"])
+
+
+PAGE = Page("/jobs", "Jobs", "work", build)

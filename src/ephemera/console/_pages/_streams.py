@@ -1,0 +1,314 @@
+"""Streams of events: how far each group is, what is pending, and what failed; failures can be tried again."""
+
+from __future__ import annotations
+
+from collections import Counter
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from ephemera.console._components import (
+    Action,
+    Column,
+    Empty,
+    drawer,
+    empty,
+    facts,
+    section,
+    table,
+    text_block,
+    tile,
+    tiles,
+)
+from ephemera.console._connections import Place
+from ephemera.console._moments import ago, clock, lasting, since
+from ephemera.console._page import Page
+from ephemera.console._sources import Sources, of_place
+from ephemera.console._view import View
+from ephemera.operations.inspect._events import Stream
+from ephemera.operations.inspect._finder import Finder
+from ephemera.patterns.events import Events
+from ephemera.patterns.events._entries import DeadLetter
+from ephemera.patterns.events._groups import StreamReading
+
+_STREAMS = 100  # of one pattern that are looked at
+_LETTERS = 200  # dead letters that are shown of a stream
+_PENDING = 100  # pending events that are shown of a group
+_SHORT = 160  # characters of an error or an event in a table
+
+
+def build(view: View) -> None:
+    """Draw the page."""
+    declared: list[tuple[Place, Events[Any]]] = view.patterns(Events)
+    if not declared:
+        empty(
+            "No streams of events are declared",
+            "Events(catalogue, 'events:users', UserChanged, ...) declares one: see docs/patterns/events.md.",
+            icon="stream",
+        )
+        return
+    _Streams(view, declared)
+
+
+class _Streams:
+    """The page in one browser."""
+
+    def __init__(self, view: View, declared: list[tuple[Place, Events[Any]]]) -> None:
+        self._finders = {
+            pair: Finder(pair[0].store.client("queue"), pair[1].space, _STREAMS) for pair in declared
+        }
+        self._streams: dict[str, Stream] = {}
+        self._whole: dict[str, DeadLetter] = {}
+        self._panel = drawer()
+        with tiles():
+            self._lag, self._pending, self._dead = (
+                tile("Not delivered"),
+                tile("Pending"),
+                tile("Dead letters"),
+            )
+        with section(
+            "Groups",
+            "One that nobody consumes keeps its stream from being trimmed. Open one for its pending events.",
+        ):
+            self._groups = table(
+                [
+                    Column("stream", "Stream", kind="mono"),
+                    Column("group", "Group"),
+                    Column("state", "State", kind="badge"),
+                    Column("lag", "Lag", kind="number"),
+                    Column("pending", "Pending", kind="number"),
+                    Column("consumers", "Consumers", kind="number"),
+                    Column("dead", "Dead", kind="number"),
+                    *of_place(view),
+                ],
+                empty=Empty(
+                    "No stream is there yet", "The first event that is published makes one.", icon="stream"
+                ),
+                on_open=self._show_pending,
+                actions=[
+                    Action(
+                        "replay_all",
+                        "Replay all",
+                        "playlist_play",
+                        what="event.replay-all",
+                        question=lambda row: (
+                            f"Put all dead letters of {row['group']} back on {row['stream']}?"
+                        ),
+                        target=lambda row: f"{row['stream']} {row['group']}",
+                        work=lambda row: self._streams[row["of"]].replay([], group=row["group"]),
+                        done=_told,
+                        tone="warn",
+                    ),
+                ],
+                view=view,
+                then=lambda: self._refreshing.now(),
+            )
+        with section(
+            "Dead letters", "Events that a group gave up on. Mend what made them fail, then replay them."
+        ):
+            self._letters = table(
+                [
+                    Column("stream", "Stream", kind="mono"),
+                    Column("group", "Group"),
+                    Column("error", "Error"),
+                    Column("event", "Event", kind="mono"),
+                    Column("age", "Given up", kind="time"),
+                ],
+                empty=Empty(
+                    "No dead letter",
+                    "Every event was handled, or is still being tried.",
+                    icon="mark_email_read",
+                ),
+                on_open=self._show_letter,
+                actions=[
+                    Action(
+                        "replay",
+                        "Replay",
+                        "replay",
+                        what="event.replay",
+                        question=lambda row: f"Put this event back on {row['stream']} for {row['group']}?",
+                        target=lambda row: f"{row['stream']} {row['letter']}",
+                        work=lambda row: self._streams[row["of"]].replay([row["letter"]]),
+                        done=_told,
+                    ),
+                ],
+                view=view,
+                then=lambda: self._refreshing.now(),
+                search=True,
+            )
+        self._sources = Sources(self._show)
+        self._refreshing = view.every(2, self._refresh)
+
+    async def _refresh(self) -> None:
+        await self._sources.refresh(
+            {pair: partial(self._read, *pair, finder) for pair, finder in self._finders.items()}
+        )
+
+    async def _read(self, place: Place, events: Events[Any], finder: Finder) -> list[dict[str, Any]]:
+        found = []
+        for key in await finder.look():
+            of = f"{place.name}/{key}"
+            stream = self._streams.setdefault(of, Stream(place.store, events, key))
+            reading = await stream.reading()
+            letters = await stream.letters(_LETTERS) if reading.dead else []
+            found.append({"place": place, "of": of, "reading": reading, "letters": letters})
+        return found
+
+    def _show(self, found: list[dict[str, Any]]) -> None:
+        groups = [row for each in found for row in group_rows(**each)]
+        letters = [(_letter_row(each["of"], letter), letter) for each in found for letter in each["letters"]]
+        self._whole = {row["id"]: letter for row, letter in letters}
+        self._groups.show(groups)
+        self._letters.show([row for row, _ in letters])
+        readings: list[StreamReading] = [each["reading"] for each in found]
+        dead = sum(reading.dead for reading in readings)
+        lag = sum(group.lag or 0 for reading in readings for group in reading.groups)
+        pending = sum(group.pending for reading in readings for group in reading.groups)
+        self._lag.show(f"{lag:,}", "events that a group has not been given")
+        self._pending.show(f"{pending:,}", "given, and not acknowledged")
+        self._dead.show(f"{dead:,}", "given up, until somebody replays them", "bad" if dead else "good")
+
+    async def _show_pending(self, row: dict[str, Any]) -> None:
+        stream = self._streams[row["of"]]
+        pending = await stream.pending(row["group"], _PENDING) if row["group_named"] else []
+        lease = stream.events.lease.total_seconds()
+        with self._panel.open(f"{row['group']} on {row['stream']}"):
+            facts(
+                [
+                    ("Length of the stream", f"{row['length']:,}"),
+                    ("Lag", str(row["lag"])),
+                    ("Consumers", str(row["consumers"])),
+                    ("Tried at most", f"{stream.events.deliveries} times"),
+                    ("Lease", lasting(lease)),
+                ]
+            )
+            listed = table(
+                [
+                    Column("event", "Event", kind="mono"),
+                    Column("consumer", "Consumer"),
+                    Column("idle", "Idle", kind="time"),
+                    Column("deliveries", "Deliveries", kind="number"),
+                ],
+                empty=Empty("Nothing is pending", "Whatever was delivered is acknowledged.", icon="done_all"),
+            )
+            listed.show(
+                [
+                    {
+                        "id": each.id,
+                        "event": each.id,
+                        "consumer": each.consumer,
+                        "idle": lasting(each.idle),
+                        "idle_sort": each.idle,
+                        "deliveries": each.deliveries,
+                    }
+                    for each in pending
+                ]
+            )
+
+    def _show_letter(self, row: dict[str, Any]) -> None:
+        letter = self._whole[row["id"]]
+        with self._panel.open("Dead letter"):
+            facts(
+                [
+                    ("Stream", letter.stream),
+                    ("Group", letter.group),
+                    ("Letter", letter.id),
+                    ("First id", letter.origin),
+                    ("Deliveries", str(letter.deliveries)),
+                    ("Given up", clock(_moment(letter))),
+                ]
+            )
+            with section("Error"):
+                text_block(letter.error)
+            with section("Event"):
+                text_block(_json(letter.event, indent=2))
+
+
+def _told(count: int) -> str:
+    return f"{count:,} dead {'letter was' if count == 1 else 'letters were'} put back."
+
+
+def group_rows(
+    place: Place, of: str, reading: StreamReading, letters: list[DeadLetter]
+) -> list[dict[str, Any]]:
+    """The rows of a stream's groups, each with the dead letters of its own."""
+    shared = {"of": of, "stream": reading.key, "length": reading.length, "place": place.name}
+    by_group = Counter(letter.group for letter in letters)
+    there = {group.name for group in reading.groups}
+    nobody = {"lag": "", "pending": "", "consumers": ""}
+    rows: list[dict[str, Any]] = [
+        {
+            **shared, **nobody, "id": f"{of}/{name}", "group": name, "group_named": True,
+            "state": "gone", "state_tone": "warn", **_dead(by_group[name], letters),
+        }
+        for name in sorted(by_group.keys() - there)
+    ]  # fmt: skip
+    if not reading.groups and not rows:
+        state = ("unread", "warn") if reading.length else ("empty", "plain")
+        return [
+            {
+                **shared, **nobody, "id": of, "group": "(none)", "group_named": False,
+                "state": state[0], "state_tone": state[1], "dead": 0, "actions": [],
+            }
+        ]  # fmt: skip
+    for group in reading.groups:
+        behind = group.lag or 0
+        state = ("caught up", "good") if not behind and not group.pending else ("working", "info")
+        if not group.consumers and (behind or group.pending):
+            state = ("nobody consumes", "bad")
+        rows.append(
+            {
+                **shared,
+                "id": f"{of}/{group.name}",
+                "group": group.name,
+                "group_named": True,
+                "state": state[0],
+                "state_tone": state[1],
+                "lag": "?" if group.lag is None else group.lag,
+                "pending": group.pending,
+                "consumers": group.consumers,
+                **_dead(by_group[group.name], letters),
+            }
+        )
+    return rows
+
+
+def _dead(seen: int, letters: list[DeadLetter]) -> dict[str, Any]:
+    """A group's dead letters, and whether they can be put back; of a stream with very many, the oldest."""
+    if len(letters) < _LETTERS:
+        return {"dead": seen, "actions": ["replay_all"] if seen else []}
+    return {"dead": f"{seen}+" if seen else "?", "dead_sort": seen, "actions": ["replay_all"]}
+
+
+def _letter_row(of: str, letter: DeadLetter) -> dict[str, Any]:
+    moment = _moment(letter)
+    return {
+        "id": f"{of}/{letter.id}",
+        "of": of,
+        "letter": letter.id,
+        "stream": letter.stream,
+        "group": letter.group,
+        "error": _shortened(letter.error),
+        "event": _shortened(_json(letter.event)),
+        "age": ago(moment),
+        "age_sort": since(moment),
+    }
+
+
+def _moment(letter: DeadLetter) -> datetime:
+    """When it was given up: the id of a letter begins with the server's milliseconds."""
+    return datetime.fromtimestamp(int(letter.id.partition("-")[0]) / 1000, UTC)
+
+
+def _json(value: Any, indent: int = 0) -> str:
+    encoded = msgspec.json.encode(value)
+    return (msgspec.json.format(encoded, indent=indent) if indent else encoded).decode()
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
+
+
+PAGE = Page("/streams", "Streams", "stream", build)

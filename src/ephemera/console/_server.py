@@ -1,0 +1,88 @@
+"""Running the console: one process, its own uvicorn, and a clean end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from importlib.resources import as_file, files
+
+import uvicorn
+from fastapi import FastAPI
+from nicegui import core, ui
+from starlette.staticfiles import StaticFiles
+
+from ephemera.console._access import Access
+from ephemera.console._console import Console, Settings
+from ephemera.console._guard import Guard, Origins
+from ephemera.console._page import Page
+from ephemera.console._pages import PAGES
+from ephemera.console._shell import Shell
+from ephemera.console._sign_in import SignInRoutes
+from ephemera.errors import EphemeraError
+from ephemera.web._cookies import Cookie
+
+
+def create_app(settings: Settings, pages: tuple[Page, ...] = PAGES) -> Guard:
+    """The console as an ASGI application; NiceGUI allows for one in a process."""
+    access = Access(settings.user, settings.password)
+    console = Console(settings, access)
+    cookie = _cookie(settings)
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                await stack.enter_async_context(console.running())
+            except EphemeraError as failure:
+                app.state.failure = failure
+                raise
+            yield
+
+    app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
+    app.router.routes.extend(SignInRoutes(access, cookie).routes)
+    with as_file(files("ephemera.console").joinpath("assets")) as assets:
+        app.mount("/assets", StaticFiles(directory=assets))
+    ui.run_with(
+        app,
+        root=Shell(console, pages).root,
+        title="Ephemera",
+        dark=None,
+        language="en-US",
+        tailwind=False,
+        show_welcome_message=False,
+        binding_refresh_interval=None,
+        reconnect_timeout=30,
+    )
+    origins = Origins.of(settings.host, settings.port, settings.public_url)
+    core.sio.eio.cors_allowed_origins = sorted(origins.allowed)
+    return Guard(app, access, origins, cookie)
+
+
+def serve(settings: Settings, pages: tuple[Page, ...] = PAGES) -> bool:
+    """Run the console until it is told to stop; whether it started. What is wrong with a place is raised."""
+    guarded = create_app(settings, pages)
+    config = uvicorn.Config(
+        guarded,
+        host=settings.host,
+        port=settings.port,
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=3,
+    )
+    server = uvicorn.Server(config)
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
+        server.run()
+    failure = getattr(guarded.app.state, "failure", None)
+    if isinstance(failure, EphemeraError):
+        raise failure
+    return server.started
+
+
+def _cookie(settings: Settings) -> Cookie:
+    """Sent to this host alone, never with a request from another site, and with TLS only over TLS."""
+    secure = (settings.public_url or "").startswith("https://")
+    # Cookies know no ports: consoles beside each other on one host must not share a name.
+    name = "__Host-ephemera-console" if secure else f"ephemera-console-{settings.port}"
+    return Cookie(name=name, same_site="strict", secure=secure)

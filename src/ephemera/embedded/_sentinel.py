@@ -1,0 +1,135 @@
+"""A master, its replicas and three Sentinels on loopback, ready when returned.
+
+The Sentinels start with a configuration that already names each other and the replicas, so none of
+them waits for the rounds, seconds apart, in which they would find out. A master that does not
+answer for `down_after` is replaced; two of the three must agree, so one of them may be lost, too.
+"""
+
+from __future__ import annotations
+
+import secrets
+from functools import partial
+
+from ephemera.embedded._ports import HOST, free_ports, on_free_ports
+from ephemera.embedded._server import Stoppable
+from ephemera.embedded._start_all import follows, start_all, stop_all, wait_for_all
+from ephemera.embedded._valkey import Valkey
+from ephemera.errors import EmbeddedError
+
+NAME = "mymaster"
+SENTINELS = 3
+QUORUM = 2
+READY_TIMEOUT = 30.0  # seconds
+
+
+def sentinel(replicas: int = 1, *, down_after: int = 1000) -> Sentinel:
+    """Return a master watched by three Sentinels; `down_after` is in milliseconds."""
+    return on_free_ports(lambda: Sentinel(replicas, down_after))
+
+
+class Sentinel(Stoppable):
+    """A running master with replicas and Sentinels; leaving its `with` block stops them all."""
+
+    def __init__(self, replicas: int, down_after: int) -> None:
+        """Start the master, so that no Sentinel ever misses it, then the rest at once."""
+        ports = free_ports(1 + replicas + SENTINELS)
+        data, watching = ports[:-SENTINELS], ports[-SENTINELS:]
+        names = {port: secrets.token_hex(20) for port in watching}
+        master = Valkey(data[0], [])
+        try:
+            others = start_all(
+                [
+                    *(partial(start_replica, port, data[0]) for port in data[1:]),
+                    *(partial(start_sentinel, port, names, data, down_after) for port in watching),
+                ]
+            )
+        except BaseException:
+            master.stop()
+            raise
+        self.nodes = [master, *others[:-SENTINELS]]
+        self.sentinels = others[-SENTINELS:]
+        try:
+            self._wait()
+        except BaseException:
+            self.stop()
+            raise
+
+    def __repr__(self) -> str:
+        return f"<Sentinel on ports {', '.join(str(node.port) for node in self.sentinels)}>"
+
+    @property
+    def url(self) -> str:
+        """What to give to a client: the Sentinels' addresses and the master's name."""
+        hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)
+        return f"redis+sentinel://{hosts}/{NAME}"
+
+    @property
+    def master(self) -> Valkey:
+        """The server that the Sentinels name as the master now, even if it has just died."""
+        for view in self.sentinels:
+            try:
+                address = view.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
+            except OSError:
+                continue
+            assert isinstance(address, list)  # noqa: S101
+            return next(node for node in self.nodes if node.port == int(address[1]))
+        raise EmbeddedError("none of the Sentinels answers: restart() one to know the master")
+
+    @property
+    def replicas(self) -> list[Valkey]:
+        """The servers that are not the master now."""
+        master = self.master
+        return [node for node in self.nodes if node is not master]
+
+    def stop(self) -> None:
+        """End every server and remove the temporary folders; a second time does nothing."""
+        stop_all([*self.sentinels, *self.nodes])
+
+    def _wait(self) -> None:
+        if not wait_for_all(self._is_ready, READY_TIMEOUT):
+            view = self.sentinels[0].ask("SENTINEL", "MASTERS")
+            raise EmbeddedError(f"the Sentinels do not see all after {READY_TIMEOUT} s: {view}")
+
+    def _is_ready(self) -> bool:
+        master, *replicas = self.nodes
+        linked = all(follows(replica, master.port) for replica in replicas)
+        return linked and all(sees(view, len(replicas)) for view in self.sentinels)
+
+
+def start_replica(port: int, master: int) -> Valkey:
+    """Start a replica of the master on the other port."""
+    return Valkey(port, [f"replicaof {HOST} {master}"])
+
+
+def start_sentinel(port: int, names: dict[int, str], data: list[int], down_after: int) -> Valkey:
+    """Start one Sentinel that knows the others, the master (first of `data`) and the replicas."""
+    settings = [
+        f"sentinel myid {names[port]}",
+        f"sentinel monitor {NAME} {HOST} {data[0]} {QUORUM}",
+        f"sentinel down-after-milliseconds {NAME} {down_after}",
+        f"sentinel failover-timeout {NAME} {3 * down_after}",
+        *(f"sentinel known-replica {NAME} {HOST} {replica}" for replica in data[1:]),
+        *(
+            f"sentinel known-sentinel {NAME} {HOST} {other} {name}"
+            for other, name in names.items()
+            if other != port
+        ),
+    ]
+    return Valkey(port, settings, sentinel=True)
+
+
+def sees(view: Valkey, replicas: int) -> bool:
+    """Tell whether a Sentinel is in touch with the master, the replicas and the other Sentinels."""
+    flags = [
+        dict(zip(entry[::2], entry[1::2], strict=True))["flags"]
+        for kind in ("MASTERS", "REPLICAS", "SENTINELS")
+        for entry in entries(view, kind)
+    ]
+    return flags == ["master"] + ["slave"] * replicas + ["sentinel"] * (SENTINELS - 1)
+
+
+def entries(view: Valkey, kind: str) -> list[list[str]]:
+    """Return what a Sentinel knows of this kind, each as names and values in turn."""
+    reply = view.ask("SENTINEL", kind, *([] if kind == "MASTERS" else [NAME]))
+    assert isinstance(reply, list)  # noqa: S101
+    return reply

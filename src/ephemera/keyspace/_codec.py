@@ -1,0 +1,203 @@
+"""How a value becomes bytes and comes back. What does not come back is a miss, never an exception.
+
+A stored value stands in an envelope, `["1k3Xz_9",{"user":"ann"}]`: `1` is the version of this layout,
+`k3Xz_9` the fingerprint of the value type's shape (`fingerprint`), and then comes the value. The envelope is
+JSON, for people who look with a command line and jq, or MessagePack, smaller and faster, or either of them
+under zstd; the first byte tells which. There is no pickle, here or anywhere.
+
+Data in another envelope was written by another version of the program, or by another program, and is a miss:
+a changed type needs no migration and no flush, old entries are simply not seen. `str`, `bytes`, `int`,
+`float` and `bool` are stored plainly (`plain`) unless a codec is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, Literal, TypeAlias, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.keyspace import _compression as compression
+from ephemera.keyspace._compression import compress, decompress
+from ephemera.keyspace._fingerprint import fingerprint
+from ephemera.keyspace._scalars import UNDECODABLE, cell, plain_cell
+
+V = TypeVar("V")
+CodecName: TypeAlias = Literal["json", "msgpack"]
+
+_LAYOUT = "1"
+_FORMS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
+
+
+@dataclass(frozen=True, slots=True)
+class Codec(Generic[V]):
+    """Writes and reads values of one type; `decode` gives None for what is not such a value."""
+
+    name: Literal["plain", "json", "msgpack"]
+    value_type: Any
+    """As it was declared, which is what people are shown: see `declared_type`."""
+    encode: Callable[[V], bytes]
+    decode: Callable[[bytes], V | None]
+    unpack: Callable[[Any], Any] | None = None
+    """Of a packed value in its envelope: raises one of `UNDECODABLE` for all else, also for None."""
+
+
+def choose_codec(
+    pattern: str, value_type: Any, name: CodecName | None = None, compress_over: int | None = None
+) -> Codec[Any]:
+    """The codec of a space: plain for plain types and JSON for others, unless one is named."""
+    stamp = shape_of(pattern, value_type)
+    plain = plain_cell(value_type)
+    if name is None and plain is not None:
+        if compress_over is not None:
+            raise InvalidDeclaration(
+                pattern,
+                f"a plain {type_name(value_type)} has no envelope that says it is compressed",
+                "add codec='msgpack'",
+            )
+        encode, decode = plain
+        return Codec("plain", value_type, _refusing(pattern, value_type, encode), _missing(decode))
+    return _packed(pattern, value_type, name or "json", stamp, compress_over)
+
+
+def bare_codec(pattern: str, value_type: Any) -> Codec[Any]:
+    """The codec of values inside a hash: plain, or JSON without an envelope."""
+    shape_of(pattern, value_type)
+    encode, decode = cell(value_type)
+    if plain_cell(value_type):
+        return Codec("plain", value_type, _refusing(pattern, value_type, encode), _missing(decode))
+
+    def encode_readable(value: object) -> bytes:
+        data = encode(value)
+        decode(data)
+        return data
+
+    return Codec("json", value_type, _refusing(pattern, value_type, encode_readable), _missing(decode))
+
+
+def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
+    """The codec of members of a set: plain, because equal members must be equal bytes."""
+    codec = bare_codec(pattern, member_type)
+    if codec.name != "plain":
+        raise InvalidDeclaration(
+            pattern,
+            f"{type_name(member_type)} cannot be a member of a set",
+            "members are compared byte by byte: use str, bytes or int",
+        )
+    return codec
+
+
+def shape_of(pattern: str, value_type: Any) -> bytes:
+    """The fingerprint of a space's value type, once it is certain that values of it can be told."""
+    try:
+        stamp = fingerprint(value_type)
+    except TypeError as problem:
+        raise InvalidDeclaration(
+            pattern,
+            f"{type_name(value_type)} cannot be stored: {problem}",
+            "use a msgspec.Struct, a builtin type or a collection of them",
+        ) from None
+    node = inspect.type_info(value_type)
+    choices = node.types if isinstance(node, inspect.UnionType) else (node,)
+    if any(isinstance(choice, (inspect.NoneType, inspect.AnyType)) for choice in choices):
+        raise InvalidDeclaration(
+            pattern,
+            f"{type_name(value_type)} may be None, which is what a miss looks like",
+            "store something else in its place, such as a Struct with an optional field",
+        )
+    return stamp
+
+
+def json_head(pattern: str, value_type: Any) -> bytes:
+    """How every JSON envelope of a type begins; a patch may be put only into what begins so."""
+    return b'["%s%s",' % (_LAYOUT.encode(), shape_of(pattern, value_type))
+
+
+def declared_type(value_type: Any) -> Any:
+    """The type that a service declared, where a pattern stores it in a Struct of its own, which says so."""
+    return getattr(value_type, "__holds__", value_type)
+
+
+def type_name(value_type: Any) -> str:
+    """A type as a person writes it."""
+    return value_type.__name__ if isinstance(value_type, type) else str(value_type)
+
+
+def _packed(
+    pattern: str, value_type: Any, name: CodecName, stamp: bytes, compress_over: int | None
+) -> Codec[Any]:
+    if name not in _FORMS:
+        raise InvalidDeclaration(pattern, f"there is no codec {name!r}", "use 'json' or 'msgpack'")
+    _check_compression(pattern, compress_over)
+    form, envelope = _FORMS[name], _envelope(value_type, stamp)
+    to_bytes, from_bytes = form.Encoder().encode, form.Decoder(envelope).decode
+    is_struct = isinstance(value_type, type) and issubclass(value_type, msgspec.Struct)
+
+    def encode(value: object) -> bytes:
+        if is_struct and not isinstance(value, value_type):
+            raise TypeError
+        data: bytes = to_bytes(envelope(value))
+        from_bytes(data)  # what could never be read again is refused here, not missed later
+        if compress_over is not None and len(data) > compress_over:
+            return compress(data)
+        return data
+
+    def decode(data: bytes) -> Any:
+        try:
+            return from_bytes(data).value
+        except UNDECODABLE:
+            pass
+        try:
+            return from_bytes(decompress(data)).value
+        except UNDECODABLE:
+            return None
+
+    shown = declared_type(value_type)
+    return Codec(name, shown, _refusing(pattern, shown, encode), decode, from_bytes)
+
+
+def _envelope(value_type: Any, stamp: bytes) -> Any:
+    """A Struct that msgspec writes as an array of tag and value, and reads only if the tag agrees."""
+    return msgspec.defstruct(
+        "Envelope",
+        [("value", value_type)],
+        array_like=True,
+        tag=_LAYOUT + stamp.decode(),
+        gc=False,  # it lives for one expression
+    )
+
+
+def _check_compression(pattern: str, compress_over: int | None) -> None:
+    if compress_over is None:
+        return
+    if not compression.AVAILABLE:
+        raise InvalidDeclaration(
+            pattern, "compression needs zstandard", "install the extra: pip install '/path/to/ephemera[zstd]'"
+        )
+    if type(compress_over) is not int or compress_over < 0:
+        raise InvalidDeclaration(
+            pattern, f"compress_over={compress_over!r} is no size", "give a number of bytes"
+        )
+
+
+def _refusing(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    def encode_or_refuse(value: object) -> bytes:
+        try:
+            return encode(value)
+        except UNDECODABLE:
+            raise InvalidValue(pattern, type_name(value_type), type_name(type(value))) from None
+
+    return encode_or_refuse
+
+
+def _missing(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    def decode_or_miss(data: bytes) -> Any:
+        try:
+            return decode(data)
+        except UNDECODABLE:
+            return None
+
+    return decode_or_miss

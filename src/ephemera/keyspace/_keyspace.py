@@ -1,0 +1,112 @@
+"""A declared keyspace: what its keys look like, what they hold, how long they live, and why they exist.
+
+A `Keyspace[A]` is made by a `Catalogue`, never changes, and is shared by all stores. `A` is the accessor that
+`store[space]` gives, so a type checker knows what each operation takes and returns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+
+from ephemera.errors import UndeclaredKeyspace
+from ephemera.keyspace._entry_codec import EntryCodec
+from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._lifetime import Lifetime
+from ephemera.keyspace._template import Template
+from ephemera.wire import Client
+
+if TYPE_CHECKING:
+    from ephemera.keyspace._codec import Codec
+    from ephemera.keyspace._record_codec import RecordCodec
+    from ephemera.keyspace._store import Store
+
+A = TypeVar("A")
+
+Role: TypeAlias = Literal["cache", "queue"]
+"""`cache` may be evicted; `queue` must not be: unflushed counters, queues, streams."""
+
+Kind: TypeAlias = Literal[
+    "hash", "mapping", "value", "counter", "set", "sorted_set", "list", "stream", "channel", "flag"
+]
+"""What a space holds, as the method of `Catalogue` that declares it is called."""
+
+_REDIS_TYPES = {"mapping": "hash", "value": "string", "counter": "string", "flag": "string"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Keyspace(Generic[A]):
+    """One declared keyspace; compared by identity, so that `store[space]` is one dict lookup."""
+
+    catalogue: str
+    template: Template
+    kind: Kind
+    codec: Codec[Any] | RecordCodec[Any] | EntryCodec[Any] | None
+    accessor: Callable[[Keyspace[A], Client], A]
+    lifetime: Lifetime
+    purpose: str
+    role: Role = "cache"
+    spares: str = ""
+    ended_by: tuple[str, ...] = ()
+    if_lost: str = ""
+    owner: str = ""
+    sensitive: bool = False
+    max_length: int | None = None
+
+    @property
+    def pattern(self) -> str:
+        """The pattern as declared, which is also the space's name."""
+        return self.template.pattern
+
+    @property
+    def redis_type(self) -> str:
+        """What the server's TYPE says of these keys; a channel has none."""
+        return _REDIS_TYPES.get(self.kind, self.kind).replace("sorted_set", "zset")
+
+    def key(self, /, **fields: FieldValue) -> str:
+        """The key of these fields."""
+        return self.template.render(fields)
+
+    def parse(self, key: bytes | str) -> dict[str, str] | None:
+        """The fields of a key, or None when it is not of this space."""
+        return self.template.parse(key)
+
+    def bind(self, store: Store) -> A:
+        """The accessor of this space on a store that has it in a catalogue."""
+        if not store.declares(self):
+            names = tuple(catalogue.name for catalogue in store.catalogues)
+            raise UndeclaredKeyspace(self.pattern, self.catalogue, names)
+        return self.accessor(self, store.client(self.role))
+
+    def __repr__(self) -> str:
+        return f"<{self.kind} {self.pattern!r} of {self.catalogue}>"
+
+
+class Stats:
+    """What one store did with one space since it was opened; plain counts, read at any time.
+
+    A batch counts each of its keys. `undecodable` are those of `misses` where something was stored that
+    is not of the space's type; of a list, set or stream, which is one hit or miss, the items that are not.
+    Deletions count as writes. Bytes are those of values as they are stored, without their keys.
+    """
+
+    __slots__ = ("bytes_read", "bytes_written", "errors", "hits", "misses", "undecodable", "writes")
+
+    def __init__(self) -> None:
+        self.hits = 0
+        self.misses = 0
+        self.writes = 0
+        self.errors = 0
+        self.undecodable = 0
+        self.bytes_read = 0
+        self.bytes_written = 0
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hits among reads, or None before the first read."""
+        reads = self.hits + self.misses
+        return self.hits / reads if reads else None
+
+    def __repr__(self) -> str:
+        return "Stats(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"

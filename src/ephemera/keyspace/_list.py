@@ -1,0 +1,103 @@
+"""Lists: items in the order they were pushed, taken from the front.
+
+`push` appends at the back; with `max_length` it drops the oldest in the same step, so the list always holds
+the newest. `pop` removes what it returns: an item whose taker dies is lost. Work that must not be lost
+belongs in a stream or a job. In a space of role `queue` items are read first, and removed only when all of
+them can be: that is two trips, and one more whenever somebody else was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ephemera.errors import Unreadable
+from ephemera.keyspace._accessor import COUNTED, Access, Command, in_chunks
+from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._keyspace import Keyspace
+from ephemera.keyspace._lifetime import Instant
+from ephemera.wire import Arg, Client, Script
+
+if TYPE_CHECKING:
+    from ephemera.keyspace._codec import Codec
+
+V = TypeVar("V")
+
+TAKE = Script.load("ephemera.keyspace", "take")
+
+
+class ListAccessor(Access, Generic[V]):
+    """Items of one type in order, under each key."""
+
+    __slots__ = ("_decode", "_encode", "_trim")
+
+    def __init__(self, space: Keyspace[Any], client: Client) -> None:
+        super().__init__(space, client)
+        codec = cast("Codec[V]", space.codec)
+        self._encode, self._decode = codec.encode, codec.decode
+        longest = space.max_length
+        self._trim: tuple[Command, ...] = () if longest is None else (("LTRIM", -longest, -1),)
+
+    async def push(self, /, *items: V, until: Instant | None = None, **fields: FieldValue) -> int:
+        """Append items, dropping the oldest above `max_length`; the length, 0 if `until` passed."""
+        pushes = in_chunks("RPUSH", [self._encode(item) for item in items])
+        key = self._render(fields)
+        replies = await self._change(key, *pushes, *self._trim, until=until)
+        if not replies or not pushes:
+            return 0
+        length: int = replies[len(pushes) - 1]
+        return min(length, self.space.max_length or length)
+
+    async def pop(self, /, **fields: FieldValue) -> V | None:
+        """Remove and return the oldest item, or None when there is none that can be read."""
+        return next(iter(await self.pop_many(1, **fields)), None)
+
+    async def pop_many(self, count: int, /, **fields: FieldValue) -> list[V]:
+        """Remove and return up to `count` of the oldest items, oldest first.
+
+        In a space of role `queue`, when some cannot be read all stay, and `Unreadable` is raised.
+        """
+        key = self._render(fields)
+        if self.space.role == "queue" and count > 0:
+            return self._readable(await self._take(key, count))
+        replies = await self._change_existing(key, ("LPOP", count))
+        return self._readable((replies and replies[0]) or [])
+
+    async def range(self, start: int = 0, stop: int = -1, /, **fields: FieldValue) -> list[V]:
+        """Items by position, oldest first, `stop` included; -1 is the newest."""
+        return self._readable(await self._read("LRANGE", self._render(fields), start, stop))
+
+    async def size(self, /, **fields: FieldValue) -> int:
+        """How many items there are."""
+        return int(await self._read("LLEN", self._render(fields)))
+
+    async def _take(self, key: str, count: int) -> list[bytes]:
+        """Remove the oldest items, which were read before: what cannot be read never leaves its place."""
+        front: list[bytes] = await self._ask("LRANGE", key, 0, count - 1)
+        lifetime = self.space.lifetime
+        while front:
+            if any(self._decode(data) is None for data in front):
+                self.stats.errors += 1
+                raise Unreadable(self.space.pattern, key)
+            arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
+            try:
+                others: list[bytes] | None = await self._run(TAKE, (key,), arguments)
+            except COUNTED:
+                self.stats.errors += 1
+                raise
+            if others is None:
+                self.stats.writes += 1
+                break
+            front = others
+        return front
+
+    def _readable(self, stored: Sequence[bytes]) -> list[V]:
+        decoded = [self._decode(data) for data in stored]
+        self.stats.bytes_read += sum(map(len, stored))
+        items = [item for item in decoded if item is not None]
+        self.stats.undecodable += len(decoded) - len(items)
+        if items:
+            self.stats.hits += 1
+        else:
+            self.stats.misses += 1
+        return items

@@ -1,0 +1,141 @@
+"""A Struct as the fields of a hash, or of a stream's entry: one field each, readable with a command line.
+
+Each field is stored as `plain` says: text as it is, numbers in decimal, everything else as JSON. The field
+`_v` holds the fingerprint of the whole shape; a hash without it, or with another, is a miss, and so is one
+that lacks a required field or holds one that cannot be decoded. A missing field that has a default gets it.
+Fields the Struct does not know are ignored: names that start with `_` are left to patterns for their own
+marks (a fence, an epoch).
+
+`encode_some` writes single fields, so that one HSET can change one of them; the shape stays what `_v` says.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from operator import attrgetter, call, itemgetter
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from ephemera.errors import InvalidDeclaration, InvalidValue
+from ephemera.keyspace._codec import shape_of, type_name
+from ephemera.keyspace._scalars import UNDECODABLE, Decode, Encode, cell
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+SHAPE_FIELD = b"_v"
+"""The hash field that holds the fingerprint of the record's shape."""
+
+
+class _Cell(NamedTuple):
+    name: bytes
+    encode: Encode
+    decode: Decode
+
+
+class RecordCodec(Generic[S]):
+    """Writes a Struct as field, value, field, value, and reads it from a dict of bytes."""
+
+    __slots__ = (
+        "_cells", "_decoders", "_encoders", "_fetch", "_frame", "_make", "_values_of",
+        "pattern", "shape", "struct",
+    )  # fmt: skip
+
+    def __init__(self, pattern: str, struct: type[S]) -> None:
+        _check(pattern, struct)
+        self.pattern = pattern
+        self.struct = struct
+        self.shape = shape_of(pattern, struct)
+        self._cells = {
+            field.name: _Cell(field.encode_name.encode(), *cell(field.type))
+            for field in msgspec.structs.fields(struct)
+        }
+        stored_names = [each.name for each in self._cells.values()]
+        # A getter of one thing gives no tuple: both get one thing more, where `map` has ended already.
+        self._values_of = attrgetter(*self._cells, "__class__")
+        self._fetch = itemgetter(*stored_names, SHAPE_FIELD)
+        self._encoders = [each.encode for each in self._cells.values()]
+        self._decoders = [each.decode for each in self._cells.values()]
+        self._frame = [part for name in (*stored_names, SHAPE_FIELD) for part in (name, self.shape)]
+        self._make: Callable[..., S] = struct if _takes_positions(struct) else self._make_by_name
+
+    def encode(self, record: S) -> list[bytes]:
+        """All fields of a record and its shape, flat, as HSET and XADD take them."""
+        if not isinstance(record, self.struct):
+            raise InvalidValue(self.pattern, self.struct.__name__, type(record).__name__)
+        flat = self._frame.copy()
+        try:
+            flat[1:-1:2] = map(call, self._encoders, self._values_of(record))
+        except UNDECODABLE:
+            self._flat((name, getattr(record, name)) for name in self._cells)  # names the field
+            raise
+        return flat
+
+    def encode_some(self, changes: Mapping[str, Any]) -> list[bytes]:
+        """Some fields, flat; `InvalidValue` for a field that is not there or of another type."""
+        if not changes or changes.keys() - self._cells.keys():
+            fields = f"{self.struct.__name__} with the fields {', '.join(self._cells)}"
+            raise InvalidValue(self.pattern, fields, ", ".join(changes) or "no field")
+        return self._flat(changes.items())
+
+    def decode(self, stored: Mapping[bytes, bytes]) -> S | None:
+        """The record, or None when these fields do not make one of this shape."""
+        try:
+            values = self._fetch(stored)
+            if values[-1] != self.shape:
+                return None
+            return self._make(*map(call, self._decoders, values))
+        except KeyError:
+            return self._decode_incomplete(stored)
+        except UNDECODABLE:
+            return None
+
+    def _decode_incomplete(self, stored: Mapping[bytes, bytes]) -> S | None:
+        """A record some of whose fields are absent: their defaults must fill it up."""
+        if stored.get(SHAPE_FIELD) != self.shape:
+            return None
+        try:
+            return self.struct(
+                **{
+                    name: each.decode(stored[each.name])
+                    for name, each in self._cells.items()
+                    if each.name in stored
+                }
+            )
+        except UNDECODABLE:
+            return None
+
+    def _flat(self, changes: Iterable[tuple[str, Any]]) -> list[bytes]:
+        flat: list[bytes] = []
+        for name, value in changes:
+            try:
+                flat += (self._cells[name].name, self._cells[name].encode(value))
+            except UNDECODABLE:
+                expected = f"{self.struct.__name__} whose {name!r} is of another type"
+                raise InvalidValue(self.pattern, expected, type_name(type(value))) from None
+        return flat
+
+    def _make_by_name(self, *values: Any) -> S:
+        return self.struct(**dict(zip(self._cells, values, strict=True)))
+
+
+def _check(pattern: str, struct: Any) -> None:
+    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+        raise InvalidDeclaration(
+            pattern,
+            f"{type_name(struct)} is not a msgspec.Struct",
+            "a hash or a stream holds the fields of a Struct; use value() for other types",
+        )
+    names = [field.encode_name for field in msgspec.structs.fields(struct)]
+    if not names or any(name.startswith("_") for name in names):
+        raise InvalidDeclaration(
+            pattern,
+            f"{struct.__name__} has no fields, or one that starts with '_'",
+            "names with a leading underscore are reserved, as '_v' is for the shape",
+        )
+
+
+def _takes_positions(struct: type[msgspec.Struct]) -> bool:
+    parameters = inspect.signature(struct).parameters.values()
+    return all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)

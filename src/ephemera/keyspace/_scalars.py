@@ -1,0 +1,81 @@
+"""Values that are stored as a person would type them: text, bytes, numbers, yes and no.
+
+A `str` is its UTF-8 text, `bytes` are themselves, an `int` or `float` is its decimal form (so that INCRBY
+and HINCRBY work on it), a `bool` is `1` or `0`. They carry no header: any such text either is a value of
+the type or is not, and what is not reads as a miss. Inside a hash, every other type is stored as bare JSON.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+Encode: TypeAlias = "Callable[[Any], bytes]"
+Decode: TypeAlias = "Callable[[bytes], Any]"
+
+UNDECODABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+"""What decoding may raise on data that is not what it should be; readers turn it into a miss."""
+
+
+def plain_cell(value_type: Any) -> tuple[Encode, Decode] | None:
+    """How a plain type is written and read, or None for a type that is not plain."""
+    node = inspect.type_info(value_type)
+    while isinstance(node, inspect.Metadata):
+        node = node.type
+    constrained = any(getattr(node, name) is not None for name in node.__struct_fields__)
+    match node:
+        case inspect.StrType():
+            return str.encode, _checked(bytes.decode, value_type) if constrained else bytes.decode
+        case inspect.BytesType():
+            return _encode_bytes, _checked(bytes, value_type) if constrained else bytes
+        case inspect.IntType():
+            return _encode_int, msgspec.json.Decoder(value_type).decode
+        case inspect.FloatType():
+            return _encode_float, msgspec.json.Decoder(value_type).decode
+        case inspect.BoolType():
+            return _encode_bool, _decode_bool
+    return None
+
+
+def cell(value_type: Any) -> tuple[Encode, Decode]:
+    """How one field of a hash is written and read: plainly if it can be, as JSON otherwise."""
+    return plain_cell(value_type) or (msgspec.json.encode, msgspec.json.Decoder(value_type).decode)
+
+
+def _checked(read: Decode, value_type: Any) -> Decode:
+    return lambda data: msgspec.convert(read(data), value_type)
+
+
+def _encode_bytes(value: object) -> bytes:
+    if not isinstance(value, bytes):
+        raise TypeError
+    return value
+
+
+def _encode_int(value: object) -> bytes:
+    if not isinstance(value, int) or isinstance(value, bool):
+        raise TypeError
+    return b"%d" % value
+
+
+def _encode_float(value: object) -> bytes:
+    if not isinstance(value, (int, float)) or isinstance(value, bool):
+        raise TypeError
+    return repr(float(value)).encode()
+
+
+def _encode_bool(value: object) -> bytes:
+    if not isinstance(value, bool):
+        raise TypeError
+    return b"1" if value else b"0"
+
+
+def _decode_bool(data: bytes) -> bool:
+    if data == b"1":
+        return True
+    if data == b"0":
+        return False
+    raise ValueError(data)

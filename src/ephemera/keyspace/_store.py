@@ -1,0 +1,215 @@
+"""A store: the servers of a service by role, and typed access to its declared keys.
+
+`connect(url, catalogue)` opens it; `queue_url` names a second server for the spaces of role `queue`, which
+must not be evicted, and without it one server carries both roles. `store[SPACE]` is the space's accessor on
+the right server, bound once. `store.call` is for everything else, on the cache-role server unless
+`store.client("queue")` is asked. All of it reads from masters: `read_from=replicas` is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AsyncExitStack
+from typing import Any, Protocol, TypeVar
+from weakref import ref
+
+from ephemera.errors import InvalidDeclaration, InvalidUrl, MissingResource
+from ephemera.keyspace._catalogue import Catalogue, refuse_overlap
+from ephemera.keyspace._connect_guard import for_a_block
+from ephemera.keyspace._keyspace import Keyspace, Role, Stats
+from ephemera.keyspace._server_identity import RESERVED, check_mark, guarded
+from ephemera.wire import Client, open_client
+from ephemera.wire._url import parse as parse_url
+
+Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
+"""What makes another way to send of one."""
+AroundFor = Callable[[Callable[..., None]], Callable[..., None]]
+"""The same, of one that settles what it is given."""
+
+_MUST_SEE = (
+    "read_from=replicas is not for a store: what it promises (that a revoked token is refused, that a batch "
+    "is whole) needs reads of what was written, and a replica may lag; leave it out here. `ephemera audit` "
+    "and `wire.open_client` take it"
+)
+
+A = TypeVar("A")
+R = TypeVar("R")
+A_co = TypeVar("A_co", covariant=True)
+
+
+class Declared(Protocol[A_co]):
+    """What `store[...]` takes: a space, or a pattern made of spaces."""
+
+    def bind(self, store: Store) -> A_co:
+        """Its working object on a store; asked once per store."""
+
+
+class Store:
+    """Open clients by role, and what is declared in the store's catalogues, bound to them."""
+
+    def __init__(
+        self,
+        clients: Mapping[Role, Client],
+        *catalogues: Catalogue,
+        resources: Mapping[Any, object] | None = None,
+    ) -> None:
+        for catalogue in catalogues:
+            if not isinstance(catalogue, Catalogue):
+                raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
+        _refuse_clashes(catalogues)
+        self.catalogues = catalogues
+        self._clients = dict(clients)
+        self._resources = dict(resources or {})
+        self._bound: dict[Declared[Any], Any] = {}
+        self._adopted: list[ref[Any]] = []
+        self._farewells: list[Callable[[], Awaitable[None]]] = []
+        self._use(self._clients["cache"])
+
+    def __getitem__(self, declared: Declared[A]) -> A:
+        """The accessor of a space, or the working object of a pattern."""
+        try:
+            return self._bound[declared]  # type: ignore[no-any-return]
+        except (KeyError, TypeError):  # not bound yet, or nothing that can be
+            if not hasattr(declared, "bind"):
+                raise TypeError(
+                    f"store[...] takes a declared space or pattern, not {declared!r}; "
+                    "use what catalogue.hash(...) and its like returned"
+                ) from None
+            bound = self._bound[declared] = declared.bind(self)
+            return bound
+
+    def __repr__(self) -> str:
+        names = ", ".join(catalogue.name for catalogue in self.catalogues) or "no catalogue"
+        cache, queue = self.client("cache"), self.client("queue")
+        return f"<Store of {names} on {cache!r}{'' if queue is cache else f', queue on {queue!r}'}>"
+
+    def _use(self, cache: Client) -> None:
+        self.call = cache.call
+        self.submit = cache.submit
+        self.run = cache.run
+        self.subscribe = cache.subscribe
+        self.track = cache.track
+
+    @property
+    def working(self) -> list[Any]:
+        """Everything that works on this store: accessors, patterns, and what `adopt` was told of."""
+        adopted = (known() for known in self._adopted)
+        return [*self._bound.values(), *(live for live in adopted if live is not None)]
+
+    def adopt(self, live: object) -> None:
+        """Make what is bound to more than the store, such as jobs with a database, known to `working`."""
+        # Replaced, not changed: another thread may be reading it for a scrape.
+        self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
+
+    def observe(
+        self, *, call: Around, run: Around, run_for: AroundFor, run_prepared: Around, read_packed: Around
+    ) -> None:
+        """Have all that is sent from now on pass through these; before anything is bound, as it would not."""
+        if self._bound:
+            first = next(iter(self._bound))
+            raise InvalidDeclaration(
+                repr(first), "it is in use already, and would not be observed", "be first"
+            )
+        for client in set(self._clients.values()):
+            # Assigned to the object: who is not observed calls the client itself, at no cost.
+            observed: Any = client
+            observed.call = call(client.call)
+            observed.run = run(client.run)
+            observed.run_for = run_for(client.run_for)
+            observed.run_prepared = run_prepared(client.run_prepared)
+            observed.read_packed = read_packed(client.read_packed)
+        self._use(self._clients["cache"])
+
+    @property
+    def stats(self) -> dict[Keyspace[Any], Stats]:
+        """The counts of every space that was used."""
+        bound = list(self._bound.items())  # of which another thread may need a snapshot
+        return {space: access.stats for space, access in bound if isinstance(space, Keyspace)}
+
+    def client(self, role: Role = "cache") -> Client:
+        """The client of the server that carries a role."""
+        return self._clients[role]
+
+    def declares(self, space: Keyspace[Any]) -> bool:
+        """Whether a space is in one of the store's catalogues."""
+        return any(space in catalogue for catalogue in self.catalogues)
+
+    def resource(self, declaration: object, needed: str, kind: type[R] | tuple[type, ...] = object) -> R:
+        """What `connect(..., resources={declaration: ...})` gave a pattern that needs more than Redis.
+
+        `needed` says what that is, for the error when it is missing; `kind` is its type.
+        """
+        try:
+            given = self._resources[declaration]
+        except KeyError:
+            raise MissingResource(repr(declaration), needed) from None
+        if not isinstance(given, kind):
+            raise MissingResource(repr(declaration), needed, type(given).__name__)
+        return given  # type: ignore[return-value]
+
+    def before_close(self, farewell: Callable[[], Awaitable[None]]) -> None:
+        """Have something done before the store disconnects, such as ending a pattern's own task."""
+        self._farewells.append(farewell)
+
+    async def aclose(self) -> None:
+        """Say farewell, last come first, and disconnect; `connect` does this at the end of its block."""
+        while self._farewells:
+            await self._farewells.pop()()
+        for client in set(self._clients.values()):
+            await client.aclose()
+
+
+@for_a_block
+async def connect(
+    url: str,
+    *catalogues: Catalogue,
+    queue_url: str | None = None,
+    required: bool = True,
+    identity: str | None = None,
+    queue_identity: str | None = None,
+    modules: Collection[str] = (),
+    resources: Mapping[Any, object] | None = None,
+) -> AsyncIterator[Store]:
+    """An open store; with `required=False` its servers may be absent at first.
+
+    `identity` is the name that its server must be marked with, `queue_identity` that of the `queue_url`
+    server if it differs; without one, a server that is marked as somebody's is refused. `modules` are those
+    that its servers may carry beside their own. `resources` gives declarations what they need besides Redis,
+    such as a SQL engine: `resources={JOBS: engine}`.
+    """
+    if queue_identity is not None and queue_url is None:
+        raise InvalidUrl("queue_identity names a server, and there is no queue_url that says where it is")
+    async with AsyncExitStack() as opened:
+
+        async def opening(url: str, name: str | None) -> Client:
+            target = parse_url(url)
+            if target.read_from == "replicas":
+                raise InvalidUrl(_MUST_SEE)
+            opening = open_client(url, required=required, modules=modules)
+            client = await opened.enter_async_context(opening)
+            address = ",".join(map(str, target.addresses))
+            if name is not None:
+                await opened.enter_async_context(guarded(client, address, name))
+            elif client.up:
+                await check_mark(client, address, None)
+            return client
+
+        cache = await opening(url, identity)
+        queue = cache if queue_url is None else await opening(queue_url, queue_identity or identity)
+        store = Store({"cache": cache, "queue": queue}, *catalogues, resources=resources)
+        opened.push_async_callback(store.aclose)
+        yield store
+
+
+def _refuse_clashes(catalogues: tuple[Catalogue, ...]) -> None:
+    """Catalogues of one store share its servers, so their patterns must not overlap either."""
+    catalogues = (RESERVED, *(each for each in catalogues if each is not RESERVED))
+    for place, catalogue in enumerate(catalogues):
+        for earlier in catalogues[:place]:
+            if earlier.name == catalogue.name:
+                raise InvalidDeclaration(
+                    catalogue.name, "two catalogues have this name", "rename one, or give it once"
+                )
+            for space in catalogue:
+                for other in earlier:
+                    refuse_overlap(space.template, space.kind, other)

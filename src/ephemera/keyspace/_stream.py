@@ -1,0 +1,108 @@
+"""Streams and channels: what happened, kept in order; and news of it, kept by nobody.
+
+A stream's entry is a Struct, each of its fields a field of the entry, or one value of any type (`entries`).
+`append` gives it the next id, trims the stream to its `max_length` exactly, and applies the lifetime, in one
+step. A channel only wakes whoever listens at the moment: what must not be missed goes into a stream.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from ephemera.keyspace._accessor import COUNTED, Access
+from ephemera.keyspace._entry_codec import EntryCodec
+from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._keyspace import Keyspace, Stats
+from ephemera.keyspace._lifetime import Instant
+from ephemera.wire import Arg, Client
+
+if TYPE_CHECKING:
+    from ephemera.keyspace._codec import Codec
+    from ephemera.keyspace._record_codec import RecordCodec
+
+V = TypeVar("V")
+
+
+class StreamAccessor(Access, Generic[V]):
+    """Entries in the order of their ids, under each key."""
+
+    __slots__ = ("_codec", "_trim")
+
+    def __init__(self, space: Keyspace[Any], client: Client) -> None:
+        super().__init__(space, client)
+        self._codec = cast("RecordCodec[Any] | EntryCodec[V]", space.codec)
+        longest = space.max_length
+        self._trim: tuple[Arg, ...] = () if longest is None else ("MAXLEN", longest)
+
+    async def append(self, entry: V, /, *, until: Instant | None = None, **fields: FieldValue) -> str | None:
+        """Add an entry and return its id; None when `until` has passed."""
+        write: list[Arg] = ["XADD", *self._trim, "*", *self._codec.encode(entry)]
+        replies = await self._change(self._render(fields), write, until=until)
+        return replies[0].decode() if replies else None
+
+    async def range(
+        self, first: str = "-", last: str = "+", count: int | None = None, /, **fields: FieldValue
+    ) -> list[tuple[str, V]]:
+        """Entries with ids from `first` to `last`, oldest first; `(id` leaves that id itself out."""
+        limit: tuple[Arg, ...] = () if count is None else ("COUNT", count)
+        return self._readable(await self._read("XRANGE", self._render(fields), first, last, *limit))
+
+    async def newest(self, count: int, /, **fields: FieldValue) -> list[tuple[str, V]]:
+        """The last entries, newest first."""
+        key = self._render(fields)
+        return self._readable(await self._read("XREVRANGE", key, "+", "-", "COUNT", count))
+
+    async def size(self, /, **fields: FieldValue) -> int:
+        """How many entries there are."""
+        return int(await self._read("XLEN", self._render(fields)))
+
+    def decode(self, flat: list[bytes]) -> V | None:
+        """An entry out of the fields that XREAD and its like give, or None when it is not one."""
+        return self._codec.decode(dict(zip(flat[::2], flat[1::2], strict=True)))
+
+    def _readable(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, V]]:
+        decoded = []
+        for entry_id, flat in stored:
+            decoded.append((entry_id.decode(), self.decode(flat)))
+            self.stats.bytes_read += sum(map(len, flat))
+        entries = [(entry_id, entry) for entry_id, entry in decoded if entry is not None]
+        self.stats.undecodable += len(decoded) - len(entries)
+        if entries:
+            self.stats.hits += 1
+        else:
+            self.stats.misses += 1
+        return entries
+
+
+class ChannelAccessor(Generic[V]):
+    """Messages of one type to whoever listens at the moment."""
+
+    __slots__ = ("_call", "_codec", "_render", "space", "stats")
+
+    def __init__(self, space: Keyspace[Any], client: Client) -> None:
+        self.space = space
+        self.stats = Stats()
+        self._call = client.call
+        self._render: Callable[..., str] = space.template.render
+        self._codec = cast("Codec[V]", space.codec)
+
+    def name(self, /, **fields: FieldValue) -> str:
+        """The channel's name, to subscribe to."""
+        return self._render(fields)
+
+    async def publish(self, message: V, /, **fields: FieldValue) -> int:
+        """Send a message; how many heard it (on a cluster, on the node that was asked)."""
+        channel, data = self._render(fields), self._codec.encode(message)
+        try:
+            heard: int = await self._call("PUBLISH", channel, data)
+        except COUNTED:
+            self.stats.errors += 1
+            raise
+        self.stats.writes += 1
+        self.stats.bytes_written += len(data)
+        return heard
+
+    def decode(self, data: bytes) -> V | None:
+        """A message as it was published, or None when it is not one of this type and shape."""
+        return self._codec.decode(data)

@@ -1,0 +1,228 @@
+"""Patterns and keys: `session:{user_id}:{sid}` renders keys, and every rendered key parses back.
+
+A pattern is literal text and fields in turn. It starts with a literal, so that every key of a server can be
+told by how it begins, and a literal that follows a field starts with a punctuation mark (`:` mostly, or `.`
+as in `chapter:{book}.{chapter}`). That mark is percent-encoded inside the field's values (`field_values`),
+so a field ends where its mark first appears: parsing has one answer, a value can never reach into its
+neighbour, and two different sets of values can never render the same key.
+
+`tag="job_id"` puts literal braces round one field. A cluster hashes only what is inside them, so all keys
+with the same job_id, of all patterns tagged by it, share a slot and one script may touch them together.
+Tagged values are written alike in every pattern, since what ends them is always `}`.
+"""
+
+from __future__ import annotations
+
+import keyword
+import re
+from collections.abc import Callable, Mapping
+from operator import itemgetter
+
+from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongFields
+from ephemera.keyspace._field_values import FieldValue, FieldWriting, special_characters
+
+Fields = Mapping[str, FieldValue]
+
+MAX_KEY_LENGTH = 1024
+"""Bytes that a key may have unless its declaration says otherwise."""
+
+_FIELD = re.compile(r"\{([^{}]*)\}")
+_LITERAL = re.compile(r"[!-~]*")  # printable ASCII; the marks below are excluded apart
+_NOT_LITERAL = frozenset("{}*?[]\\%")
+_HUGE = 10**100  # Python refuses to write numbers of thousands of digits
+_RESERVED = frozenset((*keyword.kwlist, "until"))
+
+
+class Template:
+    """One pattern: `render(fields) -> key` and `parse(key) -> fields | None`."""
+
+    __slots__ = (
+        "_format", "_match", "_pieces", "_select", "_short", "_special", "_writings", "fields", "literals",
+        "max_key_length", "one_field", "pattern", "regex", "render", "tag",
+    )  # fmt: skip
+
+    def __init__(self, pattern: str, *, tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH) -> None:
+        if not isinstance(pattern, str):
+            raise InvalidDeclaration(repr(pattern), "a pattern is a text", "write it as 'session:{id}'")
+        self.pattern = pattern
+        self.tag = tag
+        self.max_key_length = max_key_length
+        self.literals, self.fields = _split(pattern, tag)
+        self._writings = tuple(map(FieldWriting, _marks(self.literals)))
+        self.regex = self._regex("{}+")
+        self._match = re.compile(self._regex("({}+)")).fullmatch
+        self._format = "%s".join(self.literals)
+        self._pieces = [piece for literal in self.literals for piece in (literal, "")][:-1]  # a gap a field
+        # What no field encodes is free of these: one look at all values together is enough.
+        self._special = re.compile(special_characters("".join(_marks(self.literals)))).search
+        self._short = max_key_length // 4  # a character has at most four bytes
+        self.render: Callable[[Fields], str] = self._renderer()
+        self.one_field = self._of_one_field()
+        """Of a pattern with one field: its name, what is before and after it, and the length that a value of
+        letters and digits, which needs no encoding, may have in any case."""
+
+    @property
+    def glob(self) -> str:
+        """The glob that matches at least all keys of this pattern, for SCAN and ACL rules."""
+        return "*".join(self.literals)
+
+    def parse(self, key: bytes | str) -> dict[str, str] | None:
+        """The fields of a key, or None when this template could not have rendered it."""
+        if isinstance(key, bytes):
+            try:
+                key = key.decode()
+            except UnicodeDecodeError:
+                return None
+        found = self._match(key)
+        if found is None:
+            return None
+        fields = {}
+        for name, writing, written in zip(self.fields, self._writings, found.groups(), strict=True):
+            value = writing.read(written)
+            if value is None:
+                return None
+            fields[name] = value
+        return fields
+
+    def _regex(self, field: str) -> str:
+        """The expression of this pattern's keys; `field` says how a field's characters are taken."""
+        rest = zip(self._writings, self.literals[1:], strict=True)
+        return re.escape(self.literals[0]) + "".join(
+            field.format(writing.characters) + re.escape(literal) for writing, literal in rest
+        )
+
+    def _renderer(self) -> Callable[[Fields], str]:
+        """The fastest rendering for this number of fields; `render` is on every hot path."""
+        if not self.fields:
+            return self._render_constant
+        if len(self.fields) == 1:
+            return self._one_field_renderer()
+        self._select = itemgetter(*self.fields)
+        return self._render_several
+
+    def _of_one_field(self) -> tuple[str, str, str, int] | None:
+        if len(self.fields) != 1:
+            return None
+        before, after = self.literals
+        return self.fields[0], before, after, self._short - len(before) - len(after)
+
+    def _render_constant(self, fields: Fields) -> str:
+        if fields:
+            raise WrongFields(self.pattern, (), tuple(fields))
+        return self._format
+
+    def _one_field_renderer(self) -> Callable[[Fields], str]:
+        (name,), (before, after) = self.fields, self.literals
+        special, short, render_any = self._special, self._short, self._render_any
+
+        def render(fields: Fields) -> str:
+            value = fields.get(name)
+            if type(value) is not str:
+                value = str(value) if type(value) is int and -_HUGE < value < _HUGE else ""
+            # Letters and digits are never special, and most ids are nothing else.
+            if (value.isalnum() or (value and not special(value))) and len(fields) == 1:
+                key = before + value + after
+                if len(key) <= short:
+                    return key
+            return render_any(fields)
+
+        return render
+
+    def _render_several(self, fields: Fields) -> str:
+        try:
+            values: tuple[str, ...] = self._select(fields)
+            if len(fields) == len(values) and all(values) and not self._special("".join(values)):
+                pieces = self._pieces.copy()
+                pieces[1::2] = values
+                key = "".join(pieces)  # and not `%`, which asks a text that is an enum what it calls itself
+                if len(key) <= self._short:
+                    return key
+        except (KeyError, TypeError):  # a field is missing, or is bytes or a number
+            pass
+        return self._render_any(fields)
+
+    def _render_any(self, fields: Fields) -> str:
+        """The key of any fields: other types, values to encode, and what must be refused."""
+        if fields.keys() != set(self.fields):
+            raise WrongFields(self.pattern, self.fields, tuple(fields))
+        values = [fields[name] for name in self.fields]
+        written = tuple(map(self._write_one, self.fields, self._writings, values))
+        key = self._format % written
+        length = len(key.encode())
+        if length > self.max_key_length:
+            longest = max(zip(map(len, written), self.fields, strict=True))[1]
+            raise KeyTooLong(self.pattern, longest, length, self.max_key_length)
+        return key
+
+    def _write_one(self, name: str, writing: FieldWriting, value: FieldValue) -> str:
+        try:
+            return writing.write(value)
+        except (TypeError, ValueError) as problem:
+            raise InvalidField(self.pattern, name, str(problem)) from None
+
+    def __repr__(self) -> str:
+        return f"Template({self.pattern!r}" + (f", tag={self.tag!r})" if self.tag else ")")
+
+
+def _marks(literals: tuple[str, ...]) -> list[str]:
+    """The mark that ends each field: the first of the literal after it, if any."""
+    return [literal[:1] for literal in literals[1:]]
+
+
+def _split(pattern: str, tag: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The literals around the fields (one more than there are fields), and the fields' names."""
+    literals, fields = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
+    _check_literals(pattern, literals)
+    _check_fields(pattern, fields)
+    if tag is not None:
+        if tag not in fields:
+            raise InvalidDeclaration(
+                pattern,
+                f"the tag {tag!r} is not one of its fields",
+                f"tag takes the name of a field: {', '.join(fields) or 'this pattern has none'}",
+            )
+        place = fields.index(tag)
+        literals[place] += "{"
+        literals[place + 1] = "}" + literals[place + 1]
+    return tuple(literals), tuple(fields)
+
+
+def _check_literals(pattern: str, literals: list[str]) -> None:
+    if not literals[0]:
+        raise InvalidDeclaration(
+            pattern, "it does not start with a literal", "start it with a name, as in 'session:{id}'"
+        )
+    for literal in literals:
+        if not _LITERAL.fullmatch(literal) or _NOT_LITERAL.intersection(literal):
+            raise InvalidDeclaration(
+                pattern,
+                f"the literal {literal!r} holds a mark that keys, globs or hash tags give a meaning",
+                "use printable ASCII without spaces and without { } * ? [ ] \\ %",
+            )
+    for literal in literals[1:-1]:
+        if not literal:
+            raise InvalidDeclaration(
+                pattern, "two fields follow each other", "put ':' between them, or make them one field"
+            )
+    for literal in literals[1:]:
+        if literal[:1].isalnum():
+            raise InvalidDeclaration(
+                pattern,
+                f"the literal {literal!r} follows a field with a letter or digit",
+                "a field must be ended by a punctuation mark, such as ':'",
+            )
+
+
+def _check_fields(pattern: str, fields: list[str]) -> None:
+    for name in fields:
+        if not (name.isascii() and name.isidentifier()) or name in _RESERVED:
+            raise InvalidDeclaration(
+                pattern,
+                f"{name!r} cannot name a field",
+                "fields are given as keyword arguments: use an ASCII identifier that is no keyword, "
+                "nor 'until', which says when a value ends",
+            )
+        if fields.count(name) > 1:
+            raise InvalidDeclaration(
+                pattern, f"the field {name!r} appears twice", "give each field its own name"
+            )

@@ -1,0 +1,128 @@
+"""Preferences: typed settings of a user, or of a user's device, kept while they are in use.
+
+    class Look(msgspec.Struct):
+        theme: str = "light"
+        font_size: int = 14
+
+    LOOK = Preferences(catalogue, "prefs:{user_id}:{device}", Look)
+    look = await store[LOOK].merge({"theme": "dark"}, user_id="u1", device="phone")
+
+Keys: one JSON value for each set of the pattern's fields.
+Lifetimes: 7 days from the last write, unless declared otherwise; reading does not extend it.
+Atomic: a merge sets the fields that it names and leaves all others, in one script and one trip, so of two
+merges at the same time both survive unless they name the same field. What was stored in another shape
+counts as nothing.
+Down or hung: reads give the defaults, as they do when nothing is stored, unless `when_down="raise"`; writes
+raise `ConnectionFailed`. Evicted or lost: the defaults, until something is set again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Generic, Literal, TypeVar, get_args
+
+import msgspec
+
+from ephemera.errors import ConnectionFailed, InvalidDeclaration
+from ephemera.keyspace import Catalogue, FieldValue, Keyspace, Role, Store, ValueAccessor
+from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace._lifetime import Fixed, fixed
+from ephemera.patterns._stored_records import JsonRecords, changing
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+MERGE = changing("ephemera.patterns.preferences", "merge")
+
+_WhenDown = Literal["defaults", "raise"]
+
+
+class Preferences(Generic[S]):
+    """The declaration of settings, a Struct of fields with defaults: `store[LOOK]` gives the `Settings`."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        pattern: str,
+        record: type[S],
+        *,
+        lifetime: Fixed = fixed(days=7),  # noqa: B008 - it is a constant
+        when_down: _WhenDown = "defaults",
+        role: Role = "cache",
+        purpose: str = "A user's settings",
+        if_lost: str = "the defaults, until something is set again",
+    ) -> None:
+        check_declaration(catalogue, pattern)
+        _check(pattern, record, lifetime, when_down)
+        self.space: Keyspace[ValueAccessor[S]] = catalogue.value(
+            pattern, record, lifetime=lifetime, role=role, purpose=purpose, if_lost=if_lost
+        )
+        self.record = record
+        self.when_down = when_down
+
+    def bind(self, store: Store) -> Settings[S]:
+        """The settings of a store."""
+        return Settings(self, store)
+
+    def __repr__(self) -> str:
+        return f"<Preferences {self.space.pattern!r} of {self.space.catalogue}>"
+
+
+class Settings(Generic[S]):
+    """The settings of one store: what `store[LOOK]` gives."""
+
+    def __init__(self, declared: Preferences[S], store: Store) -> None:
+        self._values = store[declared.space]
+        self._default = declared.record
+        self._raises = declared.when_down == "raise"
+        self._records: JsonRecords[S] = JsonRecords(declared.space)
+        self._run = store.client(declared.space.role).run
+        self._life = declared.space.lifetime.milliseconds or 0
+
+    async def get(self, /, **fields: FieldValue) -> S:
+        """The settings; the defaults where nothing was set."""
+        try:
+            return await self._values.get(**fields) or self._default()
+        except ConnectionFailed:
+            if self._raises:
+                raise
+            return self._default()
+
+    async def merge(self, changes: Mapping[str, Any], /, **fields: FieldValue) -> S:
+        """Set some fields and leave the others; all of them, as they are now."""
+        change = self._records.change(changes)
+        try:
+            text = await self._run(MERGE, (self._values.key(**fields),), (self._life, *change))
+        except COUNTED:
+            self._values.stats.errors += 1
+            raise
+        self._values.stats.writes += 1
+        merged = self._records.decode(text)
+        if merged is None:  # somebody put something else inside the right envelope
+            merged = self._default(**changes)
+            await self.replace(merged, **fields)
+        return merged
+
+    async def replace(self, settings: S, /, **fields: FieldValue) -> None:
+        """Set all fields."""
+        await self._values.put_many([(fields, settings)])
+
+    async def forget(self, /, **fields: FieldValue) -> bool:
+        """Go back to the defaults; False when nothing was set."""
+        return await self._values.delete(**fields)
+
+
+def _check(pattern: str, record: type[msgspec.Struct], lifetime: Any, when_down: str) -> None:
+    required = [field.name for field in msgspec.structs.fields(record) if field.required]
+    if required:
+        raise InvalidDeclaration(
+            pattern,
+            f"{record.__name__} has no default for {', '.join(required)}",
+            "give every field one: it is what a user has who never set anything",
+        )
+    if not isinstance(lifetime, Fixed):
+        raise InvalidDeclaration(
+            pattern, f"settings cannot live {lifetime}", "use fixed(days=7), from the last write"
+        )
+    if when_down not in get_args(_WhenDown):
+        raise InvalidDeclaration(pattern, f"when_down={when_down!r} is unknown", "use 'defaults' or 'raise'")

@@ -1,0 +1,117 @@
+"""Counting: hits beside each entry, and a tally for each day of all of them.
+
+Counts have their own keys: an entry is a string, and a string cannot hold a counter (trap S6). They are sent
+without waiting, in the same write as whatever else is sent, and may be lost like everything else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from ephemera.errors import EphemeraError
+from ephemera.keyspace import Store
+from ephemera.patterns.cache._entries import CLOCK
+from ephemera.wire import Script
+
+if TYPE_CHECKING:
+    from ephemera.patterns.semantic_cache._declaration import SemanticCache
+
+COUNT = Script.load("ephemera.patterns.semantic_cache", "count")
+TALLY = Script.load("ephemera.patterns.semantic_cache", "tally")
+
+
+class Hits(msgspec.Struct, frozen=True):
+    """How often an answer was used since it was asked for."""
+
+    exact: int = 0
+    semantic: int = 0
+    tokens_saved: int = 0
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What a cache did in some days, in all processes."""
+
+    exact: int = 0
+    semantic: int = 0
+    asked: int = 0
+    tokens_saved: int = 0
+    without_vectors: int = 0  # calls that could not look for neighbours
+    rejected: int = 0  # neighbours that the verifier refused
+    reported: int = 0  # bad hits, as callers reported them
+    judged: int = 0  # semantic hits that a shadow call was compared with
+    false_hits: int = 0  # those of them that the judge found wrong
+
+    @property
+    def hit_ratio(self) -> float | None:
+        """Hits among all answers, or None when there were none."""
+        answers = self.exact + self.semantic + self.asked
+        return (self.exact + self.semantic) / answers if answers else None
+
+    @property
+    def false_hit_rate(self) -> float | None:
+        """Wrong ones among the semantic hits that were judged, or None before the first."""
+        return self.false_hits / self.judged if self.judged else None
+
+
+class Counting:
+    """The counts of one cache in one store."""
+
+    def __init__(self, declared: SemanticCache[Any, Any], store: Store) -> None:
+        self._declared = declared
+        self._client = store.client("cache")
+        self._hits, self._tally = store[declared.hits], store[declared.tally]
+        self._clock = store[CLOCK]
+        self._life = str(declared.tally.lifetime.milliseconds)
+        self._pending: set[asyncio.Future[Any]] = set()
+
+    def hit(self, answer_id: str, how: str, tokens: int) -> None:
+        """A use of an answer that was there."""
+        entry, _, hits = self._declared.keys(answer_id)
+        self._send(COUNT, (entry, hits), (how, str(tokens)))
+        self.add(**{how: 1}, tokens_saved=tokens)
+
+    def add(self, **counts: int) -> None:
+        """Add to the tally of today."""
+        key = self._declared.tally.key(day=self._day(0))
+        pairs = [part for name, by in counts.items() for part in (name, str(by))]
+        self._send(TALLY, (key,), (self._life, *pairs))
+
+    async def hits_of(self, answer_id: str) -> Hits:
+        """The counts of one answer."""
+        await self.settle()
+        stored = await self._hits.get_all(**{self._declared.field: answer_id})
+        return Hits(**{name: stored.get(name, 0) for name in Hits.__struct_fields__})
+
+    async def tally_of(self, days: int) -> Tally:
+        """The sum of the last so many days, today included."""
+        await self.settle()
+        names = Tally.__struct_fields__
+        each = await asyncio.gather(*(self._tally.get_all(day=self._day(ago)) for ago in range(days)))
+        return Tally(**{name: sum(day.get(name, 0) for day in each) for name in names})
+
+    async def settle(self) -> None:
+        """Wait until what was sent has arrived or failed."""
+        while self._pending:
+            await asyncio.wait(self._pending)
+
+    def _day(self, ago: int) -> str:
+        """A day of the server's calendar, in UTC."""
+        now = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
+        return (now - timedelta(days=ago)).strftime("%Y%m%d")
+
+    def _send(self, script: Script, keys: tuple[str, ...], arguments: tuple[str, ...]) -> None:
+        try:
+            sent = asyncio.ensure_future(self._client.run(script, keys, arguments))
+        except EphemeraError:
+            return  # down or closed: there is nobody to count
+        self._pending.add(sent)
+        sent.add_done_callback(self._arrived)
+
+    def _arrived(self, sent: asyncio.Future[Any]) -> None:
+        self._pending.discard(sent)
+        if not sent.cancelled():
+            sent.exception()  # lost, like everything may be

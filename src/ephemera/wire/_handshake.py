@@ -1,0 +1,248 @@
+"""Opening a connection: the socket, TLS, and the first words; every way it can fail says what to do.
+
+The first words leave in one write: HELLO 3 with user, password and name, SELECT, what the link asks for (such
+as client tracking), and a PING, which a server that is still loading its data refuses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, WrongServer
+from ephemera.wire._commands import Arg, as_text
+from ephemera.wire._connection import Connection, Owner
+from ephemera.wire._url import Address, Credentials, Target, TlsFiles
+
+_OLDEST_REDIS = 7
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """How to reach one server: where it is now, and as what we come."""
+
+    target: Target
+    credentials: Credentials
+    locate: Callable[[], Awaitable[Address]]
+    name: str
+    mode: str = "standalone"
+    """What the server must be: standalone, cluster or sentinel."""
+    must_be_master: bool = False
+    replica: bool = False
+
+    def __str__(self) -> str:
+        return self.name
+
+
+async def open_connection(
+    endpoint: Endpoint, owner: Owner, setup: Sequence[tuple[Arg, ...]] = ()
+) -> Connection:
+    """A connection that has been welcomed by its server, or `CannotConnect`."""
+    limit = endpoint.target.connect_timeout
+    connection: Connection | None = None
+    try:
+        async with asyncio.timeout(limit):
+            address = await endpoint.locate()
+            connection = await _open_socket(endpoint, address, owner)
+            await _greet(connection, endpoint, setup)
+    except BaseException as error:
+        if connection is not None:
+            connection.abort("its handshake failed")
+            with contextlib.suppress(asyncio.CancelledError):
+                await connection.lost
+        if isinstance(error, CannotConnect) or not isinstance(error, Exception):
+            raise
+        raise _explained(endpoint, error, limit) from None
+    return connection
+
+
+async def _open_socket(endpoint: Endpoint, address: Address, owner: Owner) -> Connection:
+    target = endpoint.target
+    loop = asyncio.get_running_loop()
+
+    def connection() -> Connection:
+        limits = (target.max_in_flight, target.max_in_flight_bytes)
+        return Connection(owner, loop, target.timeout, limits)
+
+    if address.path:
+        _, made = await loop.create_unix_connection(connection, address.path)
+        return made
+    tls = _tls_context(endpoint, target.tls) if target.tls else None
+    transport, made = await loop.create_connection(connection, address.host, address.port, ssl=tls)
+    raw = transport.get_extra_info("socket")
+    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    return made
+
+
+def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
+    try:
+        given = (files.ca, files.cert, files.key)
+        return _read_tls_files(files, tuple(Path(path).stat().st_mtime_ns for path in given if path))
+    except OSError as error:
+        reason = getattr(error, "reason", None) or error.strerror
+        raise CannotConnect(
+            endpoint.name,
+            f"the TLS files of its URL cannot be used ({reason})",
+            f"Check ca={files.ca}, cert={files.cert}, key={files.key}: PEM files, the key not encrypted",
+        ) from None
+
+
+@lru_cache(maxsize=16)
+def _read_tls_files(files: TlsFiles, _versions: tuple[int, ...]) -> ssl.SSLContext:
+    """A context once per version of its files: reading the system's authorities takes 70 ms."""
+    context = ssl.create_default_context(cafile=files.ca)
+    if files.cert:
+        # With a password given, if an empty one, OpenSSL does not ask the terminal for it.
+        context.load_cert_chain(files.cert, files.key, password="")
+    return context
+
+
+async def _greet(connection: Connection, endpoint: Endpoint, setup: Sequence[tuple[Arg, ...]]) -> None:
+    hello = connection.send(*_hello(endpoint))
+    extra = list(setup)
+    if endpoint.target.database and endpoint.mode == "standalone":
+        extra.insert(0, ("SELECT", endpoint.target.database))
+    if endpoint.replica:
+        extra.append(("READONLY",))
+    extra.append(("PING",))
+    replies = await asyncio.gather(
+        hello, *(connection.send(*words) for words in extra), return_exceptions=True
+    )
+    for reply in replies:
+        if isinstance(reply, BaseException):
+            raise reply
+    _inspect(replies[0], endpoint)
+
+
+def _hello(endpoint: Endpoint) -> tuple[Arg, ...]:
+    words: list[Arg] = ["HELLO", 3]
+    who = endpoint.credentials
+    if who.user is not None or who.password is not None:
+        words += ["AUTH", who.user or "default", who.password or ""]
+    return (*words, "SETNAME", endpoint.target.client_name)
+
+
+def _inspect(hello: Any, endpoint: Endpoint) -> None:
+    """Refuse a server of the wrong age, mode or role."""
+    said = {as_text(name): value for name, value in dict(hello).items()}
+    mode, role = as_text(said[_MODE]), as_text(said.get(_ROLE, ""))  # a Sentinel has no role
+    version = as_text(said[_VERSION])
+    if as_text(said[_SERVER]) == "redis" and _major(version) < _OLDEST_REDIS:
+        raise CannotConnect(endpoint.name, f"it is Redis {version}", "Ephemera needs Redis 7 or Valkey")
+    if mode != endpoint.mode:
+        raise CannotConnect(endpoint.name, f"it runs in {mode} mode", _MODE_ADVICE[mode])
+    if endpoint.must_be_master and role != "master":
+        raise CannotConnect(
+            endpoint.name,
+            f"it is a {role}",
+            "Its Sentinels are in the middle of a fail-over; try again",
+        )
+    expected = endpoint.target.modules
+    if expected is not None and mode != "sentinel":
+        modules = _surprising_modules(said, expected)
+        if modules:
+            raise WrongServer(endpoint.name, None, modules=modules)
+
+
+def _major(version: str) -> int:
+    return int(version.partition(".")[0])
+
+
+def _surprising_modules(said: dict[str, Any], expected: frozenset[str]) -> tuple[str, ...]:
+    """The modules that a server's greeting names, without its own and those that are expected."""
+    is_redis = as_text(said[_SERVER]) == "redis"
+    bundled = is_redis and _major(as_text(said[_VERSION])) >= 8
+    known = expected | _OWN_MODULES | (_MODULES_OF_REDIS_8 if bundled else frozenset())
+    names = {as_text(dict(module)[b"name"]) for module in said.get(_MODULES, ())}
+    return tuple(sorted((name for name in names if name.lower() not in known), key=str.lower))
+
+
+_SERVER, _VERSION, _MODE, _ROLE, _MODULES = "server", "version", "mode", "role", "modules"
+_OWN_MODULES = frozenset(("lua",))  # Valkey 9.1 lists its own script engine
+# Parts of the server since then.
+_MODULES_OF_REDIS_8 = frozenset(("bf", "rejson", "search", "timeseries", "vectorset"))
+_MODE_ADVICE = {
+    "standalone": "Use a redis:// URL for it",
+    "cluster": "Use a redis+cluster:// URL with some of its nodes",
+    "sentinel": "Use redis+sentinel://host:port/NAME with the name of the master it watches",
+}
+_CODE_ADVICE = {
+    "WRONGPASS": (
+        "the user name or password is wrong",
+        "Check both in the URL, and ACL LIST on the server",
+    ),
+    "NOAUTH": ("it wants a password", "Put it in the URL: redis://:PASSWORD@host"),
+    "NOPERM": ("the user lacks a permission", "Allow it HELLO, PING, CLIENT and SELECT by ACL"),
+    "LOADING": ("it is loading its data", "Try again in a moment"),
+    "NOPROTO": ("it has no RESP3", "Ephemera needs Redis 7 or Valkey"),
+}
+
+
+def _explained(endpoint: Endpoint, error: Exception, limit: float) -> CannotConnect:
+    problem, advice = _explanation(endpoint, error, limit)
+    return CannotConnect(endpoint.name, problem, advice)
+
+
+def _explanation(endpoint: Endpoint, error: Exception, limit: float) -> tuple[str, str]:
+    if isinstance(error, ServerError):
+        return _refusal(endpoint, error)
+    if isinstance(error, ConnectionFailed):
+        if "loading" in error.problem:
+            return _CODE_ADVICE["LOADING"]
+        return error.problem, _is_it_one(endpoint)
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return (
+            f"its certificate is not trusted ({error.verify_message})",
+            "Give the authority that signed it: rediss://host?ca=/path/to/ca.pem, and its own host name",
+        )
+    if isinstance(error, ssl.SSLError):
+        return (
+            f"TLS failed ({error.reason})",
+            "Does it speak TLS on this port? Otherwise use redis://",
+        )
+    if isinstance(error, TimeoutError):
+        tls = " Does it speak TLS on this port? Otherwise use redis://" if endpoint.target.tls else ""
+        return f"no answer within {limit:g} s", f"Is it up, and not blocked by a firewall?{tls}"
+    if isinstance(error, FileNotFoundError):
+        return f"{error.filename or endpoint.name} does not exist", "Check the path in the URL"
+    if isinstance(error, OSError):
+        return _plain(error), "Is it running, and are host and port right?"
+    return f"it does not speak the Redis protocol ({type(error).__name__} at its greeting)", _is_it_one(
+        endpoint
+    )
+
+
+def _is_it_one(endpoint: Endpoint) -> str:
+    tls = endpoint.target.tls
+    hint = "" if tls else " If it wants TLS, use rediss://"
+    if tls and not tls.cert:
+        hint = " If it wants a client's certificate, give it: rediss://host?cert=/path.pem&key=/path.pem"
+    return f"Is it a Redis or Valkey server, and this the right port?{hint}"
+
+
+def _refusal(endpoint: Endpoint, error: ServerError) -> tuple[str, str]:
+    if error.code in _CODE_ADVICE:
+        return _CODE_ADVICE[error.code]
+    if "DB index" in error.message or "invalid DB" in error.message:
+        return (
+            f"it has no database {endpoint.target.database}",
+            "Use a lower number, or raise `databases`",
+        )
+    if "unknown command" in error.message:
+        return "it does not know HELLO", "Ephemera needs Redis 7 or Valkey"
+    return f"it refused the handshake ({error.message})", "See the server's log"
+
+
+def _plain(error: OSError) -> str:
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()  # its own text is often the name of a system call
+    return (error.strerror or str(error) or type(error).__name__).lower()

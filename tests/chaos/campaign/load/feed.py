@@ -1,0 +1,193 @@
+"""Feed under load: what was published is clustered, once, with Redis and without.
+
+Promised, and checked here:
+
+- an insight that was acknowledged is in SQL under its number, and a channel's numbers have no gap;
+- in the end every subscriber's clusters rest on all insights of their channels: none is left out, none is
+  in two clusters, and versions go 1, 2, 3. All of it is in SQL, so no loss of Redis excuses anything;
+- publishing works while Redis is away: it is refused only where SQL cannot be asked.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from uuid import uuid4
+
+from ephemera.embedded._ports import HOST, free_ports
+from tests.chaos.campaign.load.driving import Load
+from tests.chaos.campaign.processes import Member
+
+_INSIGHTS = 60  # of a channel; then another user with another channel comes
+_SUBJECTS = (
+    "The rocket launch put a crew capsule and its satellite into orbit, says the mission",
+    "The central bank keeps interest rates and inflation in view of bond yields, says the governor",
+    "The striker scored the winning goal of the football derby in the stadium, says the coach",
+)
+_ENDS = ("today", "again", "at last", "on Monday", "in the morning", "once more", "as expected", "so far")
+
+
+@dataclass
+class Channel:
+    """A channel with one subscriber: what was sent, and which numbers were acknowledged with which text."""
+
+    name: str
+    user: str
+    sent: int = 0
+    acknowledged: dict[int, str] = field(default_factory=dict)
+    subscribed: bool = False
+
+
+class FeedLoad(Load):
+    """Publishers, and a subscriber to each channel who reads."""
+
+    system = "feed"
+    patience = 330.0
+    """A user whose worker died, and of whom the stream has forgotten, is handed over again after 300 s."""
+
+    def staff(self) -> list[Member]:
+        """One or two processes that serve, and as many that plan and cluster."""
+        environment = {
+            "EPHEMERA_FEED_TICK_SECONDS": "1",
+            "EPHEMERA_FEED_PRO_NOVELTY": "1",
+            "EPHEMERA_FEED_PRO_COOLDOWN": "1s",
+            "EPHEMERA_FEED_BUILDERS": "1",
+        }
+        places = (0,) if self.brief else (0, 1)
+        serving = [
+            self.member(
+                place, "serve", "feed", **environment, EPHEMERA_FEED_GRPC_ADDRESS=f"{HOST}:{free_ports(1)[0]}"
+            )
+            for place in places
+        ]
+        return [
+            *serving,
+            *(self.member(place, "worker", "--system", "feed", **environment) for place in places),
+        ]
+
+    async def prepare(self) -> None:
+        """The first channels."""
+        self.channels: list[Channel] = []
+        for _ in range(2):
+            await self._subscribe(self._new_channel())
+
+    def actors(self) -> list[Callable[[], Awaitable[None]]]:
+        """Who does what."""
+        return [self._publish, self._publish, self._read]
+
+    async def settle(self) -> None:
+        """Wait until planner and workers have caught up."""
+        for channel in self.channels:
+            if not channel.subscribed:
+                await self._insist_on(channel)
+        await self.eventually("everything published is clustered", self._unclustered)
+
+    async def check(self) -> None:
+        """Every insight once in SQL, and once in its subscriber's clusters."""
+        rows = self.rows("SELECT channel_id, seq, text, insight_id FROM feed.insights")
+        there = {(str(channel), int(seq)): str(text) for channel, seq, text, _ in rows}
+        for channel in self.channels:
+            for seq, text in channel.acknowledged.items():
+                self.ledger.expect(
+                    there.get((channel.name, seq)) == text,
+                    self.system,
+                    "an insight that was acknowledged is in SQL",
+                    f"{channel.name} {seq}",
+                )
+            numbers = sorted(seq for name, seq in there if name == channel.name)
+            self.ledger.expect(
+                numbers == list(range(1, len(numbers) + 1)),
+                self.system,
+                "a channel's numbers have no gap",
+                f"{channel.name}: {numbers}",
+            )
+            self._check_clusters(channel, {row[3] for row in rows if row[0] == channel.name})
+
+    def _check_clusters(self, channel: Channel, insights: set[int]) -> None:
+        found = self.rows(
+            "SELECT cluster_version, clusters, dataset_size, unclustered FROM feed.clusters "
+            "WHERE user_id = %s ORDER BY cluster_version",
+            channel.user,
+        )
+        versions = [int(row[0]) for row in found]
+        first = versions[0] if versions else 1
+        self.ledger.expect(
+            versions == list(range(first, first + len(versions))),
+            self.system,
+            "versions go one by one",
+            f"{channel.user}: {versions}",
+        )
+        if not found:
+            return
+        _, clusters, size, unclustered = found[-1]
+        times = Counter(insight for cluster in clusters for insight in cluster["insights"])
+        whole = size == len(insights) and len(times) + unclustered == size
+        once = all(count == 1 for count in times.values()) and set(times) <= insights
+        self.ledger.expect(
+            whole and once,
+            self.system,
+            "each insight is in the last version once",
+            f"{channel.user}: {size} of {len(insights)}, {len(times)} clustered, {unclustered} not",
+        )
+
+    def _unclustered(self) -> list[str]:
+        rows = self.rows(
+            "SELECT s.user_id, c.current_seq, h.last_seq, u.cluster_version, "
+            "u.recheck_at - clock_timestamp(), u.enqueued_until - clock_timestamp(), "
+            "u.running_until - clock_timestamp() "
+            "FROM feed.subscriptions s JOIN feed.channels c USING (channel_id) "
+            "JOIN feed.user_stats u USING (user_id) "
+            "LEFT JOIN feed.user_cluster_hwm h USING (user_id, channel_id) "
+            "WHERE c.current_seq > coalesce(h.last_seq, 0)"
+        )
+        return [
+            f"{user} has seen {seen} of {current} at version {version}; looked at again in {again}, "
+            f"handed over for {queued}, running for {running}"
+            for user, current, seen, version, again, queued, running in rows
+        ]
+
+    def _new_channel(self) -> Channel:
+        channel = Channel(f"channel-{uuid4().hex[:8]}", f"user-{uuid4().hex[:8]}")
+        self.channels.append(channel)
+        return channel
+
+    async def _subscribe(self, channel: Channel) -> None:
+        path = f"/feed/users/{channel.user}/subscriptions/{channel.name}"
+        answer = await self.ask("subscribe", self.any_service(), "PUT", path, json={"plan": "pro"})
+        channel.subscribed = answer is not None and answer.ok
+
+    async def _insist_on(self, channel: Channel) -> None:
+        path = f"/feed/users/{channel.user}/subscriptions/{channel.name}"
+        await self.insist("subscribe", "PUT", path, json={"plan": "pro"})
+        channel.subscribed = True
+
+    async def _publish(self) -> None:
+        """One more insight; a full channel is replaced."""
+        channel = self.chance.choice(self.channels[-2:])
+        if not channel.subscribed:
+            await self._subscribe(channel)
+        channel.sent += 1
+        subject, end = self.chance.choice(_SUBJECTS), self.chance.choice(_ENDS)
+        text = f"{subject} {end}, number {channel.sent} of {channel.name}."
+        form = {"channel_id": channel.name, "text": text}
+        answer = await self.ask("publish", self.any_service(), "POST", "/feed/insights", json=form)
+        if answer is not None and answer.ok:
+            said = answer.json()
+            channel.acknowledged[int(said["seq"])] = text
+        elif answer is not None:
+            self.ledger.expect(
+                b"database" in answer.content,
+                self.system,
+                "publishing goes on without Redis",
+                f"{answer.member.name} answered {answer.status}: {answer.content[:200]!r}",
+            )
+        if channel.sent >= _INSIGHTS and channel is self.channels[-1]:
+            await self._subscribe(self._new_channel())
+        await self.rest(0.5)
+
+    async def _read(self) -> None:
+        """A subscriber reads, which keeps them active."""
+        channel = self.chance.choice(self.channels[-3:])
+        await self.ask("read", self.any_service(), "GET", f"/feed/users/{channel.user}")
+        await self.rest(0.8)

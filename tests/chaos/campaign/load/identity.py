@@ -1,0 +1,300 @@
+"""Identity under load: what was revoked is void, what was made is there, nobody guesses beyond the limit.
+
+Promised, and checked here:
+
+- a refresh token of an ended sign-in is never taken again, whatever happens to Redis: SQL knows;
+- an access token is refused on every process from the acknowledgement of its revocation on, whether the
+  queue is there or not: SQL is asked then. Excused, as documented: where the acknowledgement fell into the
+  last second of a queue's master that died, until the process that made it has written it again, and for
+  good only if that process is gone, too;
+- at most 5 sign-ins an hour from an address, in stretches in which the cache lost nothing;
+- a profile read after an update has it: at once on the process that made it, soon on others, always in the
+  end;
+- an account that was made is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple
+from uuid import uuid4
+
+from tests.chaos.campaign.load.driving import Answer, Load
+from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.processes import Member
+
+PASSWORD = "correct horse battery"
+ADMIN = {"email": "root@example.com", "password": "the administrator's own"}
+LOGINS = 5
+_HOUR = 3600.0
+_ATTEMPTS = 14  # from one address, before another one is taken
+_REMEMBERED = 400  # tokens that are tried again
+_SOON = 1.5  # seconds in which the server's word reaches another process
+_PEOPLE = 3  # who act side by side
+
+
+class Revoked(NamedTuple):
+    """Tokens whose revocation was acknowledged: by whom, when, and how."""
+
+    access: tuple[str, ...]
+    refresh: str
+    user_id: str
+    by: Member
+    instance: float
+    at: float
+    how: str
+
+
+class Person:
+    """Somebody with an account, and what their profile should say."""
+
+    def __init__(self, email: str, user_id: str) -> None:
+        self.email = email
+        self.id = user_id
+        self.written = 0  # the last number that was sent as a first name
+        self.acknowledged = 0
+        self.at = 0.0
+        self.by: Member | None = None
+
+
+class IdentityLoad(Load):
+    """Users who sign in and out, thieves who try what they have found, and guessers."""
+
+    system = "identity"
+
+    def staff(self) -> list[Member]:
+        """Two processes: what one revokes, the other must refuse."""
+        plenty = {
+            f"EPHEMERA_IDENTITY_{name}_PER_HOUR": "1000000"
+            for name in ("PROFILE_READS", "PROFILE_UPDATES", "UPLOADS")
+        }
+        environment = {
+            "EPHEMERA_IDENTITY_PASSWORD_MEMORY": "8",
+            "EPHEMERA_IDENTITY_ADMIN_EMAIL": ADMIN["email"],
+            "EPHEMERA_IDENTITY_ADMIN_PASSWORD": ADMIN["password"],
+            "EPHEMERA_IDENTITY_LOGINS_PER_HOUR": str(LOGINS),
+            **plenty,
+        }
+        return [self.member(place, "serve", "identity", **environment) for place in (0, 1)]
+
+    async def prepare(self) -> None:
+        """Some people, and the books."""
+        self.registered: list[str] = []
+        self.revoked: deque[Revoked] = deque(maxlen=_REMEMBERED)
+        self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", LOGINS, _HOUR)
+        self._guesser, self._guesses = self.any_address(), 0
+        self._admin, self._admin_until = "", 0.0
+        self.people = [await self._newcomer() for _ in range(_PEOPLE)]
+        self._free = list(self.people)
+
+    def actors(self) -> list[Callable[[], Awaitable[None]]]:
+        """Users, thieves, a guesser."""
+        return [*[self._live] * _PEOPLE, self._steal, self._steal, self._guess, self._register]
+
+    async def settle(self) -> None:
+        """Sessions need no time; caches may be told late of the last updates."""
+        for person in self.people:
+            await self.eventually("the last profile update is seen everywhere", self._stale(person))
+
+    async def check(self) -> None:
+        """Everything revoked is tried once more, everywhere; accounts and limits are counted."""
+        for revoked in list(self.revoked):
+            for member in self.services:
+                await self._try_access(revoked, member)
+            await self._try_refresh(revoked, self.any_service())
+        found = [email for (email,) in self.rows("SELECT email FROM identity.users")]
+        for email in self.registered:
+            self.ledger.expect(
+                found.count(email) == 1, self.system, "an account that was made is there", email
+            )
+        self.logins.check()
+
+    async def _newcomer(self) -> Person:
+        email = f"{uuid4().hex}@example.com"
+        form = {"email": email, "password": PASSWORD, "first_name": "0", "last_name": "Tester"}
+        made = await self.insist("register", "POST", "/auth/register", json=form)
+        self.registered.append(email)
+        return Person(email, made.json()["user_id"])
+
+    async def _register(self) -> None:
+        email = f"{uuid4().hex}@example.com"
+        form = {"email": email, "password": PASSWORD, "first_name": "A", "last_name": "B"}
+        answer = await self.ask("register", self.any_service(), "POST", "/auth/register", json=form)
+        if answer is not None and answer.ok:
+            self.registered.append(email)
+        await self.rest(2.0)
+
+    async def _live(self) -> None:
+        """One sign-in of somebody who is not busy, from its beginning to its acknowledged end."""
+        person = self._free.pop(0)
+        try:
+            await self._sign_in_and_out(person)
+        finally:
+            self._free.append(person)
+        await self.rest(0.2)
+
+    async def _sign_in_and_out(self, person: Person) -> None:
+        form = {"email": person.email, "password": PASSWORD}
+        answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=form)
+        if answer is None or not answer.ok:
+            return
+        tokens = answer.json()
+        access = [tokens["access_token"]]
+        for _ in range(self.chance.randrange(3)):
+            await self._use_profile(person, access[-1])
+            await self.rest(0.1)
+        if self.chance.random() < 0.5:
+            body = {"refresh_token": tokens["refresh_token"]}
+            renewed = await self.ask("refresh", self.any_service(), "POST", "/auth/refresh", json=body)
+            if renewed is not None and renewed.ok:
+                tokens = renewed.json()
+                access.append(tokens["access_token"])
+            elif renewed is None or renewed.status != 503:
+                return  # used up, or not: nobody can tell
+        await self._end(person, access, tokens)
+
+    async def _use_profile(self, person: Person, token: str) -> None:
+        bearer = {"authorization": f"Bearer {token}"}
+        path = f"/api/profiles/{person.id}"
+        if self.chance.random() < 0.4:
+            person.written += 1
+            number = person.written
+            form = {"first_name": str(number), "last_name": "Tester"}
+            answer = await self.ask(
+                "profile update", self.any_service(), "PUT", path, headers=bearer, json=form
+            )
+            if answer is not None and answer.ok:
+                person.acknowledged, person.at, person.by = number, answer.ended, answer.member
+        answer = await self.ask("profile read", self.any_service(), "GET", path, headers=bearer)
+        if answer is not None and answer.ok:
+            self._judge_profile(person, answer)
+
+    def _judge_profile(self, person: Person, answer: Answer) -> None:
+        """Nobody else changes this person, so what was acknowledged before the question is the least."""
+        seen = int(answer.json()["first_name"])
+        if seen >= person.acknowledged:
+            self.ledger.expect(True, self.system, "a profile read has the last update")
+            return
+        soon = answer.member is not person.by and answer.began - person.at < _SOON
+        both = [member for member in (answer.member, person.by) if member is not None]
+        parts = ("cache", *(name for each in both for name in (each.name, f"stall:{each.name}")))
+        if soon or self.timeline.disturbed(parts, person.at - 1, answer.ended):
+            self.excuse("a profile was old while its cache was away, or for a moment on another process")
+            return
+        detail = f"{answer.member.name} said {seen}, {person.acknowledged} was acknowledged"
+        self.ledger.expect(False, self.system, "a profile read has the last update", detail)
+
+    async def _end(self, person: Person, access: list[str], tokens: dict[str, str]) -> None:
+        """End the sign-in in one of the ways there are, until it is acknowledged."""
+        how = self.chance.choice(["logout", "end session", "revoke all", "role change"])
+        bearer = {"authorization": f"Bearer {access[-1]}"}
+        for _ in range(8):
+            member = self.any_service()
+            match how:
+                case "logout":
+                    answer = await self.ask(how, member, "POST", "/auth/logout", headers=bearer)
+                case "end session":
+                    path = f"/auth/sessions/{tokens['sid']}"
+                    answer = await self.ask(how, member, "DELETE", path, headers=bearer)
+                case "revoke all":
+                    path = f"/admin/users/{person.id}/sessions"
+                    answer = await self.ask(how, member, "DELETE", path, headers=await self._as_admin())
+                case _:
+                    path, form = f"/admin/users/{person.id}/role", {"role": "user"}
+                    answer = await self.ask(
+                        how, member, "PUT", path, json=form, headers=await self._as_admin()
+                    )
+            if answer is not None and answer.ok:
+                self.revoked.append(
+                    Revoked(
+                        tuple(access),
+                        tokens["refresh_token"],
+                        person.id,
+                        member,
+                        answer.instance,
+                        answer.ended,
+                        how,
+                    )
+                )
+                return
+            await self.rest(0.5)
+
+    async def _as_admin(self) -> dict[str, str]:
+        if time.monotonic() > self._admin_until:
+            answer = await self.ask("login", self.any_service(), "POST", "/auth/login", json=ADMIN)
+            if answer is not None and answer.ok:
+                self._admin = answer.json()["access_token"]
+                self._admin_until = time.monotonic() + 300
+        return {"authorization": f"Bearer {self._admin}"}
+
+    async def _steal(self) -> None:
+        """Try a token that was revoked, mostly one of the last ones."""
+        if self.revoked:
+            recent = self.chance.random() < 0.7
+            place = -1 - self.chance.randrange(min(4, len(self.revoked))) if recent else 0
+            found = self.revoked[place] if recent else self.chance.choice(list(self.revoked))
+            if self.chance.random() < 0.8:
+                await self._try_access(found, self.any_service())
+            else:
+                await self._try_refresh(found, self.any_service())
+        await self.rest(0.15)
+
+    async def _try_access(self, revoked: Revoked, member: Member) -> None:
+        token = self.chance.choice(revoked.access)
+        bearer = {"authorization": f"Bearer {token}"}
+        path = f"/api/profiles/{revoked.user_id}"
+        answer = await self.ask("stolen access token", member, "GET", path, headers=bearer)
+        if answer is None:
+            return
+        if answer.status != 200:
+            self.ledger.expect(True, self.system, "a revoked access token is refused")
+            return
+        unwritten = revoked.by.started_at != revoked.instance or self.away(
+            "queue", revoked.by, answer.began, answer.ended
+        )
+        if unwritten and self.lost_in_a_crash(revoked.at):
+            self.excuse("a revocation was lost with the queue's master, which died within a second of it")
+        else:
+            ago = f"{answer.began - revoked.at:.2f} s after its {revoked.how} at {revoked.by.name}"
+            ago += f", {answer.began - answer.instance:.1f} s after its own start"
+            self.ledger.expect(
+                False, self.system, "a revoked access token is refused", f"{member.name} took one, {ago}"
+            )
+
+    async def _try_refresh(self, revoked: Revoked, member: Member) -> None:
+        body = {"refresh_token": revoked.refresh}
+        answer = await self.ask("stolen refresh token", member, "POST", "/auth/refresh", json=body)
+        if answer is not None:
+            detail = f"{member.name} took one after its {revoked.how} at {revoked.by.name}"
+            self.ledger.expect(
+                answer.status != 200, self.system, "a revoked refresh token is refused", detail
+            )
+
+    async def _guess(self) -> None:
+        """One attempt with a wrong password; a new address after some."""
+        if self._guesses >= _ATTEMPTS:
+            self._guesser, self._guesses = self.any_address(), 0
+        self._guesses += 1
+        form = {"email": self.people[0].email, "password": "a wrong guess"}
+        address, hour = self._guesser, int(time.time() // _HOUR)
+        answer = await self.ask(
+            "guess", self.any_service(), "POST", "/auth/login", json=form, address=address
+        )
+        if answer is not None and answer.status in (200, 401):
+            hours = (hour, int(time.time() // _HOUR))
+            self.logins.admit(address, Admitted(answer.began, answer.ended, hours))
+        await self.rest(0.25)
+
+    def _stale(self, person: Person) -> Callable[[], str]:
+        """What is not up to date of a person, by SQL and by each process's cache."""
+
+        def missing() -> str:
+            (found,) = self.rows("SELECT first_name FROM identity.users WHERE id = %s", person.id)
+            number = int(found[0])
+            if person.acknowledged <= number <= person.written:
+                return ""
+            return f"SQL has {number}, {person.acknowledged} was acknowledged"
+
+        return missing

@@ -1,0 +1,33 @@
+"""Fixtures of the fault tests: servers of their own, which they may stop, kill and restart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ephemera import embedded
+from ephemera.embedded import Valkey
+from ephemera.wire import _url as url
+from tests.patience import AS_DELIVERED
+from tests.wire.unhandled import no_unhandled_errors
+
+__all__ = ["no_unhandled_errors"]
+
+
+@pytest.fixture(autouse=True)
+def as_patient_as_a_service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that does not answer is given up as early as a service does, not as late as other tests do.
+
+    Except where a test is marked `patient`: it is about something else, and allows no call to fail.
+    """
+    if request.node.get_closest_marker("patient") is None:
+        monkeypatch.setattr(url, "TIMEOUT", AS_DELIVERED[0])
+
+
+@pytest.fixture
+def victim() -> Iterator[Valkey]:
+    """A server for one test alone."""
+    with embedded.valkey() as running:
+        yield running
+        running.resume()

@@ -1,0 +1,171 @@
+"""Processes that flush, and die where a test says: started by a fork server, which has everything loaded."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import signal
+from datetime import timedelta
+from multiprocessing.process import BaseProcess
+from typing import Any
+
+import msgspec
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from ephemera import Catalogue, connect
+from ephemera.patterns.write_behind import Batch, DeferredCounters, DeferredRecords, Flusher, Sink
+from ephemera.patterns.write_behind._flusher import Source
+from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
+
+
+class Noted(msgspec.Struct):
+    """A record with a number."""
+
+    number: int
+    text: str
+
+
+CATALOGUE = Catalogue("fault-write-behind")
+COUNTED = DeferredCounters(
+    CATALOGUE,
+    "counted",
+    key=("page",),
+    measures=("hits",),
+    purpose="Counters to be killed over",
+    flush_every=timedelta(milliseconds=20),
+    shards=3,
+)
+NOTED = DeferredRecords(
+    CATALOGUE,
+    "noted",
+    Noted,
+    purpose="Records to be killed over",
+    flush_every=timedelta(milliseconds=20),
+    batch=50,
+    shards=3,
+)
+METADATA = sa.MetaData()
+PAGES = sa.Table(
+    "fault_pages",
+    METADATA,
+    sa.Column("page", sa.Text, primary_key=True),
+    sa.Column("hits", sa.BigInteger, nullable=False),
+)
+NOTES = sa.Table(
+    "fault_notes", METADATA, sa.Column("number", sa.BigInteger, nullable=False), sa.Column("text", sa.Text)
+)
+TAKEOVER = timedelta(milliseconds=150)
+
+STEPS = (
+    "sealed", "read", "claimed", "written", "committing", "committed", "told", "forgetting", "forgotten",
+)  # fmt: skip
+"""Where a flusher can die: after the step that the word names, or in the middle of it."""
+
+_forks = multiprocessing.get_context("forkserver")
+_forks.set_forkserver_preload([__name__])
+
+
+def die() -> None:
+    """End this process at once, as a crash would."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def start(kind: str, redis: str, sql: str, step: str | None = None) -> BaseProcess:
+    """A process that flushes counters or records for ever, or once until it dies after a step."""
+    process = _forks.Process(target=_main, args=(kind, redis, sql, step), daemon=True)
+    process.start()
+    return process
+
+
+def engine_of(sql: str) -> AsyncEngine:
+    """An engine that does not keep the connections of a server that was killed."""
+    return create_async_engine(sql, pool_pre_ping=True)
+
+
+def sink_of(kind: str, engine: AsyncEngine) -> Sink:
+    """The table of counters or of records."""
+    return CounterTable(engine, PAGES, COUNTED) if kind == "counters" else RecordTable(engine, NOTES)
+
+
+async def prepare(engine: AsyncEngine) -> None:
+    """All tables, empty."""
+    await create_tables(engine)
+    async with engine.begin() as connection:
+        await connection.run_sync(METADATA.create_all)
+        for table in ("fault_pages", "fault_notes", "write_behind_marks", "write_behind_refused"):
+            await connection.execute(sa.text(f"TRUNCATE {table}"))
+
+
+def _main(kind: str, redis: str, sql: str, step: str | None) -> None:
+    asyncio.run(_flush(kind, redis, sql, step))
+
+
+async def _flush(kind: str, redis: str, sql: str, step: str | None) -> None:
+    engine = engine_of(sql)
+    async with connect(redis, CATALOGUE, required=False) as store:
+        source: Source = store[COUNTED] if kind == "counters" else store[NOTED]
+        if step is None:
+            await Flusher(source, sink_of(kind, engine), takeover=TAKEOVER).run()
+        else:
+            await _die_after(step, source, sink_of(kind, engine), engine)
+
+
+async def _die_after(step: str, source: Any, sink: Any, engine: AsyncEngine) -> None:
+    async def told(_: Batch) -> None:
+        if step == "told":
+            die()
+
+    if step == "sealed":
+        source.read = lambda _: die()
+    elif step in ("read", "committed"):
+        sink.apply = _dying_around(sink.apply, before=step == "read")
+    elif step == "claimed":
+        _die_after_statement(engine, "INSERT INTO write_behind_marks")
+    elif step == "written":
+        sink._write = _dying_around(sink._write, before=False)
+    elif step == "committing":
+        event.listen(engine.sync_engine, "commit", _send_commit_and_die)
+    elif step == "forgetting":
+        source.queue.acknowledge = _dying_while(source.queue.acknowledge)
+    elif step == "forgotten":
+        source.queue.acknowledge = _dying_around(source.queue.acknowledge, before=False)
+    await Flusher(source, sink, after=told, takeover=TAKEOVER).flush()
+
+
+def _dying_around(work: Any, *, before: bool) -> Any:
+    async def dying(*arguments: Any) -> Any:
+        if not before:
+            await work(*arguments)
+        die()
+
+    return dying
+
+
+def _dying_while(work: Any) -> Any:
+    async def dying(*arguments: Any) -> Any:
+        task = asyncio.create_task(work(*arguments))
+        for _ in range(3):  # by now the command is written, and hardly answered
+            await asyncio.sleep(0)
+        assert not task.done()
+        die()
+
+    return dying
+
+
+def _die_after_statement(engine: AsyncEngine, beginning: str) -> None:
+    def executed(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if statement.startswith(beginning):
+            die()
+
+    event.listen(engine.sync_engine, "after_cursor_execute", executed)
+
+
+def _send_commit_and_die(connection: Any) -> None:
+    driver = connection.connection.driver_connection
+    driver.pgconn.send_query(b"COMMIT")
+    while driver.pgconn.flush():
+        pass
+    die()

@@ -1,0 +1,100 @@
+"""Workers that are killed all the time, and what must be true of their jobs in the end."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from sqlalchemy import func, select
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera.patterns.jobs import BoundJobs
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import EFFECTS, JOBS
+
+
+class Workers:
+    """So many workers, each replaced when it is killed."""
+
+    def __init__(self, url: str, sql: str, count: int, processes: int = 2) -> None:
+        self._place = (url, sql, processes)
+        self._running = [self._made() for _ in range(count)]
+        self.kills = 0
+
+    def _made(self) -> Worker:
+        url, sql, processes = self._place
+        return Worker(url, sql, processes=processes)
+
+    def kill_oldest(self) -> None:
+        """SIGKILL to a whole worker; another begins."""
+        self._running.pop(0).kill()
+        self._running.append(self._made())
+        self.kills += 1
+
+    def end(self) -> None:
+        """Kill all of them."""
+        while self._running:
+            self._running.pop().kill()
+
+
+async def unfinished(engine: AsyncEngine) -> int:
+    """How many jobs have not ended."""
+    jobs = JOBS.tables.jobs
+    async with engine.connect() as sql:
+        waiting = jobs.c.state.in_(("waiting", "running"))
+        return int((await sql.execute(select(func.count()).where(waiting))).scalar_one())
+
+
+async def states(engine: AsyncEngine) -> dict[str, int]:
+    """How many jobs are in each state."""
+    jobs = JOBS.tables.jobs
+    async with engine.connect() as sql:
+        found = await sql.execute(select(jobs.c.state, func.count().label("n")).group_by(jobs.c.state))
+        return {row.state: row.n for row in found}
+
+
+async def killing(workers: Workers, engine: AsyncEngine, every: float, most: int, within: float) -> None:
+    """Kill a worker every so many seconds until all jobs have ended, or so many were.
+
+    Without an end to it, nobody would get anywhere on a machine where a worker takes as long to start.
+    """
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    next_kill = begun + every
+    while await unfinished(engine):
+        assert loop.time() - begun < within, await states(engine)
+        if loop.time() >= next_kill and most > 0:
+            next_kill += every
+            most -= 1
+            workers.kill_oldest()
+        await asyncio.sleep(0.05)
+
+
+async def steps_of(engine: AsyncEngine, job_id: str) -> list[tuple[str, int]]:
+    """The recorded steps of a job in the order they were done, each with its fence."""
+    steps = JOBS.tables.steps
+    chosen = select(steps.c.name, steps.c.fence).where(steps.c.job_id == job_id).order_by(steps.c.done_at)
+    async with engine.connect() as sql:
+        return [(row.name, row.fence) for row in await sql.execute(chosen)]
+
+
+async def effects_of(engine: AsyncEngine, job_id: str) -> list[tuple[str, int]]:
+    """The effects of a job in the order they were written, each with its fence."""
+    chosen = select(EFFECTS.c.step, EFFECTS.c.fence).where(EFFECTS.c.job_id == job_id).order_by(EFFECTS.c.id)
+    async with engine.connect() as sql:
+        return [(row.step, row.fence) for row in await sql.execute(chosen)]
+
+
+async def check(jobs: BoundJobs, engine: AsyncEngine, ids: list[str], slides: int) -> int:
+    """Every job is done, each step once and in order, by ever later fences; how many were taken over."""
+    taken_over = 0
+    for job_id in ids:
+        row = await jobs.get(job_id)
+        assert row.state == "done", row
+        steps: list[Any] = await steps_of(engine, job_id)
+        assert await effects_of(engine, job_id) == steps
+        assert [name for name, _ in steps] == [f"slide:{number}" for number in range(slides)]
+        fences = [fence for _, fence in steps]
+        assert fences == sorted(fences)
+        taken_over += fences[-1] > 1
+    return taken_over

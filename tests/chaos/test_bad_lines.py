@@ -1,0 +1,114 @@
+"""A line that is cut, frozen and slow at random: whatever happens, everyone is answered, and truthfully."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+
+import pytest
+
+from ephemera.embedded import Valkey
+from ephemera.errors import ConnectionFailed
+from ephemera.wire import Subscription
+from ephemera.wire._client import Single
+from tests.wire.clients import single
+from tests.wire.forwarders import Forwarder, forwarding
+from tests.wire.waiting import answered
+
+_SECONDS = 1.5
+
+
+async def _disturb(forwarder: Forwarder, until: float) -> int:
+    """Cut and freeze the line at random moments."""
+    loop = asyncio.get_running_loop()
+    cuts = 0
+    while loop.time() < until:
+        await asyncio.sleep(random.uniform(0, 0.05))
+        if random.random() < 0.2:
+            forwarder.gate.clear()
+            await asyncio.sleep(random.uniform(0, 0.1))
+            forwarder.gate.set()
+        else:
+            forwarder.cut()
+            cuts += 1
+    return cuts
+
+
+async def _call(client: Single, name: int, until: float) -> tuple[int, int]:
+    """Call with values nobody else uses, now and then impatiently; how many were served, and how many not."""
+    loop = asyncio.get_running_loop()
+    served = failed = 0
+    while loop.time() < until:
+        value = f"{name} {served} {failed}"
+        patience = random.choice([None, None, 0.0, 0.0005])
+        try:
+            async with asyncio.timeout(patience):
+                assert await client.call("ECHO", value) == value.encode()
+            served += 1
+        except ConnectionFailed:
+            failed += 1
+            await asyncio.sleep(0.001)
+        except TimeoutError:
+            continue
+    return served, failed
+
+
+@pytest.mark.on_both_loops
+async def test_nobody_is_left_waiting_or_misled(server: Valkey) -> None:
+    """Over a line that fails all the time, every call ends in its own reply or in a failed connection."""
+    async with forwarding(server) as forwarder:
+        async with single(f"redis://{forwarder.address}?timeout=0.08&max_in_flight=20") as client:
+            until = asyncio.get_running_loop().time() + _SECONDS
+            disturbing = asyncio.create_task(_disturb(forwarder, until))
+            outcomes = await asyncio.gather(*(_call(client, name, until) for name in range(50)))
+            cuts = await disturbing
+            assert min(served for served, _ in outcomes) > 0
+            assert cuts > 5
+            await answered(lambda: client.call("PING"))
+            assert not client.link._retries
+
+
+@pytest.mark.on_both_loops
+async def test_listeners_miss_nothing_unknowingly(server: Valkey) -> None:
+    """Over such a line a listener hears all messages in order, or finds a mark where some may be missing."""
+    async with forwarding(server) as forwarder, single(server.url) as sender:
+        async with single(f"redis://{forwarder.address}?timeout=0.08") as client:
+            until = asyncio.get_running_loop().time() + _SECONDS
+            async with client.subscribe("bad line") as messages:
+                disturbing = asyncio.create_task(_disturb(forwarder, until))
+                sent = asyncio.create_task(_publish(sender, until))
+                await asyncio.gather(disturbing, sent)
+                ending = asyncio.create_task(_publish_end(sender))
+                assert await _gaps_in(messages) > 0
+                ending.cancel()
+
+
+async def _gaps_in(messages: Subscription) -> int:
+    """Read up to the end; how many gaps were told. None may be there untold."""
+    expected, gaps, told = 0, 0, False
+    async with asyncio.timeout(60):
+        async for message in messages:
+            if message.data == b"end":
+                break
+            gaps += message.lost
+            told = told or message.lost
+            if not message.lost:
+                assert int(message.data) == expected or told, "messages were lost without a word"
+                expected, told = int(message.data) + 1, False
+    return gaps
+
+
+async def _publish(sender: Single, until: float) -> None:
+    loop = asyncio.get_running_loop()
+    for number in itertools.count():
+        if loop.time() > until:
+            return
+        await sender.call("PUBLISH", "bad line", number)
+        await asyncio.sleep(0.002)
+
+
+async def _publish_end(sender: Single) -> None:
+    while True:
+        await sender.call("PUBLISH", "bad line", "end")
+        await asyncio.sleep(0.01)

@@ -1,0 +1,227 @@
+"""What the fault campaign has found, each as a test of its own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+import psycopg
+import pytest
+from sqlalchemy import insert, select
+
+from ephemera import Store, connect
+from ephemera.embedded import Postgres, Valkey
+from ephemera.errors import ServerError
+from ephemera.keyspace._server_identity import MARK
+from ephemera.patterns.jobs._run_context import Run
+from ephemera.patterns.progress import Missed, Snapshot
+from ephemera_services.application import opened as opened_system
+from ephemera_services.feed.cluster_queue import LOST
+from ephemera_services.scripture.app import described
+from ephemera_services.scripture.events import UserCreated
+from ephemera_services.scripture.outbox import Outbox
+from ephemera_services.scripture.service import opened_scripture
+from ephemera_services.scripture.settings import Settings
+from ephemera_services.scripture.tables import users
+from ephemera_services.settings import Secret
+from tests.chaos.campaign.proxy import Network
+from tests.patterns.job_store import opened
+from tests.patterns.job_waiting import ended
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
+from tests.services.feed_world import feed_world
+
+
+@asynccontextmanager
+async def _full(server: Valkey) -> AsyncIterator[None]:
+    """A server that refuses to write, for the length of a block."""
+    server.ask("CONFIG", "SET", "maxmemory", 1)
+    try:
+        yield
+    finally:
+        server.ask("CONFIG", "SET", "maxmemory", 0)
+
+
+async def _heard(store: Store, job_id: str) -> list[Any]:
+    """What one hears who listens from the beginning: numbers, "missed", "ended"."""
+
+    async def snapshot(job_id: str) -> Snapshot:
+        return Snapshot("by SQL")
+
+    heard: list[Any] = []
+    async with store[PROGRESS].listen(job_id=job_id, snapshot=snapshot) as updates, asyncio.timeout(60):
+        async for update in updates:
+            if isinstance(update, Missed):
+                heard.append("missed")
+            elif isinstance(update.event, Stepped):
+                heard.append(update.event.number)
+            else:
+                heard.append("ended")
+    return heard
+
+
+async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> None:
+    """Whoever follows a job is told of the gap where the server took no event, also before the end."""
+    async with connect(victim.url, CATALOGUE) as store:
+        checkpoint = store[JOBS].of("job", 1, "worker")
+        await checkpoint.save({}, event=Stepped(1))
+        async with _full(victim):
+            with pytest.raises(ServerError):
+                await checkpoint.save({}, event=Stepped(2))
+        await checkpoint.save({}, event=Stepped(3))
+        await checkpoint.save({}, event=Stepped(4))
+        async with _full(victim):
+            with pytest.raises(ServerError):
+                await checkpoint.save({}, event=Stepped(5))
+        await store[JOBS].of("job", 1, "worker").end(event=Ended("done"))
+        assert await _heard(store, "job") == [1, "missed", 3, 4, "missed", "ended"]
+
+
+async def test_a_worker_that_takes_over_tells_that_events_are_missing(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """Steps of a worker that died while the server took no events are in SQL: its successor says so."""
+    sql = postgres.database("faults_untold")
+    async with opened(victim.url, sql) as first, opened(victim.url, sql) as second:
+        job_id = await first.enqueue(generate, 1)
+        run = await _claimed(first, job_id)
+        await _step(run, 1)
+        async with _full(victim):
+            await _step(run, 2)
+            await _step(run, 3)
+        await first.rows.renew(job_id, run.fence, timedelta(seconds=-1))  # rather than wait for its lease
+        run = await _claimed(second, job_id)
+        for number in (1, 2, 3, 4):
+            await _step(run, number)
+        await run.checkpoint.end(event=Ended("done"))
+        assert await _heard(second.store, job_id) == [1, "missed", 3, 4, "ended"]
+
+
+async def _claimed(live: Any, job_id: str) -> Run:
+    row = await live.rows.claim(job_id, "worker", timedelta(seconds=30))
+    assert row is not None
+    return await Run.resumed(live, row)
+
+
+async def _step(run: Run, number: int) -> None:
+    await run.step(f"step:{number}", _work, event=Stepped(number))
+
+
+async def _work() -> None:
+    """Nothing but what is recorded of it."""
+
+
+async def test_an_event_that_is_published_twice_has_its_effect_once(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """Redis hears an event and its answer is lost, so the outbox repeats it: history has it once."""
+    database = postgres.database("faults_outbox")
+    victim.ask("SET", MARK.key(), "scripture")
+    with Network() as network:
+        line = network.proxy(victim.port)
+        settings = Settings(
+            url=Secret(f"redis://127.0.0.1:{line.port}"), database_url=Secret(database), consumers=True
+        )
+        async with (
+            opened_system(settings, described(settings)) as resources,
+            opened_scripture(settings, resources),
+        ):
+            user, outbox = uuid4(), Outbox(resources.engine, resources.store)
+            async with resources.engine.begin() as sql:
+                row = {"id": user, "email": f"{user}@example.com", "name": "Ann", "plan": "free"}
+                await sql.execute(insert(users).values(row))
+                number = await outbox.add(sql, UserCreated(str(user)))
+            network.trouble(line, "half-open")
+            assert not await outbox.publish(number), "nobody can tell whether it was heard"
+            network.heal(line)
+            await _handled(victim, "gl:events:users", times=2)
+    with psycopg.connect(database) as checking:
+        found = checking.execute("SELECT what FROM scripture.user_history WHERE user_id = %s", (str(user),))
+        assert found.fetchall() == [("created",)]
+
+
+async def test_an_event_that_died_with_its_master_is_published_again(
+    victim: Valkey, postgres: Postgres
+) -> None:
+    """What Redis acknowledged and then lost is in SQL for a minute, and is published to the next master."""
+    victim.ask("SET", MARK.key(), "scripture")
+    database = postgres.database("faults_lost_event")
+    settings = Settings(url=Secret(victim.url), database_url=Secret(database))
+    async with opened_system(settings, described(settings)) as resources:
+        outbox = Outbox(resources.engine, resources.store)
+        async with outbox.relaying():
+            async with resources.engine.begin() as sql:
+                number = await outbox.add(sql, UserCreated(str(uuid4())))
+            assert await outbox.publish(number)
+            victim.kill()
+            victim.restart()  # with nothing
+            victim.ask("SET", MARK.key(), "scripture")
+            async with asyncio.timeout(60):
+                while not victim.ask("XLEN", "gl:events:users"):
+                    await asyncio.sleep(0.1)
+
+
+async def _handled(server: Valkey, stream: str, times: int) -> None:
+    """Wait until so many were published at least, and every group has handled all of them."""
+    async with asyncio.timeout(60):
+        while True:
+            published: Any = server.ask("XREVRANGE", stream, "+", "-")
+            groups: Any = server.ask("XINFO", "GROUPS", stream)
+            # What a group has read is told by where it stands: it counts nothing before its first entry.
+            states = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
+            if len(published) >= times and all(
+                state["last-delivered-id"] == published[0][0] and state["pending"] == 0 for state in states
+            ):
+                return
+            await asyncio.sleep(0.1)
+
+
+async def test_a_worker_outlives_a_server_that_refuses(victim: Valkey, postgres: Postgres) -> None:
+    """Demoted in a fail-over, or full, the server answers a worker's commands with errors: it goes on."""
+    sql = postgres.database("faults_refused")
+    async with opened(victim.url, sql) as jobs:
+        with Worker(victim.url, sql) as worker:
+            assert (await ended(jobs, await jobs.enqueue(generate, 1))).state == "done"
+            victim.ask("REPLICAOF", "127.0.0.1", "1")
+            await _answered(victim, "UNBLOCKED", "READONLY")
+            victim.ask("REPLICAOF", "NO", "ONE")
+            assert (await ended(jobs, await jobs.enqueue(generate, 1), within=60)).state == "done"
+            async with _full(victim):
+                await _answered(victim, "OOM")
+            assert (await ended(jobs, await jobs.enqueue(generate, 1), within=60)).state == "done"
+            assert worker.stop() == 0
+
+
+async def _answered(server: Valkey, *errors: str) -> None:
+    """Wait until the server has answered somebody with one of these errors."""
+    async with asyncio.timeout(60):
+        while not any(f"errorstat_{error}:" in str(server.ask("INFO", "errorstats")) for error in errors):
+            await asyncio.sleep(0.05)
+
+
+class _Lost(Exception):
+    """Whatever ends a run before its time."""
+
+
+async def test_a_run_that_fails_leaves_its_user_to_others(victim: Valkey, postgres: Postgres) -> None:
+    """The row of a user whose run ended early is free: nobody waits for the end of a run that is no more."""
+    places = {"EPHEMERA_URL": victim.url, "EPHEMERA_DATABASE_URL": postgres.database("faults_given_up")}
+    async with feed_world(places, pro_novelty=1) as world:
+        await world.aggregator.subscribe("ann", "news", "pro")
+        await world.publish("news", 3)
+        await world.tick()
+
+        async def fails(_: Any) -> Any:
+            (running,) = await world.sql(select(world.tables.user_stats.c.running_until))
+            assert running[0] is not None
+            raise _Lost
+
+        with pytest.raises(_Lost):
+            await world.planner.rebuild("ann", fails)
+        await world.age("ann", last_enqueued_at="31 s")
+        assert await world.aggregator.queue.waiting(LOST, 10) == ["ann"]
+        assert (await world.rebuild("ann")).ending == "rebuilt"

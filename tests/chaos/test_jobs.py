@@ -1,0 +1,218 @@
+"""Jobs whose workers and servers die: none is lost, and no step is done twice.
+
+The whole campaign, 200 jobs of 15 steps, is run with `EPHEMERA_CAMPAIGN=full`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from datetime import timedelta
+
+import pytest
+
+from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import BoundJobs
+from tests.chaos.job_campaign import Workers, check, killing, unfinished
+from tests.chaos.killed_attempt import PLACES
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_waiting import ended, stepped, until
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import effects, export, generate
+
+FULL = os.environ.get("EPHEMERA_CAMPAIGN") == "full"
+SLIDES = 15
+
+
+@pytest.fixture
+def sql(postgres: Postgres, key: str) -> str:
+    """A database of the test's own."""
+    return postgres.database(key[:60])
+
+
+@pytest.fixture
+async def jobs(victim: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
+    """Jobs on a server that may be killed."""
+    async with opened(victim.url, sql) as live:
+        yield live
+
+
+def once(count: int) -> dict[str, int]:
+    """The effects of a job of so many slides, each there once."""
+    return {f"slide:{number}": 1 for number in range(count)}
+
+
+@pytest.mark.timeout(900 if FULL else 120)
+async def test_all_jobs_complete_while_a_worker_is_killed_every_second(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """No job is lost, each step's effect is there exactly once, and fences only grow within a job."""
+    # A few jobs take their time, so that some are under way at the first kill, on a fast machine too.
+    count, crew, within, pause = (200, 12, 800, 0.05) if FULL else (8, 4, 240, 0.25)
+    every, most = (1.0, 1000) if FULL else (3.0, 12)
+    ids = [await jobs.enqueue(generate, SLIDES, pause) for _ in range(count)]
+    workers = Workers(victim.url, sql, crew)
+    try:
+        await killing(workers, jobs.engine, every, most, within)
+    finally:
+        workers.end()
+    taken_over = await check(jobs, jobs.engine, ids, SLIDES)
+    assert taken_over
+    print(f"{count} jobs, {workers.kills} workers killed, {taken_over} taken over")  # noqa: T201
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("what", PLACES)
+async def test_killed_at_any_moment_an_attempt_leaves_nothing_half_done(
+    jobs: BoundJobs, victim: Valkey, sql: str, when: str, what: str
+) -> None:
+    """SIGKILL before and after each write: the next attempt completes the job, with each effect once."""
+    job_id = await jobs.enqueue(generate, 3)
+    command = [sys.executable, "-m", "tests.chaos.killed_attempt", victim.url, sql, job_id, when, what]
+    died = await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)
+    assert died.returncode == -signal.SIGKILL
+    await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))  # rather than wait for its lease
+    ended_before = (what, when) in (("finish", "after"), ("end", "before"), ("end", "after"))
+    assert await attempt_by(jobs, "next").run(job_id) == ("refused" if ended_before else "done")
+    await check(jobs, jobs.engine, [job_id], 3)
+
+
+@pytest.mark.parametrize("killed", ["all of it", "its parent process"])
+async def test_a_killed_workers_job_goes_on_from_its_last_step(
+    jobs: BoundJobs, victim: Valkey, sql: str, killed: str
+) -> None:
+    """SIGKILL of a worker: another resumes the job behind its last step, with a larger fence."""
+    with Worker(victim.url, sql) as first:
+        job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+        await stepped(jobs, job_id, 4)
+        with Worker(victim.url, sql):
+            first.kill() if killed == "all of it" else os.kill(first.pid, signal.SIGKILL)
+            row = await ended(jobs, job_id)
+    assert (row.state, row.attempts) == ("done", row.fence)
+    assert row.fence >= 2
+    assert "3 by fence 1" in row.result
+    assert f"{SLIDES - 1} by fence {row.fence}" in row.result
+    assert await effects(jobs.engine, job_id) == once(SLIDES)
+
+
+async def test_a_killed_childs_job_goes_on_in_the_same_worker(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """SIGKILL of the pool's process alone: the parent replaces it, and the job goes on there."""
+    with Worker(victim.url, sql) as worker:
+        job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+        row = await stepped(jobs, job_id, 4)
+        assert row.worker is not None
+        os.kill(int(row.worker.rpartition(":")[2]), signal.SIGKILL)
+        row = await ended(jobs, job_id)
+        assert (row.state, row.attempts >= 2) == ("done", True)
+        assert int(str(row.worker).rpartition(":")[2]) in worker.children()
+    assert await effects(jobs.engine, job_id) == once(SLIDES)
+
+
+async def test_a_worker_that_hung_is_overtaken_and_refused(jobs: BoundJobs, victim: Valkey, sql: str) -> None:
+    """SIGSTOP for longer than the lease, another finishes the job, SIGCONT: nothing is done twice."""
+    with Worker(victim.url, sql) as first:
+        job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+        await stepped(jobs, job_id, 4)
+        stopped = [*first.children(), first.pid]
+        for pid in stopped:
+            os.kill(pid, signal.SIGSTOP)
+        with Worker(victim.url, sql):
+            row = await ended(jobs, job_id)
+            for pid in stopped:
+                os.kill(pid, signal.SIGCONT)
+            # It works again, and what it had in hand came to nothing.
+            other = [await jobs.enqueue(generate, 3) for _ in range(4)]
+            assert [(await ended(jobs, each)).state for each in other] == ["done"] * 4
+    assert (row.state, row.fence >= 2) == ("done", True)
+    assert await jobs.get(job_id) == row
+    assert await effects(jobs.engine, job_id) == once(SLIDES)
+
+
+async def test_all_jobs_complete_from_sql_when_redis_lost_its_data(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """Redis comes back empty, with jobs running and jobs in the queue: none is lost, and no step doubled."""
+    with Worker(victim.url, sql, processes=2):
+        ids = [await jobs.enqueue(generate, SLIDES, 0.1) for _ in range(6)]
+        await stepped(jobs, ids[0], 3)
+        victim.kill()
+        victim.restart()
+        await until(lambda: _up(jobs))
+        assert await jobs.store.call("LLEN", "celery_queue:generation") == 0
+        await until(lambda: _none_left(jobs), within=60)
+    await check(jobs, jobs.engine, ids, SLIDES)
+
+
+async def _up(jobs: BoundJobs) -> bool:
+    return jobs.store.client("queue").up
+
+
+async def _none_left(jobs: BoundJobs) -> bool:
+    return not await unfinished(jobs.engine)
+
+
+async def test_what_is_enqueued_while_redis_is_down_runs_when_it_is_back(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """The row is written, and any worker's reaper sends the message later."""
+    with Worker(victim.url, sql):
+        await ended(jobs, await jobs.enqueue(generate, 1))
+        victim.kill()
+        job_id = await jobs.enqueue(generate, 2)
+        row = await jobs.get(job_id)
+        assert (row.state, row.published_at) == ("waiting", None)
+        victim.restart()
+        assert (await ended(jobs, job_id)).state == "done"
+
+
+async def test_jobs_wait_for_sql_and_go_on_when_it_is_back(victim: Valkey) -> None:
+    """PostgreSQL crashes and comes back in mid-job: the job goes on, and no step is done twice."""
+    with embedded.postgres() as postgres:
+        async with opened(victim.url, postgres.url) as jobs:
+            with Worker(victim.url, postgres.url):
+                job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+                await stepped(jobs, job_id, 3)
+                postgres.kill()
+                postgres.restart()
+                row = await ended(jobs, job_id, within=60)
+            assert row.state == "done"
+            assert await effects(jobs.engine, job_id) == once(SLIDES)
+
+
+async def test_a_worker_that_is_told_to_stop_hands_its_jobs_over(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """SIGTERM: the worker leaves after the present step, its job goes on elsewhere, as the same attempt."""
+    with Worker(victim.url, sql) as first:
+        job_id = await jobs.enqueue(generate, 60, 0.1)
+        await stepped(jobs, job_id, 4)
+        assert first.stop() == 0
+        row = await jobs.get(job_id)
+        assert (row.state, row.attempts) == ("waiting", 0)
+    with Worker(victim.url, sql):
+        row = await ended(jobs, job_id)
+    assert row.state == "done"
+    assert await effects(jobs.engine, job_id) == once(60)
+
+
+async def test_a_plain_function_that_never_ends_is_killed_with_its_process(
+    jobs: BoundJobs, victim: Valkey, sql: str
+) -> None:
+    """The attempt is over at its time limit; the process that cannot be stopped is killed soon after."""
+    with Worker(victim.url, sql) as worker:
+        job_id = await jobs.enqueue(export, 600.0, block=True)
+        row = await stepped(jobs, job_id, 1)
+        stuck = int(str(row.worker).rpartition(":")[2])
+
+        async def replaced() -> bool:
+            return bool(worker.children()) and stuck not in worker.children()
+
+        await until(replaced, within=40)
+        assert (await ended(jobs, job_id, within=60)).state == "dead"

@@ -1,0 +1,222 @@
+"""Jobs while something hangs or fails over: PostgreSQL, Redis, the connection of one worker alone."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import msgspec
+import pytest
+from sqlalchemy import text
+from sqlalchemy.ext.asyncio import AsyncEngine
+
+from ephemera import Catalogue, embedded, keyspace
+from ephemera.embedded import Postgres, Valkey
+from ephemera.patterns.jobs import JobRow, Jobs, Run
+from ephemera.patterns.jobs._engines import sql_engine
+from ephemera.patterns.jobs._reaper import reap
+from ephemera.patterns.progress import Progress
+from tests.patterns.job_store import attempt_by, opened
+from tests.patterns.job_waiting import ended, stepped, until
+from tests.patterns.job_worker import Worker
+from tests.patterns.jobbing import effects, generate
+
+SLIDES = 15
+ONCE = {f"slide:{number}": 1 for number in range(SLIDES)}
+
+
+class Over(msgspec.Struct, tag="over", frozen=True):
+    """The job has ended."""
+
+    state: str
+
+
+CATALOGUE = Catalogue("test-jobs-hung")
+PROGRESS = Progress(CATALOGUE, "hung:{job_id}", Over, wake="hung", terminal=Over)
+JOBS = Jobs(
+    CATALOGUE,
+    "checkpoint:{job_id}",
+    queues=("work",),
+    name="hung",
+    progress=PROGRESS,
+    ended=lambda row: Over(row.state),
+    lease=timedelta(seconds=1),
+)
+LAST: dict[str, Valkey] = {}
+"""The server that a job stops as the last thing it does."""
+HELD: dict[str, asyncio.Event] = {}
+"""Of each job, that it waits."""
+
+
+@JOBS.job(queue="work")
+async def stopping(run: Run) -> None:
+    """A job whose server hangs for a second just before its end is told."""
+    LAST[run.id].pause()
+    asyncio.get_running_loop().call_later(1.0, LAST[run.id].resume)
+
+
+@JOBS.job(queue="work")
+async def waiting(run: Run) -> None:
+    """A job that waits for ever."""
+    HELD[run.id].set()
+    await asyncio.Event().wait()
+
+
+@contextmanager
+def frozen(pids: list[int]) -> Iterator[None]:
+    """SIGSTOP to processes for the length of a block."""
+    for pid in pids:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            os.kill(pid, signal.SIGCONT)
+
+
+def processes(postgres: Postgres) -> list[int]:
+    """All of a PostgreSQL: stopping the first alone leaves its connections at work."""
+    children = Path(f"/proc/{postgres.pid}/task/{postgres.pid}/children").read_text()
+    return [postgres.pid, *map(int, children.split())]
+
+
+async def backends(engine: AsyncEngine, name: str) -> list[int]:
+    """The processes that serve the connections of one application."""
+    query = text("SELECT pid FROM pg_stat_activity WHERE application_name = :name")
+    async with engine.connect() as sql:
+        return [pid for (pid,) in await sql.execute(query, {"name": name})]
+
+
+async def disposed(*engines: AsyncEngine) -> None:
+    """Let what was given up end by itself, and close everything."""
+    if left := asyncio.all_tasks() - {asyncio.current_task()}:
+        await asyncio.wait(left, timeout=20)
+    for engine in engines:
+        await engine.dispose()
+
+
+async def test_the_end_is_told_however_long_the_server_takes(
+    victim: Valkey, postgres: Postgres, key: str
+) -> None:
+    """The renewal that finds the job done by its own worker does not keep that worker from saying so."""
+    engine = sql_engine(postgres.database(key[:60]))
+    async with keyspace.connect(f"{victim.url}?timeout=10", CATALOGUE) as store:
+        jobs = JOBS.on(store, engine)
+        await jobs.create_tables()
+        job_id = await jobs.enqueue(stopping)
+        LAST[job_id] = victim
+        assert await attempt_by(jobs).run(job_id) == "done"
+        (entry,) = await store.call("XRANGE", PROGRESS.key(job_id=job_id), "-", "+")
+        assert b'"over"' in entry[1][1]
+        assert await jobs.checkpoint(await jobs.get(job_id)).load() == {}
+    await engine.dispose()
+
+
+async def test_a_lease_that_hangs_is_lost_in_time(victim: Valkey, postgres: Postgres, key: str) -> None:
+    """A worker whose database does not answer stops when its lease ends, not when the driver gives up."""
+    url = postgres.database(key[:60])
+    engine, other = sql_engine(f"{url}&application_name=hung"), sql_engine(url)
+    async with keyspace.connect(victim.url, CATALOGUE) as store:
+        jobs = JOBS.on(store, engine)
+        await jobs.create_tables()
+        job_id = await jobs.enqueue(waiting)
+        HELD[job_id] = asyncio.Event()
+        attempt = asyncio.create_task(attempt_by(jobs, "hung").run(job_id))
+        await HELD[job_id].wait()
+        with frozen(await backends(other, "hung")):
+            async with asyncio.timeout(60):
+                assert await attempt == "lost"
+            # It did not wait for the driver, which takes five seconds or ten to give up.
+            assert any("_renewed" in repr(task.get_coro()) for task in asyncio.all_tasks())
+            async with keyspace.connect(victim.url, CATALOGUE) as another:
+                rows = JOBS.on(another, other).rows
+                await until(lambda: rows.claim(job_id, "next", timedelta(seconds=9)))
+    await disposed(engine, other)
+
+
+async def test_a_reaper_that_hangs_gives_up_its_turn(victim: Valkey, postgres: Postgres, key: str) -> None:
+    """While the leader's connection to SQL hangs, another process looks after the jobs."""
+    url = postgres.database(key[:60])
+    engine, other = sql_engine(f"{url}&application_name=leader"), sql_engine(url)
+    async with (
+        keyspace.connect(victim.url, CATALOGUE) as store,
+        keyspace.connect(victim.url, CATALOGUE) as another,
+    ):
+        jobs, next_jobs = JOBS.on(store, engine), JOBS.on(another, other)
+        await jobs.create_tables()
+        leading = asyncio.create_task(reap(jobs))
+
+        async def led() -> bool:
+            return await store[JOBS.leader].holder() is not None
+
+        async def looked() -> bool:
+            return bool(await backends(other, "leader")) and await led()
+
+        await until(looked)
+        with frozen(await backends(other, "leader")):
+            following = asyncio.create_task(reap(next_jobs))
+            async with other.begin() as sql:
+                await next_jobs.enqueue_in(sql, waiting)
+
+            async def sent() -> bool:
+                return await next_jobs.queued("work") == 1
+
+            await until(sent)
+    await asyncio.gather(leading, following)  # a closed store ends them
+    await disposed(engine, other)
+
+
+async def test_a_database_that_hangs_in_mid_job_costs_only_time(victim: Valkey) -> None:
+    """PostgreSQL stops for longer than the lease and goes on: the job ends, with each effect once."""
+    with embedded.postgres() as postgres:
+        async with opened(victim.url, postgres.url) as jobs:
+            with Worker(victim.url, postgres.url):
+                job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+                await stepped(jobs, job_id, 3)
+                with frozen(processes(postgres)):
+                    await asyncio.sleep(5)  # nothing can be asked meanwhile; the lease is 3 s
+                row = await ended(jobs, job_id, within=60)
+            assert row.state == "done"
+            assert await effects(jobs.engine, job_id) == ONCE
+
+
+async def test_a_redis_that_hangs_in_mid_job_costs_nothing(
+    victim: Valkey, postgres: Postgres, key: str
+) -> None:
+    """The job goes on from SQL while Redis hangs, and the worker takes jobs again when it does not."""
+    sql = postgres.database(key[:60])
+    async with opened(victim.url, sql) as jobs:
+        with Worker(victim.url, sql):
+            job_id = await jobs.enqueue(generate, SLIDES, 0.1)
+            await stepped(jobs, job_id, 3)
+            victim.pause()
+            try:
+                assert (await ended(jobs, job_id)).state == "done"
+                late = await jobs.enqueue(generate, 2)  # nobody can be told of it yet
+            finally:
+                victim.resume()
+            assert (await ended(jobs, late, within=60)).state == "done"
+        assert (await jobs.get(job_id)).fence == 1
+
+
+@pytest.mark.timeout(180)
+async def test_jobs_outlive_a_fail_over_of_their_queues(postgres: Postgres, key: str) -> None:
+    """The master behind Sentinel is killed in mid-run: whatever of the queue is lost, all jobs are done."""
+    sql = postgres.database(key[:60])
+    with embedded.sentinel() as sentinel:
+        async with opened(sentinel.url, sql) as jobs:
+            with Worker(sentinel.url, sql, processes=2):
+                ids = [await jobs.enqueue(generate, SLIDES, 0.1) for _ in range(6)]
+                await stepped(jobs, ids[0], 3)
+                sentinel.master.kill()
+                rows: list[JobRow] = [await ended(jobs, job_id, within=90) for job_id in ids]
+                late = await jobs.enqueue(generate, 1)
+                assert (await ended(jobs, late, within=60)).state == "done"
+            assert [row.state for row in rows] == ["done"] * 6
+            for job_id in ids:
+                assert await effects(jobs.engine, job_id) == ONCE

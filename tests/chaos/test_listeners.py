@@ -1,0 +1,76 @@
+"""Listeners over a restart: every gap is told, and what comes after it is heard."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from ephemera.embedded import Valkey
+from ephemera.errors import ConnectionFailed
+from ephemera.wire import Invalidations, Message
+from tests.wire.clients import single
+from tests.wire.waiting import eventually
+
+
+@pytest.mark.on_both_loops
+async def test_a_restart_is_told_on_every_channel(victim: Valkey) -> None:
+    """After a restart each listener finds a mark on each of its channels, then what is published anew."""
+    async with single(victim.url) as client:
+        async with client.subscribe("a", "b") as plain, client.subscribe("p*", kind="pattern") as pattern:
+            victim.kill()
+            await asyncio.to_thread(victim.restart)
+            marks = {await asyncio.wait_for(anext(plain), 60) for _ in range(2)}
+            assert marks == {Message(b"a", b"", lost=True), Message(b"b", b"", lost=True)}
+            assert await asyncio.wait_for(anext(pattern), 60) == Message(b"p*", b"", lost=True)
+            victim.ask("PUBLISH", "a", "again")
+            victim.ask("PUBLISH", "p1", "again")
+            assert (await anext(plain)).data == (await anext(pattern)).data == b"again"
+
+
+async def test_a_frozen_server_is_told_though_nobody_calls(victim: Valkey) -> None:
+    """A server that freezes is noticed on the connection of the listeners, too, and the gap is told."""
+    async with single(victim.url) as client, client.subscribe("news") as messages:
+        victim.pause()
+        await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
+        victim.resume()
+        assert (await asyncio.wait_for(anext(messages), 3)).lost
+
+
+async def test_joining_while_the_server_is_away(victim: Valkey) -> None:
+    """Joining a channel while the server is away fails at once, and is as good as never tried."""
+    async with single(victim.url) as client, client.subscribe("known") as messages:
+        victim.kill()
+        await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
+        with pytest.raises(ConnectionFailed):
+            async with client.subscribe("new"):
+                pass
+        await asyncio.to_thread(victim.restart)
+        assert (await asyncio.wait_for(anext(messages), 60)).lost
+        assert victim.ask("PUBSUB", "CHANNELS") == ["known"]
+
+
+async def test_leaving_while_the_server_is_away(victim: Valkey) -> None:
+    """A channel left while the server is away is not joined again."""
+    async with single(victim.url) as client, client.subscribe("known") as messages:
+        async with client.subscribe("left"):
+            victim.kill()
+            await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
+        await asyncio.to_thread(victim.restart)
+        assert (await asyncio.wait_for(anext(messages), 60)).lost
+        assert victim.ask("PUBSUB", "CHANNELS") == ["known"]
+
+
+async def test_copies_are_dropped_on_a_restart(victim: Valkey) -> None:
+    """Who keeps copies of keys is told that all may have changed, and of changes after the restart."""
+    heard: list[Invalidations] = []
+    async with single(victim.url) as client:
+        await client.track(heard.append)
+        await client.call("GET", "x")
+        victim.kill()
+        await eventually(lambda: heard == [None])
+        await asyncio.to_thread(victim.restart)
+        await eventually(lambda: client.up)
+        await client.call("GET", "x")
+        victim.ask("SET", "x", "1")
+        await eventually(lambda: heard == [None, [b"x"]])

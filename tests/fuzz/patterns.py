@@ -1,0 +1,274 @@
+"""What patterns keep, damaged: every one of their keys is altered behind their backs, and they carry on.
+
+Each pattern does its usual round, so that its keys are there. Then one of them becomes something else, and
+the round is done again, by a process with copies of its own and by one without. It may find less than there
+was, and it may raise an error of ours; another exception in a request is a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+from hypothesis import strategies as st
+
+from ephemera import Catalogue, Store, connect, fixed
+from ephemera.errors import EphemeraError
+from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.entitlements import Entitlements
+from ephemera.patterns.events import Events
+from ephemera.patterns.fanout import Fanout
+from ephemera.patterns.locks import Locks
+from ephemera.patterns.preferences import Preferences
+from ephemera.patterns.revocation import Revocation, TokenKind
+from tests.fuzz.trials import Trial
+from tests.patterns import accounts, limited, progressing
+from tests.patterns.accounts import FIXED, SLIDING, Session, SignIn
+from tests.patterns.league_site import League, Source
+from tests.patterns.limited import LIMITS
+from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
+
+
+class Note(msgspec.Struct):
+    """Something to keep, with settings to merge."""
+
+    text: str = "x"
+    size: int = 14
+
+
+_catalogue = Catalogue("fuzz-patterns")
+_CACHE = Cache(
+    _catalogue,
+    "fuzz:cache:{id}",
+    Note,
+    fresh=timedelta(minutes=5),
+    stale=timedelta(hours=1),
+    missing=timedelta(seconds=30),
+    local=Local(entries=100),
+    tags=lambda note, id: (f"tag-{note.size}",),
+    purpose="fuzzing",
+)
+_LOCKS = Locks(_catalogue, "fuzz:lock:{id}", lease=timedelta(seconds=5), purpose="fuzzing")
+_NOTES = Fanout(_catalogue, "fuzz:connections:{id}", Note, channel="fuzz:channel")
+_PREFERENCES = Preferences(_catalogue, "fuzz:preferences:{id}", Note)
+_PLANS = Entitlements(_catalogue, "fuzz:plan:{id}", Note, lifetime=fixed(seconds=300))
+_REVOKED = Revocation(
+    _catalogue, tokens={"access": TokenKind("fuzz:blacklist:{jti}", lives=timedelta(minutes=15))}
+)
+_EVENTS: Events[Note] = Events(_catalogue, "fuzz:events", Note, purpose="fuzzing")
+_LEAGUE = League("fuzz-league")
+_CATALOGUES = (_catalogue, accounts.CATALOGUE, limited.CATALOGUE, progressing.CATALOGUE, _LEAGUE.catalogue)
+
+
+async def _load() -> Note:
+    return Note("loaded")
+
+
+async def _sessions(store: Store) -> None:
+    for sessions, somebody in ((SLIDING, Session("ann")), (FIXED, SignIn(user_id=7))):
+        live: Any = store[sessions]
+        user = "ann" if sessions is SLIDING else "7"
+        with suppress(EphemeraError):
+            token = await live.create(somebody)
+            await live.update(token, **({"role": "x"} if sessions is SLIDING else {"note": "x"}))
+            await live.get(token)
+            token = await live.rotate(token) or token
+            await live.get(token)
+        await _each(partial(live.of_user, user), partial(live.begin, user))
+
+
+async def _limits(store: Store) -> None:
+    limits = store[LIMITS]
+    rules = [limited.WINDOW, limited.LOG, limited.BUCKET, limited.CROWD, limited.FLOW]
+    for rule in rules:
+        await _each(lambda rule=rule: limits.check(rule.on("ann")))  # type: ignore[misc]
+    await _each(lambda: limits.check(*(rule.on("bob") for rule in rules)))
+
+
+async def _caches(store: Store) -> None:
+    async def loader(id: str) -> Note | None:  # noqa: A002 - the field's name
+        return Note(id) if id != "none" else None
+
+    cache: Any = store[_CACHE]
+    for name in ("a", "none"):
+        await _each(
+            lambda name=name: cache.get_or_load(loader, id=name),  # type: ignore[misc]
+            lambda name=name: cache.get(id=name),  # type: ignore[misc]
+        )
+    await _each(lambda: cache.end_tag("tag-14"), lambda: cache.delete(id="a"))
+    await _each(lambda: cache.get_or_load(loader, id="a"))
+
+
+async def _locks(store: Store) -> None:
+    locks = store[_LOCKS]
+
+    async def hold() -> None:
+        async with locks.hold(id="a", timeout=0.05):
+            pass
+
+    async def try_hold() -> None:
+        async with locks.try_hold(id="a"):
+            pass
+
+    await _each(hold, try_hold)
+
+
+async def _progress(store: Store) -> None:
+    progress = store[PROGRESS]
+    await _each(
+        lambda: progress.append(SlideDone(1), job_id="j"),
+        lambda: progress.append(Done(1), job_id="j"),
+    )
+    for after in (None, "0-1", "99999999999999-1"):
+
+        async def listen(after: str | None = after) -> None:
+            async with progress.listen(job_id="j", after=after, snapshot=Truth().snapshot) as updates:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.05):
+                        async for _ in updates:
+                            pass
+
+        await _each(listen)
+
+
+async def _smaller(store: Store) -> None:
+    preferences, plans, revoked, notes = store[_PREFERENCES], store[_PLANS], store[_REVOKED], store[_NOTES]
+    await _each(
+        lambda: preferences.merge({"size": 18}, id="a"),
+        lambda: preferences.get(id="a"),
+        lambda: plans.get(lambda id: _load(), id="a"),
+        lambda: plans.get(lambda id: _load(), id="a"),
+        lambda: plans.drop(id="a"),
+        lambda: revoked.revoke_token("access", "t", until=time.time() + 900),
+        lambda: revoked.revoke_user("ann"),
+        lambda: revoked.check("access", jti="t", user="ann", issued_at=time.time(), family="f"),
+        lambda: store[_EVENTS].publish(Note("event")),
+        lambda: notes.connections(id="a"),
+    )
+
+    async def connected() -> None:
+        async with notes.connect(id="a"):
+            await notes.push(Note("push"), id="a")
+            await notes.connections(id="a")
+
+    await _each(connected)
+
+
+async def _pages(store: Store) -> None:
+    store[_LEAGUE.site].using(Source(1))
+    live, table, mine = store[_LEAGUE.live], store[_LEAGUE.table], store[_LEAGUE.picks]
+    await _each(
+        table.page,
+        lambda: live.page(match_id="1"),
+        lambda: live.page(match_id="2000"),
+        lambda: mine.page(user_id="ann"),
+        lambda: store[_LEAGUE.windows].now(),
+    )
+
+
+async def _each(*operations: Callable[[], Awaitable[Any]]) -> None:
+    """Do all of them; an error of ours is an answer, too."""
+    for operation in operations:
+        with suppress(EphemeraError):
+            await operation()
+
+
+_ROUNDS = {
+    "sessions": _sessions,
+    "limits": _limits,
+    "caches": _caches,
+    "locks": _locks,
+    "progress": _progress,
+    "smaller ones": _smaller,
+    "pages": _pages,
+}
+_bytes = st.one_of(
+    st.binary(max_size=30),
+    st.sampled_from(
+        [b"", b"0", b"-1", b"1e400", b"nan", b"null", b"{}", b"[]", b"\xff\xfe", b"9" * 30, b"1:2:3"]
+    ),
+)
+_damages = st.one_of(
+    st.tuples(st.just("SET"), st.lists(_bytes, min_size=1, max_size=1)),
+    st.tuples(st.sampled_from(["HSET", "XADD", "ZADD"]), st.lists(_bytes, min_size=2, max_size=6)),
+    st.tuples(st.sampled_from(["SADD", "RPUSH"]), st.lists(_bytes, min_size=1, max_size=4)),
+    st.tuples(st.sampled_from(["alter", "alter", "cut"]), st.lists(_bytes, min_size=1, max_size=3)),
+)
+
+
+class Damaged:
+    """The patterns on one server."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    async def check(self, case: tuple[str, int, tuple[str, list[bytes]], int]) -> None:
+        """Let a pattern make its keys, damage one, and use the pattern again."""
+        name, which, (damage, words), at = case
+        go_round = _ROUNDS[name]
+        async with connect(self._url, *_CATALOGUES) as store:
+            await store.call("FLUSHDB")
+            await go_round(store)
+            keys = sorted(await store.call("KEYS", "*"))
+            if not keys:
+                return
+            key = keys[which % len(keys)]
+            await self._damage(store, key, damage, words, at)
+            await go_round(store)
+            async with connect(self._url, *_CATALOGUES) as another:
+                await go_round(another)
+
+    async def _damage(self, store: Store, key: bytes, damage: str, words: list[bytes], at: int) -> None:
+        kind = await store.call("TYPE", key)
+        if damage in ("alter", "cut"):
+            return await self._alter(store, key, kind, words, at, cut=damage == "cut")
+        await store.call("DEL", key)
+        given: list[Any] = list(words)
+        if damage in ("HSET", "XADD", "ZADD"):
+            given = given[: len(given) // 2 * 2]
+        if damage == "ZADD":
+            given = [part for n, word in enumerate(given[::2]) for part in (n * 1.5, word)]
+        if damage == "XADD":
+            given.insert(0, "*")
+        await store.call(damage, key, *given)
+        return None
+
+    async def _alter(
+        self, store: Store, key: bytes, kind: bytes, words: list[bytes], at: int, *, cut: bool
+    ) -> None:
+        """Another value in what is there, which stays what it is to Redis."""
+        if kind == b"string":
+            data = await store.call("GET", key)
+            at %= len(data) + 1
+            await store.call(
+                "SET", key, data[:at] if cut else data[:at] + words[0] + data[at + 1 :], "KEEPTTL"
+            )
+        elif kind == b"hash":
+            names = sorted(await store.call("HKEYS", key))
+            name = names[at % len(names)]
+            await (store.call("HDEL", key, name) if cut else store.call("HSET", key, name, words[0]))
+        elif kind == b"zset":
+            await store.call("ZADD", key, float(at), words[0])
+        elif kind == b"set":
+            await store.call("SADD", key, *words)
+        elif kind == b"list":
+            await store.call("LPUSH", key, *words)
+        else:
+            await store.call("XADD", key, "*", words[0], words[-1])
+
+
+def damaged_keys(url: str) -> Trial:
+    """The trial, on a server."""
+    return Trial(
+        "keys of patterns",
+        "Whatever becomes of a pattern's key, its operations succeed, miss, or raise an error of ours.",
+        st.tuples(st.sampled_from(sorted(_ROUNDS)), st.integers(0, 30), _damages, st.integers(0, 300)),
+        Damaged(url).check,
+        batch=40,
+    )

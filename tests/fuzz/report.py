@@ -1,0 +1,70 @@
+"""What a run found, on a screen and as `docs/proof/fuzz.md`."""
+
+from __future__ import annotations
+
+import platform
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from tests.fuzz.openapi import EXAMPLES
+from tests.fuzz.running import Tally
+
+PAGE = Path("docs/proof/fuzz.md")
+_HEAD = """\
+# Fuzzing
+
+Written by `make fuzz ARGS="--seconds {seconds:.0f} --seed {seed}{only} --report"`.
+
+Each trial draws hostile cases from a seed and checks what must hold for all of them. A case that fails is
+made as small as it can be, kept in `build/fuzz/`, and tried again by one command that is printed with it.
+Most trials run for some seconds with every test run (`tests/fuzz`), with every case that ever failed.
+`python -m tests.fuzz --help` says what else there is. A case of the area openapi is a whole run of schemathesis
+against a service: up to {examples} requests for each operation of its document.
+
+- {when}, Python {python}, {cases:,} cases in {took:.0f} s, seed {seed}
+- failures: {failures}
+"""
+_FOOT = """
+## What this does not show
+
+- hiredis parses RESP. It reserves memory for an array when its length is announced, so a server that
+  announces a billion elements costs memory and time; here it is a million. A server is trusted that far.
+- The services run without limits on requests here, since these would refuse most of what is tried.
+- A case must fail within this budget to be seen; the next seed tries others.
+"""
+
+
+def show(screen: Console, tallies: list[Tally]) -> None:
+    """A table of what was tried."""
+    table = Table("area", "trial", "cases", "seconds", "held", box=None, pad_edge=False)
+    for tally in tallies:
+        held = "yes" if tally.failure is None else "[red]NO[/red]"
+        table.add_row(tally.area, tally.trial.name, f"{tally.cases:,}", f"{tally.seconds:.0f}", held)
+    screen.print(table)
+
+
+def write(tallies: list[Tally], seed: int, seconds: float, only: list[str] | None) -> None:
+    """The page."""
+    failed = [tally for tally in tallies if tally.failure is not None]
+    head = _HEAD.format(
+        seconds=seconds,
+        examples=EXAMPLES,
+        seed=seed,
+        only=f" --only {' '.join(only)}" if only else "",
+        when=datetime.now(UTC).strftime("%Y-%m-%d"),
+        python=platform.python_version(),
+        cases=sum(tally.cases for tally in tallies),
+        took=sum(tally.seconds for tally in tallies),
+        failures=", ".join(f"{tally.area}: {tally.trial.name}" for tally in failed) or "none",
+    )
+    rows = [
+        f"| {tally.area} | {tally.trial.name} | {tally.trial.promise} | {tally.cases:,} | "
+        f"{'yes' if tally.failure is None else '**no**'} |"
+        for tally in tallies
+    ]
+    lines = [head, "| area | trial | what must hold | cases | held |", "|---|---|---|---|---|", *rows, _FOOT]
+    PAGE.parent.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text("\n".join(lines))

@@ -1,0 +1,60 @@
+"""What tests of services share: a Redis of their own, a database, and running services."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from ephemera import embedded
+from ephemera.embedded import Postgres, Valkey
+from tests.server_choice import ClusterAsServer
+from tests.services.identity_users import QUICK, UNLIMITED
+from tests.services.services import SCRAPER, Served, serving
+from tests.services.slides_world import (  # noqa: F401 - fixtures of the slides tests
+    anna,
+    slides,
+    slides_again,
+    slides_cache,
+    slides_model,
+    slides_places,
+    slides_queue,
+    slides_worker,
+)
+
+
+@pytest.fixture(scope="module")
+def valkey(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]:
+    """A Valkey for the tests of one file, which may stop and start it; by `--server`, a cluster."""
+    if request.config.getoption("--server") == "cluster":
+        running_cluster = ClusterAsServer(request.getfixturevalue("cluster"))
+        running_cluster.ask("FLUSHALL")
+        yield running_cluster
+        running_cluster.ask("FLUSHALL")  # with the mark of a system that has one
+        return
+    with embedded.valkey() as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def places(valkey: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -> dict[str, str]:
+    """Where a file's services keep things: variables that name its Redis and its database."""
+    database = request.module.__name__.rpartition(".")[2]
+    return {"EPHEMERA_URL": valkey.url, "EPHEMERA_DATABASE_URL": postgres.database(database)}
+
+
+@pytest.fixture(scope="module")
+def identity(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """An identity service without limits that tests would meet."""
+    environment = {**places, **QUICK, **UNLIMITED, **SCRAPER}
+    with serving("identity", tmp_path_factory.mktemp("logs"), **environment) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def second(
+    identity: Served, places: dict[str, str], tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Served]:
+    """Another process of the same service."""
+    with serving("identity", tmp_path_factory.mktemp("logs"), **places, **QUICK, **UNLIMITED) as running:
+        yield running

@@ -1,0 +1,66 @@
+"""Users of the league service, as tests need them: over HTTP, with a cookie, quickly."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+
+from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from tests.services.services import Served, serving
+
+TOKEN = "a-token-for-cron-services-0123456789"
+QUICK = {
+    "EPHEMERA_LEAGUE_PASSWORD_MEMORY": "8",
+    "EPHEMERA_LEAGUE_SECURE_COOKIES": "false",
+    "EPHEMERA_LEAGUE_DEMO": "true",
+    "EPHEMERA_LEAGUE_CACHE_PREWARM_TOKEN": TOKEN,
+    "EPHEMERA_LEAGUE_SIGN_INS_PER_10_MINUTES": "1000000",
+}
+UNLIMITED = {"EPHEMERA_LEAGUE_REQUESTS_PER_10_SECONDS": "1000000"}
+LIVE_MATCH = 32
+"""The demonstration's match that is under way."""
+_PATIENCE = 60.0  # seconds
+
+
+@contextmanager
+def league(folder: Path, places: dict[str, str], **variables: str) -> Iterator[Served]:
+    """A league with its demonstration, without limits that tests would meet unless they say so."""
+    with serving("league", folder, **{**places, **QUICK, **UNLIMITED, **variables}) as running:
+        yield running
+
+
+@contextmanager
+def signed_in(served: Served, name: str, password: str = PASSWORD) -> Iterator[httpx.Client]:
+    """A client with the session of a user."""
+    with httpx.Client(base_url=served.url, timeout=30) as client:
+        client.post("/api/session", json={"name": name, "password": password}).raise_for_status()
+        yield client
+
+
+def referee(served: Served) -> AbstractContextManager[httpx.Client]:
+    """A client with the session of the administrator."""
+    return signed_in(served, ADMINISTRATOR)
+
+
+def until(wanted: Callable[[], Any], seconds: float = _PATIENCE) -> Any:
+    """What a question gives once it gives something; fails when that takes too long."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = wanted()
+        if found:
+            return found
+        time.sleep(0.02)
+    raise AssertionError(f"it did not come true within {seconds} s: {wanted}")
+
+
+def sql(places: dict[str, str], statement: str) -> list[Any]:
+    """Run a statement on the service's database; its rows, if it has any."""
+    with psycopg.connect(places["EPHEMERA_DATABASE_URL"], autocommit=True) as connection:
+        found = connection.execute(statement)
+        return list(found.fetchall()) if found.description else []

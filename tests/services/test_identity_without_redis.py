@@ -1,0 +1,133 @@
+"""Redis down, hung, and back: what still works, works; what cannot be decided is 503; nothing is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+
+import httpx
+import psycopg
+import pytest
+
+from ephemera.embedded import Valkey
+from tests.services.identity_users import PASSWORD, administrator, newcomer
+from tests.services.services import Served
+
+
+@pytest.fixture(params=["down", "hung"])
+def outage(request: pytest.FixtureRequest, valkey: Valkey) -> Iterator[Outage]:
+    """Redis goes away when told, and is back after the test."""
+    away = Outage(valkey, request.param)
+    yield away
+    away.end()
+
+
+class Outage:
+    """Takes a server away, by SIGKILL or SIGSTOP, and gives it back."""
+
+    def __init__(self, server: Valkey, kind: str) -> None:
+        self._server = server
+        self._hung = kind == "hung"
+        self._away = False
+
+    def begin(self) -> None:
+        """From now on Redis does not answer."""
+        self._away = True
+        if self._hung:
+            self._server.pause()
+        else:
+            self._server.kill()
+
+    def end(self) -> None:
+        """Redis is back: as it was, or empty."""
+        if self._away and self._hung:
+            self._server.resume()
+        elif self._away:
+            self._server.restart()
+        self._away = False
+
+
+def test_what_needs_no_redis_works_and_the_rest_says_when_to_come_back(
+    identity: Served, outage: Outage
+) -> None:
+    """Access tokens, profiles and lists work; refreshing, signing in and administration are 503."""
+    root, ann = administrator(identity), newcomer(identity)
+    gone = newcomer(identity)
+    assert ann.profile().status_code == 200
+    assert gone.ask("POST", "/auth/logout").status_code == 204
+    outage.begin()
+
+    assert ann.profile().status_code == 200
+    changes = {"first_name": "Changed", "last_name": "Meanwhile"}
+    assert ann.ask("PUT", f"/api/profiles/{ann.id}", json=changes).status_code == 200
+    listed = ann.ask("GET", "/auth/sessions").json()["sessions"]
+    assert [(each["sid"], each["in_use"]) for each in listed] == [(ann.sid, None)]
+    assert gone.profile().status_code == 401, "this process remembers what it revoked"
+    files = {"file": ("a.txt", b"text", "text/plain")}
+    assert ann.ask("POST", "/api/documents/upload", files=files).status_code == 201
+
+    _is_away(ann.refresh())
+    credentials = {"email": ann.email, "password": PASSWORD}
+    _is_away(identity.client.post("/auth/login", json=credentials))
+    _is_away(root.ask("GET", "/admin/redis/stats"))
+    _is_away(root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}))
+    _is_away(root.ask("DELETE", f"/admin/users/{ann.id}/sessions"))
+    assert identity.client.get("/healthz").status_code == 200
+    assert identity.client.get("/readyz").json() == {"status": "degraded", "redis": "down", "sql": "up"}
+
+    outage.end()
+    _wait_until_ready(identity)
+    assert _eventual_name(ann) == "Changed"
+    assert ann.refresh().status_code == 200, "the refresh token was not used up by the attempt that failed"
+    assert root.ask("PUT", f"/admin/users/{ann.id}/role", json={"role": "admin"}).status_code == 200
+    assert ann.profile().status_code == 401
+
+
+def test_what_was_revoked_stays_void_on_a_process_that_never_heard_of_it(
+    identity: Served, places: dict[str, str], outage: Outage
+) -> None:
+    """With Redis away SQL decides: of an ended sign-in, and of one whose user has another role by now."""
+    ann, ended, promoted = newcomer(identity), newcomer(identity), newcomer(identity)
+    with psycopg.connect(places["EPHEMERA_DATABASE_URL"], autocommit=True) as sql:  # and Redis is not told
+        sql.execute("UPDATE identity.sign_ins SET ended_at = now() WHERE id = %s", (ended.sid,))
+        sql.execute("UPDATE identity.users SET role = 'admin' WHERE id = %s", (promoted.id,))
+    outage.begin()
+    assert ann.profile().status_code == 200
+    assert ended.profile().status_code == 401
+    assert promoted.profile().status_code == 401
+    outage.end()
+    _wait_until_ready(identity)
+
+
+def test_a_sign_out_while_redis_is_away_can_be_repeated(identity: Served, outage: Outage) -> None:
+    """It is 503, since other processes cannot know; here and in SQL it holds at once."""
+    ann = newcomer(identity)
+    outage.begin()
+    _is_away(ann.ask("POST", "/auth/logout"))
+    assert ann.profile().status_code == 401
+    outage.end()
+    _wait_until_ready(identity)
+    assert ann.refresh().status_code == 401
+
+
+def _is_away(answer: httpx.Response) -> None:
+    assert answer.status_code == 503, answer.text
+    assert int(answer.headers["retry-after"]) >= 1
+    assert answer.headers["content-type"] == "application/problem+json"
+
+
+def _wait_until_ready(served: Served) -> None:
+    deadline = time.monotonic() + 30
+    while served.client.get("/readyz").json().get("redis") != "up":
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+
+
+def _eventual_name(person: object) -> str:
+    """The name in a profile once the cache was told of the change."""
+    deadline = time.monotonic() + 10
+    while True:
+        name: str = person.profile().json()["first_name"]  # type: ignore[attr-defined]
+        if name == "Changed" or time.monotonic() > deadline:
+            return name
+        time.sleep(0.05)

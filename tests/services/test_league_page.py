@@ -1,0 +1,214 @@
+"""The league's page in a real browser: what it asks for, how often, and what it shows without a network."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.services.league_users import LIVE_MATCH, league, referee
+from tests.services.services import Served
+
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = [
+    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium is installed (chromium, google-chrome)"),
+]
+_FLAGS = ("--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking")
+_QUIET = ("--no-first-run", "--disable-sync")
+_HIDE = """hidden => {
+    Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
+    document.dispatchEvent(new Event("visibilitychange"));
+}"""
+
+
+@pytest.fixture(scope="module")
+def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A league."""
+    with league(tmp_path_factory.mktemp("logs"), places) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium of this machine."""
+    with playwright.sync_playwright() as started:
+        running = started.chromium.launch(executable_path=CHROMIUM, args=[*_FLAGS, *_QUIET])
+        yield running
+        running.close()
+
+
+class Visit:
+    """The page in a browser of its own, whose clock only moves when it is told to."""
+
+    def __init__(self, browser: Any, served: Served) -> None:
+        self.context = browser.new_context()
+        self.page = self.context.new_page()
+        self.page.set_default_timeout(20_000)
+        self.errors: list[str] = []
+        self.asked: list[tuple[str, int]] = []
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.on("response", self._note)
+        self.page.clock.install()
+        self.page.goto(served.url + "/")
+        self.shows("Vortex")
+
+    def _note(self, response: Any) -> None:
+        path = response.url.partition("/api/")[2]
+        if path:
+            self.asked.append((path, response.status))
+
+    def shows(self, text: str) -> None:
+        """Wait until the content has this."""
+        playwright.expect(self.page.locator("#content")).to_contain_text(text)
+
+    def tab(self, name: str) -> None:
+        """Open a tab or a part of it."""
+        self.page.get_by_role("tab", name=name, exact=True).click()
+
+    def later(self, seconds: int) -> None:
+        """Move the page's clock."""
+        self.page.clock.fast_forward(seconds * 1000)
+
+    def polled(self, path: str, seconds: int) -> Any:
+        """Move the clock, and wait for the answer to the poll that is due then."""
+        with self.page.expect_response(lambda response: response.url.endswith(path)) as waiting:
+            self.later(seconds)
+        return waiting.value
+
+    @property
+    def mark(self) -> Any:
+        """The sign that what is shown may be old."""
+        return self.page.locator("#mark")
+
+    @property
+    def drawn(self) -> str:
+        """How often the content was drawn."""
+        return str(self.page.locator("#content").get_attribute("data-drawn"))
+
+    @property
+    def every(self) -> int:
+        """Milliseconds to the next poll."""
+        return int(self.page.evaluate("document.body.dataset.every"))
+
+
+@pytest.fixture
+def visit(browser: Any, served: Served) -> Iterator[Visit]:
+    """A first visit."""
+    visiting = Visit(browser, served)
+    yield visiting
+    visiting.context.close()
+    assert visiting.errors == []
+
+
+def test_tabs_load_when_they_are_opened(visit: Visit) -> None:
+    """The first screen asks for the table and the ads alone; each other part when it is opened."""
+    playwright.expect(visit.page.locator("#ads")).to_contain_text("Tea at the stadium")
+    assert {path for path, _ in visit.asked} == {"league/table", "ads"}
+    for name, path, text in (
+        ("Schedule", "league/schedule", "Reactor"),
+        ("Stats", "league/stats", "goals"),
+        ("Cup", "league/bracket", "semi-final"),
+        ("Leaders", "leaderboards/season", "dora"),
+    ):
+        before = len(visit.asked)
+        visit.tab(name)
+        visit.shows(text)
+        assert {asked for asked, _ in visit.asked[before:]} == {path}
+
+
+def test_polling_is_fast_where_it_is_live_and_slow_when_hidden(visit: Visit) -> None:
+    """Every 4 s on live pages, every 20 s elsewhere, every 60 s while hidden, and at once when seen again."""
+    assert visit.every == 20_000
+    visit.tab("Live")
+    visit.shows("Reactor")
+    assert visit.every == 4000
+    assert visit.polled("/api/matches/live", 5).status == 304
+    visit.page.evaluate(_HIDE, True)
+    assert visit.every == 60_000
+    before = len(visit.asked)
+    visit.later(50)
+    assert visit.asked[before:] == []
+    visit.polled("/api/matches/live", 20)
+    with visit.page.expect_response(re.compile("/api/matches/live$")):
+        visit.page.evaluate(_HIDE, False)
+    visit.page.wait_for_function("document.body.dataset.every === '4000'")
+
+
+def test_a_304_changes_nothing_on_the_screen(visit: Visit, served: Served) -> None:
+    """While nothing changes, polls are 304 and nothing is drawn; what changes is drawn once."""
+    visit.tab("Live")
+    visit.shows("Reactor")
+    first = visit.drawn
+    for _ in range(3):
+        assert visit.polled("/api/matches/live", 5).status == 304
+    assert visit.drawn == first
+    with referee(served) as admin:
+        score = {"minute": 44, "home_goals": 3, "away_goals": 2}
+        admin.put(f"/api/admin/matches/{LIVE_MATCH}/score", json=score).raise_for_status()
+    assert visit.polled("/api/matches/live", 5).status == 200
+    visit.shows("3 : 2")
+    assert int(visit.drawn) == int(first) + 1
+
+
+def test_without_a_network_the_snapshot_is_shown_with_its_mark(visit: Visit) -> None:
+    """The last data stays, also for a part that is opened again; the mark goes when the network is back."""
+    visit.tab("Schedule")
+    visit.shows("Reactor")
+    playwright.expect(visit.mark).to_be_hidden()
+    visit.context.set_offline(True)
+    visit.later(25)
+    playwright.expect(visit.mark).to_be_visible()
+    visit.shows("Reactor")
+    visit.tab("Table")
+    visit.shows("Vortex")
+    playwright.expect(visit.mark).to_be_visible()
+    visit.context.set_offline(False)
+    assert visit.polled("/api/league/table", 25).status == 304
+    playwright.expect(visit.mark).to_be_hidden()
+
+
+def test_a_match_asks_for_the_parts_that_have_moved(visit: Visit, served: Served) -> None:
+    """A match polls its versions, and after a comment asks for those alone; what is being written stays."""
+    visit.tab("Live")
+    visit.page.get_by_role("button", name=re.compile("Reactor")).click()
+    visit.shows("Who wins?")
+    match = f"matches/{LIVE_MATCH}"
+    before = len(visit.asked)
+    visit.polled(f"/api/{match}/versions", 5)
+    assert [path for path, _ in visit.asked[before:]] == [f"{match}/versions"]
+    with referee(served) as admin:
+        admin.post(f"/api/{match}/comments", json={"text": "<b>Offside!</b>"}).raise_for_status()
+    visit.page.get_by_placeholder("say something").fill("half a comm")
+    before = len(visit.asked)
+    visit.polled(f"/api/{match}/comments", 5)
+    visit.shows("<b>Offside!</b>")
+    assert [path for path, _ in visit.asked[before:]] == [f"{match}/versions", f"{match}/comments"]
+    writing = visit.page.get_by_placeholder("say something")
+    playwright.expect(writing).to_have_value("half a comm")
+    playwright.expect(writing).to_be_focused()
+
+
+def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
+    """Who signs in sees their own predictions, and a new one at once."""
+    visit.tab("Predictions")
+    visit.tab("Mine")
+    visit.shows("Sign in to see")
+    visit.page.get_by_placeholder("name").fill("bob")
+    visit.page.get_by_placeholder("password").fill("correct horse battery")
+    visit.page.get_by_role("button", name="Sign in").click()
+    playwright.expect(visit.page.locator("#me")).to_contain_text("bob")
+    visit.tab("Open")
+    form = visit.page.locator("#content form").first
+    form.locator("input").nth(0).fill("7")
+    form.locator("input").nth(1).fill("6")
+    with visit.page.expect_response(re.compile("/api/me/predictions/")) as waiting:
+        form.get_by_role("button", name="Foretell").click()
+    assert waiting.value.status == 204
+    visit.tab("Mine")
+    visit.shows("7 : 6")
+    visit.page.get_by_role("button", name="Sign out").click()
+    visit.shows("Sign in to see")

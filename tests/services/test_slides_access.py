@@ -1,0 +1,225 @@
+"""Who may do what in slides: roles, plans, keys and notifications, on every process."""
+
+from __future__ import annotations
+
+import json
+from typing import Any, cast
+from uuid import uuid4
+
+import psycopg
+import pytest
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import connect
+
+from ephemera import sync
+from ephemera.embedded import Valkey
+from ephemera_services.slides.demo_data import PASSWORD
+from ephemera_services.slides.keys import SESSIONS, catalogue
+from tests.services.services import Served
+from tests.services.slides_people import ADMIN, EDITOR, FREE, VIEWER, Person, every_slide
+
+
+@pytest.fixture
+def root(slides: Served) -> Person:
+    """The administrator."""
+    return Person(slides, ADMIN)
+
+
+def _socket(person: Person, path: str, at: Served | None = None, **headers: str) -> Any:
+    url = (at or person.served).url.replace("http:", "ws:") + path
+    return connect(url, additional_headers={"cookie": person.cookie, **headers})
+
+
+def _newcomer(root: Person, role: str = "editor") -> Person:
+    form = {"email": f"{uuid4().hex}@company.example", "password": PASSWORD, "role": role}
+    made = root.want(201, "POST", "/admin/users", json=form)
+    person = Person(root.served, form["email"])
+    assert person.account["user_id"] == made["user_id"]
+    return person
+
+
+def test_a_new_role_ends_every_session_on_every_process(
+    root: Person, slides: Served, slides_again: Served
+) -> None:
+    """After a role change each of the user's sessions is 401 at its next request, on whichever process."""
+    one = _newcomer(root)
+    two, other = Person(slides, one.email), Person(slides)
+    assert two.ask("GET", "/usage", slides_again).status_code == 200
+    path = f"/admin/users/{one.account['user_id']}/role"
+    assert root.want(200, "PUT", path, json={"role": "viewer"}) == {"sessions_ended": 2}
+    for session in (one, two):
+        for process in (slides, slides_again):
+            assert session.ask("GET", "/usage", process).status_code == 401
+    assert other.ask("GET", "/usage").status_code == 200
+    again = Person(slides, one.email)
+    assert again.account["role"] == "viewer"
+    assert again.ask("POST", "/presentations", json={"topic": "Whales"}).status_code == 403
+
+
+def test_a_blocked_user_is_out(root: Person, slides: Served) -> None:
+    """A block ends the user's sessions and keys, and refuses the next sign-in."""
+    one = _newcomer(root)
+    key = one.want(201, "POST", "/api-keys", json={"name": "mine"})["key"]
+    assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 200
+    root.want(200, "PUT", f"/admin/users/{one.account['user_id']}/blocked", json={"blocked": True})
+    assert one.ask("GET", "/usage").status_code == 401
+    assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 401
+    credentials = {"email": one.email, "password": PASSWORD}
+    assert slides.client.post("/auth/login", json=credentials).status_code == 403
+
+
+def test_open_sockets_of_a_blocked_user_end(root: Person) -> None:
+    """Who has a socket open when they are blocked is told nothing more, by session or by key."""
+    one = _newcomer(root)
+    key = one.want(201, "POST", "/api-keys", json={"name": "mine"})["key"]
+    url = one.served.url.replace("http:", "ws:") + "/notifications"
+    with (
+        _socket(one, "/notifications") as by_session,
+        connect(url, additional_headers={"x-api-key": key}) as by_key,
+    ):
+        root.want(200, "PUT", f"/admin/users/{one.account['user_id']}/blocked", json={"blocked": True})
+        for socket in (by_session, by_key):
+            with pytest.raises(ConnectionClosed) as closed:
+                socket.recv(timeout=60)
+            assert closed.value.rcvd is not None
+            assert closed.value.rcvd.reason == "restarting"
+    with pytest.raises(InvalidStatus):
+        _socket(one, "/notifications")
+
+
+def test_roles_are_kept_apart(root: Person, slides: Served) -> None:
+    """Viewers read, editors write, administrators administrate, and only their own organization."""
+    vera, ivan = Person(slides, VIEWER), Person(slides, FREE)
+    assert vera.ask("GET", "/usage").status_code == 200
+    assert vera.upload(b"text").status_code == 403
+    assert Person(slides, EDITOR).ask("POST", "/admin/users", json={}).status_code in (403, 422)
+    user_id = root.account["user_id"]
+    assert ivan.ask("PUT", f"/admin/users/{user_id}/role", json={"role": "viewer"}).status_code == 404
+    path = f"/admin/organizations/{root.account['organization_id']}/plan"
+    assert ivan.ask("PUT", path, json={"plan": "free"}).status_code == 404
+    begun = Person(slides, EDITOR).begin("Ours alone", 1)
+    for where in (f"/presentations/{begun['presentation_id']}", f"/jobs/{begun['job_id']}"):
+        assert ivan.ask("GET", where).status_code == 404
+    assert ivan.ask("GET", f"/jobs/{begun['job_id']}/events").status_code == 404
+
+
+def test_a_new_plan_holds_from_the_next_request(slides: Served, slides_again: Served) -> None:
+    """The next request sees the new limit, on another process too; what was used stays used."""
+    ivan = Person(slides, FREE)
+    path = f"/admin/organizations/{ivan.account['organization_id']}/plan"
+    assert ivan.ask("GET", "/auth/me", slides_again).json()["requests_per_minute"] == 10
+    ivan.want(200, "PUT", path, json={"plan": "enterprise", "requests_per_minute": 250})
+    answer = ivan.ask("GET", "/auth/me", slides_again)
+    assert answer.json()["requests_per_minute"] == 250
+    assert '"user";q=250' in answer.headers["ratelimit-policy"]
+    ivan.want(200, "PUT", path, json={"plan": "free"})
+    answers = [ivan.ask("GET", "/auth/me", slides_again) for _ in range(21)]  # two minutes' worth, and one
+    refused = [answer for answer in answers if answer.status_code == 429]
+    assert refused
+    assert int(refused[0].headers["retry-after"]) >= 1
+    assert ivan.ask("POST", "/api-keys", json={"name": "none"}).status_code in (402, 429)
+
+
+def test_a_key_is_kept_as_a_digest_and_has_its_owners_role(
+    anna: Person,
+    slides: Served,
+    slides_places: dict[str, str],
+) -> None:
+    """A key works where a session does, is shown once, and is nowhere in SQL."""
+    made = anna.want(201, "POST", "/api-keys", json={"name": "build server"})
+    headers = {"x-api-key": made["key"]}
+    assert slides.client.get("/usage", headers=headers).status_code == 200
+    wish = {"topic": "By a key", "slides": 1}
+    assert slides.client.post("/presentations", headers=headers, json=wish).status_code == 202
+    for wrong in ("sk_wrong", "x", made["key"] + "x", ""):
+        assert slides.client.get("/usage", headers={"x-api-key": wrong}).status_code == 401
+    with psycopg.connect(slides_places["EPHEMERA_DATABASE_URL"]) as sql:
+        rows = str(sql.execute("SELECT * FROM slides.api_keys").fetchall())
+    assert made["key"] not in rows
+    assert made["key"].removeprefix("sk_") not in rows
+
+
+def test_a_session_is_as_designed(anna: Person, slides_cache: Valkey) -> None:
+    """Redis has the fields of the design and a day of life, and nothing that opens the session."""
+    with sync.connect(slides_cache.url, catalogue) as store:
+        sessions = store.aio[SESSIONS]
+        [listed, *_] = store.wait(sessions.of_user(anna.account["user_id"]))
+        assert listed.session.email == EDITOR
+        assert listed.session.role == "editor"
+        assert listed.session.ip == "127.0.0.1"
+        token = anna.cookie.partition("=")[2]
+        keys = cast("list[str]", slides_cache.ask("KEYS", "*session*"))
+        assert keys
+        assert not any(token in key for key in keys)
+        assert all(0 < store.call("TTL", key) <= 86_400 for key in keys)
+
+
+@pytest.mark.usefixtures("slides_worker")
+def test_a_notification_reaches_the_user_on_another_process(
+    anna: Person,
+    slides: Served,
+    slides_again: Served,
+) -> None:
+    """Connected to both processes, a user is told on both what a worker made; another user is not."""
+    vera = Person(slides, VIEWER)
+    with (
+        _socket(anna, "/notifications") as here,
+        _socket(anna, "/notifications", slides_again) as there,
+        _socket(vera, "/notifications", slides_again) as others,
+    ):
+        begun = anna.begin("Tell me", 1)
+        for socket in (here, there):
+            told = _told_of(socket, begun["presentation_id"])
+            assert told == {
+                "about": "presentation",
+                "id": begun["presentation_id"],
+                "job_id": begun["job_id"],
+                "state": "ready",
+                "detail": "1 slides are written.",
+            }
+        with pytest.raises(TimeoutError):
+            others.recv(timeout=0.2)
+
+
+@pytest.mark.usefixtures("slides_worker")
+def test_progress_over_a_websocket_goes_on_where_it_was(anna: Person, slides_again: Served) -> None:
+    """Events come with their ids on any process; with the last one, the rest comes, and then the end."""
+    begun = anna.begin("Over a socket", 3)
+    path = f"/jobs/{begun['job_id']}/ws"
+    messages = _until_closed(_socket(anna, path, slides_again))
+    slides_told = [each for each in messages if "slide_number" in each.get("event", {})]
+    told = [(each["event"]["event_type"], each["event"]["slide_number"]) for each in slides_told]
+    assert told == every_slide(3)
+    rest = _until_closed(_socket(anna, f"{path}?last_event_id={slides_told[2]['id']}"))
+    assert rest[:3] == slides_told[3:]
+
+
+@pytest.mark.parametrize("path", ["/notifications", "/jobs/5f0c8e3e-6c1d-4d7e-9a52-2b8c1f4f7e10/ws"])
+def test_sockets_are_refused_as_requests_are(slides: Served, anna: Person, path: str) -> None:
+    """Without a session 401, from another site's page 403, and 404 for a job that is not there."""
+    with pytest.raises(InvalidStatus) as stranger:
+        connect(slides.url.replace("http:", "ws:") + path)
+    assert stranger.value.response.status_code == 401
+    with pytest.raises(InvalidStatus) as foreign:
+        _socket(anna, path, origin="http://evil.example")
+    assert foreign.value.response.status_code == 403
+    if path.startswith("/jobs"):
+        with pytest.raises(InvalidStatus) as unknown:
+            _socket(anna, path)
+        assert unknown.value.response.status_code == 404
+
+
+def _told_of(socket: Any, wanted: str) -> Any:
+    """The notification about something, whatever comes before."""
+    while True:
+        told = json.loads(socket.recv(timeout=30))["message"]
+        if told["id"] == wanted:
+            return told
+
+
+def _until_closed(socket: Any) -> list[Any]:
+    messages = []
+    with socket:
+        for text in socket:  # ends with a close code of 1000 or 1001, and raises for others
+            messages.append(json.loads(text))
+    return messages

@@ -1,0 +1,103 @@
+"""What slides keeps in Redis is what its design says, documented, and what an audit finds."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from ephemera.embedded import Valkey
+from ephemera.keyspace import Role
+from ephemera.operations.audit._audit import audit
+from ephemera.operations.inspect._documentation import as_markdown
+from ephemera_services.slides.keys import catalogue
+from tests.cli.commands import ephemera
+from tests.services.services import Served
+from tests.services.slides_people import FREE, VIEWER, Person, administrator
+
+PAGE = Path(__file__).parents[2] / "docs" / "systems" / "slides.md"
+WRONG = ("unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "kind", "seconds", "role"),
+    [
+        ("session:{session_id}", "hash", 86_400, "cache"),
+        ("user_sessions:{user_id}", "sorted_set", 86_400, "cache"),
+        ("gen_checkpoint:{job_id}", "mapping", 3600, "queue"),
+        ("gen_progress:{job_id}", "stream", 7200, "queue"),
+        ("semantic_cache:{hash}", "value", 86_400, "cache"),
+        ("ratelimit:{api_key_id}:{minute}", "counter", 120, "cache"),
+        ("ratelimit:user:{user_id}:{minute}", "counter", 120, "cache"),
+        ("plan_limits:{organization_id}", "hash", 300, "cache"),
+        ("usage:{organization_id}:{period}:{shard}", "mapping", 90 * 86_400, "queue"),
+        ("celery_queue:{queue}", "list", None, "queue"),
+        ("ws_connections:{user_id}", "sorted_set", 300, "cache"),
+        ("pubsub:gen_progress", "channel", None, "queue"),
+        ("presentation_view_count:pending:{shard}", "mapping", None, "queue"),
+    ],
+)
+def test_the_designs_keys_are_declared_as_designed(
+    pattern: str, kind: str, seconds: int | None, role: str
+) -> None:
+    """Each key of the design's table has its pattern, kind, longest life and role."""
+    (space,) = [each for each in catalogue if each.pattern == pattern]
+    assert (space.kind, space.role) == (kind, role)
+    assert space.lifetime.milliseconds == (None if seconds is None else seconds * 1000)
+
+
+def test_the_page_is_made_from_the_catalogue() -> None:
+    """docs/services/slides.md is what `ephemera catalogue slides --format markdown` prints."""
+    assert PAGE.read_text(encoding="utf-8") == as_markdown(catalogue)
+    assert ephemera("catalogue", "slides", "--format", "markdown").out == as_markdown(catalogue)
+
+
+@pytest.mark.usefixtures("slides_worker")
+def test_an_audit_of_servers_it_has_worked_on_finds_nothing_wrong(
+    slides: Served, slides_cache: Valkey, slides_queue: Valkey
+) -> None:
+    """After all kinds of work: nothing unknown, endless, of a wrong type, too long-lived or misplaced."""
+    _work(slides)
+    seen = set()
+    servers: tuple[tuple[Valkey, Role], ...] = ((slides_cache, "cache"), (slides_queue, "queue"))
+    for server, role in servers:
+        report = asyncio.run(audit(server.url, [catalogue], role=role))
+        assert [finding for finding in report.findings if finding.kind in WRONG] == []
+        assert report.unknown.keys == 0
+        seen |= {space.pattern for space in report.spaces if space.keys}
+        shown = ephemera(
+            *("audit", "--url", server.url, "--catalogue", "slides", "--role", role),
+            *("--fail-on", ",".join(WRONG)),
+        )
+        assert shown.code == 0, shown.out
+    assert {
+        "session:{session_id}",
+        "user_sessions:{user_id}",
+        "plan_limits:{organization_id}",
+        "ratelimit:{api_key_id}:{minute}",
+        "ratelimit:user:{user_id}:{minute}",
+        "ratelimit:login:{address}:{minute}",
+        "semantic_cache:{hash}",
+        "gen_progress:{job_id}",
+        "gen_checkpoint:{job_id}",
+        "usage:{organization_id}:{period}:{shard}",
+        "presentation_view_count:pending:{shard}",
+    } <= seen
+
+
+def _work(slides: Served) -> None:
+    """Leave something in every space: sign in, upload, write, export, share, look, change a plan."""
+    root, anna = administrator(slides), Person(slides)
+    Person(slides, FREE), Person(slides, VIEWER)
+    key = anna.want(201, "POST", "/api-keys", json={"name": "k"})["key"]
+    assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 200
+    begun = anna.begin("Something in every space", 2, document_ids=[anna.document()])
+    assert anna.finished(begun["job_id"])["state"] == "done"
+    assert anna.exported(begun["presentation_id"], "pdf")
+    share = anna.want(201, "POST", f"/presentations/{begun['presentation_id']}/shares")
+    assert slides.client.get(share["url"]).status_code == 200
+    root.want(
+        200, "PUT", f"/admin/organizations/{root.account['organization_id']}/plan", json={"plan": "team"}
+    )
+    assert anna.ask("GET", "/usage").status_code == 200

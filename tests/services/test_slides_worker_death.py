@@ -1,0 +1,96 @@
+"""A worker is killed in the middle of a generation: another goes on, and nobody notices but the log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+
+from ephemera import sync
+from ephemera.embedded import Valkey
+from ephemera_services.slides.keys import JOBS, catalogue
+from tests.services.slides_people import Message, Person, every_slide, told
+from tests.services.slides_world import Model, working
+
+_LOCK = 7_700_008
+_HOLD = f"""
+CREATE OR REPLACE FUNCTION slides.hold() RETURNS trigger AS $$
+BEGIN PERFORM pg_advisory_xact_lock_shared({_LOCK}); RETURN NEW; END $$ LANGUAGE plpgsql;
+CREATE OR REPLACE TRIGGER hold BEFORE INSERT ON slides.jobs_steps
+FOR EACH ROW WHEN (NEW.name = 'start:8') EXECUTE FUNCTION slides.hold();
+"""
+_HELD = """
+SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+"""
+
+
+@contextmanager
+def _held_before_slide_8(database: str) -> Iterator[psycopg.Connection[Any]]:
+    """No worker gets to slide 8 within this block: the record that it is begun waits for a lock."""
+    with psycopg.connect(database, autocommit=True) as sql:
+        sql.execute(_HOLD)
+        sql.execute("SELECT pg_advisory_lock(%s)", (_LOCK,))
+        try:
+            yield sql
+        finally:
+            for (backend,) in sql.execute(_HELD).fetchall():  # the dead worker's statement
+                sql.execute("SELECT pg_terminate_backend(%s)", (backend,))
+            sql.execute("DROP TRIGGER hold ON slides.jobs_steps")
+            sql.execute("SELECT pg_advisory_unlock(%s)", (_LOCK,))
+
+
+def test_a_killed_workers_presentation_is_finished_by_another(
+    anna: Person,
+    slides_model: Model,
+    slides_queue: Valkey,
+    slides_places: dict[str, str],
+    tmp_path: Path,
+) -> None:
+    """SIGKILL after slide 7 of 15: each slide is asked for once, and told of once; the checkpoint is gone."""
+    database = slides_places["EPHEMERA_DATABASE_URL"]
+    begun = anna.begin("Lives of a worker", 15)
+    watched: list[Message] = []
+    with _held_before_slide_8(database) as sql, working(tmp_path, slides_places) as first:
+        watching = anna.events(begun["job_id"])
+        for message in watching:
+            watched.append(message)
+            if message.data.get("event_type") == "slide_completed" and message.data["slide_number"] == 7:
+                break
+        _until(lambda: sql.execute(_HELD).fetchone() is not None)
+        first.kill()
+        first.wait()
+        assert anna.want(200, "GET", f"/jobs/{begun['job_id']}")["slides_completed"] == 7
+        assert slides_model.slides_asked("Lives of a worker") == [1, 2, 3, 4, 5, 6, 7]
+    with working(tmp_path, slides_places):
+        watched += watching  # the same connection, which was open all the time
+    assert told(watched) == every_slide(15)
+    assert [message.name for message in watched].count("snapshot") <= 1, "at most where it began"
+    assert slides_model.slides_asked("Lives of a worker") == list(range(1, 16))
+    assert slides_model.outlines_asked("Lives of a worker") == 1
+
+    job = anna.want(200, "GET", f"/jobs/{begun['job_id']}")
+    assert (job["state"], job["attempts"], job["result"]["slides"]) == ("done", 2, 15)
+    made = anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")
+    assert [slide["number"] for slide in made["slides"]] == list(range(1, 16))
+    with sync.connect(slides_queue.url, catalogue) as store:
+        left = store.call("HKEYS", JOBS.checkpoints.key(job_id=begun["job_id"]))
+    assert left == [b"_fence"], "what is left for an hour refuses the dead worker, should it come back"
+
+    late = list(anna.events(begun["job_id"]))
+    assert told(late) == every_slide(15), "who comes late is told everything"
+    fifth = next(message for message in late if message.data.get("slide_number") == 5)
+    again = list(anna.events(begun["job_id"], after=fifth.id))
+    assert told(again) == told(late)[told(late).index(("slide_started", 5)) + 1 :]
+    assert {message.name for message in again} == {"message", "end"}
+
+
+def _until(holds: Any) -> None:
+    deadline = time.monotonic() + 30
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
