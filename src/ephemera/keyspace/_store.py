@@ -33,7 +33,6 @@ _MUST_SEE = (
 )
 
 A = TypeVar("A")
-R = TypeVar("R")
 A_co = TypeVar("A_co", covariant=True)
 
 
@@ -134,7 +133,7 @@ class Store:
         """Whether a space is in one of the store's catalogues."""
         return any(space in catalogue for catalogue in self.catalogues)
 
-    def resource(self, declaration: object, needed: str, kind: type[R] | tuple[type, ...] = object) -> R:
+    def resource(self, declaration: object, needed: str, kind: Any = object) -> Any:
         """What `connect(..., resources={declaration: ...})` gave a pattern that needs more than Redis.
 
         `needed` says what that is, for the error when it is missing; `kind` is its type.
@@ -145,7 +144,7 @@ class Store:
             raise MissingResource(repr(declaration), needed) from None
         if not isinstance(given, kind):
             raise MissingResource(repr(declaration), needed, type(given).__name__)
-        return given  # type: ignore[return-value]
+        return given
 
     def before_close(self, farewell: Callable[[], Awaitable[None]]) -> None:
         """Have something done before the store disconnects, such as ending a pattern's own task."""
