@@ -21,7 +21,7 @@ _WIDTH = 120
 """Columns of the table where there is no terminal to ask."""
 _EPILOGUE = """\
 examples:
-  python -m benchmarks                          everything; writes results.json, pictures and docs/proof/bench.md
+  python -m benchmarks                          everything; writes results, pictures and docs/proof/bench.md
   python -m benchmarks --only "50 tasks"        rows whose name holds this; the other results stay as they are
   python -m benchmarks --only wire --rounds 9   more rounds, where the machine is noisy
   python -m benchmarks --only growth            how cost grows with tasks, keys and nodes

@@ -1,4 +1,4 @@
-"""Somebody else on the server: `python -m benchmarks.bystander URL SECONDS` prints the p99 of its GET, in ms."""
+"""Another client of the server: `python -m benchmarks.bystander URL SECONDS` prints its GET p99 in ms."""
 
 from __future__ import annotations
 

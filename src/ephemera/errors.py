@@ -151,7 +151,7 @@ class InvalidLifetime(EphemeraError, ValueError):
 
 
 class MissingResource(EphemeraError, LookupError):
-    """A declaration that needs more than Redis, such as a SQL engine, on a store that was opened without it."""
+    """A declaration that needs more than Redis, such as a SQL engine, on a store opened without it."""
 
     def __init__(self, declaration: str, needed: str, given: str | None = None) -> None:
         self.declaration = declaration

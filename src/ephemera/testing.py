@@ -21,8 +21,7 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.keyspace._catalogue import Catalogue
-from ephemera.keyspace._store import Store
+from ephemera.keyspace import Catalogue, Store
 from ephemera.sync import SyncStore
 
 
@@ -69,7 +68,7 @@ async def _ephemera_store(
     ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
 ) -> AsyncIterator[Store]:
     """A store on the embedded server, which is empty at first."""
-    from ephemera.keyspace._store import connect
+    from ephemera.keyspace import connect
 
     async with connect(ephemera_server.url, *ephemera_catalogues) as store:
         await store.call("FLUSHALL")

@@ -16,7 +16,7 @@ from sqlalchemy import insert, select
 from ephemera import Store, connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ServerError
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.progress import Missed, Snapshot
 from ephemera_services.application import opened as opened_system
@@ -120,7 +120,7 @@ async def test_an_event_that_is_published_twice_has_its_effect_once(
 ) -> None:
     """Redis hears an event and its answer is lost, so the outbox repeats it: history has it once."""
     database = postgres.database("faults_outbox")
-    victim.ask("SET", MARK.key(), "scripture")
+    victim.ask("SET", SERVER_IDENTITY.key(), "scripture")
     with Network() as network:
         line = network.proxy(victim.port)
         settings = Settings(
@@ -148,7 +148,7 @@ async def test_an_event_that_died_with_its_master_is_published_again(
     victim: Valkey, postgres: Postgres
 ) -> None:
     """What Redis acknowledged and then lost is in SQL for a minute, and is published to the next master."""
-    victim.ask("SET", MARK.key(), "scripture")
+    victim.ask("SET", SERVER_IDENTITY.key(), "scripture")
     database = postgres.database("faults_lost_event")
     settings = Settings(url=Secret(victim.url), database_url=Secret(database))
     async with opened_system(settings, described(settings)) as resources:
@@ -159,7 +159,7 @@ async def test_an_event_that_died_with_its_master_is_published_again(
             assert await outbox.publish(number)
             victim.kill()
             victim.restart()  # with nothing
-            victim.ask("SET", MARK.key(), "scripture")
+            victim.ask("SET", SERVER_IDENTITY.key(), "scripture")
             async with asyncio.timeout(60):
                 while not victim.ask("XLEN", "gl:events:users"):
                     await asyncio.sleep(0.1)

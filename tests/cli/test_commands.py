@@ -11,7 +11,7 @@ import pytest
 
 from ephemera import embedded, sync
 from ephemera.embedded import Valkey
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from tests.cli.commands import ephemera
 
 SHOP = "tests.cli.shop_keys:catalogue"
@@ -116,4 +116,4 @@ def test_a_mark_is_for_a_whole_cluster(cluster: embedded.Cluster) -> None:
     assert "is marked as 'cli-cluster'" in ephemera("mark", "--url", cluster.url).out
     assert ephemera("mark", "--url", cluster.url, "--name", "other").code == 1
     with sync.connect(cluster.url, identity="cli-cluster") as store:
-        store.call("DEL", MARK.key())
+        store.call("DEL", SERVER_IDENTITY.key())

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from tests.cli.commands import Outcome, ephemera
 from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
 from tests.patterns.waiting_events import CATALOGUE as LATER
@@ -114,6 +114,6 @@ async def test_a_wrong_call_is_told_so(url: str) -> None:
 async def test_a_marked_server_is_looked_at_all_the_same() -> None:
     """Whoever names a server knows which it is: its mark is for stores, and does not keep an operator out."""
     with embedded.valkey() as server:
-        server.ask("SET", MARK.key(), "somebody")
+        server.ask("SET", SERVER_IDENTITY.key(), "somebody")
         assert [row["length"] for row in await _told(server.url, "groups")] == [0]
         assert await _told(server.url, "dead") == []

@@ -15,7 +15,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Valkey
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.patterns.jobs import BoundJobs
 from tests.cli.commands import ephemera
 from tests.patterns.job_store import attempt_by, opened
@@ -181,7 +181,7 @@ async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: BoundJobs) -> N
 async def test_a_marked_server_is_no_obstacle(jobs: BoundJobs, own: Valkey) -> None:
     """An operator retries and cancels jobs on a server that carries its service's name."""
     job_id = await dead(jobs)
-    own.ask("SET", MARK.key(), "somebody")
+    own.ask("SET", SERVER_IDENTITY.key(), "somebody")
     assert (await run("jobs", "retry", NAME, job_id)).code == 0
     assert (await run("jobs", "cancel", NAME, job_id)).code == 0
     row = await jobs.get(job_id)

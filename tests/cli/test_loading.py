@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ephemera.cli._catalogue_lookup import load_catalogue
-from ephemera.keyspace._server_identity import RESERVED
+from ephemera.keyspace import RESERVED
 from tests.cli.commands import ephemera
 
 
@@ -21,7 +21,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_a_catalogue_is_found_by_module_and_object() -> None:
     """`module:object` gives that very object."""
-    assert load_catalogue("ephemera.keyspace._server_identity:RESERVED") is RESERVED
+    assert load_catalogue("ephemera.keyspace:RESERVED") is RESERVED
 
 
 def test_the_current_folder_comes_first(here: Path) -> None:
@@ -36,7 +36,7 @@ def test_the_current_folder_comes_first(here: Path) -> None:
     ("name", "told"),
     [
         ("no.such.module:catalogue", "the module no.such.module cannot be imported: ModuleNotFoundError"),
-        ("ephemera.keyspace._server_identity:marks", "has no marks; its catalogues: RESERVED"),
+        ("ephemera.keyspace:marks", "has no marks; its catalogues: RESERVED"),
         ("ephemera.errors:catalogue", "the module ephemera.errors has no catalogue; it has no catalogue"),
         ("ephemera.errors:EphemeraError", "is no Catalogue, but of type type"),
         ("nosuchsystem", "there is no system 'nosuchsystem'"),

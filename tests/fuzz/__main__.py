@@ -1,4 +1,4 @@
-"""The command `python -m tests.fuzz`: try hostile input for a time, say what broke, and how to see it again."""
+"""The command `python -m tests.fuzz`: try hostile input, report what broke and how to repeat it."""
 
 from __future__ import annotations
 

@@ -12,10 +12,7 @@ from hypothesis import strategies as st
 
 from ephemera import embedded
 from ephemera.errors import InvalidDeclaration, InvalidField
-from ephemera.keyspace import Catalogue, FieldValue, Store, connect, fixed
-from ephemera.keyspace._classifier import Classifier
-from ephemera.keyspace._overlap import shared_key
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import Catalogue, Classifier, FieldValue, Store, Template, connect, fixed, shared_key
 from ephemera.wire._slots import slot_of
 from tests.fuzz.trials import Area, Trial
 

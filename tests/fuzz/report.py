@@ -21,8 +21,8 @@ Written by `make fuzz ARGS="--seconds {seconds:.0f} --seed {seed}{only} --report
 Each trial draws hostile cases from a seed and checks what must hold for all of them. A case that fails is
 made as small as it can be, kept in `build/fuzz/`, and tried again by one command that is printed with it.
 Most trials run for some seconds with every test run (`tests/fuzz`), with every case that ever failed.
-`python -m tests.fuzz --help` says what else there is. A case of the area openapi is a whole run of schemathesis
-against a service: up to {examples} requests for each operation of its document.
+`python -m tests.fuzz --help` says what else there is. A case of the area openapi is a whole run of
+schemathesis against a service: up to {examples} requests for each operation of its document.
 
 - {when}, Python {python}, {cases:,} cases in {took:.0f} s, seed {seed}
 - failures: {failures}

@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from ephemera import embedded
 from ephemera.errors import ServerError, Unreadable
-from ephemera.keyspace import Catalogue, Store, connect, fixed, sliding
-from ephemera.keyspace._codec import bare_codec, choose_codec
+from ephemera.keyspace import Catalogue, Store, bare_codec, choose_codec, connect, fixed, sliding
 from tests.fuzz.patterns import damaged_keys
 from tests.fuzz.trials import Area, Trial
 

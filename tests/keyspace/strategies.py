@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from ephemera.keyspace import FieldValue
-from ephemera.keyspace._overlap import shared_key
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import FieldValue, Template, shared_key
 
 _HOSTILE = st.text(alphabet=":{}*?[]\\%.-_a1\x00\n\x7f\x85é\u2028😀", max_size=12)
 

@@ -6,9 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ephemera.keyspace._classifier import Classifier
-from ephemera.keyspace._overlap import shared_key
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import Classifier, Template, shared_key
 from tests.keyspace.strategies import catalogues_of_templates, fields_of, templates
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import _compression as compression
-from ephemera.keyspace._codec import choose_codec
+from ephemera.keyspace import choose_codec
 from ephemera.keyspace._fingerprint import fingerprint
 
 

@@ -22,9 +22,17 @@ from ephemera.errors import (
     OverlappingPatterns,
     WrongServer,
 )
-from ephemera.keyspace import Catalogue, Store, connect, fixed
+from ephemera.keyspace import (
+    RESERVED,
+    SERVER_IDENTITY,
+    Catalogue,
+    Store,
+    connect,
+    fixed,
+    read_identity,
+    write_identity,
+)
 from ephemera.keyspace import _server_identity as identity
-from ephemera.keyspace._server_identity import MARK, RESERVED, read_mark, write_mark
 from ephemera.wire import open_client
 from tests.wire.waiting import answered
 
@@ -44,14 +52,14 @@ LOGGED = {"appendonly": "yes"}
 def ours() -> Iterator[Valkey]:
     """A server that is marked as `slides-cache`, and forgets everything when killed."""
     with embedded.valkey() as running:
-        running.ask("SET", MARK.key(), "slides-cache")
+        running.ask("SET", SERVER_IDENTITY.key(), "slides-cache")
         yield running
 
 
 def marked_folder(folder: Path, name: str) -> Path:
     """The data of a server that is marked with a name from its first moment on."""
     with embedded.valkey(data=folder, config=LOGGED) as running:
-        running.ask("SET", MARK.key(), name)
+        running.ask("SET", SERVER_IDENTITY.key(), name)
     return folder
 
 
@@ -115,7 +123,7 @@ async def test_a_user_who_may_not_read_the_mark_is_held_by_its_acl(ours: Valkey)
 async def test_each_role_has_its_own_server_and_name(ours: Valkey, tmp_path: Path) -> None:
     """Swapped URLs are noticed when the two servers are marked apart, and one name may stand for both."""
     with embedded.valkey() as queue:
-        queue.ask("SET", MARK.key(), "slides-queue")
+        queue.ask("SET", SERVER_IDENTITY.key(), "slides-queue")
         opening = partial(connect, identity="slides-cache", queue_identity="slides-queue")
         async with opening(ours.url, queue_url=queue.url):
             pass
@@ -136,7 +144,7 @@ async def test_a_server_that_lost_everything_is_marked_again(ours: Valkey) -> No
         ours.kill()
         ours.restart()
         await answered(lambda: store.call("SET", "a", 1, "EX", 60))
-        assert await read_mark(store.client()) == "slides-cache"
+        assert await read_identity(store.client()) == "slides-cache"
 
 
 async def test_after_a_reconnection_anothers_server_gets_no_command(ours: Valkey, tmp_path: Path) -> None:
@@ -179,12 +187,12 @@ async def test_an_evicted_mark_is_put_back(ours: Valkey, monkeypatch: pytest.Mon
     monkeypatch.setattr(identity, "_KEEP_EVERY", 0.01)
     async with connect(ours.url, identity="slides-cache") as store:
         await store.call("FLUSHALL")
-        while await read_mark(store.client()) is None:
+        while await read_identity(store.client()) is None:
             await asyncio.sleep(0.005)
-        assert await read_mark(store.client()) == "slides-cache"
-        await write_mark(store.client(), "feed", force=True)
+        assert await read_identity(store.client()) == "slides-cache"
+        await write_identity(store.client(), "feed", force=True)
         await asyncio.sleep(0.05)
-        assert await read_mark(store.client()) == "feed"
+        assert await read_identity(store.client()) == "feed"
 
 
 @pytest.fixture
@@ -207,7 +215,7 @@ async def test_a_module_nobody_expects_is_refused_unless_told(
     """A graph database is not taken for a cache, named or not, even when it carries the mark."""
     with embedded.valkey(config={"loadmodule": graph_module}) as graph:
         if name:
-            graph.ask("SET", MARK.key(), name)
+            graph.ask("SET", SERVER_IDENTITY.key(), name)
         with pytest.raises(WrongServer, match="carries the modules Graph, which nobody here") as refused:
             async with connect(graph.url, identity=name, required=required):
                 pytest.fail("it must not open")
@@ -235,38 +243,38 @@ async def test_a_graph_database_that_takes_the_place_gets_no_command(graph_modul
 async def test_a_cluster_carries_one_mark(cluster: Cluster) -> None:
     """The whole cluster is known by one key, wherever it lives, and asked for modules node by node."""
     async with open_client(cluster.url) as client:
-        await write_mark(client, "league", force=True)
+        await write_identity(client, "league", force=True)
     async with connect(cluster.url, identity="league") as store:
         assert await store.call("SET", "identity-test", 1, "EX", 60) == b"OK"
     with pytest.raises(WrongServer, match="is marked as 'league', not as 'feed'"):
         async with connect(cluster.url, identity="feed"):
             pytest.fail("it must not open")
     async with open_client(cluster.url) as client:
-        await client.call("DEL", MARK.key())
+        await client.call("DEL", SERVER_IDENTITY.key())
 
 
 @pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_marking_is_atomic_and_names_are_plain(server: Valkey) -> None:
     """Of many who mark at once one succeeds; a name that a message could not show is refused."""
     async with open_client(f"{server.url}/8") as client:
-        found = await asyncio.gather(*(write_mark(client, f"store-{n}") for n in range(50)))
+        found = await asyncio.gather(*(write_identity(client, f"store-{n}") for n in range(50)))
         assert found.count(None) == 1
-        assert set(found) - {None} == {await read_mark(client)}
+        assert set(found) - {None} == {await read_identity(client)}
         for name in ("", "two words", "x" * 65, "a\nb"):
             with pytest.raises(InvalidValue, match="ephemera:identity"):
-                await write_mark(client, name)
+                await write_identity(client, name)
 
 
 async def test_the_mark_is_a_declared_key_that_nobody_else_may_declare(server: Valkey) -> None:
     """The audit can tell the mark, and a catalogue that reaches it cannot be opened."""
-    assert RESERVED.classify(b"ephemera:identity") is MARK
+    assert RESERVED.classify(b"ephemera:identity") is SERVER_IDENTITY
     greedy = Catalogue("greedy")
     greedy.value("ephemera:{name}", str, lifetime=fixed(hours=1), purpose="x")
     with pytest.raises(OverlappingPatterns, match="ephemera:identity"):
         async with connect(server.url, greedy):
             pytest.fail("it must not open")
     async with connect(server.url, RESERVED) as store:
-        assert await store[MARK].get() is None
+        assert await store[SERVER_IDENTITY].get() is None
 
 
 async def test_a_cluster_that_is_away_is_not_taken_on_trust() -> None:

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from ephemera.errors import InvalidLifetime
-from ephemera.keyspace import Lifetime, fixed, permanent, sliding, until, windowed
-from ephemera.keyspace._lifetime import unix_milliseconds
+from ephemera.keyspace import Lifetime, fixed, permanent, sliding, unix_milliseconds, until, windowed
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace._record_codec import RecordCodec
+from ephemera.keyspace import RecordCodec
 
 
 class Session(msgspec.Struct):

@@ -8,8 +8,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongFields
-from ephemera.keyspace import FieldValue
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import FieldValue, Template
 from tests.keyspace.strategies import as_read, field_values, fields_of, templates
 
 

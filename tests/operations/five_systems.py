@@ -6,7 +6,7 @@ import random
 import uuid
 from collections.abc import Callable, Iterator
 
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import Template
 from ephemera.wire import Arg
 
 TABLES = {

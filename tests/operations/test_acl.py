@@ -15,8 +15,7 @@ import ephemera
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect, InvalidValue, ServerError
-from ephemera.keyspace import Catalogue, connect, fixed, permanent
-from ephemera.keyspace._server_identity import MARK, write_mark
+from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent, write_identity
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.configuration._acl import (
     ANY_KEY,
@@ -90,26 +89,26 @@ async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) 
 async def test_channels_tracking_and_identity_work_under_the_user(url: str, key: str) -> None:
     """Publishing, listening, invalidations and the identity guard need nothing more."""
     async with admitted(url, news) as user, open_client(url) as admin:
-        await write_mark(admin, "acl-test", force=True)
+        await write_identity(admin, "acl-test", force=True)
         async with connect(user.url, news, identity="acl-test") as store:
             await store.track(lambda keys: None, ["news:"])
             async with store.subscribe(NEWS.key(id=key)) as messages:
                 await store[NEWS].publish("hello", id=key)
                 assert store[NEWS].decode((await anext(messages)).data) == "hello"
-        await admin.call("DEL", MARK.key())
+        await admin.call("DEL", SERVER_IDENTITY.key())
         assert await user.denied() == []
 
 
 async def test_a_restarted_server_is_marked_again_under_the_user() -> None:
     """The first words of a new connection, which the identity guard adds to, are among the permissions."""
     with embedded.valkey() as server:
-        server.ask("SET", MARK.key(), "acl-test")
+        server.ask("SET", SERVER_IDENTITY.key(), "acl-test")
         async with admitted(server.url, news) as user:
             async with connect(user.url, news, identity="acl-test") as store:
                 server.ask("FLUSHALL")
                 server.ask("CLIENT", "KILL", "USER", user.name)
                 await answered(lambda: store[COUNT].add(id=1))
-                assert server.ask("GET", MARK.key()) == "acl-test"
+                assert server.ask("GET", SERVER_IDENTITY.key()) == "acl-test"
             assert await user.denied() == []
 
 

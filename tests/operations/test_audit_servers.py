@@ -9,8 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from ephemera import embedded
-from ephemera.keyspace import Catalogue, fixed, permanent
-from ephemera.keyspace._server_identity import write_mark
+from ephemera.keyspace import Catalogue, fixed, permanent, write_identity
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.audit._report import AuditReport
 from ephemera.wire import open_client
@@ -120,7 +119,7 @@ async def test_the_mark_of_a_server_is_no_unknown_key() -> None:
     """The key that says whose server it is belongs to Ephemera itself."""
     with served() as url:
         async with open_client(url) as client:
-            await write_mark(client, "roles-cache")
+            await write_identity(client, "roles-cache")
         report = await with_keys(url, "cache:1")
     assert report.unknown.keys == 0
     assert [space.pattern for space in report.spaces] == [

@@ -9,8 +9,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.embedded._ports import free_ports
-from ephemera.keyspace import Catalogue, connect, fixed, permanent
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent
 from ephemera.operations.health._checks import Check
 from ephemera.operations.health._health import Health, check_up, examine
 from ephemera.operations.inspect._capacity import Capacity, estimate
@@ -96,9 +95,9 @@ async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
     assert (mark.status, mark.figure) == ("problem", "no mark")
     assert mark.advice.endswith("--name slides-cache")
     async with open_client(f"{server.url}/7") as client:
-        await client.call("SET", MARK.key(), "slides-cache")
+        await client.call("SET", SERVER_IDENTITY.key(), "slides-cache")
         assert named(await examine(client, identity="slides-cache"), "identity").status == "ok"
-        await client.call("DEL", MARK.key())
+        await client.call("DEL", SERVER_IDENTITY.key())
 
 
 async def test_slow_commands_and_refused_clients_are_seen() -> None:

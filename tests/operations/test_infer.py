@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ephemera.embedded import Cluster, Valkey
-from ephemera.keyspace import Catalogue, Fixed, Keyspace, Permanent
-from ephemera.keyspace._server_identity import write_mark
+from ephemera.keyspace import Catalogue, Fixed, Keyspace, Permanent, write_identity
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.audit._report import AuditReport
 from ephemera.operations.infer._infer import Proposal, infer
@@ -176,7 +175,7 @@ async def test_the_mark_of_a_server_is_left_to_ephemera(own_valkey: Valkey) -> N
     """The reserved key is not declared again, which no store would accept."""
     await write(own_valkey.url, [("SET", "page:1", "x")])
     async with open_client(own_valkey.url) as client:
-        await write_mark(client, "mine")
+        await write_identity(client, "mine")
     proposal = await infer(own_valkey.url)
     assert [declaration.pattern for declaration in proposal.declarations] == ["page:{page_id}"]
 

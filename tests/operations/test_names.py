@@ -7,9 +7,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemera.keyspace import Catalogue, Keyspace, permanent
-from ephemera.keyspace._catalogue import About
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import Catalogue, Keyspace, KeyspaceOptions, Template, permanent
 from ephemera.operations.infer._names import Names
 from tests.keyspace.strategies import catalogues_of_templates, field_values
 
@@ -20,7 +18,7 @@ def catalogue_of(templates: list[Template]) -> Catalogue:
     """A catalogue with these templates."""
     catalogue = Catalogue("names")
     for template in templates:
-        about: About = {"lifetime": permanent(reason="x"), "purpose": "x"}
+        about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
         if template.tag is not None:
             about["tag"] = template.tag
         catalogue.value(template.pattern, bytes, **about)

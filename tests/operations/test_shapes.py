@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ephemera.keyspace import Catalogue, permanent
-from ephemera.keyspace._catalogue import About
-from ephemera.keyspace._overlap import shared_key
-from ephemera.keyspace._template import Template
+from ephemera.keyspace import Catalogue, KeyspaceOptions, Template, permanent, shared_key
 from ephemera.operations.infer._key_parser import dissect
 from ephemera.operations.inspect._key_shapes import MOST_SHAPES, Shapes
 from tests.keyspace.strategies import field_values
@@ -29,7 +26,7 @@ def declared(shapes: Shapes) -> Catalogue:
     """A catalogue of the shapes, which refuses what overlaps or cannot be declared."""
     catalogue = Catalogue("shapes")
     for shape in shapes.found():
-        about: About = {"lifetime": permanent(reason="x"), "purpose": "x"}
+        about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
         if shape.tag is not None:
             about["tag"] = shape.tag
         catalogue.value(shape.pattern, bytes, **about)

@@ -19,8 +19,7 @@ import zstandard
 
 from ephemera import Catalogue, embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.keyspace import Role
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY, Role
 from ephemera.operations.configuration._acl import access_rules
 from tests.security.tls_postgres import with_tls
 from tests.wire.certificates import Authority
@@ -164,7 +163,9 @@ def _admit(guarded: Guarded) -> None:
     """Make a user for each service, by the rules that `ephemera acl` prints."""
     for role in guarded.servers:
         admin = guarded.admin(role)
-        guarded.admin(role, 1).set(MARK.key(), "scripture")  # it wants a database that is marked as its own
+        guarded.admin(role, 1).set(
+            SERVER_IDENTITY.key(), "scripture"
+        )  # it wants a database that is marked as its own
         for system in SYSTEMS:
             rules = access_rules(catalogue_of(system), system, role=role, purposes=("service", "metrics"))
             admin.execute_command("ACL", "SETUSER", system, *rules.words(), f">{CANARY}-{system}-{role}")

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ephemera.errors import EphemeraError
-from ephemera.keyspace import Keyspace
-from ephemera.keyspace._catalogue import refuse_overlap
+from ephemera.keyspace import Keyspace, check_overlap
 from tests.security.guarded import SYSTEMS, catalogue_of
 from tools.deploy.layout import SERVICES
 
@@ -27,7 +26,7 @@ def shared(one: str, other: str, *, channels: bool) -> set[str]:
 
 def _overlap(mine: Keyspace[Any], theirs: Keyspace[Any]) -> bool:
     try:
-        refuse_overlap(mine.template, mine.kind, theirs)
+        check_overlap(mine.template, mine.kind, theirs)
     except EphemeraError:
         return True
     return False

@@ -16,7 +16,7 @@ import msgspec
 import psycopg
 
 from ephemera.embedded import Valkey
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.patterns.tokens import Claims, KeyRing, Tokens
 from tests.services.services import Served, serving
 
@@ -80,7 +80,7 @@ def ingest(served: Served, schema: str, *items: dict[str, Any]) -> Any:
 @contextmanager
 def reading(places: dict[str, str], valkey: Valkey, folder: Path, **variables: str) -> Iterator[Served]:
     """A scripture service on a server that is marked as its own, which takes our tokens."""
-    valkey.ask("SET", MARK.key(), "scripture")
+    valkey.ask("SET", SERVER_IDENTITY.key(), "scripture")
     with serving("scripture", folder, **places, **keys_in(folder), **variables) as running:
         yield running
 

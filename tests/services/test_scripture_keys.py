@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.keyspace._server_identity import RESERVED
+from ephemera.keyspace import RESERVED
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
 from ephemera_services.scripture.keys import catalogue

@@ -11,7 +11,7 @@ import sqlalchemy as sa
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.keyspace._store import Store
+from ephemera.keyspace import Store
 from ephemera.patterns.planner import Dataset, Task
 from tests.patterns.planning import DAY, World, database, ids, world
 from tests.patterns.trips import Counting

@@ -12,7 +12,7 @@ from ephemera import connect, embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.embedded._ports import free_ports
 from ephemera.errors import WrongServer
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from ephemera_services.scripture.keys import catalogue
 from tests.keyspace.test_identity import graph_module
 from tests.services.services import COMMAND, environment, serving
@@ -24,7 +24,7 @@ __all__ = ["graph_module"]
 def cache() -> Iterator[Valkey]:
     """The application's cache, marked as its own."""
     with embedded.valkey() as running:
-        running.ask("SET", MARK.key(), "scripture")
+        running.ask("SET", SERVER_IDENTITY.key(), "scripture")
         yield running
 
 

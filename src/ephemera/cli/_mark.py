@@ -7,7 +7,7 @@ import typer
 
 from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._flag_errors import given_as
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.operations.inspect._server_mark import Marking, mark_server
 
 
@@ -33,7 +33,7 @@ def mark(
         raise typer.BadParameter(
             "it replaces a mark by another: say which, with --name", param_hint="--force"
         )
-    with given_as(**{MARK.pattern: "--name"}):
+    with given_as(**{SERVER_IDENTITY.pattern: "--name"}):
         done = run(mark_server(url, name, force=force))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(done)))

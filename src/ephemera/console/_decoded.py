@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from ephemera.console._formatting import HIDDEN, shown_value
-from ephemera.keyspace import Codec, Keyspace, RecordCodec
-from ephemera.keyspace._scalars import UNDECODABLE
+from ephemera.keyspace import DECODE_ERRORS, Codec, Keyspace, RecordCodec
 from ephemera.operations.inspect._formatting import shown_key
 from ephemera.operations.inspect._probe import Look, Probe
 from ephemera.operations.inspect._survey import Tally
@@ -43,7 +42,7 @@ def decoded_as(space: Keyspace[Any]) -> Look | None:
             return _OTHER_TYPE
         try:
             value = _decoded(space, content)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             return UNREADABLE
         return UNREADABLE if value is None else shown_value(value)
 

@@ -19,8 +19,7 @@ from typing import Any
 from ephemera.console._connections import Place
 from ephemera.console._decoded import UNREADABLE, Entry, decoded_as, entries_of
 from ephemera.errors import EphemeraError
-from ephemera.keyspace import Keyspace, Role
-from ephemera.keyspace._server_identity import RESERVED
+from ephemera.keyspace import RESERVED, Keyspace, Role
 from ephemera.operations.audit import _keyspaces as audit_spaces
 from ephemera.operations.audit import _unknown_keys as audit_unknown
 from ephemera.operations.audit._coverage import coverage_of, whole

@@ -1,11 +1,33 @@
-"""The keyspace: declare every key once, and use it by a typed accessor."""
+"""The keyspace: declare every key once, and use it through a typed accessor.
 
-from ephemera.keyspace._catalogue import Catalogue
-from ephemera.keyspace._codec import Codec
+Three groups of names are public. Applications need `Catalogue`, `connect` and the lifetimes. The accessors
+and the classes behind a declaration are here for annotations. The rest is for code built on the keyspace:
+patterns, operations and adapters.
+
+Such code counts the errors of its Redis calls with `with stats.counting_errors:` (see `Stats`), and catches
+`REDIS_ERRORS` only where it falls back to something else.
+"""
+
+from ephemera.keyspace._accessor import Accessor, is_outage, payload_size
+from ephemera.keyspace._argument_checks import check_declaration, check_durations
+from ephemera.keyspace._callable_checks import check_async
+from ephemera.keyspace._catalogue import Catalogue, ChannelOptions, KeyspaceOptions, check_overlap
+from ephemera.keyspace._classifier import Classifier
+from ephemera.keyspace._codec import (
+    Codec,
+    CodecName,
+    bare_codec,
+    choose_codec,
+    declared_type,
+    json_head,
+    type_name,
+)
+from ephemera.keyspace._compression import compress, decompress
 from ephemera.keyspace._counter import CounterAccessor
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_values import FieldCodec, FieldValue
+from ephemera.keyspace._fingerprint import FINGERPRINT_LENGTH
 from ephemera.keyspace._hash import HashAccessor
-from ephemera.keyspace._keyspace import Keyspace, Kind, Role, Stats
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Kind, Role, Stats
 from ephemera.keyspace._lifetime import (
     Fixed,
     Instant,
@@ -17,29 +39,46 @@ from ephemera.keyspace._lifetime import (
     fixed,
     permanent,
     sliding,
+    unix_milliseconds,
     until,
     windowed,
 )
 from ephemera.keyspace._list import ListAccessor
 from ephemera.keyspace._mapping import MappingAccessor
+from ephemera.keyspace._overlap import shared_key
 from ephemera.keyspace._record_codec import RecordCodec
+from ephemera.keyspace._scalars import DECODE_ERRORS
+from ephemera.keyspace._server_identity import RESERVED, SERVER_IDENTITY, read_identity, write_identity
 from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
 from ephemera.keyspace._store import Store, connect
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
-from ephemera.keyspace._template import Template
+from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, Template
 from ephemera.keyspace._value import FlagAccessor, ValueAccessor
 
 __all__ = [
+    "DECODE_ERRORS",
+    "FINGERPRINT_LENGTH",
+    "MAX_KEY_LENGTH",
+    "REDIS_ERRORS",
+    "RESERVED",
+    "SERVER_IDENTITY",
+    "Accessor",
     "Catalogue",
     "ChannelAccessor",
+    "ChannelOptions",
+    "Classifier",
     "Codec",
+    "CodecName",
     "CounterAccessor",
+    "FieldCodec",
     "FieldValue",
+    "Fields",
     "Fixed",
     "FlagAccessor",
     "HashAccessor",
     "Instant",
     "Keyspace",
+    "KeyspaceOptions",
     "Kind",
     "Lifetime",
     "ListAccessor",
@@ -57,10 +96,27 @@ __all__ = [
     "Until",
     "ValueAccessor",
     "Windowed",
+    "bare_codec",
+    "check_async",
+    "check_declaration",
+    "check_durations",
+    "check_overlap",
+    "choose_codec",
+    "compress",
     "connect",
+    "declared_type",
+    "decompress",
     "fixed",
+    "is_outage",
+    "json_head",
+    "payload_size",
     "permanent",
+    "read_identity",
+    "shared_key",
     "sliding",
+    "type_name",
+    "unix_milliseconds",
     "until",
     "windowed",
+    "write_identity",
 ]

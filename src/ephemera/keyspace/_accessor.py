@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import Keyspace, Stats
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Stats
 from ephemera.keyspace._lifetime import Instant, Sliding, Until
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client, Script
@@ -28,9 +28,6 @@ Command = Sequence[Arg]
 T = TypeVar("T")
 
 WRITE = Script.load("ephemera.keyspace", "write")
-COUNTED = (ConnectionFailed, ServerError)
-"""Errors that `stats.errors` counts."""
-
 _UNABLE = frozenset(
     ("OOM", "READONLY", "MISCONF", "NOREPLICAS", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "BUSY")
 )
@@ -50,7 +47,7 @@ def is_outage(problem: Exception) -> bool:
     return isinstance(problem, ConnectionFailed)
 
 
-class Access:
+class Accessor:
     """The operations that all kinds of keys share; a kind's accessor adds its own."""
 
     __slots__ = ("_call", "_read_packed", "_render", "_renewal", "_run", "space", "stats")
@@ -147,7 +144,7 @@ class Access:
         """The reply to one command."""
         try:
             return await self._call(*command)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
 
@@ -190,7 +187,7 @@ class Access:
 
     def _give_up(self, issued: Iterable[Awaitable[Any]], problem: BaseException) -> None:
         """Count what failed, and let the other replies go by."""
-        self.stats.errors += isinstance(problem, COUNTED)
+        self.stats.errors += isinstance(problem, REDIS_ERRORS)
         for each in issued:
             _let_go(asyncio.ensure_future(each))
 
@@ -228,11 +225,11 @@ class Access:
             replies: list[Any] | None
             if rule == "none" and not guard and len(writes) == 1:
                 name, *arguments = writes[0]
-                self.stats.bytes_written += size_of(arguments)
+                self.stats.bytes_written += payload_size(arguments)
                 replies = [await self._call(name, key, *arguments)]
             else:
                 replies = await self._writing(rule, key, writes, end, guard)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         self.stats.writes += replies is not None
@@ -245,7 +242,7 @@ class Access:
         for write in writes:
             arguments.append(len(write) - 1)
             arguments.extend(write)
-        self.stats.bytes_written += size_of(arguments)
+        self.stats.bytes_written += payload_size(arguments)
         return self._run(WRITE, (key,), arguments)
 
     async def _end(self, until: Instant | None, value: object = None) -> int:
@@ -270,7 +267,7 @@ class Access:
         return end
 
 
-def size_of(arguments: Iterable[Any]) -> int:
+def payload_size(arguments: Iterable[Any]) -> int:
     """How many bytes the encoded ones among some arguments, or the parts of a reply, have."""
     return sum([len(each) for each in arguments if each.__class__ is bytes])
 

@@ -46,7 +46,7 @@ M = TypeVar("M", str, bytes, int)
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-class AboutChannel(TypedDict, total=False):
+class ChannelOptions(TypedDict, total=False):
     """What a declaration says besides pattern and type."""
 
     purpose: Required[str]  # what it is for, in a few words
@@ -60,7 +60,7 @@ class AboutChannel(TypedDict, total=False):
     max_key_length: int  # bytes
 
 
-class About(AboutChannel, total=False):
+class KeyspaceOptions(ChannelOptions, total=False):
     """The same, of what is kept."""
 
     lifetime: Required[Lifetime]
@@ -99,12 +99,14 @@ class Catalogue:
             self._classifier = Classifier((space.template, space) for space in kept)
         return self._classifier(key)
 
-    def hash(self, pattern: str, record: type[S], **about: Unpack[About]) -> Keyspace[HashAccessor[S]]:
+    def hash(
+        self, pattern: str, record: type[S], **about: Unpack[KeyspaceOptions]
+    ) -> Keyspace[HashAccessor[S]]:
         """A Struct a key, each of its fields a field of the hash."""
         return self._declare(pattern, "hash", HashAccessor, RecordCodec(pattern, record), about)
 
     def mapping(
-        self, pattern: str, value_type: type[V], **about: Unpack[About]
+        self, pattern: str, value_type: type[V], **about: Unpack[KeyspaceOptions]
     ) -> Keyspace[MappingAccessor[V]]:
         """A hash whose field names callers choose, with values of one type."""
         codec = bare_codec(pattern, value_type)
@@ -117,27 +119,29 @@ class Catalogue:
         *,
         codec: CodecName | None = None,
         compress_over: int | None = None,
-        **about: Unpack[About],
+        **about: Unpack[KeyspaceOptions],
     ) -> Keyspace[ValueAccessor[V]]:
         """A value a key, by the codec named, under zstd when larger than `compress_over` bytes."""
         chosen = choose_codec(pattern, value_type, codec, compress_over)
         return self._declare(pattern, "value", ValueAccessor, chosen, about)
 
-    def counter(self, pattern: str, **about: Unpack[About]) -> Keyspace[CounterAccessor]:
+    def counter(self, pattern: str, **about: Unpack[KeyspaceOptions]) -> Keyspace[CounterAccessor]:
         """A whole number a key, to add to."""
         return self._declare(pattern, "counter", CounterAccessor, None, about)
 
-    def flag(self, pattern: str, **about: Unpack[About]) -> Keyspace[FlagAccessor]:
+    def flag(self, pattern: str, **about: Unpack[KeyspaceOptions]) -> Keyspace[FlagAccessor]:
         """A key that is there or not."""
         return self._declare(pattern, "flag", FlagAccessor, None, about)
 
-    def set(self, pattern: str, member_type: type[M], **about: Unpack[About]) -> Keyspace[SetAccessor[M]]:
+    def set(
+        self, pattern: str, member_type: type[M], **about: Unpack[KeyspaceOptions]
+    ) -> Keyspace[SetAccessor[M]]:
         """A set of members a key."""
         codec = member_codec(pattern, member_type)
         return self._declare(pattern, "set", SetAccessor, codec, about)
 
     def sorted_set(
-        self, pattern: str, member_type: type[M], **about: Unpack[About]
+        self, pattern: str, member_type: type[M], **about: Unpack[KeyspaceOptions]
     ) -> Keyspace[SortedSetAccessor[M]]:
         """Members in the order of their scores."""
         codec = member_codec(pattern, member_type)
@@ -151,7 +155,7 @@ class Catalogue:
         max_length: int | None = None,
         codec: CodecName | None = None,
         compress_over: int | None = None,
-        **about: Unpack[About],
+        **about: Unpack[KeyspaceOptions],
     ) -> Keyspace[ListAccessor[V]]:
         """Items in the order they were pushed, the newest `max_length` of them."""
         chosen = choose_codec(pattern, item_type, codec, compress_over)
@@ -164,7 +168,7 @@ class Catalogue:
         *,
         max_length: int | None = None,
         codec: CodecName | None = None,
-        **about: Unpack[About],
+        **about: Unpack[KeyspaceOptions],
     ) -> Keyspace[StreamAccessor[V]]:
         """Entries in order, each with an id, the newest `max_length` of them.
 
@@ -183,7 +187,7 @@ class Catalogue:
         message_type: type[V],
         *,
         codec: CodecName | None = None,
-        **about: Unpack[AboutChannel],
+        **about: Unpack[ChannelOptions],
     ) -> Keyspace[ChannelAccessor[V]]:
         """Messages to whoever listens at the moment; nothing is kept, so there is no lifetime."""
         chosen = choose_codec(pattern, message_type, codec)
@@ -208,14 +212,14 @@ class Catalogue:
                 pattern, "it is declared twice", "a pattern is its space's name: declare it once"
             )
         for other in self:
-            refuse_overlap(template, kind, other)
+            check_overlap(template, kind, other)
         space = Keyspace(self.name, template, kind, codec, accessor, max_length=max_length, **about)
         self._spaces[pattern] = space
         self._classifier = None
         return space
 
 
-def refuse_overlap(template: Template, kind: Kind, other: Keyspace[Any]) -> None:
+def check_overlap(template: Template, kind: Kind, other: Keyspace[Any]) -> None:
     """Raise `OverlappingPatterns` when both could have the same name; channels and keys are apart."""
     if (kind == "channel") == (other.kind == "channel"):
         key = shared_key(template, other.template)
@@ -238,8 +242,12 @@ def _problems(kind: Kind, about: dict[str, Any], max_length: int | None) -> Iter
         )
     if not about.get("purpose"):
         yield "it has no purpose", "add purpose='what it is for, in a few words'"
-    if unknown := about.keys() - About.__annotations__.keys() - AboutChannel.__annotations__.keys():
-        options = ", ".join(sorted({**AboutChannel.__annotations__, **About.__annotations__}))
+    if (
+        unknown := about.keys()
+        - KeyspaceOptions.__annotations__.keys()
+        - ChannelOptions.__annotations__.keys()
+    ):
+        options = ", ".join(sorted({**ChannelOptions.__annotations__, **KeyspaceOptions.__annotations__}))
         yield f"the option {', '.join(sorted(unknown))} is unknown", f"options are {options}"
     if about.get("role", "cache") not in get_args(Role):
         yield f"the role {about['role']!r} is unknown", "use 'cache' or 'queue'"

@@ -23,7 +23,7 @@ from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import _compression as compression
 from ephemera.keyspace._compression import compress, decompress
 from ephemera.keyspace._fingerprint import fingerprint
-from ephemera.keyspace._scalars import UNDECODABLE, cell, plain_cell
+from ephemera.keyspace._scalars import DECODE_ERRORS, cell, plain_cell
 
 V = TypeVar("V")
 CodecName: TypeAlias = Literal["json", "msgpack"]
@@ -42,7 +42,7 @@ class Codec(Generic[V]):
     encode: Callable[[V], bytes]
     decode: Callable[[bytes], V | None]
     unpack: Callable[[Any], Any] | None = None
-    """Of a packed value in its envelope: raises one of `UNDECODABLE` for all else, also for None."""
+    """Of a packed value in its envelope: raises one of `DECODE_ERRORS` for all else, also for None."""
 
 
 def choose_codec(
@@ -148,11 +148,11 @@ def _packed(
     def decode(data: bytes) -> Any:
         try:
             return from_bytes(data).value
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             pass
         try:
             return from_bytes(decompress(data)).value
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             return None
 
     shown = declared_type(value_type)
@@ -187,7 +187,7 @@ def _refusing(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) -> 
     def encode_or_refuse(value: object) -> bytes:
         try:
             return encode(value)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             raise InvalidValue(pattern, type_name(value_type), type_name(type(value))) from None
 
     return encode_or_refuse
@@ -197,7 +197,7 @@ def _missing(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def decode_or_miss(data: bytes) -> Any:
         try:
             return decode(data)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             return None
 
     return decode_or_miss

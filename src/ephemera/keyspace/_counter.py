@@ -9,16 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace._accessor import Access
+from ephemera.keyspace._accessor import Accessor
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._lifetime import Instant
-from ephemera.keyspace._scalars import UNDECODABLE
+from ephemera.keyspace._scalars import DECODE_ERRORS
 from ephemera.keyspace._template import Fields
 
 _BOUND = 2**63
 
 
-class CounterAccessor(Access):
+class CounterAccessor(Accessor):
     """One whole number a key."""
 
     __slots__ = ()
@@ -55,7 +55,7 @@ class CounterAccessor(Access):
     def _counted(self, data: bytes | None) -> int:
         try:
             count = 0 if data is None else int(data)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             self.stats.undecodable += 1
             data, count = None, 0
         if data is None:

@@ -6,8 +6,8 @@ characters), the mark that ends the field in its pattern, and bytes that are not
 becomes `%XX`, in upper-case hexadecimal. An empty value is written `%%`, which no other value can produce,
 because every other `%` is followed by two hexadecimal digits.
 
-Two values are written alike only if they are the same bytes, and every text that `write` gives is read back
-by `read`. What `write` would never give (`%41` for `A`) is refused by `read`, so one value has one key.
+Two values are written alike only if they are the same bytes, and every text that `encode` gives is read back
+by `decode`. What `encode` would never give (`%41` for `A`) is refused by `decode`, so one value has one key.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def special_characters(ends_with: str = "") -> str:
     return f"[{re.escape(_OUTSIDE + ends_with)}%{_CONTROL_OR_SURROGATE}]"
 
 
-class FieldWriting:
+class FieldCodec:
     """The writing of one field's values; `ends_with` is the mark that follows it, if any."""
 
     __slots__ = ("_special", "characters")
@@ -37,7 +37,7 @@ class FieldWriting:
         self._special = re.compile(special_characters(ends_with))
         self.characters = f"[^{re.escape(_OUTSIDE + ends_with)}{_CONTROL_OR_SURROGATE}]"
 
-    def write(self, value: FieldValue) -> str:
+    def encode(self, value: FieldValue) -> str:
         """The value as it stands in a key; TypeError or ValueError when it cannot."""
         if type(value) is not str:
             value = _text_of(value)
@@ -47,17 +47,17 @@ class FieldWriting:
             return value
         return self._special.sub(_percent, _canonical(value))
 
-    def read(self, written: str) -> str | None:
-        """The value of a text made of `characters`; None when `write` never gives that text.
+    def decode(self, written: str) -> str | None:
+        """The value of a text made of `characters`; None when `encode` never gives that text.
 
-        Bytes that are not UTF-8 come back as lone surrogates (`surrogateescape`), which `write` accepts.
+        Bytes that are not UTF-8 come back as lone surrogates (`surrogateescape`), which `encode` accepts.
         """
         if "%" not in written:
             return written
         if written == _EMPTY:
             return ""
         value = unquote_to_bytes(written).decode("utf-8", "surrogateescape")
-        return value if value and self.write(value) == written else None
+        return value if value and self.encode(value) == written else None
 
 
 def _text_of(value: object) -> str:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 import msgspec
 
-from ephemera.keyspace._accessor import COUNTED, Access
+from ephemera.keyspace._accessor import Accessor
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import Keyspace
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 S = TypeVar("S", bound=msgspec.Struct)
 
 
-class HashAccessor(Access, Generic[S]):
+class HashAccessor(Accessor, Generic[S]):
     """One Struct a key, field by field."""
 
     __slots__ = ("_ask_for", "_codec", "_decode")
@@ -42,7 +42,7 @@ class HashAccessor(Access, Generic[S]):
             return self._decoded(await self._read("HGETALL", self._render(fields)))
         try:
             stored = await self._ask_for(fields)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         if stored:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from ephemera.errors import UndeclaredKeyspace
+from ephemera.errors import ConnectionFailed, ServerError, UndeclaredKeyspace
 from ephemera.keyspace._entry_codec import EntryCodec
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._lifetime import Lifetime
@@ -83,15 +84,29 @@ class Keyspace(Generic[A]):
         return f"<{self.kind} {self.pattern!r} of {self.catalogue}>"
 
 
-class Stats:
-    """What one store did with one space since it was opened; plain counts, read at any time.
+REDIS_ERRORS = (ConnectionFailed, ServerError)
+"""Errors of the server, or of the connection to it; `Stats.errors` counts them."""
 
-    A batch counts each of its keys. `undecodable` are those of `misses` where something was stored that
-    is not of the space's type; of a list, set or stream, which is one hit or miss, the items that are not.
-    Deletions count as writes. Bytes are those of values as they are stored, without their keys.
+
+class Stats:
+    """What one store did with one keyspace since it was opened: plain counts, readable at any time.
+
+    A batch counts each of its keys. `undecodable` counts the misses where something was stored that is not of
+    the keyspace's type; for a list, set or stream, which is one hit or miss, it counts such items. Deletions
+    count as writes. Bytes are those of values as they are stored, without their keys.
+
+    `counting_errors` is the one way to count a failed Redis call; the error is raised as it is:
+
+        with stats.counting_errors:
+            reply = await client.call(...)
+
+    It is made once and may be entered by any number of tasks at once. On success it costs about a tenth of a
+    microsecond.
     """
 
-    __slots__ = ("bytes_read", "bytes_written", "errors", "hits", "misses", "undecodable", "writes")
+    __slots__ = (
+        "bytes_read", "bytes_written", "counting_errors", "errors", "hits", "misses", "undecodable", "writes",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.hits = 0
@@ -101,6 +116,7 @@ class Stats:
         self.undecodable = 0
         self.bytes_read = 0
         self.bytes_written = 0
+        self.counting_errors = _ErrorCounter(self)
 
     @property
     def hit_ratio(self) -> float | None:
@@ -109,4 +125,23 @@ class Stats:
         return self.hits / reads if reads else None
 
     def __repr__(self) -> str:
-        return "Stats(" + ", ".join(f"{name}={getattr(self, name)}" for name in self.__slots__) + ")"
+        counts = (name for name in self.__slots__ if name != "counting_errors")
+        return "Stats(" + ", ".join(f"{name}={getattr(self, name)}" for name in counts) + ")"
+
+
+class _ErrorCounter:
+    """The context manager `Stats.counting_errors`; it has no state of its own, so it can be shared."""
+
+    __slots__ = ("_stats",)
+
+    def __init__(self, stats: Stats) -> None:
+        self._stats = stats
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if kind is not None and issubclass(kind, REDIS_ERRORS):
+            self._stats.errors += 1

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from ephemera.errors import Unreadable
-from ephemera.keyspace._accessor import COUNTED, Access, Command, in_chunks
+from ephemera.keyspace._accessor import Accessor, Command, in_chunks
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import Keyspace
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.wire import Arg, Client, Script
 
@@ -26,7 +26,7 @@ V = TypeVar("V")
 TAKE = Script.load("ephemera.keyspace", "take")
 
 
-class ListAccessor(Access, Generic[V]):
+class ListAccessor(Accessor, Generic[V]):
     """Items of one type in order, under each key."""
 
     __slots__ = ("_decode", "_encode", "_trim")
@@ -82,7 +82,7 @@ class ListAccessor(Access, Generic[V]):
             arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
             try:
                 others: list[bytes] | None = await self._run(TAKE, (key,), arguments)
-            except COUNTED:
+            except REDIS_ERRORS:
                 self.stats.errors += 1
                 raise
             if others is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ephemera.keyspace._accessor import Access, in_chunks
+from ephemera.keyspace._accessor import Accessor, in_chunks
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class MappingAccessor(Access, Generic[V]):
+class MappingAccessor(Accessor, Generic[V]):
     """Named entries of one type under each key."""
 
     __slots__ = ("_decode", "_encode")

@@ -20,7 +20,7 @@ import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace._codec import shape_of, type_name
-from ephemera.keyspace._scalars import UNDECODABLE, Decode, Encode, cell
+from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, cell
 
 S = TypeVar("S", bound=msgspec.Struct)
 
@@ -67,7 +67,7 @@ class RecordCodec(Generic[S]):
         flat = self._frame.copy()
         try:
             flat[1:-1:2] = map(call, self._encoders, self._values_of(record))
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             self._flat((name, getattr(record, name)) for name in self._cells)  # names the field
             raise
         return flat
@@ -88,7 +88,7 @@ class RecordCodec(Generic[S]):
             return self._make(*map(call, self._decoders, values))
         except KeyError:
             return self._decode_incomplete(stored)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             return None
 
     def _decode_incomplete(self, stored: Mapping[bytes, bytes]) -> S | None:
@@ -103,7 +103,7 @@ class RecordCodec(Generic[S]):
                     if each.name in stored
                 }
             )
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             return None
 
     def _flat(self, changes: Iterable[tuple[str, Any]]) -> list[bytes]:
@@ -111,7 +111,7 @@ class RecordCodec(Generic[S]):
         for name, value in changes:
             try:
                 flat += (self._cells[name].name, self._cells[name].encode(value))
-            except UNDECODABLE:
+            except DECODE_ERRORS:
                 expected = f"{self.struct.__name__} whose {name!r} is of another type"
                 raise InvalidValue(self.pattern, expected, type_name(type(value))) from None
         return flat

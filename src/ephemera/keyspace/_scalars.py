@@ -16,7 +16,7 @@ from msgspec import inspect
 Encode: TypeAlias = "Callable[[Any], bytes]"
 Decode: TypeAlias = "Callable[[bytes], Any]"
 
-UNDECODABLE = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
+DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
 """What decoding may raise on data that is not what it should be; readers turn it into a miss."""
 
 

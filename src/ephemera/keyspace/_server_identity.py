@@ -45,7 +45,7 @@ from ephemera.wire._commands import as_text
 RESERVED = Catalogue("ephemera.reserved")
 """The keys that Ephemera itself keeps on a server; no catalogue may declare others that overlap them."""
 
-MARK = RESERVED.value(
+SERVER_IDENTITY = RESERVED.value(
     "ephemera:identity",
     str,
     lifetime=permanent(reason="it says whose server this is, as long as it is"),
@@ -59,25 +59,27 @@ _KEEP_EVERY = 60.0  # seconds
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
-async def read_mark(client: Client) -> str | None:
+async def read_identity(client: Client) -> str | None:
     """The name that a server carries."""
-    name = await client.call("GET", MARK.key())
+    name = await client.call("GET", SERVER_IDENTITY.key())
     return None if name is None else as_text(name)
 
 
-async def write_mark(client: Client, name: str, *, force: bool = False) -> str | None:
+async def write_identity(client: Client, name: str, *, force: bool = False) -> str | None:
     """Mark a server, over another's mark only with `force`; what it carried before, even if that stays."""
     if not _NAME.fullmatch(name):
-        raise InvalidValue(MARK.pattern, "a name of at most 64 letters, digits and . _ -", repr(name))
+        raise InvalidValue(
+            SERVER_IDENTITY.pattern, "a name of at most 64 letters, digits and . _ -", repr(name)
+        )
     only_if_absent = () if force else ("NX",)
-    before = await client.call("SET", MARK.key(), name, *only_if_absent, "GET")
+    before = await client.call("SET", SERVER_IDENTITY.key(), name, *only_if_absent, "GET")
     return None if before is None else as_text(before)
 
 
-async def check_mark(client: Client, address: str, name: str | None) -> None:
+async def check_identity(client: Client, address: str, name: str | None) -> None:
     """Raise `WrongServer` unless the server carries this name, or none if the store has none."""
     try:
-        found = await read_mark(client)
+        found = await read_identity(client)
     except (ConnectionFailed, ServerError) as problem:
         cannot_tell = isinstance(problem, ConnectionFailed) or problem.code == "NOPERM"
         if name is None and cannot_tell:
@@ -91,7 +93,7 @@ async def check_mark(client: Client, address: str, name: str | None) -> None:
 async def guarded(client: Client, address: str, name: str) -> AsyncIterator[None]:
     """Check a client's server now, whenever it connects again, and keep the mark alive meanwhile."""
     if isinstance(client, Single):
-        client.link.setup.append(("EVAL", ARRIVE.source, 1, MARK.key(), name))
+        client.link.setup.append(("EVAL", ARRIVE.source, 1, SERVER_IDENTITY.key(), name))
     elif not client.up:
         raise CannotConnect(
             address,
@@ -99,7 +101,7 @@ async def guarded(client: Client, address: str, name: str) -> AsyncIterator[None
             "Open the store when it is up, or without identity=",
         )
     if client.up:
-        await check_mark(client, address, name)
+        await check_identity(client, address, name)
     keeper = asyncio.create_task(_keep(client, name), name="ephemera-identity")
     try:
         yield
@@ -113,4 +115,4 @@ async def _keep(client: Client, name: str) -> None:
     while True:
         await asyncio.sleep(_KEEP_EVERY)
         with suppress(EphemeraError):
-            await client.call("SET", MARK.key(), name, "NX")
+            await client.call("SET", SERVER_IDENTITY.key(), name, "NX")

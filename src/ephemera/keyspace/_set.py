@@ -11,7 +11,7 @@ from math import isnan
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace._accessor import Access, in_chunks
+from ephemera.keyspace._accessor import Accessor, in_chunks
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
@@ -26,7 +26,7 @@ Ranked: TypeAlias = list[tuple[M, float]]
 """Members with their scores, in order."""
 
 
-class _Members(Access, Generic[M]):
+class _Members(Accessor, Generic[M]):
     """What both kinds of set do with members."""
 
     __slots__ = ("_decode", "_encode")

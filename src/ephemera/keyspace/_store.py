@@ -14,10 +14,10 @@ from typing import Any, Protocol, TypeVar
 from weakref import ref
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl, MissingResource
-from ephemera.keyspace._catalogue import Catalogue, refuse_overlap
+from ephemera.keyspace._catalogue import Catalogue, check_overlap
 from ephemera.keyspace._connect_guard import for_a_block
 from ephemera.keyspace._keyspace import Keyspace, Role, Stats
-from ephemera.keyspace._server_identity import RESERVED, check_mark, guarded
+from ephemera.keyspace._server_identity import RESERVED, check_identity, guarded
 from ephemera.wire import Client, open_client
 from ephemera.wire._url import parse as parse_url
 
@@ -190,7 +190,7 @@ async def connect(
             if name is not None:
                 await opened.enter_async_context(guarded(client, address, name))
             elif client.up:
-                await check_mark(client, address, None)
+                await check_identity(client, address, None)
             return client
 
         cache = await opening(url, identity)
@@ -211,4 +211,4 @@ def _refuse_clashes(catalogues: tuple[Catalogue, ...]) -> None:
                 )
             for space in catalogue:
                 for other in earlier:
-                    refuse_overlap(space.template, space.kind, other)
+                    check_overlap(space.template, space.kind, other)

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ephemera.keyspace._accessor import COUNTED, Access
+from ephemera.keyspace._accessor import Accessor
 from ephemera.keyspace._entry_codec import EntryCodec
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import Keyspace, Stats
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Stats
 from ephemera.keyspace._lifetime import Instant
 from ephemera.wire import Arg, Client
 
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 
 
-class StreamAccessor(Access, Generic[V]):
+class StreamAccessor(Accessor, Generic[V]):
     """Entries in the order of their ids, under each key."""
 
     __slots__ = ("_codec", "_trim")
@@ -96,7 +96,7 @@ class ChannelAccessor(Generic[V]):
         channel, data = self._render(fields), self._codec.encode(message)
         try:
             heard: int = await self._call("PUBLISH", channel, data)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         self.stats.writes += 1

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping
 from operator import itemgetter
 
 from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongFields
-from ephemera.keyspace._field_values import FieldValue, FieldWriting, special_characters
+from ephemera.keyspace._field_values import FieldCodec, FieldValue, special_characters
 
 Fields = Mapping[str, FieldValue]
 
@@ -37,8 +37,21 @@ class Template:
     """One pattern: `render(fields) -> key` and `parse(key) -> fields | None`."""
 
     __slots__ = (
-        "_format", "_match", "_pieces", "_select", "_short", "_special", "_writings", "fields", "literals",
-        "max_key_length", "one_field", "pattern", "regex", "render", "tag",
+        "_field_codecs",
+        "_format",
+        "_match",
+        "_pieces",
+        "_select",
+        "_short",
+        "_special",
+        "fields",
+        "literals",
+        "max_key_length",
+        "one_field",
+        "pattern",
+        "regex",
+        "render",
+        "tag",
     )  # fmt: skip
 
     def __init__(self, pattern: str, *, tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH) -> None:
@@ -48,7 +61,7 @@ class Template:
         self.tag = tag
         self.max_key_length = max_key_length
         self.literals, self.fields = _split(pattern, tag)
-        self._writings = tuple(map(FieldWriting, _marks(self.literals)))
+        self._field_codecs = tuple(map(FieldCodec, _marks(self.literals)))
         self.regex = self._regex("{}+")
         self._match = re.compile(self._regex("({}+)")).fullmatch
         self._format = "%s".join(self.literals)
@@ -77,8 +90,8 @@ class Template:
         if found is None:
             return None
         fields = {}
-        for name, writing, written in zip(self.fields, self._writings, found.groups(), strict=True):
-            value = writing.read(written)
+        for name, codec, written in zip(self.fields, self._field_codecs, found.groups(), strict=True):
+            value = codec.decode(written)
             if value is None:
                 return None
             fields[name] = value
@@ -86,7 +99,7 @@ class Template:
 
     def _regex(self, field: str) -> str:
         """The expression of this pattern's keys; `field` says how a field's characters are taken."""
-        rest = zip(self._writings, self.literals[1:], strict=True)
+        rest = zip(self._field_codecs, self.literals[1:], strict=True)
         return re.escape(self.literals[0]) + "".join(
             field.format(writing.characters) + re.escape(literal) for writing, literal in rest
         )
@@ -146,7 +159,7 @@ class Template:
         if fields.keys() != set(self.fields):
             raise WrongFields(self.pattern, self.fields, tuple(fields))
         values = [fields[name] for name in self.fields]
-        written = tuple(map(self._write_one, self.fields, self._writings, values))
+        written = tuple(map(self._write_one, self.fields, self._field_codecs, values))
         key = self._format % written
         length = len(key.encode())
         if length > self.max_key_length:
@@ -154,9 +167,9 @@ class Template:
             raise KeyTooLong(self.pattern, longest, length, self.max_key_length)
         return key
 
-    def _write_one(self, name: str, writing: FieldWriting, value: FieldValue) -> str:
+    def _write_one(self, name: str, codec: FieldCodec, value: FieldValue) -> str:
         try:
-            return writing.write(value)
+            return codec.encode(value)
         except (TypeError, ValueError) as problem:
             raise InvalidField(self.pattern, name, str(problem)) from None
 

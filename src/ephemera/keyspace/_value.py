@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Awaitable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
 
-from ephemera.keyspace._accessor import COUNTED, IF_ABSENT, Access
+from ephemera.keyspace._accessor import IF_ABSENT, Accessor
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import Keyspace
+from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
 from ephemera.keyspace._lifetime import Instant, Until
-from ephemera.keyspace._scalars import UNDECODABLE
+from ephemera.keyspace._scalars import DECODE_ERRORS
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
 
@@ -31,7 +31,7 @@ class Get(Protocol[V_co]):
         """The value, or None: not there, or not one of this type and shape."""
 
 
-class _Strings(Access):
+class _Strings(Accessor):
     """What both kinds have: a string, written by SET with its life where SET can give it."""
 
     __slots__ = ("_life", "_life_if_absent")
@@ -83,7 +83,7 @@ class ValueAccessor(_Strings, Generic[V]):
                 data = await self._call("GET", key)
             else:
                 data = await self._call("GETEX", key, "PX", self._renewal)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         if data is not None:
@@ -122,12 +122,12 @@ class ValueAccessor(_Strings, Generic[V]):
                     data = await send((heads[len(value)] + value + end).encode())
                 else:
                     data = await call("GET", render(fields))
-            except COUNTED:
+            except REDIS_ERRORS:
                 stats.errors += 1
                 raise
             try:
                 found: V = unpack(data).value
-            except UNDECODABLE:  # nothing, compressed, or something else
+            except DECODE_ERRORS:  # nothing, compressed, or something else
                 return decoded(data)
             stats.hits += 1
             stats.bytes_read += len(data)

@@ -26,8 +26,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from msgspec import inspect
 
-from ephemera.keyspace import Codec, Keyspace, RecordCodec
-from ephemera.keyspace._codec import CodecName, choose_codec
+from ephemera.keyspace import Codec, CodecName, Keyspace, RecordCodec, choose_codec
 from ephemera.wire import Arg, Client, Script
 
 V = TypeVar("V")

@@ -14,8 +14,7 @@ from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 import msgspec
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace import Codec, Keyspace, RecordCodec
-from ephemera.keyspace._codec import json_head, type_name
+from ephemera.keyspace import Codec, Keyspace, RecordCodec, json_head, type_name
 from ephemera.wire import Arg, Script
 
 S = TypeVar("S", bound=msgspec.Struct)

@@ -27,9 +27,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from ephemera.errors import LoopMisuse, StoreClosed
-from ephemera.keyspace._catalogue import Catalogue
-from ephemera.keyspace._store import Store
-from ephemera.keyspace._store import connect as connect_async
+from ephemera.keyspace import Catalogue, Store
+from ephemera.keyspace import connect as connect_async
 from ephemera.wire import Arg
 
 T = TypeVar("T")

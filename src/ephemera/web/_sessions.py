@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 import msgspec
 
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS
 from ephemera.patterns.sessions import BoundSessions, let_go
 from ephemera.web._asgi import ASGIApp, Message, Receive, Scope, Send
 from ephemera.web._cookies import Cookie, for_one_browser
@@ -121,7 +121,7 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         sessions = self._sessions
         try:
             self._value = session = sessions.taken(reply) if reply.done() else await sessions.coming(reply)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.known = False
             if self._refuses:
                 raise unavailable(_AWAY) from None

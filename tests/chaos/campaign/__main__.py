@@ -1,4 +1,4 @@
-"""The command `python -m tests.chaos.campaign`: run a campaign, show what happens, and say whether everything held."""
+"""The command `python -m tests.chaos.campaign`: run a campaign and report whether every guarantee held."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ faults:
 {_KINDS}
 
 examples:
-  python -m tests.chaos.campaign                                  two minutes, all systems, every kind of fault
+  python -m tests.chaos.campaign                                  two minutes, all systems, every fault
   python -m tests.chaos.campaign --minutes 30 --report            half an hour; writes {REPORT}
-  python -m tests.chaos.campaign --seed 1234 --minutes 30         the same faults at the same moments as that seed had
+  python -m tests.chaos.campaign --seed 1234 --minutes 30         the faults of that seed, at the same moments
   python -m tests.chaos.campaign --systems league --only kill --only failover
 
 exit code: 0 when everything held, 1 when something did not (the seed is printed), 2 for wrong usage.

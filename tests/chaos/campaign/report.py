@@ -28,8 +28,9 @@ through TCP proxies of ours. Faults are drawn from a seed, which is printed; the
 brings the same faults at the same moments.
 """
 _CLOCKS = """\
-Clocks jump in the processes of services and workers (`tests/chaos/campaign/shifted_clock.py` replaces what Python reads,
-while they run): no package, no LD_PRELOAD and no root is needed. Valkey's and PostgreSQL's stay right.
+Clocks jump in the processes of services and workers (`tests/chaos/campaign/shifted_clock.py` replaces
+what Python reads, while they run):
+no package, no LD_PRELOAD and no root is needed. Valkey's and PostgreSQL's stay right.
 """
 _LET_IN = """\
 Requests for what is over (`stolen ...`, `ended session`, `blocked session`) count here only where they were

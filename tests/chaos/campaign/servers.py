@@ -27,7 +27,7 @@ from ephemera.embedded._sentinel import NAME, SENTINELS, entries, start_sentinel
 from ephemera.embedded._start_all import start_all
 from ephemera.embedded._valkey import Valkey
 from ephemera.errors import EmbeddedError, ServerError
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY
 from tests.chaos.campaign import SYSTEMS
 from tests.chaos.campaign.proxy import Network, Proxy
 
@@ -149,7 +149,7 @@ class Servers:
     def mark(self, name: str) -> None:
         """Mark the databases of a system that wants it, past the proxies."""
         for server in (self.cache, self.queue.nodes[self.queue.master()]):
-            _ask_database(server, SYSTEMS.index(name), "SET", MARK.key(), name)
+            _ask_database(server, SYSTEMS.index(name), "SET", SERVER_IDENTITY.key(), name)
 
     def in_queue(self, name: str, *keys: str) -> int:
         """How many of a system's keys the queue has, past the proxies."""

@@ -1,4 +1,6 @@
-"""The command `ephemera` with a clock that can be set: `python -m tests.chaos.campaign.shifted_clock FILE PID ...`.
+"""The command `ephemera` with a clock that can be set.
+
+Run it as `python -m tests.chaos.campaign.shifted_clock FILE PID ...`.
 
 FILE holds one double, the seconds by which this process's wall clock is wrong; it is mapped into memory, so
 a change is a jump at once, forwards or backwards, while the process runs. `time.time`, `time.time_ns` and

@@ -12,7 +12,7 @@ import asyncio
 from typing import Any
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
-from ephemera.keyspace._server_identity import read_mark, write_mark
+from ephemera.keyspace import read_identity, write_identity
 from ephemera.wire import open_client
 from ephemera.wire._url import parse
 from ephemera_services.demo.flag_errors import SYSTEMS, Given, database_of
@@ -51,14 +51,14 @@ async def claim_redis(flag: str, url: str) -> None:
 async def _claim_redis(flag: str, url: str) -> None:
     where = ",".join(map(str, parse(url).addresses))
     async with open_client(database_of(url, "scripture")) as marked:
-        found = await read_mark(marked)
+        found = await read_identity(marked)
         if found == MARK:
             return
         if found is not None:
             raise NotForDemonstrations(f"{flag}: {where} is marked as {found!r}: give another server")
         for system in SYSTEMS:
             await _must_be_empty(flag, database_of(url, system), where)
-        await write_mark(marked, MARK)
+        await write_identity(marked, MARK)
 
 
 async def _must_be_empty(flag: str, url: str, where: str) -> None:

@@ -3,7 +3,8 @@
 `aggregator.binpb` is what the compiler makes of the file; no generated code is kept, which would be tied to
 one version of protobuf. After a change of the file:
 
-    python -m grpc_tools.protoc -I src --descriptor_set_out=services/src/ephemera_services/feed/aggregator.binpb \
+    python -m grpc_tools.protoc -I src \
+        --descriptor_set_out=services/src/ephemera_services/feed/aggregator.binpb \
         services/src/ephemera_services/feed/aggregator.proto
 """
 

@@ -16,9 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ephemera.keyspace import Catalogue, Keyspace, Role
-from ephemera.keyspace._catalogue import refuse_overlap
-from ephemera.keyspace._server_identity import RESERVED
+from ephemera.keyspace import RESERVED, Catalogue, Keyspace, Role, check_overlap
 from ephemera.operations.audit import _keyspaces as audit_spaces
 from ephemera.operations.audit import _servers as audit_servers
 from ephemera.operations.audit import _unknown_keys as audit_unknown
@@ -52,7 +50,7 @@ def _spaces(catalogues: Iterable[Catalogue]) -> Iterator[Keyspace[Any]]:
         kept = [space for space in catalogue if space.kind != "channel"]
         for space in kept:
             for other in earlier:
-                refuse_overlap(space.template, space.kind, other)
+                check_overlap(space.template, space.kind, other)
         earlier += kept
     return iter(earlier)
 

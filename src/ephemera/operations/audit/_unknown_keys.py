@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ephemera.keyspace import Keyspace, Template
-from ephemera.keyspace._classifier import Classifier
+from ephemera.keyspace import Classifier, Keyspace, Template
 from ephemera.operations.audit._findings import Finding, found
 from ephemera.operations.audit._report import Unknown, UnknownShape
 from ephemera.operations.infer._recognizer import looks_secret

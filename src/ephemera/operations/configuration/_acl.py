@@ -28,8 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace import Catalogue, Keyspace, Role
-from ephemera.keyspace._server_identity import MARK
+from ephemera.keyspace import SERVER_IDENTITY, Catalogue, Keyspace, Role
 from ephemera.operations.metrics._client_counts import is_of
 
 PURPOSES = ("service", "metrics", "monitoring")
@@ -123,13 +122,13 @@ def access_rules(
     channels: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     if "service" in purposes:
-        keys = _globs([*kept, MARK])
+        keys = _globs([*kept, SERVER_IDENTITY])
         channels = _globs(space for space in spaces if space.kind == "channel")
         groups += _of_service(catalogue, spaces, kept, role)
     if "metrics" in purposes:
         groups.append(METRICS)
     if "monitoring" in purposes:
-        readable = tuple(glob for glob in _globs([*kept, MARK]) if glob not in keys)
+        readable = tuple(glob for glob in _globs([*kept, SERVER_IDENTITY]) if glob not in keys)
         groups += [LOOKING, CONTENTS]
     return AccessRules(
         user,

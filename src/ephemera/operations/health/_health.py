@@ -19,8 +19,7 @@ from typing import Any
 import msgspec
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
-from ephemera.keyspace import Catalogue, Keyspace, Role
-from ephemera.keyspace._server_identity import read_mark
+from ephemera.keyspace import Catalogue, Keyspace, Role, read_identity
 from ephemera.operations.health._checks import (
     Check,
     Latency,
@@ -134,7 +133,7 @@ async def _server(
 
 async def _mark(client: Client, identity: str | None) -> Check | None:
     try:
-        found = await read_mark(client)
+        found = await read_identity(client)
     except EphemeraError as error:
         if identity is None:
             return None

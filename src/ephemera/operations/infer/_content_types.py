@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ephemera.keyspace._fingerprint import FINGERPRINT_LENGTH
+from ephemera.keyspace import FINGERPRINT_LENGTH
 from ephemera.operations.infer._recognizer import look_of, looks_secret
 from ephemera.operations.inspect._probe import Probe
 

@@ -22,9 +22,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ephemera.keyspace import Catalogue, Keyspace, permanent
-from ephemera.keyspace._catalogue import About
-from ephemera.keyspace._server_identity import RESERVED
+from ephemera.keyspace import RESERVED, Catalogue, Keyspace, KeyspaceOptions, permanent
 from ephemera.operations.audit._coverage import coverage_of
 from ephemera.operations.audit._report import Coverage
 from ephemera.operations.infer._content_types import sniff
@@ -82,7 +80,7 @@ def _provisional(name: str, shapes: Sequence[Shape]) -> list[Keyspace[Any]]:
     catalogue = Catalogue(name)
     spaces: list[Keyspace[Any]] = []
     for shape in shapes:
-        about: About = {"lifetime": permanent(reason="not known yet"), "purpose": "to be looked at"}
+        about: KeyspaceOptions = {"lifetime": permanent(reason="not known yet"), "purpose": "to be looked at"}
         if shape.tag is not None:
             about["tag"] = shape.tag
         spaces.append(catalogue.value(shape.pattern, bytes, **about))

@@ -17,9 +17,9 @@ from functools import cache
 from itertools import product
 from typing import NamedTuple
 
-from ephemera.keyspace._field_values import FieldWriting
+from ephemera.keyspace import FieldCodec
 
-EMPTY = FieldWriting().write("")
+EMPTY = FieldCodec().encode("")
 """How an empty value is written, and nothing else."""
 
 Seams = tuple[str, ...]
@@ -130,7 +130,7 @@ def may_be_field(part: str, mark: str) -> bool:
     """Whether a part can be what a field's value is written as, ended by this mark."""
     if not part or (mark and mark in part):
         return False
-    return "%" not in part or _writing(mark).read(part) is not None
+    return "%" not in part or _field_codec(mark).decode(part) is not None
 
 
 def before_nothing(part: str) -> str:
@@ -162,5 +162,5 @@ def divisions(part: str, mark: str) -> set[Marks]:
 
 
 @cache
-def _writing(mark: str) -> FieldWriting:
-    return FieldWriting(mark)
+def _field_codec(mark: str) -> FieldCodec:
+    return FieldCodec(mark)

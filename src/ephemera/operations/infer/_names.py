@@ -15,8 +15,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import Any
 
-from ephemera.keyspace import Keyspace
-from ephemera.keyspace._classifier import Classifier
+from ephemera.keyspace import Classifier, Keyspace
 
 _LAST_GROUP = attrgetter("lastindex")
 

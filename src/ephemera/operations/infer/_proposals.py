@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from ephemera.keyspace._template import MAX_KEY_LENGTH
+from ephemera.keyspace import MAX_KEY_LENGTH
 from ephemera.operations.infer._content_types import Sniffed
 from ephemera.operations.infer._pattern_writer import Shape
 from ephemera.operations.inspect._formatting import shown_keys, shown_life, shown_size

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, cast
 
-from ephemera.keyspace import Codec, Keyspace, RecordCodec
-from ephemera.keyspace._scalars import UNDECODABLE
+from ephemera.keyspace import DECODE_ERRORS, Codec, Keyspace, RecordCodec
 from ephemera.operations.inspect._probe import Look, Probe
 
 
@@ -50,6 +49,6 @@ def _all_decode(space: Keyspace[Any], values: Iterable[bytes]) -> bool:
 def _is_whole_number(content: bytes) -> bool:
     try:
         int(content)
-    except UNDECODABLE:
+    except DECODE_ERRORS:
         return False
     return True

@@ -13,8 +13,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, Keyspace, RecordCodec
-from ephemera.keyspace._codec import declared_type
+from ephemera.keyspace import Catalogue, Keyspace, RecordCodec, declared_type
 
 
 class Field(msgspec.Struct, frozen=True):

@@ -1,11 +1,11 @@
-"""Marking a server, and asking whose it is; `ephemera.keyspace._server_identity` says what a mark is good for."""
+"""Marking a server, and asking whose it is; see `connect(identity=...)`."""
 
 from __future__ import annotations
 
 import msgspec
 
 from ephemera.errors import WrongServer
-from ephemera.keyspace._server_identity import read_mark, write_mark
+from ephemera.keyspace import read_identity, write_identity
 from ephemera.wire import Client, open_client
 from ephemera.wire._commands import as_text
 from ephemera.wire._url import parse
@@ -28,9 +28,9 @@ async def mark_server(url: str, name: str | None = None, *, force: bool = False)
     async with open_client(url) as client:
         modules = await modules_of(client)
         if name is None:
-            found = await read_mark(client)
+            found = await read_identity(client)
             return Marking(address, found, found, modules)
-        before = await write_mark(client, name, force=force)
+        before = await write_identity(client, name, force=force)
     if before not in (None, name) and not force:
         raise WrongServer(address, name, found=before)
     return Marking(address, name, before, modules)

@@ -13,8 +13,7 @@ from typing import Any
 
 import msgspec
 
-from ephemera.keyspace import Keyspace, Store
-from ephemera.keyspace._lifetime import Sliding
+from ephemera.keyspace import Keyspace, Sliding, Store
 from ephemera.operations.inspect._finder import Finder
 from ephemera.patterns.revocation import Revocation
 from ephemera.patterns.sessions import Sessions

@@ -12,10 +12,7 @@ from functools import wraps
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Store, fixed
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._callable_checks import check_async
-from ephemera.keyspace._codec import CodecName
+from ephemera.keyspace import Catalogue, CodecName, FieldValue, Store, check_async, check_declaration, fixed
 from ephemera.patterns.cache._entries import entry_type
 from ephemera.patterns.cache._runtime import BoundCache
 from ephemera.patterns.local_cache import Local

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace import Codec
-from ephemera.keyspace._codec import type_name
+from ephemera.keyspace import Codec, type_name
 from ephemera.patterns.cache._entries import Entry, ServerClock, stamped_version
 
 if TYPE_CHECKING:

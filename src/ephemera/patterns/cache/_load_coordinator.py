@@ -22,8 +22,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import StoreClosed
-from ephemera.keyspace import Stats, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.cache._load_runner import Loading, Wish
 from ephemera.patterns.cache._two_level_store import RESTING, Claim, Levels
 from ephemera.wire import Subscription
@@ -89,7 +88,7 @@ class Flights(Generic[V]):
                 if claim.found is not None and claim.found.left > 0:
                     await self._not_needed(mine, claim)
                     return claim.found.value
-            except COUNTED:
+            except REDIS_ERRORS:
                 self._stats.errors += 1
                 return await self.apart(wish, arrived)
             if claim.holder == mine.token:
@@ -178,7 +177,7 @@ class Flights(Generic[V]):
                 if found is not None:
                     return found[0]
             began = 0 if self._levels.tags is None else await self._levels.tags.moment()
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             return await self._fly_apart(flight)
         try:

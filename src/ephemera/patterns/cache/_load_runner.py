@@ -8,8 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import LoadTimeout
-from ephemera.keyspace import FieldValue, Stats
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Stats
 from ephemera.patterns.cache._two_level_store import Levels
 
 if TYPE_CHECKING:
@@ -47,7 +46,7 @@ class Loading(Generic[V]):
             try:
                 tags = self.tags_of(value, wish)
                 self._stats.writes += await self._levels.fill(place, token, value, cost, tags, began)
-            except COUNTED:
+            except REDIS_ERRORS:
                 self._stats.errors += 1
         except BaseException as problem:
             failed = isinstance(problem, Exception)  # and not cancelled by the end of the store
@@ -98,5 +97,5 @@ async def _quietly(call: Callable[[], Awaitable[Any]]) -> None:
     """Do what helps others if the server is there, and harms nobody if not."""
     try:
         await call()
-    except COUNTED:
+    except REDIS_ERRORS:
         return

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import FieldValue, Stats, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Stats, Store
 from ephemera.patterns.cache._entries import due_early
 from ephemera.patterns.cache._entry_builder import Filling
 from ephemera.patterns.cache._load_coordinator import Flights
@@ -169,7 +168,7 @@ class BoundCache(Generic[V]):
             return await flights.fetch(wish, arrived)
         try:
             found = self._known(wish.key) or await self._levels.look(wish.key)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             return await self._apart(wish, arrived)
         if found is None:
@@ -225,7 +224,7 @@ class BoundCache(Generic[V]):
     async def _counted(self, call: Awaitable[R]) -> R:
         try:
             return await call
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
 

@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import msgspec
 
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 from ephemera.patterns.embedders._embedder import EmbeddingFailed, without_secrets
 
 _MOST_TEXTS = 128  # of one request

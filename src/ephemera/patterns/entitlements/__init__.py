@@ -26,10 +26,16 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Keyspace, Role, Store
-from ephemera.keyspace._accessor import COUNTED
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._lifetime import Fixed
+from ephemera.keyspace import (
+    REDIS_ERRORS,
+    Catalogue,
+    FieldValue,
+    Fixed,
+    Keyspace,
+    Role,
+    Store,
+    check_declaration,
+)
 from ephemera.patterns._fences import Fences, codec_of
 from ephemera.patterns._stored_records import RecordKind
 
@@ -103,7 +109,7 @@ class Entitled(Generic[V]):
         key = self._cached.key(**fields)
         try:
             value, fence = await self._fences.look(key)
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             value, fence = None, b""
         if value is not None:
@@ -145,7 +151,7 @@ class Entitled(Generic[V]):
         if value is not None and fence:
             try:
                 self._stats.writes += await self._fences.fill(key, fence, value)
-            except COUNTED:
+            except REDIS_ERRORS:
                 self._stats.errors += 1
         return value
 

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Generic, Self, TypeVar
 
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidValue, ServerError, StoreClosed
-from ephemera.keyspace._accessor import COUNTED, is_outage
+from ephemera.keyspace import REDIS_ERRORS, is_outage
 from ephemera.patterns.events._entries import Delivery, EventCodec
 from ephemera.patterns.events._groups import GONE, make_group, make_group_again
 from ephemera.patterns.events._maintenance import Upkeep
@@ -72,7 +72,7 @@ class Consumer(Generic[E]):
         member = self._member
         try:
             await make_group(member.client, member.key, member.group)
-        except COUNTED as problem:
+        except REDIS_ERRORS as problem:
             if not is_outage(problem):
                 raise
             log.warning("%r: %r starts without its server: %s", member.key, member.group, problem)

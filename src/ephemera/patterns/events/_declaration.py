@@ -9,8 +9,7 @@ from typing import Any, Generic, Required, TypedDict, TypeVar, Unpack, overload
 from weakref import WeakKeyDictionary
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Store, permanent
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, permanent
 from ephemera.patterns.events._entries import EventCodec, Letter, entry_type
 from ephemera.patterns.events._runtime import BoundEvents
 from ephemera.wire._slots import number_in, slot_of

@@ -16,8 +16,7 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace._codec import type_name
-from ephemera.keyspace._scalars import UNDECODABLE
+from ephemera.keyspace import DECODE_ERRORS, type_name
 
 E = TypeVar("E")
 
@@ -70,7 +69,7 @@ class DeadLetter(msgspec.Struct, frozen=True):
         """A letter as people look at it."""
         try:
             event = msgspec.json.decode(letter.event)
-        except UNDECODABLE:
+        except DECODE_ERRORS:
             event = letter.event.decode("utf-8", "backslashreplace")
         return cls(
             letter_id, event, letter.error, letter.deliveries, letter.origin, letter.stream, letter.group
@@ -117,7 +116,7 @@ class EventCodec(Generic[E]):
         data = self._to_json(event)
         try:
             self._from_json(data)
-        except UNDECODABLE as problem:
+        except DECODE_ERRORS as problem:
             raise InvalidValue(self._pattern, self._name, f"one that is not as declared: {problem}") from None
         return data
 
@@ -134,7 +133,7 @@ class EventCodec(Generic[E]):
             group, origin = (_text(fields[name]) if name in fields else None for name in (_FOR, _ORIGIN))
         try:
             return Read(self._from_json(data), group, origin, None)
-        except UNDECODABLE as problem:
+        except DECODE_ERRORS as problem:
             return Read(None, group, origin, f"it cannot be read: {problem}")
 
 

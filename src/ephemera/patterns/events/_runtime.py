@@ -7,10 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
-from ephemera.keyspace._argument_checks import check_durations
-from ephemera.keyspace._callable_checks import check_async
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store, check_async, check_durations
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._entries import DeadLetter
 from ephemera.patterns.events._groups import StreamReading, read_stream
@@ -52,7 +49,7 @@ class BoundEvents(Generic[E]):
         data = self._encode(event)
         try:
             added = await self._call("XADD", self._render(fields), "*", b"event", data, b"_v", self._shape)
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             raise
         self._stats.writes += 1
@@ -71,7 +68,7 @@ class BoundEvents(Generic[E]):
                     for start in starts
                 )
             )
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             raise
         self._stats.writes += len(data)

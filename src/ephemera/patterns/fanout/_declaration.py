@@ -7,10 +7,7 @@ from types import UnionType
 from typing import Any, Generic, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Role, Store
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._codec import choose_codec
-from ephemera.keyspace._lifetime import Fixed, fixed
+from ephemera.keyspace import Catalogue, Fixed, Role, Store, check_declaration, choose_codec, fixed
 from ephemera.patterns.fanout._runtime import BoundFanout
 
 M = TypeVar("M")

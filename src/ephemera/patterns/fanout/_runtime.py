@@ -12,8 +12,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import EphemeraError, StoreClosed
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.fanout._connections import MISSED, Connection
 from ephemera.wire import Arg, Message, Script
 
@@ -78,7 +77,7 @@ class BoundFanout(Generic[M]):
         text = b"%s\n%s" % (key.encode(), self.declared.encode(message))
         try:
             reached: int = await self._run(PUSH, (key,), (self._beginning, text))
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             raise
         return reached
@@ -153,7 +152,7 @@ class BoundFanout(Generic[M]):
             connection.asked = True
         try:
             added: int = await self._run(RENEW, (key,), arguments)
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             for connection in connections:
                 connection.entered = False
@@ -167,7 +166,7 @@ class BoundFanout(Generic[M]):
                 connection.deliver(MISSED)
         gone = [connection.id for connection in connections if connection.closed]
         if gone:  # it left while it was being entered again
-            with suppress(*COUNTED):
+            with suppress(*REDIS_ERRORS):
                 await self._client.call("ZREM", key, *gone)
 
     async def _keep(self) -> None:
@@ -195,7 +194,7 @@ class BoundFanout(Generic[M]):
                 await self._hear(interrupted=interrupted)
             except StoreClosed:
                 return
-            except COUNTED:
+            except REDIS_ERRORS:
                 pass
             except Exception:  # such as a message type's own, by a message that nobody should have sent
                 log.exception("%r: a message could not be delivered; listening anew", self.declared)

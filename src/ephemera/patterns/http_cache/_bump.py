@@ -15,8 +15,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import LoadTimeout
-from ephemera.keyspace import Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.cache._declaration import Place
 from ephemera.patterns.cache._two_level_store import FILL_STAMPED, RENEW
 from ephemera.patterns.http_cache._pages import Page
@@ -124,7 +123,7 @@ class Changes:
                 await asyncio.gather(
                     *(self._run(RENEW, place.keys[1:], (token, str(_LEASE))) for place in places)
                 )
-            except COUNTED:
+            except REDIS_ERRORS:
                 continue
 
 

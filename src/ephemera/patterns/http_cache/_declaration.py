@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Store
-from ephemera.keyspace._argument_checks import check_declaration, check_durations
+from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, check_durations
 from ephemera.patterns.cache import Cache, Local
 from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._runtime import BoundResource

@@ -8,8 +8,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import LoadFailed, StillLoading, StoreClosed
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.cache._entries import CLOCK
 from ephemera.patterns.cache._two_level_store import Head
 from ephemera.patterns.http_cache._pages import Page, make_page
@@ -65,7 +64,7 @@ class BoundResource:
         seen.add(key)
         try:
             head = await self.cache.head(key)
-        except COUNTED:
+        except REDIS_ERRORS:
             return None
         if head is not None and self._counted:
             self.site.count(key)

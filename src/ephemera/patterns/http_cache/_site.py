@@ -10,8 +10,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from ephemera.errors import EphemeraError
-from ephemera.keyspace import Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.http_cache._bump import Changes
 from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._runtime import BoundResource
@@ -115,7 +114,7 @@ class BoundHttpCache(Generic[S]):
         try:
             for _, resource in sorted(prefixes.items(), key=lambda item: len(item[0])):
                 await self.of(resource).cache.ready()
-        except COUNTED:
+        except REDIS_ERRORS:
             return  # later, then
         self.is_ready = True
 
@@ -192,7 +191,7 @@ class BoundHttpCache(Generic[S]):
                 try:
                     await self.prewarm()
                     warmed = now.opened
-                except COUNTED:
+                except REDIS_ERRORS:
                     _log.warning("prewarming %s: the server is away", self.declared.name)
                 except Exception:  # of what lists the pages: another time it may not
                     _log.warning("prewarming %s has failed", self.declared.name, exc_info=True)

@@ -12,8 +12,7 @@ from sqlalchemy import MetaData
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Fixed, Store, fixed, permanent
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed, permanent
 from ephemera.patterns.jobs._checkpoints import Checkpoints
 from ephemera.patterns.jobs._job_definition import Job
 from ephemera.patterns.jobs._rows import JobRow

@@ -14,7 +14,7 @@ from typing import Any, Generic, ParamSpec, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 from ephemera.patterns.jobs._annotations import annotation
 
 P = ParamSpec("P")

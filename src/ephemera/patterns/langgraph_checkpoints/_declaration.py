@@ -6,9 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, cast
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Role, Store
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._lifetime import Fixed
+from ephemera.keyspace import Catalogue, Fixed, Role, Store, check_declaration
 from ephemera.patterns.langgraph_checkpoints._hash_storage import HashThreads
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.sync import SyncStore

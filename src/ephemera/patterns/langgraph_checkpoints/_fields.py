@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from ephemera.keyspace._compression import compress, decompress
-from ephemera.keyspace._field_values import FieldWriting
+from ephemera.keyspace import FieldCodec, compress, decompress
 
 if TYPE_CHECKING:
     from langgraph.checkpoint.serde.base import SerializerProtocol
 
-_FIELD = FieldWriting()
+_FIELD = FieldCodec()
 _COMPRESS_OVER = 4096  # bytes
 
 
@@ -35,7 +34,7 @@ class Place(NamedTuple):
     def read(cls, text: bytes) -> Place:
         """The place that a script names."""
         namespace, _, checkpoint_id = text.decode().partition(":")
-        return cls(_FIELD.read(namespace) or "", _FIELD.read(checkpoint_id) or "")
+        return cls(_FIELD.decode(namespace) or "", _FIELD.decode(checkpoint_id) or "")
 
     def value(self, channel: str, version: object) -> str:
         """The field of a channel's value."""
@@ -91,7 +90,7 @@ _read_typed = msgspec.msgpack.Decoder(tuple[str, bytes]).decode
 
 def written(part: str) -> str:
     """A part of a field's name, without colons."""
-    return _FIELD.write(part)
+    return _FIELD.encode(part)
 
 
 def dumped(serde: SerializerProtocol, value: Any) -> bytes:

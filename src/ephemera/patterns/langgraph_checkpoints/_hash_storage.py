@@ -12,11 +12,7 @@ from time import monotonic
 from typing import Any
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace import Keyspace, Store
-from ephemera.keyspace._accessor import COUNTED
-from ephemera.keyspace._keyspace import Stats
-from ephemera.keyspace._mapping import MappingAccessor
-from ephemera.keyspace._set import SetAccessor
+from ephemera.keyspace import REDIS_ERRORS, Keyspace, MappingAccessor, SetAccessor, Stats, Store
 from ephemera.patterns.langgraph_checkpoints._threads import COPY, DELETED, RUNS, refuse_enormous
 from ephemera.wire import Arg, Client, Script
 
@@ -50,7 +46,7 @@ class HashThreads:
         key = self._space.key(thread_id=thread_id)
         try:
             return await self._client.run(script, (key,), (0, "", self._life, *arguments))
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
 

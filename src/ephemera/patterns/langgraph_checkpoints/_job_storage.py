@@ -21,7 +21,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from ephemera.errors import ConnectionFailed, InvalidValue, JobLost, ServerError
-from ephemera.keyspace._keyspace import Stats
+from ephemera.keyspace import Stats
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.patterns.langgraph_checkpoints._threads import refuse_enormous

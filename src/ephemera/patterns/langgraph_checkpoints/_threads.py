@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any, Protocol
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace._keyspace import Stats
+from ephemera.keyspace import Stats
 from ephemera.wire import Arg, Script
 
 _PACKAGE = "ephemera.patterns.langgraph_checkpoints"

@@ -28,7 +28,7 @@ from datetime import timedelta
 from typing import Generic, Literal, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 
 V = TypeVar("V")
 

@@ -17,8 +17,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from ephemera.errors import LockTimeout, StoreClosed, Unavailable
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.locks._held_lock import Held, Hold, TryHold
 from ephemera.patterns.locks._lock_keys import Holder, Place
 from ephemera.patterns.locks._renewal import KEEPING
@@ -153,7 +152,7 @@ class BoundLocks:
 
     def _failed(self, problem: BaseException, place: Place, mark: str, queued: Queued = ()) -> None:
         """Count an error, and give back what the server may have given to one who heard nothing of it."""
-        self._stats.errors += isinstance(problem, COUNTED)
+        self._stats.errors += isinstance(problem, REDIS_ERRORS)
         if queued or not isinstance(problem, Unavailable):
             self.let_go(place, mark, queued)
 

@@ -13,8 +13,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Role, Store, fixed, sliding
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, FieldValue, Role, Store, check_declaration, fixed, sliding
 from ephemera.patterns.locks._acquire import BoundLocks
 from ephemera.patterns.locks._lock_keys import Place
 from ephemera.wire._slots import number_in, slot_of

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Store, fixed, sliding
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, Store, check_declaration, fixed, sliding
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner._plans import Plan, milliseconds
 from ephemera.patterns.planner._runtime import Bound

@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Literal, NamedTuple, TypeAlias
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 
 Reason: TypeAlias = Literal["novelty", "time"]
 

@@ -24,10 +24,18 @@ from typing import Any, Generic, Literal, TypeVar, get_args
 import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Keyspace, Role, Store, ValueAccessor
-from ephemera.keyspace._accessor import COUNTED
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._lifetime import Fixed, fixed
+from ephemera.keyspace import (
+    REDIS_ERRORS,
+    Catalogue,
+    FieldValue,
+    Fixed,
+    Keyspace,
+    Role,
+    Store,
+    ValueAccessor,
+    check_declaration,
+    fixed,
+)
 from ephemera.patterns._stored_records import JsonRecords, changing
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -93,7 +101,7 @@ class Settings(Generic[S]):
         change = self._records.change(changes)
         try:
             text = await self._run(MERGE, (self._values.key(**fields),), (self._life, *change))
-        except COUNTED:
+        except REDIS_ERRORS:
             self._values.stats.errors += 1
             raise
         self._values.stats.writes += 1

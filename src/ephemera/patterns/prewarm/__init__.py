@@ -25,8 +25,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, NamedTuple
 
 from ephemera.errors import InvalidDeclaration, LockLost
-from ephemera.keyspace import Catalogue, Store, fixed
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Catalogue, Store, fixed
 from ephemera.patterns.cache._entries import CLOCK
 from ephemera.patterns.locks import Locks
 from ephemera.wire import Script
@@ -134,7 +133,7 @@ class BoundPrewarm:
             await asyncio.sleep(_EVERY)
             try:
                 await self.record(hits)
-            except COUNTED:
+            except REDIS_ERRORS:
                 continue  # they are counted on, and recorded when the server is back
 
     async def _warm(self, warming: Warming) -> Report:
@@ -146,7 +145,7 @@ class BoundPrewarm:
                     fresh += 1
                     continue
                 loaded += 1
-            except COUNTED:
+            except REDIS_ERRORS:
                 raise  # the server is away: there is nothing to warm
             except Exception:
                 failed += 1

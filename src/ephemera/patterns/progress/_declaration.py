@@ -1,8 +1,9 @@
 """The declaration of progress: the keyspace of its streams, the channel that wakes, and which events end it.
 
 Another pattern's script may add an entry in the same step as what it does itself: it is built by
-`appending("its.package", "its_name")`, takes `PROGRESS.key(...)` among its KEYS and `PROGRESS.entry_arguments(...)` among
-its ARGV, and calls `append_entry` of `lua/progress_entry.lua` with them.
+`appending("its.package", "its_name")`, takes `PROGRESS.key(...)` among its KEYS and
+`PROGRESS.entry_arguments(...)` among its ARGV, and
+calls `append_entry` of `lua/progress_entry.lua` with them.
 """
 
 from __future__ import annotations
@@ -13,10 +14,19 @@ from types import UnionType
 from typing import Any, Generic, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, ChannelAccessor, FieldValue, Keyspace, Role, Store, StreamAccessor
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._codec import choose_codec
-from ephemera.keyspace._lifetime import Fixed, fixed
+from ephemera.keyspace import (
+    Catalogue,
+    ChannelAccessor,
+    FieldValue,
+    Fixed,
+    Keyspace,
+    Role,
+    Store,
+    StreamAccessor,
+    check_declaration,
+    choose_codec,
+    fixed,
+)
 from ephemera.patterns.progress._runtime import BoundProgress
 from ephemera.patterns.progress._scripts import EntryArguments
 

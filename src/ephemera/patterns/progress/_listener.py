@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Generic, Self, TypeAlias, TypeVar
 
 from ephemera.errors import StoreClosed
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS
 from ephemera.patterns.progress._entries import ENDED, START, Entry, Missed, Position
 from ephemera.patterns.progress._stream_watcher import Fields, Load, Watch, Watchtower
 
@@ -96,7 +96,7 @@ class Listener(Generic[E]):
         self._watch = watch = self._tower.join(self._key)
         try:
             await watch.read.get()
-        except COUNTED:
+        except REDIS_ERRORS:
             return [await self._missed(watch, self._position)]
         self._synced = True
         if self._lost or not watch.mirror.entries:
@@ -165,6 +165,6 @@ async def _readable(watch: Watch[E]) -> bool:
     """Whether the stream could be read just now."""
     try:
         await watch.read.get()
-    except COUNTED:
+    except REDIS_ERRORS:
         return False
     return True

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.progress._listener import Listener
 from ephemera.patterns.progress._scripts import APPEND
 from ephemera.patterns.progress._stream_watcher import Load, Watchtower
@@ -30,7 +29,7 @@ class BoundProgress(Generic[E]):
         arguments = self.declared.entry_arguments(event, **fields)
         try:
             entry_id: bytes = await self._run(APPEND, (arguments.message,), arguments)
-        except COUNTED:
+        except REDIS_ERRORS:
             self._stats.errors += 1
             raise
         self._stats.writes += 1

@@ -18,7 +18,7 @@ class EntryArguments(NamedTuple):
 
 
 def appending(package: str, name: str) -> Script:
-    """The script `lua/<name>.lua` of a package, with `lua/entry.lua` before it, which defines `append_entry`."""
+    """The script `lua/<name>.lua` of a package, after `lua/entry.lua`, which defines `append_entry`."""
     return Script.load(package, name, shared=("ephemera.patterns.progress:entry",))
 
 

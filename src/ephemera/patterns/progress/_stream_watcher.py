@@ -14,8 +14,7 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns.progress._entries import Entry, Hole, Mirror, Position, Snapshot, before
 from ephemera.patterns.progress._single_flight import Rounds
 
@@ -98,7 +97,7 @@ class Watch(Generic[E]):
         self.read_at = monotonic()
         try:
             changed = await self._catch_up()
-        except COUNTED:
+        except REDIS_ERRORS:
             self.failing = True
             self._tower.stats.errors += 1
             raise
@@ -185,7 +184,7 @@ class Watchtower(Generic[E]):
 
     async def _listen(self) -> None:
         while True:
-            with suppress(*COUNTED):
+            with suppress(*REDIS_ERRORS):
                 async with self._client.subscribe(self._channel.name()) as messages:
                     self._read_all()  # what was added before the server confirmed
                     async for message in messages:

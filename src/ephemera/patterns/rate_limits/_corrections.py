@@ -14,7 +14,7 @@ from collections.abc import Collection
 from typing import NamedTuple
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, OutcomeUnknown, ServerError
-from ephemera.keyspace._accessor import is_outage
+from ephemera.keyspace import is_outage
 from ephemera.patterns.rate_limits._claims import Claim, check_cost
 from ephemera.patterns.rate_limits._decision import Decision
 from ephemera.patterns.rate_limits._denials import Denials

@@ -18,11 +18,11 @@ from ephemera.keyspace import (
     Role,
     SortedSetAccessor,
     Store,
+    check_declaration,
     fixed,
     until,
     windowed,
 )
-from ephemera.keyspace._argument_checks import check_declaration
 from ephemera.patterns.rate_limits._algorithms import GRAINS, FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits._limiter import Limiter
 from ephemera.patterns.rate_limits._rules import Rule

@@ -15,8 +15,7 @@ from typing import Any, NamedTuple, cast
 import msgspec
 
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
-from ephemera.keyspace import Keyspace, SortedSetAccessor
-from ephemera.keyspace._field_values import FieldWriting
+from ephemera.keyspace import FieldCodec, Keyspace, SortedSetAccessor
 from ephemera.patterns.rate_limits._claims import Claim
 from ephemera.wire import Client, Script
 
@@ -26,7 +25,7 @@ LISTED = 1000
 
 _PAUSE = 0.5  # seconds for which denials are gathered
 _GATHERED = 200  # denials that one command lists
-_FIELD = FieldWriting()
+_FIELD = FieldCodec()
 """Subjects are listed as keys have them: any text or bytes, while JSON takes UTF-8 alone."""
 
 
@@ -91,7 +90,7 @@ def read(text: bytes) -> Denied | None:
     """A denial of the list; None for what is none of ours."""
     if (denied := _decoded(text)) is None:
         return None
-    subject = tuple(map(_FIELD.read, denied.subject))
+    subject = tuple(map(_FIELD.decode, denied.subject))
     return None if None in subject else denied._replace(subject=cast("tuple[str, ...]", subject))
 
 
@@ -100,7 +99,7 @@ def _written(claim: Claim, cost: int) -> bytes:
 
 
 def _subject(claim: Claim) -> tuple[str, ...]:
-    return tuple(map(_FIELD.write, claim.subject))
+    return tuple(map(_FIELD.encode, claim.subject))
 
 
 def _decoded(text: bytes) -> Denied | None:

@@ -12,8 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import FieldValue
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import FieldValue, check_durations
 from ephemera.patterns.rate_limits._algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits._claims import MOST_UNITS
 from ephemera.patterns.rate_limits._outage import WhenDown

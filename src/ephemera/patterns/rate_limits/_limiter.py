@@ -14,8 +14,7 @@ from time import monotonic, time
 from typing import TYPE_CHECKING, Any, Literal
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, ServerError
-from ephemera.keyspace import Store
-from ephemera.keyspace._accessor import is_outage
+from ephemera.keyspace import Store, is_outage
 from ephemera.patterns.rate_limits._claims import (
     TAKE,
     Claim,

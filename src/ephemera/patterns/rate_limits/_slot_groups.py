@@ -20,7 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from ephemera.errors import ConnectionFailed, ServerError
-from ephemera.keyspace._accessor import is_outage
+from ephemera.keyspace import is_outage
 from ephemera.patterns.rate_limits._claims import Claim, plan
 from ephemera.patterns.rate_limits._corrections import Change
 from ephemera.patterns.rate_limits._decision import Decision, Reply, Source, numbers

@@ -11,8 +11,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
 
 from ephemera.errors import ConnectionFailed, InvalidValue
-from ephemera.keyspace import Codec, FieldValue, Instant, Keyspace, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Codec, FieldValue, Instant, Keyspace, Store
 from ephemera.patterns.revocation._memory import By, Ear, Memory, News, Written
 from ephemera.wire import Script
 
@@ -88,7 +87,7 @@ class RevocationChecks:
             return Verdict(revoked=True, by=known)
         try:
             marks = await self._read([key for _, _, key in asked])
-        except COUNTED:
+        except REDIS_ERRORS:
             self._users.stats.errors += 1
             policy = when_down or self._kinds[kind].when_down
             unheard = policy == "local" and not self._ear.heard.is_set()  # its memory has never had a chance
@@ -120,7 +119,7 @@ class RevocationChecks:
 
         try:
             instant = await write()
-        except COUNTED:
+        except REDIS_ERRORS:
             self._users.stats.errors += 1
             self.memory.keep(News("user", "", str(user), round(time.time() * 1e6)))
             raise

@@ -8,9 +8,17 @@ from datetime import timedelta
 from typing import Any, get_args
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FlagAccessor, Keyspace, Role, Store
-from ephemera.keyspace._argument_checks import check_declaration, check_durations
-from ephemera.keyspace._lifetime import fixed, until
+from ephemera.keyspace import (
+    Catalogue,
+    FlagAccessor,
+    Keyspace,
+    Role,
+    Store,
+    check_declaration,
+    check_durations,
+    fixed,
+    until,
+)
 from ephemera.patterns.revocation._checks import RevocationChecks, WhenDown
 from ephemera.patterns.revocation._memory import News
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Fixed, Store, fixed
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.embedders import Embedder, Lexical
 from ephemera.patterns.semantic_cache._entries import kept_type

@@ -24,7 +24,7 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 from ephemera.patterns.embedders._embedder import without_secrets
 from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, VectorsUnavailable
 

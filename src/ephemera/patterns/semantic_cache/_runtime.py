@@ -7,8 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
-from ephemera.keyspace import Stats, Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache._entries import NOTHING, Entries
 from ephemera.patterns.semantic_cache._neighbours import Neighbours
@@ -67,7 +66,7 @@ class BoundSemanticCache(Generic[V, S]):
         scope, identity = self._identified(prompt, scope)
         try:
             found = await self._find(prompt, identity, scope)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             found = None
         if found is None:

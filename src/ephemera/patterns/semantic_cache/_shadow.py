@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS
 from ephemera.patterns.semantic_cache._tally import Counting
 
 V = TypeVar("V")
@@ -85,5 +85,5 @@ class Shadowing(Generic[V]):
             return
         try:
             await self._evict(answer_id)
-        except COUNTED as problem:
+        except REDIS_ERRORS as problem:
             log.warning("a false hit could not be evicted: %s", problem)

@@ -12,8 +12,7 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ephemera.keyspace import Store
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.semantic_cache._entries import Entries
 from ephemera.patterns.semantic_cache._vectors import Point, Vectors, VectorsUnavailable
 
@@ -99,5 +98,5 @@ class Sweeping:
             try:
                 if not self._vectors.shared or await self._turns.raise_once():
                     await self.sweep()
-            except (*COUNTED, VectorsUnavailable) as problem:
+            except (*REDIS_ERRORS, VectorsUnavailable) as problem:
                 log.warning("%r could not be swept, and will be later: %s", self._declared, problem)

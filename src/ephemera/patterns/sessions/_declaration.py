@@ -7,9 +7,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Keyspace, Role, Store
-from ephemera.keyspace._argument_checks import check_declaration
-from ephemera.keyspace._lifetime import Fixed, Sliding
+from ephemera.keyspace import Catalogue, Fixed, Keyspace, Role, Sliding, Store, check_declaration
 from ephemera.patterns._stored_records import RecordKind
 from ephemera.patterns.sessions._runtime import BoundSessions
 from ephemera.patterns.sessions._token_keys import Places

@@ -12,9 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
-from ephemera.keyspace import FieldValue, Store
-from ephemera.keyspace._accessor import COUNTED, size_of
-from ephemera.keyspace._lifetime import Sliding
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
 from ephemera.patterns._stored_records import Records, changing, records_of
 from ephemera.patterns.sessions._token_keys import Place, Places
 from ephemera.wire import Arg, Prepared, Script
@@ -94,7 +92,7 @@ class BoundSessions(Generic[S]):
         if gone is None:
             raise RevokedMeanwhile(self._space.pattern, user)
         self.stats.writes += 1
-        self.stats.bytes_written += size_of(writing)
+        self.stats.bytes_written += payload_size(writing)
         await self._remove(user, gone)
         return token
 
@@ -127,7 +125,7 @@ class BoundSessions(Generic[S]):
         if not reply.done():
             try:  # noqa: SIM105 - contextlib.suppress would be called for each session
                 await reply
-            except COUNTED:
+            except REDIS_ERRORS:
                 pass  # `taken` counts and raises it
         return self.taken(reply)
 
@@ -136,11 +134,11 @@ class BoundSessions(Generic[S]):
         stats = self.stats
         try:
             said = reply.result()
-        except COUNTED:
+        except REDIS_ERRORS:
             stats.errors += 1
             raise
         if said is not None:
-            stats.bytes_read += len(said) if said.__class__ is bytes else size_of(said)
+            stats.bytes_read += len(said) if said.__class__ is bytes else payload_size(said)
             session = self._decode(said)
             if session is not None:
                 stats.hits += 1
@@ -160,7 +158,7 @@ class BoundSessions(Generic[S]):
         keys = (place.key, place.index_key)
         updated = bool(await self._do(UPDATE, keys, place.id, self._slides_to, *change))
         self.stats.writes += updated
-        self.stats.bytes_written += size_of(change)
+        self.stats.bytes_written += payload_size(change)
         return updated
 
     async def rotate(self, token: str) -> str | None:
@@ -218,7 +216,7 @@ class BoundSessions(Generic[S]):
             return None
         try:
             return self._ask(read)
-        except COUNTED as problem:
+        except REDIS_ERRORS as problem:
             failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             failed.set_exception(problem)
             return failed
@@ -249,7 +247,7 @@ class BoundSessions(Generic[S]):
     async def _do(self, script: Script, keys: Sequence[str], *arguments: Arg) -> Any:
         try:
             return await self._run(script, keys, arguments)
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
 

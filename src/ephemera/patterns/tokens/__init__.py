@@ -31,7 +31,7 @@ from typing import Any, NoReturn
 import msgspec
 
 from ephemera.errors import EphemeraError
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 
 try:
     import jwt

@@ -11,8 +11,7 @@ from datetime import timedelta
 from typing import Any
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Store, fixed
-from ephemera.keyspace._argument_checks import check_declaration
+from ephemera.keyspace import Catalogue, Store, check_declaration, fixed
 from ephemera.patterns.usage._meter import Meter, Totals
 from ephemera.patterns.usage._periods import PeriodLength
 from ephemera.patterns.write_behind import DeferredCounters

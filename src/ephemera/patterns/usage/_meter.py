@@ -15,8 +15,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from ephemera.errors import EphemeraError, InvalidValue, WrongFields
-from ephemera.keyspace._field_values import FieldWriting
-from ephemera.keyspace._template import Fields
+from ephemera.keyspace import FieldCodec, Fields
 from ephemera.patterns.usage._periods import Clock, Period
 from ephemera.patterns.usage._reservations import Place, QuotaExceeded, Reservation
 from ephemera.patterns.write_behind import BacklogFull, BoundCounters, Flusher, Sink
@@ -34,7 +33,7 @@ RESTORE = Script.load("ephemera.patterns.usage", "restore")
 
 _READS_OF_SQL = 5  # before SQL is taken at its word
 _ATTEMPTS = 10  # at the turn of a period, or while keys vanish: each sees something new
-_ORGANIZATION = FieldWriting(":")
+_ORGANIZATION = FieldCodec(":")
 
 
 class Totals(Sink, Protocol):
@@ -224,4 +223,4 @@ class Meter:
 
 def _written(place: Place) -> str:
     """The organization as its ids begin: without a colon, so that they never meet those of another."""
-    return _ORGANIZATION.write(place.organization_id)
+    return _ORGANIZATION.encode(place.organization_id)

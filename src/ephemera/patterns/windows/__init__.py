@@ -33,9 +33,7 @@ from typing import Generic, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Store
-from ephemera.keyspace._argument_checks import check_declaration, check_durations
-from ephemera.keyspace._lifetime import unix_milliseconds
+from ephemera.keyspace import Catalogue, Store, check_declaration, check_durations, unix_milliseconds
 from ephemera.patterns.cache import Cache, Local
 from ephemera.patterns.cache._entries import CLOCK
 

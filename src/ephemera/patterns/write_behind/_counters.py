@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidField, InvalidValue, Unavailable, WrongFields
-from ephemera.keyspace import FieldValue, Stats
-from ephemera.keyspace._field_values import FieldWriting
+from ephemera.keyspace import FieldCodec, FieldValue, Stats
 from ephemera.patterns.write_behind._batches import Batch, Row, Sink, Unread
 from ephemera.patterns.write_behind._coalescing import Addition, Answer, Gathering, Pace, Shard
 from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
@@ -26,7 +25,7 @@ COUNT = Script.load("ephemera.patterns.write_behind", "count")
 MOST = 2**53 - 1
 """The largest amount of one addition: scripts are exact up to here."""
 _KNOWN = 10_000  # additions whose place is remembered
-_WRITING = FieldWriting(":")
+_FIELD = FieldCodec(":")
 
 
 class BoundCounters:
@@ -182,14 +181,14 @@ class BoundCounters:
 def row_name(declared: DeferredCounters, key: list[FieldValue]) -> str:
     """How a row is written in the hash."""
     try:
-        return ":".join(map(_WRITING.write, key))
+        return ":".join(map(_FIELD.encode, key))
     except (TypeError, ValueError) as problem:
         raise InvalidField(declared.name, ", ".join(declared.key), str(problem)) from None
 
 
 def key_of(row: str, parts: int) -> list[str]:
     """The key's values, as they were given; ValueError when there are not so many."""
-    values = [value for value in map(_WRITING.read, row.split(":")) if value is not None]
+    values = [value for value in map(_FIELD.decode, row.split(":")) if value is not None]
     if len(values) != parts or row.count(":") != parts - 1:
         raise ValueError(row)
     return values

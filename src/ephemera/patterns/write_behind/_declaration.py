@@ -14,8 +14,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Store, fixed, permanent
-from ephemera.keyspace._argument_checks import check_declaration, check_durations
+from ephemera.keyspace import Catalogue, Store, check_declaration, check_durations, fixed, permanent
 from ephemera.patterns.write_behind._counters import BoundCounters
 from ephemera.patterns.write_behind._records import BoundRecords
 

@@ -23,7 +23,7 @@ from types import TracebackType
 from typing import Any, Self, TypeAlias
 
 from ephemera.errors import InvalidValue
-from ephemera.keyspace._argument_checks import check_durations
+from ephemera.keyspace import check_durations
 from ephemera.patterns.write_behind._batches import Batch, Behind, Sink
 from ephemera.patterns.write_behind._counters import BoundCounters
 from ephemera.patterns.write_behind._queues import Sealed

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidValue, Unavailable
-from ephemera.keyspace import Stats
-from ephemera.keyspace._accessor import COUNTED
+from ephemera.keyspace import REDIS_ERRORS, Stats
 from ephemera.patterns.write_behind._batches import BacklogFull, Batch, Row, Sink, Unread
 from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
 from ephemera.wire import Client, Script
@@ -102,7 +101,7 @@ class BoundRecords(Generic[S]):
             keys = (*keys, self.declared.shards.once.key(shard=shard, addition=once))
         try:
             added = await self._client.run(APPEND, keys, (*self._limits, *data))
-        except COUNTED:
+        except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         if added < 0:
