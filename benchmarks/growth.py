@@ -26,7 +26,6 @@ from benchmarks.outcome import OURS, Outcome
 from benchmarks.rows import Round, Row
 from benchmarks.servers import Servers
 from ephemera import Catalogue, embedded, fixed
-from ephemera.embedded._resp import ask
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._survey import Plan as AuditPlan
 from ephemera.wire import open_client
@@ -121,7 +120,7 @@ async def measure(points: list[Point], plan: Plan, tell: Tell) -> list[Outcome]:
 async def _fill(server: embedded.Valkey, keys: int) -> None:
     """Have that many keys; those that are there stay."""
     words = ("DEBUG", "POPULATE", keys, "item", _BYTES)
-    await asyncio.to_thread(ask, server.address, *words, timeout=_FILLS_WITHIN)
+    await asyncio.to_thread(embedded.send_command, server.address, *words, timeout=_FILLS_WITHIN)
     found = server.ask("DBSIZE")
     if found != keys:
         raise RuntimeError(f"the server has {found} keys in place of {keys}")

@@ -24,7 +24,7 @@ from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from benchmarks.web import Requests, connected
 from ephemera import embedded
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 
 _CONNECTIONS = 50
 _SIGNING_IN = 4  # connections that try passwords: as many as are checked at once

@@ -27,7 +27,7 @@ from benchmarks.servers import Servers
 from benchmarks.web import Requests, connected
 from benchmarks.web_app import HELLO
 from ephemera import embedded
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from ephemera_services.league.load.runner import Outcome
 
 _CONNECTIONS = 50

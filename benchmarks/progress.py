@@ -26,7 +26,7 @@ from benchmarks.progress_app import CATALOGUE, PROGRESS, Tick
 from benchmarks.rows import Absolute, Opener, Round, Row
 from benchmarks.servers import Servers
 from ephemera import Store, connect
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 
 _CLIENTS = 1000
 _EVERY = 0.1  # seconds

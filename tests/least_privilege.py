@@ -21,8 +21,7 @@ import ephemera.keyspace._store as stores
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Catalogue, Store
 from ephemera.operations.configuration._acl import access_rules
-from ephemera.wire import Client, open_client
-from ephemera.wire._commands import as_text
+from ephemera.wire import Client, as_text, open_client
 from tests.wire.debian_redis import DebianRedis
 
 PASSWORD = "a-test-password"

@@ -23,10 +23,8 @@ from typing import Any, NoReturn, TypeAlias
 import msgspec
 import pytest
 
-from ephemera.embedded import Cluster, Valkey
-from ephemera.embedded._valkey import BINARY_VARIABLE
-from ephemera.wire._commands import first_key
-from ephemera.wire._slots import slot_of
+from ephemera.embedded import BINARY_VARIABLE, Cluster, Valkey
+from ephemera.wire import first_key, key_slot
 from tests.wire.debian_redis import BINARY
 
 PAGE = Path("docs/proof/servers.md")
@@ -112,7 +110,7 @@ class ClusterAsServer:
 
     def _node_of(self, key: str) -> Valkey:
         masters = self.cluster.nodes[:3]
-        return masters[slot_of(key) * len(masters) // 16384]
+        return masters[key_slot(key) * len(masters) // 16384]
 
     def __getattr__(self, name: str) -> NoReturn:
         if name in _BECAUSE:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ephemera.embedded import Cluster, Valkey
-from ephemera.embedded._processes import poll_until
+from ephemera.embedded import Cluster, Valkey, poll_until
 
 
 def heal(cluster: Cluster) -> None:

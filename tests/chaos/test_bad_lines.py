@@ -10,8 +10,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.wire import Subscription
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient, Subscription
 from tests.wire.clients import single
 from tests.wire.forwarders import Forwarder, forwarding
 from tests.wire.waiting import answered
@@ -35,7 +34,7 @@ async def _disturb(forwarder: Forwarder, until: float) -> int:
     return cuts
 
 
-async def _call(client: Single, name: int, until: float) -> tuple[int, int]:
+async def _call(client: NodeClient, name: int, until: float) -> tuple[int, int]:
     """Call with values nobody else uses, now and then impatiently; how many were served, and how many not."""
     loop = asyncio.get_running_loop()
     served = failed = 0
@@ -99,7 +98,7 @@ async def _gaps_in(messages: Subscription) -> int:
     return gaps
 
 
-async def _publish(sender: Single, until: float) -> None:
+async def _publish(sender: NodeClient, until: float) -> None:
     loop = asyncio.get_running_loop()
     for number in itertools.count():
         if loop.time() > until:
@@ -108,7 +107,7 @@ async def _publish(sender: Single, until: float) -> None:
         await asyncio.sleep(0.002)
 
 
-async def _publish_end(sender: Single) -> None:
+async def _publish_end(sender: NodeClient) -> None:
     while True:
         await sender.call("PUBLISH", "bad line", "end")
         await asyncio.sleep(0.01)

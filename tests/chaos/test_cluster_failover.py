@@ -12,9 +12,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import OutcomeUnknown, Unavailable
-from ephemera.wire import Invalidations
-from ephemera.wire._cluster import Cluster
-from ephemera.wire._slots import slot_of
+from ephemera.wire import ClusterClient, Invalidations, key_slot
 from tests.chaos.health import heal, masters, replica_of
 from tests.chaos.slot_moves import owner
 from tests.wire.clients import clustered
@@ -49,14 +47,14 @@ async def voting(servers: Servers, started: tuple[Servers, float]) -> Servers:
 class _Load:
     """Callers all over the slots, each with a counter of its own."""
 
-    def __init__(self, client: Cluster) -> None:
+    def __init__(self, client: ClusterClient) -> None:
         self.outcomes: list[Counter[type]] = [Counter() for _ in range(30)]
         self._client = client
         self._stopped = asyncio.Event()
         self._tasks = [asyncio.create_task(self._run(n)) for n in range(30)]
 
     @classmethod
-    async def started(cls, client: Cluster) -> _Load:
+    async def started(cls, client: ClusterClient) -> _Load:
         await asyncio.gather(*(client.call("DEL", f"load:{n}") for n in range(30)))
         await asyncio.gather(*(client.call("SET", f"load:own:{n}", n) for n in range(30)))
         load = cls(client)
@@ -112,7 +110,7 @@ async def test_copies_are_dropped_when_a_master_steps_down(servers: Servers) -> 
         await client.call("SET", "copied", "1")
         await client.call("GET", "copied")
         heard.clear()
-        replica = replica_of(servers, owner(servers, slot_of("copied")))
+        replica = replica_of(servers, owner(servers, key_slot("copied")))
         replica.ask("CLUSTER", "FAILOVER")
         async with asyncio.timeout(60):
             while None not in heard:
@@ -126,8 +124,8 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
     """Reads from a replica that dies are served by its master from then on."""
     async with clustered(f"{servers.url}?read_from=replicas") as client:
         await client.call("SET", "standin", "value")
-        replica = replica_of(servers, owner(servers, slot_of("standin")))
-        await eventually(lambda: replica.ask("CLUSTER", "COUNTKEYSINSLOT", slot_of("standin")) == 1)
+        replica = replica_of(servers, owner(servers, key_slot("standin")))
+        await eventually(lambda: replica.ask("CLUSTER", "COUNTKEYSINSLOT", key_slot("standin")) == 1)
         assert await client.call("GET", "standin") == b"value"
         replica.kill()
         await answered(lambda: client.call("GET", "standin"))  # the replica never comes back
@@ -156,7 +154,7 @@ async def test_shard_channels_survive_their_master(voting: Servers) -> None:
     async with clustered(voting.url) as client, client.subscribe("{shard}", kind="shard") as messages:
         assert await client.call("SPUBLISH", "{shard}", "before") == 1
         assert (await anext(messages)).data == b"before"
-        owner(voting, slot_of("{shard}")).kill()
+        owner(voting, key_slot("{shard}")).kill()
         message = await asyncio.wait_for(anext(messages), _NODE_TIMEOUT + 3)
         assert (message.channel, message.lost) == (b"{shard}", True)
         await answered(lambda: client.call("SPUBLISH", "{shard}", "after"))

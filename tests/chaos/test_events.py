@@ -22,7 +22,7 @@ from ephemera import Store, connect, embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, Unavailable
 from ephemera.patterns.events import Delivery
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.chaos.event_worker import CATALOGUE, EFFECTS, EVENTS, GROUP, ONCE, Happened, work
 from tests.chaos.replicas import caught_up
 from tests.chaos.slot_moves import owner
@@ -259,7 +259,7 @@ async def test_a_consumer_follows_a_fail_over() -> None:
         async with connect(cluster.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
             await _publish_through(store, range(50))
             await handled.has(*range(50))
-            await asyncio.to_thread(owner(cluster, slot_of(EVENTS.keys({})[0])).kill)
+            await asyncio.to_thread(owner(cluster, key_slot(EVENTS.keys({})[0])).kill)
             await asyncio.wait_for(_publish_through(store, range(50, 100)), 90)
             await handled.has(*range(50, 100))
 

@@ -11,9 +11,7 @@ from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
 from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
-from ephemera.wire import Script
-from ephemera.wire._cluster import Cluster
-from ephemera.wire._slots import slot_of
+from ephemera.wire import ClusterClient, Script, key_slot
 from tests.chaos.slot_moves import Move, identity, owner
 from tests.wire.clients import clustered
 from tests.wire.waiting import eventually
@@ -42,7 +40,7 @@ def _move_of(servers: Servers, slot: int) -> Move:
 class _Caller:
     """One who counts in a key of its own, and finds every reply to be its own."""
 
-    def __init__(self, client: Cluster, key: str) -> None:
+    def __init__(self, client: ClusterClient, key: str) -> None:
         self.calls = 0
         self._client = client
         self._key = key
@@ -71,7 +69,7 @@ async def test_slots_move_under_load(servers: Servers) -> None:
         running = [asyncio.create_task(caller.run(stopped)) for caller in callers]
         await eventually(lambda: min(caller.calls for caller in callers) > 10)
         for tag in tags:
-            for _ in _move_of(servers, slot_of(f"{{{tag}}}")).steps():
+            for _ in _move_of(servers, key_slot(f"{{{tag}}}")).steps():
                 await _all_served(callers)
         stopped.set()
         await asyncio.gather(*running)
@@ -85,7 +83,7 @@ async def test_slots_move_at_once_under_load(servers: Servers) -> None:
         stopped = asyncio.Event()
         source, target = servers.nodes[0], servers.nodes[1]
         first, last = _range_of(source)
-        tags = [tag for n in range(400) if first <= slot_of(tag := f"atomic{n}") <= last][:20]
+        tags = [tag for n in range(400) if first <= key_slot(tag := f"atomic{n}") <= last][:20]
         callers = [_Caller(client, f"{{{tag}}}") for tag in tags]
         running = [asyncio.create_task(caller.run(stopped)) for caller in callers]
         await eventually(lambda: min(caller.calls for caller in callers) > 10)
@@ -110,7 +108,7 @@ async def test_a_key_that_is_already_there_is_asked_for(servers: Servers) -> Non
     """While a slot moves, a key is read and written where it is: at the source, or by ASK at the target."""
     async with clustered(servers.url) as client:
         await client.call("MSET", "{ask}:here", "1", "{ask}:there", "2")
-        move = _move_of(servers, slot_of("{ask}"))
+        move = _move_of(servers, key_slot("{ask}"))
         move.begin()
         move.carry("{ask}:there")
         assert await client.call("GET", "{ask}:here") == b"1"
@@ -126,7 +124,7 @@ async def test_keys_on_both_sides_are_waited_for(servers: Servers) -> None:
     """A command whose keys are on both sides (TRYAGAIN) is tried until they are together."""
     async with clustered(servers.url) as client:
         await client.call("MSET", "{both}:1", "1", "{both}:2", "2")
-        move = _move_of(servers, slot_of("{both}"))
+        move = _move_of(servers, key_slot("{both}"))
         move.begin()
         move.carry("{both}:1")
         waiting = asyncio.ensure_future(client.call("MGET", "{both}:1", "{both}:2"))
@@ -141,7 +139,7 @@ async def test_keys_that_stay_apart_are_given_up(servers: Servers) -> None:
     """A command whose keys stay on both sides fails as not executed, after about a timeout."""
     async with clustered(servers.url) as client:
         await client.call("MSET", "{apart}:1", "1", "{apart}:2", "2")
-        move = _move_of(servers, slot_of("{apart}"))
+        move = _move_of(servers, key_slot("{apart}"))
         move.begin()
         move.carry("{apart}:1")
         with pytest.raises(Unavailable, match="on the move"):
@@ -154,7 +152,7 @@ async def test_nodes_that_disagree_for_a_moment(servers: Servers) -> None:
     """When source and target name each other for a while, a caller waits until they agree."""
     async with clustered(servers.url) as client:
         await client.call("SET", "{dispute}", "1")
-        move = _move_of(servers, slot_of("{dispute}"))
+        move = _move_of(servers, key_slot("{dispute}"))
         move.begin()
         move.carry("{dispute}")
         name = str(move.target.ask("CLUSTER", "MYID"))
@@ -173,7 +171,7 @@ async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
     """A caller blocked in BLPOP while its slot moves waits on at the new place, and gets its element."""
     async with clustered(servers.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", "{wait}:list", 10))
-        move = _move_of(servers, slot_of("{wait}"))
+        move = _move_of(servers, key_slot("{wait}"))
         await eventually(lambda: _blocked(move.source))
         for _ in move.steps():
             pass
@@ -185,7 +183,7 @@ async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
 async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
     """A blocking command that begins while its slot moves follows ASK."""
     async with clustered(servers.url) as client:
-        move = _move_of(servers, slot_of("{asked}"))
+        move = _move_of(servers, key_slot("{asked}"))
         move.begin()
         await client.call("RPUSH", "{asked}:list", "element")
         assert await client.call("BLPOP", "{asked}:list", 1) == [b"{asked}:list", b"element"]
@@ -200,7 +198,7 @@ async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
             client.subscribe("{shard}", kind="shard") as two,
         ):
             for turn in range(3):
-                for _ in _move_of(servers, slot_of("{shard}")).steps():
+                for _ in _move_of(servers, key_slot("{shard}")).steps():
                     pass
                 for messages in (one, two):
                     message = await asyncio.wait_for(anext(messages), 60)
@@ -213,7 +211,7 @@ async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
 async def test_joining_a_shard_channel_that_has_just_moved(servers: Servers) -> None:
     """A newcomer whose map of slots is old finds its shard channel all the same."""
     async with clustered(servers.url) as client:
-        for _ in _move_of(servers, slot_of("{late}")).steps():
+        for _ in _move_of(servers, key_slot("{late}")).steps():
             pass
         async with client.subscribe("{late}", kind="shard") as messages:
             await client.call("SPUBLISH", "{late}", "hello")
@@ -227,7 +225,7 @@ async def test_keys_that_moved_are_told_as_changed(servers: Servers) -> None:
         await client.track(heard.append)
         await client.call("SET", "{copy}", "1")
         await client.call("GET", "{copy}")
-        for _ in _move_of(servers, slot_of("{copy}")).steps():
+        for _ in _move_of(servers, key_slot("{copy}")).steps():
             pass
         await eventually(lambda: heard)
         heard.clear()

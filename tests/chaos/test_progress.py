@@ -20,7 +20,7 @@ from ephemera import Store, connect, embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.patterns.progress import Listener, Missed
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.chaos.replicas import caught_up
 from tests.chaos.slot_moves import owner
 from tests.patterns.progressing import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
@@ -255,7 +255,7 @@ async def test_listeners_follow_a_fail_over(kind: str) -> None:
     ):
         if isinstance(at, embedded.Cluster):
             await asyncio.sleep(2.5)  # a master that has just started refuses to vote
-            master = owner(at, slot_of(PROGRESS.key(job_id=job)))
+            master = owner(at, key_slot(PROGRESS.key(job_id=job)))
         else:
             master = at.master
         async with connect(at.url, CATALOGUE) as store, connect(at.url, CATALOGUE) as writing:

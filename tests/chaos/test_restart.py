@@ -12,7 +12,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import OutcomeUnknown, Unavailable
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import connection_of, single
 from tests.wire.scripted import Peer, listening
 from tests.wire.waiting import answered, eventually
@@ -32,7 +32,7 @@ def durable(tmp_path: Path) -> Iterator[Valkey]:
 class _Caller:
     """One who increments a counter of its own and keeps count of the outcomes."""
 
-    def __init__(self, client: Single, name: int) -> None:
+    def __init__(self, client: NodeClient, name: int) -> None:
         self.key = f"counter:{name}"
         self.outcomes: Counter[type] = Counter()
         self._client = client

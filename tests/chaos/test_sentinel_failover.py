@@ -10,7 +10,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Sentinel, Valkey
 from ephemera.errors import OutcomeUnknown, Unavailable
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import single
 from tests.wire.waiting import answered, eventually
 
@@ -27,7 +27,7 @@ def watched() -> Iterator[Sentinel]:
 class _Load:
     """Callers that increment one counter all the time, and keep count of what came of it."""
 
-    def __init__(self, client: Single) -> None:
+    def __init__(self, client: NodeClient) -> None:
         self.done = 0
         self.unknown = 0
         self._client = client
@@ -50,13 +50,13 @@ class _Load:
                 await asyncio.sleep(0.002)
 
 
-async def _where(client: Single) -> int:
+async def _where(client: NodeClient) -> int:
     """The port of the server that the client is connected to."""
     info = await client.call("INFO", "server")
     return int(info.partition(b"tcp_port:")[2].split(b"\r\n")[0])
 
 
-async def _follows(client: Single, watched: Sentinel, old: Valkey, within: float) -> None:
+async def _follows(client: NodeClient, watched: Sentinel, old: Valkey, within: float) -> None:
     async def at_another() -> None:
         if await _where(client) == old.port:
             raise Unavailable("still", "at the old master")
@@ -82,7 +82,7 @@ async def test_a_manual_failover_is_followed(watched: Sentinel) -> None:
         assert message.data == b"from the new master"
 
 
-async def _heard(client: Single) -> None:
+async def _heard(client: NodeClient) -> None:
     if not await client.call("PUBLISH", "news", "from the new master"):
         raise Unavailable("news", "not subscribed at the new master yet")
 

@@ -12,7 +12,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, Unavailable
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.certificates import Authority
 from tests.wire.clients import single
 from tests.wire.forwarders import forwarding
@@ -22,7 +22,7 @@ _TIMEOUT = 0.25  # seconds, the default
 _HELD_UP = 3.0  # seconds by which a busy machine may delay a test
 
 
-async def _failure(client: Single, *words: str) -> tuple[float, ConnectionFailed]:
+async def _failure(client: NodeClient, *words: str) -> tuple[float, ConnectionFailed]:
     """How long a call took to fail, and with what."""
     begun = time.perf_counter()
     with pytest.raises(ConnectionFailed) as caught:
@@ -54,13 +54,13 @@ async def test_a_frozen_server_is_noticed_in_time_and_resumed(victim: Valkey) ->
         assert await client.call("GET", "x") == b"1"
 
 
-async def _load(client: Single, name: int) -> None:
+async def _load(client: NodeClient, name: int) -> None:
     """Call until it fails, as it must when the server freezes."""
     with pytest.raises(ConnectionFailed, match="no answer for 250 ms"):
         await _echo(client, name)
 
 
-async def _echo(client: Single, name: int) -> None:
+async def _echo(client: NodeClient, name: int) -> None:
     task = asyncio.current_task()
     assert task is not None
     while True:

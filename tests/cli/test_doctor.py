@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from ephemera import embedded
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from tests.cli.commands import ephemera
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import httpx
 import msgspec
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 
 T = TypeVar("T")
 

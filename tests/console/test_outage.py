@@ -10,8 +10,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.console._pages import PAGES
-from ephemera.embedded import Valkey
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import Valkey, free_ports
 from tests.console.conftest import fill
 from tests.console.consoles import running_console, settled
 from tests.console.windows import expect

@@ -12,7 +12,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from tests.wire.certificates import Authority
 from tests.wire.debian_redis import BINARY
 from tools.deploy.layout import TLS, USERS, host

@@ -9,14 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from ephemera.embedded import Postgres
-from ephemera.embedded._ports import free_ports
-from ephemera.embedded._valkey import valkey_binary
+from ephemera.embedded import Postgres, free_ports, valkey_binary
 from ephemera.errors import CannotConnect
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.health._health import check_up
-from ephemera.wire import open_client
-from ephemera.wire._commands import as_text
+from ephemera.wire import as_text, open_client
 from ephemera_services.slides.keys import catalogue
 from tests.deploy.production import Places, Production, cli, places, production, started
 from tests.security import stories

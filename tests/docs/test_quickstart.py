@@ -13,7 +13,7 @@ from pathlib import Path
 from signal import SIGINT
 from typing import IO
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from tests.docs.pages import DOCS, READERS_PLUGINS, Block, blocks_of
 
 PAGE = DOCS / "quickstart.md"

@@ -17,7 +17,6 @@ from ephemera.embedded import _processes as processes
 
 SCRIPT = """
 import json, os, signal, sys, threading, time
-from ephemera.embedded import cluster, postgres, sentinel, valkey
 
 def tell(**facts):
     print(json.dumps(facts), flush=True)

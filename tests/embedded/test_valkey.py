@@ -9,9 +9,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ephemera.embedded import Valkey, valkey
+from ephemera.embedded import Valkey, send_command, valkey
 from ephemera.embedded import _ports as ports
-from ephemera.embedded._resp import ask
 from ephemera.errors import EmbeddedError, ServerError
 from tests.embedded.owners import alive, family
 
@@ -20,7 +19,7 @@ def test_it_is_ready_when_returned() -> None:
     """The server that answers on the URL's port is the one whose pid is told."""
     with valkey() as server:
         assert server.url == f"redis://127.0.0.1:{server.port}"
-        assert ask(("127.0.0.1", server.port), "PING") == "PONG"
+        assert send_command(("127.0.0.1", server.port), "PING") == "PONG"
         assert f"process_id:{server.pid}\r\n" in str(server.ask("INFO", "server"))
         assert server.role() == "master"
 
@@ -37,7 +36,7 @@ def test_it_can_listen_on_a_unix_socket_alone() -> None:
     with valkey(unix=True) as server:
         path = Path(server.url.removeprefix("unix://"))
         assert path.parent.stat().st_mode & 0o077 == 0
-        assert ask(str(path), "CONFIG", "GET", "port") == ["port", "0"]
+        assert send_command(str(path), "CONFIG", "GET", "port") == ["port", "0"]
 
 
 def test_stop_leaves_no_process_and_no_folder_and_may_be_repeated() -> None:
@@ -114,7 +113,7 @@ def test_a_paused_server_accepts_and_does_not_answer() -> None:
     with valkey() as server:
         server.pause()
         with pytest.raises(TimeoutError):
-            ask(server.address, "PING", timeout=0.1)
+            send_command(server.address, "PING", timeout=0.1)
         server.resume()
         assert server.ask("PING") == "PONG"
 
@@ -136,9 +135,9 @@ def test_the_password_is_needed_and_never_shown() -> None:
         assert "p%40ss" not in repr(server)
         assert not any("p@ss" in word for word in psutil.Process(server.pid).cmdline())
         with pytest.raises(ServerError, match="NOAUTH"):
-            ask(server.address, "PING")
+            send_command(server.address, "PING")
         with pytest.raises(ServerError, match="WRONGPASS"):
-            ask(server.address, "PING", password="p")
+            send_command(server.address, "PING", password="p")
 
 
 def test_a_failed_start_shows_the_log_and_no_secret() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ephemera import embedded
 from ephemera.errors import InvalidDeclaration, InvalidField
 from ephemera.keyspace import Catalogue, Classifier, FieldValue, Store, Template, connect, fixed, shared_key
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.fuzz.trials import Area, Trial
 
 _HOSTILE = st.text(alphabet=":{}*?[]\\%.-_/#ab1%4A3\x00\n\r\x7f\x85é\u2028\ufeff😀\udcff", max_size=14)
@@ -73,7 +73,7 @@ def _stay_apart(case: tuple[list[tuple[str, str | None]], list[list[FieldValue]]
             assert not re.search(r"[*?\[\]\\\x00-\x20\x7f-\x9f]", key.replace(" ", ""))
             if template.tag is not None:
                 alone = Template("x:{tag}", tag="tag").render({"tag": fields[template.tag]})
-                assert slot_of(key) == slot_of(alone)
+                assert key_slot(key) == key_slot(alone)
 
 
 def _belongs_or_not(case: tuple[list[tuple[str, str | None]], bytes]) -> None:

@@ -170,7 +170,7 @@ async def test_a_store_shows_where_it_is_and_no_secret(server: Valkey) -> None:
     url = "redis://ann:canary@127.0.0.1:1"
     async with connect(server.url, queue_url=url, required=False) as store:
         shown = repr(store)
-    assert shown == f"<Store of no catalogue on {cache}, queue on <Single 127.0.0.1:1 down>>"
+    assert shown == f"<Store of no catalogue on {cache}, queue on <NodeClient 127.0.0.1:1 down>>"
 
 
 async def test_only_what_is_declared_can_be_asked_of_a_store(store: Store) -> None:

@@ -12,8 +12,7 @@ from shutil import which
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded import Cluster, Valkey
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import Cluster, Valkey, free_ports
 from ephemera.errors import (
     CannotConnect,
     ConnectionFailed,

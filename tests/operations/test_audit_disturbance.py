@@ -8,8 +8,7 @@ import time
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.wire import Client, open_client
-from ephemera.wire._commands import as_text
+from ephemera.wire import Client, as_text, open_client
 from tests.operations.audited import KEYS, audited, stock
 from tests.wire.debian_redis import DebianRedis
 

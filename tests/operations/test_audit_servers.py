@@ -12,8 +12,7 @@ from ephemera import embedded
 from ephemera.keyspace import Catalogue, fixed, permanent, write_identity
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.audit._report import AuditReport
-from ephemera.wire import open_client
-from ephemera.wire._commands import as_text
+from ephemera.wire import as_text, open_client
 from tests.operations.audited import of_kind
 
 catalogue = Catalogue("roles")

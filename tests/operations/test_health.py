@@ -7,8 +7,7 @@ import asyncio
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded import Cluster, Valkey
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import Cluster, Valkey, free_ports
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent
 from ephemera.operations.health._checks import Check
 from ephemera.operations.health._health import Health, check_up, examine

@@ -10,9 +10,8 @@ from typing import get_args
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded._ports import free_ports
-from ephemera.embedded._resp import Address, ask
-from ephemera.embedded._valkey import valkey_binary
+from ephemera.embedded import free_ports, send_command, valkey_binary
+from ephemera.embedded._resp import Address
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Role
 from ephemera.operations.configuration._server_config import server_config, server_settings
@@ -32,7 +31,7 @@ EXPECTED = {
 
 def setting(address: Address, name: str) -> str:
     """What a running server says of one of its settings."""
-    reply = ask(address, "CONFIG", "GET", name)
+    reply = send_command(address, "CONFIG", "GET", name)
     assert isinstance(reply, list)
     return str(reply[1])
 

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 
 __all__ = ["QdrantServer"]
 

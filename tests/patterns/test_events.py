@@ -14,7 +14,7 @@ from ephemera import Catalogue, Store, connect, keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
 from ephemera.patterns.events import Delivery, Events
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.patterns.eventful import (
     ACCOUNTS,
     ALONE,
@@ -206,7 +206,7 @@ async def test_a_stream_without_fields(store: Store) -> None:
         await store[ALONE].publish(Removed("9"))
         await settled(store, ALONE)
     assert seen.events == [Removed("9")]
-    assert len({slot_of(name) for name in ALONE.keys({})}) == 1
+    assert len({key_slot(name) for name in ALONE.keys({})}) == 1
     assert all(CATALOGUE.classify(name.encode()) for name in ALONE.keys({}))
 
 

@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredKeyspace
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.locks._renewal import KEEPING
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
 from tests.patterns.outliving import outlive_the_lease, renew_often
 from tests.wire.unhandled import no_unhandled_errors
@@ -136,7 +136,7 @@ async def test_every_key_is_declared_lives_on_one_slot_and_ends(locked: Store, k
         await queued(locked, LOCKS, 1, name=key)
         place = LOCKS.place({"name": key})
         names = (*place.taken, LOCKS.channel_of(place, "token"))
-        assert len({slot_of(name) for name in names}) == 1
+        assert len({key_slot(name) for name in names}) == 1
         for name in place.taken:
             assert CATALOGUE.classify(name.encode()) is not None
             assert await locked.client("queue").call("PTTL", name) > 0

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner import Facts, decide
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.patterns.planning import DAY, HOUR, PLANS, World, database, each, ids, world
 from tests.wire.waiting import answered, eventually
 
@@ -156,7 +156,7 @@ async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: Worl
     await here.publish("art", 3)
     await here.store.call("FLUSHALL")
     queue = here.store.client("queue")
-    assert isinstance(queue, Single)
+    assert isinstance(queue, NodeClient)
     connected = queue.connects
     queue.link.drop("its master died")
     await eventually(lambda: queue.connects > connected)

@@ -11,7 +11,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim, ServerError, UndeclaredKeyspace, WrongFields
 from ephemera.keyspace import Catalogue, Store, connect
 from ephemera.patterns.rate_limits import Limiter, RateLimits, Rule, fixed_window
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.patterns.limited import (
     CATALOGUE,
     CROWD,
@@ -151,7 +151,7 @@ async def test_claims_with_a_common_tag_share_a_slot(limiter: Limiter) -> None:
     organization = somebody()
     claims = ORG.on(organization), ORG_LOG.on(organization)
     assert (await limiter.check(*claims)).allowed
-    assert len({slot_of(claim.key) for claim in claims}) == 1
+    assert len({key_slot(claim.key) for claim in claims}) == 1
 
 
 async def test_what_no_check_can_mean_is_refused(limiter: Limiter) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera.patterns.sessions._token_keys import Places, _digits_by_slot
-from ephemera.wire._slots import SLOTS, slot_of
+from ephemera.wire import SLOT_COUNT, key_slot
 from tests.patterns.accounts import FIXED, SLIDING
 
 PLACES = [Places(declared.space, declared.index, "user_id") for declared in (SLIDING, FIXED)]
@@ -21,7 +21,7 @@ def test_a_token_leads_to_one_place_in_its_users_slot(user: str) -> None:
         place, another = places.of_token(token), places.of_token(other)
         assert place is not None
         assert another is not None
-        assert slot_of(place.key) == slot_of(place.index_key) == slot_of(another.key)
+        assert key_slot(place.key) == key_slot(place.index_key) == key_slot(another.key)
         assert place.index_key == places.index(user) == another.index_key
         assert place.key == places.key(user, place.id) != another.key
         assert places.of_id(user, place.id) == place
@@ -43,7 +43,7 @@ def test_any_text_has_a_place_or_none(text: str, user: str) -> None:
     """Whatever is given for a token or an id, there is no error."""
     for places in PLACES:
         for place in (places.of_token(text), places.of_id(user, text)):
-            assert place is None or slot_of(place.key) == slot_of(place.index_key)
+            assert place is None or key_slot(place.key) == key_slot(place.index_key)
 
 
 def test_another_spelling_of_a_token_is_another_token() -> None:
@@ -78,8 +78,8 @@ def test_another_spelling_of_a_token_is_another_token() -> None:
 def test_there_are_digits_for_every_slot() -> None:
     """The table is complete, and its digits lead where it says."""
     table = _digits_by_slot()
-    assert table.keys() == set(range(SLOTS))
-    assert all(len(digits) == 6 and slot_of(digits) == slot for slot, digits in table.items())
+    assert table.keys() == set(range(SLOT_COUNT))
+    assert all(len(digits) == 6 and key_slot(digits) == slot for slot, digits in table.items())
 
 
 def test_what_is_remembered_of_users_is_bounded() -> None:

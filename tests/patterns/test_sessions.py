@@ -21,7 +21,7 @@ from ephemera.errors import (
 )
 from ephemera.keyspace import Catalogue, Store, connect, permanent, sliding
 from ephemera.patterns.sessions import Sessions
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.patterns.accounts import BRIEF, CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, somebody
 
 
@@ -77,11 +77,11 @@ async def test_all_keys_of_a_user_share_a_slot(accounts: Store) -> None:
     tokens = [await accounts[SLIDING].create(Session(user_id=user)) for _ in range(3)]
     ids = [accounts[SLIDING].id_of(token) for token in tokens]
     keys = [f"user_sessions:{user}", *(f"session:{session_id}" for session_id in ids)]
-    assert len({slot_of(key) for key in keys}) == 1
+    assert len({key_slot(key) for key in keys}) == 1
     for key in keys:
         assert await accounts.call("EXISTS", key) == 1
         if len(accounts.client("cache").nodes()) > 1:
-            assert await accounts.call("CLUSTER", "KEYSLOT", key) == slot_of(key)
+            assert await accounts.call("CLUSTER", "KEYSLOT", key) == key_slot(key)
 
 
 async def test_the_read_slides_session_and_index(accounts: Store) -> None:
@@ -214,8 +214,8 @@ async def test_an_id_of_somebody_else_ends_nothing(accounts: Store) -> None:
     """Only the user whose session it is can end it by id, not even one whose keys share its slot."""
     user, sessions = somebody(), accounts[SLIDING]
     token = await sessions.create(Session(user_id=user))
-    session_id, slot = sessions.id_of(token) or "", slot_of(f"user_sessions:{user}")
-    neighbour = next(each for each in iter(somebody, user) if slot_of(f"user_sessions:{each}") == slot)
+    session_id, slot = sessions.id_of(token) or "", key_slot(f"user_sessions:{user}")
+    neighbour = next(each for each in iter(somebody, user) if key_slot(f"user_sessions:{each}") == slot)
     for other in (somebody(), neighbour):
         assert not await sessions.end_by_id(other, session_id)
         assert await sessions.get_by_id(other, session_id) is None

@@ -10,8 +10,7 @@ import pytest
 
 from ephemera import Catalogue, connect
 from ephemera.errors import CannotConnect
-from ephemera.wire import open_client
-from ephemera.wire._url import parse
+from ephemera.wire import open_client, parse_url
 from ephemera_services.settings import InvalidSettings, read, variables
 from tests.security.guarded import CANARY, SYSTEMS
 from tests.services.services import COMMAND, environment
@@ -37,7 +36,7 @@ def test_settings_show_no_secret(system: str) -> None:
 
 async def test_clients_and_their_errors_show_no_password() -> None:
     """A URL's password is in no repr of what is made from it, nor in why it could not connect."""
-    assert CANARY not in repr(parse(NOWHERE))
+    assert CANARY not in repr(parse_url(NOWHERE))
     with pytest.raises(CannotConnect) as away:
         async with open_client(NOWHERE):
             pytest.fail("it must not open")

@@ -16,8 +16,7 @@ from uuid import UUID, uuid4
 import httpx
 import pytest
 
-from ephemera.embedded import Postgres
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import Postgres, free_ports
 from tests.security import stories
 from tests.security.guarded import CANARY, SYSTEMS, Guarded, on_redis_by_tls, on_valkey
 from tests.security.stories import Told

@@ -14,7 +14,7 @@ import httpx
 import msgspec
 import psycopg
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from ephemera_services.feed.messages import SERVICE, methods
 from tests.services.services import COMMAND, Served, environment, serving
 

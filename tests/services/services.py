@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from tests.patience import patient
 
 _STARTS_WITHIN = 60.0  # seconds; machines that run tests are busy

@@ -20,7 +20,7 @@ from ephemera.errors import JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
 from ephemera.patterns.jobs._celery_app import VISIBILITY
 from ephemera.patterns.jobs._reaper import look
-from ephemera.wire._subscriptions import Subscription
+from ephemera.wire import Subscription
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker

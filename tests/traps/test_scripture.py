@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from ephemera import connect, embedded
-from ephemera.embedded import Postgres, Valkey
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import Postgres, Valkey, free_ports
 from ephemera.errors import WrongServer
 from ephemera.keyspace import SERVER_IDENTITY
 from ephemera_services.scripture.keys import catalogue

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import single
 from tests.wire.unhandled import no_unhandled_errors
 
@@ -15,7 +15,7 @@ __all__ = ["no_unhandled_errors"]
 
 
 @pytest.fixture
-async def client(server: Valkey) -> AsyncIterator[Single]:
+async def client(server: Valkey) -> AsyncIterator[NodeClient]:
     """A client of the shared server."""
     async with single(server.url) as connected:
         yield connected

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ephemera.embedded._ports import free_ports
-from ephemera.embedded._resp import ask
+from ephemera.embedded import free_ports, send_command
 from ephemera.embedded._server import Server
 from ephemera.errors import EmbeddedError, ServerError
 from tests.wire.certificates import Authority
@@ -49,7 +48,9 @@ class DebianRedis(Server):
 
     def _is_ready(self) -> bool:
         try:
-            return f"process_id:{self.pid}\r\n" in str(ask(("127.0.0.1", self.port), "INFO", "server"))
+            return f"process_id:{self.pid}\r\n" in str(
+                send_command(("127.0.0.1", self.port), "INFO", "server")
+            )
         except (OSError, ServerError):
             return False
 

@@ -18,7 +18,7 @@ from ephemera.errors import (
     StoreClosed,
     Unavailable,
 )
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import single
 from tests.wire.waiting import eventually
 
@@ -29,7 +29,7 @@ def _blocked(server: Valkey) -> int:
     return int(info.partition("blocked_clients:")[2].split("\r\n")[0])
 
 
-async def test_who_waits_holds_up_nobody(client: Single, server: Valkey, key: str) -> None:
+async def test_who_waits_holds_up_nobody(client: NodeClient, server: Valkey, key: str) -> None:
     """While one waits in BLPOP, others are served; the element pushed wakes it."""
     waiting = asyncio.ensure_future(client.call("BLPOP", key, 5))
     await eventually(lambda: _blocked(server) == 1)
@@ -40,7 +40,7 @@ async def test_who_waits_holds_up_nobody(client: Single, server: Valkey, key: st
     assert await waiting == [key.encode(), b"element"]
 
 
-async def test_many_wait_at_once(client: Single, server: Valkey, key: str) -> None:
+async def test_many_wait_at_once(client: NodeClient, server: Valkey, key: str) -> None:
     """Many blocking calls wait at the same time, each gets one element, and few connections stay open."""
     waiting = [asyncio.ensure_future(client.call("BLPOP", key, 5)) for _ in range(30)]
     await eventually(lambda: _blocked(server) == 30)
@@ -50,7 +50,7 @@ async def test_many_wait_at_once(client: Single, server: Valkey, key: str) -> No
     await eventually(lambda: len(str(server.ask("CLIENT", "LIST")).splitlines()) <= 11)
 
 
-async def test_a_connection_is_used_again(client: Single, key: str) -> None:
+async def test_a_connection_is_used_again(client: NodeClient, key: str) -> None:
     """One blocking call after another uses the same connection, which comes back from errors, too."""
     await client.call("SET", key, "text")
     for _ in range(3):
@@ -79,7 +79,9 @@ async def test_a_connection_is_used_again(client: Single, key: str) -> None:
         ("xread", b"block", 50, "streams", "{0}", "$"),
     ],
 )
-async def test_each_blocking_command_waits_its_time(client: Single, key: str, words: tuple[Any, ...]) -> None:
+async def test_each_blocking_command_waits_its_time(
+    client: NodeClient, key: str, words: tuple[Any, ...]
+) -> None:
     """Every blocking command waits for as long as it says, and then has nothing."""
     begun = time.perf_counter()
     call = client.call(*(word.format(key) if isinstance(word, str) else word for word in words))
@@ -88,7 +90,7 @@ async def test_each_blocking_command_waits_its_time(client: Single, key: str, wo
     assert time.perf_counter() - begun > 0.049
 
 
-async def test_reading_streams(client: Single, key: str) -> None:
+async def test_reading_streams(client: NodeClient, key: str) -> None:
     """XREAD BLOCK and XREADGROUP BLOCK wait for the next entry and give it."""
     await client.call("XGROUP", "CREATE", key, "group", "$", "MKSTREAM")
     plain = asyncio.ensure_future(client.call("XREAD", "BLOCK", 5000, "STREAMS", key, "$"))
@@ -103,7 +105,7 @@ async def test_reading_streams(client: Single, key: str) -> None:
     await client.call("DEL", key)
 
 
-async def test_a_cancelled_waiter_takes_nothing(client: Single, server: Valkey, key: str) -> None:
+async def test_a_cancelled_waiter_takes_nothing(client: NodeClient, server: Valkey, key: str) -> None:
     """A waiter that is cancelled is gone from the server, and takes no element with it."""
     waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
     await eventually(lambda: _blocked(server) == 1)
@@ -115,7 +117,7 @@ async def test_a_cancelled_waiter_takes_nothing(client: Single, server: Valkey, 
 
 
 @pytest.mark.parametrize("limit", ["soon", -1, "nan", "inf"])
-async def test_a_time_limit_must_be_one(client: Single, key: str, limit: Any) -> None:
+async def test_a_time_limit_must_be_one(client: NodeClient, key: str, limit: Any) -> None:
     """A blocking command whose time limit is no number from 0 on is refused."""
     with pytest.raises(CommandRefused, match="time limit"):
         client.call("BLPOP", key, limit)

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import connection_of, single
 
 _CANCELLATIONS = 100_000
 
 
-async def _echo(client: Single, value: str) -> None:
+async def _echo(client: NodeClient, value: str) -> None:
     """Ask for a value nobody else asks for, and check that the reply is it."""
     assert await client.call("ECHO", value) == value.encode()
 
@@ -35,7 +35,7 @@ async def test_a_hundred_thousand_cancellations_disturb_nobody(server: Valkey) -
         assert client.link.connects == 1
 
 
-async def _honest(client: Single, name: int, stopped: asyncio.Event) -> int:
+async def _honest(client: NodeClient, name: int, stopped: asyncio.Event) -> int:
     count = 0
     while not stopped.is_set():
         await _echo(client, f"honest {name} {count}")
@@ -43,7 +43,7 @@ async def _honest(client: Single, name: int, stopped: asyncio.Event) -> int:
     return count
 
 
-async def _cancel_at_random(client: Single, base: int) -> int:
+async def _cancel_at_random(client: NodeClient, base: int) -> int:
     """Start callers and cancel most: some before they leave, some in flight, some as replies come in."""
     calls = [asyncio.ensure_future(_echo(client, f"{base} {n}")) for n in range(500)]
     cancelled = 0
@@ -56,7 +56,7 @@ async def _cancel_at_random(client: Single, base: int) -> int:
     return cancelled
 
 
-async def test_a_cancelled_future_is_dropped_in_its_place(client: Single) -> None:
+async def test_a_cancelled_future_is_dropped_in_its_place(client: NodeClient) -> None:
     """When every second future of a batch is cancelled, each of the others gets its own reply."""
     futures: list[Any] = [client.call("ECHO", f"value {n}") for n in range(1000)]
     for future in futures[::2]:
@@ -66,7 +66,7 @@ async def test_a_cancelled_future_is_dropped_in_its_place(client: Single) -> Non
     assert all(isinstance(reply, asyncio.CancelledError) for reply in replies[::2])
 
 
-async def test_timed_out_callers_leave_no_trace(client: Single) -> None:
+async def test_timed_out_callers_leave_no_trace(client: NodeClient) -> None:
     """`asyncio.timeout` around a call leaves nothing in the connection's queue once the reply came."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
@@ -77,7 +77,7 @@ async def test_timed_out_callers_leave_no_trace(client: Single) -> None:
     assert client.link.connects == 1
 
 
-async def test_error_replies_of_cancelled_callers_are_dropped(client: Single, key: str) -> None:
+async def test_error_replies_of_cancelled_callers_are_dropped(client: NodeClient, key: str) -> None:
     """A cancelled caller's error reply goes to nobody."""
     await client.call("SET", key, "text")
     wrong: Any = client.call("INCR", key)

@@ -13,23 +13,19 @@ from hypothesis import strategies as st
 
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CommandRefused, CrossSlot, ServerError
-from ephemera.wire import Script
-from ephemera.wire._cluster import Cluster
-from ephemera.wire._commands import name_of
-from ephemera.wire._slots import slot_of
+from ephemera.wire import Address, ClusterClient, Script, command_name, key_slot
 from ephemera.wire._topology import redirection
-from ephemera.wire._url import Address
 from tests.wire.clients import clustered
 
 
 @pytest.fixture
-async def client(cluster: Servers) -> AsyncIterator[Cluster]:
+async def client(cluster: Servers) -> AsyncIterator[ClusterClient]:
     """A client of the shared cluster."""
     async with clustered(cluster.url) as connected:
         yield connected
 
 
-async def test_slots_are_the_servers(client: Cluster) -> None:
+async def test_slots_are_the_servers(client: ClusterClient) -> None:
     """The slot of a key is what CLUSTER KEYSLOT says, for any bytes, with and without hash tags."""
     shapes = [b"", b"{}", b"{}x", b"{a}", b"a{b}c", b"{a}{b}", b"{{a}}", b"a}{b", b"a{b", b"{\xff}", b"}{"]
     keys = shapes + [
@@ -37,17 +33,17 @@ async def test_slots_are_the_servers(client: Cluster) -> None:
         for n in range(3000)
     ]
     slots = await asyncio.gather(*(client.call("CLUSTER", "KEYSLOT", key) for key in keys))
-    assert [slot_of(key) for key in keys] == slots
+    assert [key_slot(key) for key in keys] == slots
 
 
 @given(st.text(max_size=50) | st.integers() | st.floats(allow_nan=False))
 def test_a_keys_slot_does_not_depend_on_its_type(key: str | float) -> None:
     """Text, numbers, bytes and memoryviews that are the same on the wire are in the same slot."""
     packed = str(key).encode()
-    assert slot_of(key) == slot_of(packed) == slot_of(memoryview(packed))
+    assert key_slot(key) == key_slot(packed) == key_slot(memoryview(packed))
 
 
-async def test_keys_of_every_slot_are_reached(client: Cluster) -> None:
+async def test_keys_of_every_slot_are_reached(client: ClusterClient) -> None:
     """Keys all over the slots are written and read where they live, each to its own caller."""
     keys = [f"every:{n}" for n in range(3000)]
     await asyncio.gather(*(client.call("SET", key, key) for key in keys))
@@ -71,20 +67,20 @@ async def test_keys_of_every_slot_are_reached(client: Cluster) -> None:
     ],
 )
 async def test_keys_of_several_slots_are_named(
-    client: Cluster, words: tuple[Any, ...], keys: list[str]
+    client: ClusterClient, words: tuple[Any, ...], keys: list[str]
 ) -> None:
     """A command across slots fails with the command, its keys, their slots and what to do."""
     with pytest.raises(CrossSlot) as caught:
         await client.call(*words)
     message = str(caught.value)
-    assert message.startswith(f"{name_of(words)}: CROSSSLOT its keys live in different slots")
-    assert all(f"{key!r} in slot {slot_of(key)}" in message for key in keys)
+    assert message.startswith(f"{command_name(words)}: CROSSSLOT its keys live in different slots")
+    assert all(f"{key!r} in slot {key_slot(key)}" in message for key in keys)
     assert "common hash tag" in message
     assert ("and 3 more" in message) == (len(words) == 8)
     assert caught.value.code == "CROSSSLOT"
 
 
-async def test_a_hash_tag_keeps_keys_together(client: Cluster) -> None:
+async def test_a_hash_tag_keeps_keys_together(client: ClusterClient) -> None:
     """Keys with a common hash tag may be used by one command, script or blocking call."""
     await client.call("MSET", "{tag}:1", "one", "{tag}:2", "two")
     assert await client.call("MGET", "{tag}:1", "{tag}:2") == [b"one", b"two"]
@@ -94,7 +90,7 @@ async def test_a_hash_tag_keeps_keys_together(client: Cluster) -> None:
     await client.call("DEL", "{tag}:1", "{tag}:2")
 
 
-async def test_scripts_run_where_their_keys_are(client: Cluster) -> None:
+async def test_scripts_run_where_their_keys_are(client: ClusterClient) -> None:
     """A script runs on the node of its key, also after every node forgot it; without keys on any."""
     append = Script("append to", "return redis.call('APPEND', KEYS[1], ARGV[1])")
     for node in client.nodes():
@@ -108,13 +104,13 @@ async def test_scripts_run_where_their_keys_are(client: Cluster) -> None:
 @pytest.mark.parametrize(
     "words", [("DBSIZE",), ("FLUSHALL",), ("SCAN", 0), ("INFO",), ("CONFIG", "GET", "*"), ("KEYS", "*")]
 )
-async def test_what_concerns_one_server_must_say_which(client: Cluster, words: tuple[Any, ...]) -> None:
+async def test_what_concerns_one_server_must_say_which(client: ClusterClient, words: tuple[Any, ...]) -> None:
     """A command without a key is refused with how to send it to each node, unless any node will do."""
     with pytest.raises(CommandRefused, match=r"for node in client.nodes\(\)"):
         client.call(*words)
 
 
-async def test_what_any_node_answers(client: Cluster) -> None:
+async def test_what_any_node_answers(client: ClusterClient) -> None:
     """Commands that every node answers alike need no node to be named."""
     assert await client.call("PING") == b"PONG"
     assert await client.call("ECHO", "x") == b"x"
@@ -122,14 +118,14 @@ async def test_what_any_node_answers(client: Cluster) -> None:
     assert b"cluster_state:ok" in await client.call("CLUSTER", "INFO")
 
 
-async def test_stateful_commands_are_refused_here_too(client: Cluster) -> None:
+async def test_stateful_commands_are_refused_here_too(client: ClusterClient) -> None:
     """What would change a shared connection is refused on a cluster as on a single server."""
     for words in (("MULTI",), ("SSUBSCRIBE", "x"), ("READONLY",), ("CLIENT", "REPLY", "OFF")):
         with pytest.raises(CommandRefused):
             client.call(*words)
 
 
-async def test_errors_name_their_command_and_key(client: Cluster) -> None:
+async def test_errors_name_their_command_and_key(client: ClusterClient) -> None:
     """A node's error reaches its caller with command and key, as from a single server."""
     await client.call("SET", "wrong", "text")
     with pytest.raises(ServerError) as caught:

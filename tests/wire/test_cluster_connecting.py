@@ -9,7 +9,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CannotConnect, StoreClosed, Unavailable
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.wire.clients import clustered
 from tests.wire.scripted import Peer, listening
 from tests.wire.waiting import answered, eventually
@@ -36,11 +36,11 @@ async def test_half_a_cluster_is_not_up() -> None:
     config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     served, unserved = "a", "b"
     with embedded.valkey(config=config) as node:
-        node.ask("CLUSTER", "ADDSLOTS", slot_of(served))
+        node.ask("CLUSTER", "ADDSLOTS", key_slot(served))
         async with clustered(f"redis+cluster://127.0.0.1:{node.port}") as client:
             await answered(lambda: client.call("SET", served, "1"))
             assert not client.up
-            with pytest.raises(Unavailable, match=f"no node serves slot {slot_of(unserved)}"):
+            with pytest.raises(Unavailable, match=f"no node serves slot {key_slot(unserved)}"):
                 await client.call("SET", unserved, "1")
             with pytest.raises(Unavailable, match="no node serves its slot"):
                 async with client.subscribe(unserved, kind="shard"):

@@ -7,7 +7,7 @@ import re
 
 from ephemera.embedded import Cluster as Servers
 from ephemera.embedded import Valkey
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 from tests.wire.clients import clustered
 from tests.wire.waiting import eventually
 
@@ -20,7 +20,7 @@ def _served(node: Valkey, command: str) -> int:
 
 async def _replicated(cluster: Servers, key: str) -> None:
     def has_it(node: Valkey) -> bool:
-        return key in str(node.ask("CLUSTER", "GETKEYSINSLOT", slot_of(key), 10))
+        return key in str(node.ask("CLUSTER", "GETKEYSINSLOT", key_slot(key), 10))
 
     await eventually(lambda: sum(map(has_it, cluster.nodes)) == 2)
 

@@ -9,8 +9,8 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.errors import CommandRefused
+from ephemera.wire import NodeClient
 from ephemera.wire import _commands as commands
-from ephemera.wire._client import Single
 from tests.wire.clients import single
 from tests.wire.debian_redis import BINARY, DebianRedis
 
@@ -144,7 +144,7 @@ _SAMPLES = [
 
 
 @pytest.mark.parametrize("sample", _SAMPLES)
-async def test_keys_are_where_the_server_finds_them(client: Single, sample: str) -> None:
+async def test_keys_are_where_the_server_finds_them(client: NodeClient, sample: str) -> None:
     """The keys that decide where a command goes, and that an error names, are those COMMAND GETKEYS gives."""
     words = tuple(sample.split())
     keys = [key.decode() for key in await client.call("COMMAND", "GETKEYS", *words)]

@@ -7,11 +7,10 @@ import asyncio
 import pytest
 
 from ephemera import embedded
-from ephemera.embedded import Valkey
-from ephemera.embedded._ports import free_ports
-from ephemera.embedded._valkey import Valkey as ServerProcess
+from ephemera.embedded import Valkey, free_ports
+from ephemera.embedded import Valkey as ServerProcess
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, StoreClosed
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 from tests.wire.clients import connection_of, single
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.scripted import Peer, listening
@@ -183,7 +182,7 @@ async def test_lost_in_the_middle_of_a_handshake() -> None:
         assert refusals == 0
 
 
-async def test_closing_while_reconnecting(client: Single, server: Valkey) -> None:
+async def test_closing_while_reconnecting(client: NodeClient, server: Valkey) -> None:
     """A client closed in the middle of reconnecting does not come up again afterwards."""
     async with single(server.url) as reconnecting:
         for moments in range(6):

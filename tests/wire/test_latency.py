@@ -5,33 +5,32 @@ from __future__ import annotations
 import asyncio
 
 from ephemera import embedded
-from ephemera.wire import open_client
-from ephemera.wire._client import Single
-from ephemera.wire._latency import BOUNDS, Latencies
+from ephemera.wire import LATENCY_BOUNDS, NodeClient, open_client
+from ephemera.wire._latency import Latencies
 
 
 def test_classes_hold_their_upper_ends() -> None:
     """A time on a bound is in the class that it ends; what is above all of them is in the last."""
     latencies = Latencies()
-    for seconds in (*BOUNDS, 2.0):
+    for seconds in (*LATENCY_BOUNDS, 2.0):
         latencies.add(seconds, 3)
-    assert latencies.counts == [3] * (len(BOUNDS) + 1)
-    assert abs(latencies.seconds - 3 * (sum(BOUNDS) + 2)) < 1e-9
+    assert latencies.counts == [3] * (len(LATENCY_BOUNDS) + 1)
+    assert abs(latencies.seconds - 3 * (sum(LATENCY_BOUNDS) + 2)) < 1e-9
 
 
 async def test_every_answered_command_is_counted_once() -> None:
     """Alone or in a crowd, and on after a reconnection; a slow one is in a class of its own length."""
     with embedded.valkey(config={"enable-debug-command": "local"}) as server:
         async with open_client(server.url) as client:
-            assert isinstance(client, Single)
+            assert isinstance(client, NodeClient)
             counted = client.link.latencies
             before = sum(counted.counts)
             await asyncio.gather(*(client.call("SET", f"key:{n}", n, "EX", 60) for n in range(1000)))
             await client.call("GET", "key:1")
             # The keep-alive may have asked a PING meanwhile.
             assert 1001 <= sum(counted.counts) - before <= 1003
-            slow = sum(counted.counts[BOUNDS.index(0.05) + 1 :])
+            slow = sum(counted.counts[LATENCY_BOUNDS.index(0.05) + 1 :])
             await client.call("DEBUG", "SLEEP", 0.12)
-            assert sum(counted.counts[BOUNDS.index(0.1) + 1 :]) >= 1
-            assert sum(counted.counts[BOUNDS.index(0.05) + 1 :]) > slow
+            assert sum(counted.counts[LATENCY_BOUNDS.index(0.1) + 1 :]) >= 1
+            assert sum(counted.counts[LATENCY_BOUNDS.index(0.05) + 1 :]) > slow
             assert counted.seconds > 0.1

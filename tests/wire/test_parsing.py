@@ -11,8 +11,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError
-from ephemera.wire import Script
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient, Script
 from ephemera.wire._connection import Connection
 from tests.wire.clients import single
 from tests.wire.forwarders import forwarding
@@ -94,7 +93,7 @@ _SCRIPTS = [
 
 @pytest.mark.parametrize(("source", "meaning"), _SCRIPTS)
 async def test_nested_replies_of_a_real_server(
-    client: Single, key: str, source: str, meaning: object
+    client: NodeClient, key: str, source: str, meaning: object
 ) -> None:
     """Maps, sets, doubles, booleans, nulls, big numbers and verbatim strings come as Python's own."""
     await client.call("HSET", key, "f", "v")
@@ -122,12 +121,12 @@ async def test_nested_replies_of_a_real_server(
         ("bignum", b"1234567999999999999999999999999999999"),
     ],
 )
-async def test_every_type_the_server_knows(client: Single, kind: str, meaning: object) -> None:
+async def test_every_type_the_server_knows(client: NodeClient, kind: str, meaning: object) -> None:
     """What DEBUG PROTOCOL sends of each RESP3 type is understood."""
     assert await client.link.send("DEBUG", "PROTOCOL", kind) == meaning
 
 
-async def test_errors_inside_a_reply_are_values(client: Single) -> None:
+async def test_errors_inside_a_reply_are_values(client: NodeClient) -> None:
     """An error nested in an array is an element of it, not the failure of the call."""
     reply = await client.call("EVAL", "return {1, redis.error_reply('ODD one'), 3}", 0)
     assert [reply[0], reply[2]] == [1, 3]
@@ -135,7 +134,7 @@ async def test_errors_inside_a_reply_are_values(client: Single) -> None:
     assert reply[1].code == "ODD"
 
 
-async def test_an_error_that_is_no_utf8(client: Single) -> None:
+async def test_an_error_that_is_no_utf8(client: NodeClient) -> None:
     """An error message with arbitrary bytes fails its caller alone."""
     with pytest.raises(ServerError, match="unknown command"):
         await client.call(b"N\xff\xfe")

@@ -9,10 +9,8 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
-from ephemera.wire import Client, Prepared, Script, open_client
-from ephemera.wire._client import Single
-from ephemera.wire._packed_commands import key_of, read_packing
-from ephemera.wire._slots import slot_of
+from ephemera.wire import Client, NodeClient, PreparedScript, Script, key_slot, open_client, packed_read_parts
+from ephemera.wire._packed_commands import key_of
 from tests.wire.waiting import answered
 
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
@@ -22,7 +20,7 @@ ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
     """A hundred at once, and again after the server forgot the script."""
     async with open_client(server.url) as client:
-        add = Prepared(ADD, [key], [2])
+        add = PreparedScript(ADD, [key], [2])
         await asyncio.gather(*(client.run_prepared(add) for _ in range(100)))
         await client.call("SCRIPT", "FLUSH")
         assert await client.run_prepared(add) == 202
@@ -32,7 +30,7 @@ async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
 async def test_it_waits_for_its_turn_in_a_crowd(server: Valkey, key: str) -> None:
     """More than may be in flight are sent in their order, prepared or not."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
-        add = Prepared(ADD, [key], [1])
+        add = PreparedScript(ADD, [key], [1])
         counts = await asyncio.gather(*(client.run_prepared(add) for _ in range(500)))
         assert counts == list(range(1, 501))
         await client.call("DEL", key)
@@ -43,13 +41,13 @@ async def test_it_goes_to_the_node_of_its_keys(cluster: Cluster, key: str) -> No
     async with open_client(cluster.url) as client:
         for number in range(50):
             name = f"{key}:{number}"
-            prepared = Prepared(ADD, [name], [number])
-            assert prepared.slot == slot_of(name)
+            prepared = PreparedScript(ADD, [name], [number])
+            assert prepared.slot == key_slot(name)
             assert await client.run_prepared(prepared) == number
             await client.call("DEL", name)
 
 
-async def _for_ever(client: Client, prepared: Prepared) -> None:
+async def _for_ever(client: Client, prepared: PreparedScript) -> None:
     while True:
         await client.run_prepared(prepared)
 
@@ -58,7 +56,7 @@ async def test_down_means_down(key: str) -> None:
     """Without a server it fails at once, and goes on when there is one again."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
-            add = Prepared(ADD, [key], [1])
+            add = PreparedScript(ADD, [key], [1])
             server.kill()
             with pytest.raises(ConnectionFailed):
                 await _for_ever(client, add)
@@ -71,7 +69,7 @@ async def test_down_means_down(key: str) -> None:
 
 def packed_read(before: str, value: str, after: str = "") -> bytes:
     """A GET as accessors pack it."""
-    heads, end = read_packing("GET", before, after, len(value))
+    heads, end = packed_read_parts("GET", before, after, len(value))
     return (heads[len(value)] + value + end).encode()
 
 
@@ -120,7 +118,7 @@ async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: 
 async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Valkey, key: str) -> None:
     """As every read: what was under way when its connection died is answered by the next one."""
     async with open_client(server.url) as client:
-        assert isinstance(client, Single)
+        assert isinstance(client, NodeClient)
         await client.call("SET", key, "here")
         waiting = client.read_packed(packed_read(key, ""))
         await asyncio.sleep(0)  # it leaves at the end of this tick
@@ -133,6 +131,6 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
 
 def test_its_arguments_are_in_no_text_of_it() -> None:
     """They may be secret, and whoever logs a command writes it as text in one way or another."""
-    prepared = Prepared(ADD, ["counter"], ["a secret"])
+    prepared = PreparedScript(ADD, ["counter"], ["a secret"])
     for text in (repr(prepared), str(prepared)):
         assert text == f"<{ADD.name} prepared for 'counter'>"

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from ephemera.errors import CommandRefused, ServerError
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ from ephemera.wire._client import Single
         ("DEBUG PROTOCOL attrib", "all callers share"),
     ],
 )
-async def test_stateful_commands_are_refused(client: Single, command: str, advice: str) -> None:
+async def test_stateful_commands_are_refused(client: NodeClient, command: str, advice: str) -> None:
     """A command that would change the connection of all is refused however it is written, unsent."""
     words: list[Any] = command.split()
     spellings = [words, [words[0].lower(), *words[1:]], [word.encode() for word in words]]
@@ -53,14 +53,14 @@ async def test_stateful_commands_are_refused(client: Single, command: str, advic
 
 
 @pytest.mark.parametrize("words", [(), (7, "key"), (None,)])
-async def test_what_is_no_command_is_refused(client: Single, words: Any) -> None:
+async def test_what_is_no_command_is_refused(client: NodeClient, words: Any) -> None:
     """A call without a name, or with one that is no text, is refused at once."""
     with pytest.raises(CommandRefused):
         client.call(*words)
 
 
 @pytest.mark.parametrize("wrong", [None, True, ["a"], {"a": 1}, object(), bytearray(b"x")])
-async def test_an_argument_of_another_type_is_a_type_error(client: Single, key: str, wrong: Any) -> None:
+async def test_an_argument_of_another_type_is_a_type_error(client: NodeClient, key: str, wrong: Any) -> None:
     """An argument that is neither text, bytes nor number fails its call, before anything is sent."""
     says = f"SET: argument 2 is {type(wrong).__name__}; send str, bytes, int or float"
     with pytest.raises(TypeError, match=says):
@@ -70,7 +70,7 @@ async def test_an_argument_of_another_type_is_a_type_error(client: Single, key: 
     assert await client.call("EXISTS", key) == 0
 
 
-async def test_names_are_taken_in_any_case_and_type(client: Single, key: str) -> None:
+async def test_names_are_taken_in_any_case_and_type(client: NodeClient, key: str) -> None:
     """A command's name may be lower case or bytes, and its arguments any of the documented types."""
     assert await client.call("set", key, 1.5) == b"OK"
     assert await client.call(b"GET", key.encode()) == b"1.5"
@@ -79,7 +79,7 @@ async def test_names_are_taken_in_any_case_and_type(client: Single, key: str) ->
     await client.call("DEL", key)
 
 
-async def test_a_command_nobody_knows_is_the_servers_to_refuse(client: Single) -> None:
+async def test_a_command_nobody_knows_is_the_servers_to_refuse(client: NodeClient) -> None:
     """A command in none of our tables is sent as it is; the error names it and repeats no argument."""
     with pytest.raises(ServerError, match="unknown command 'NEWFANGLED'") as caught:
         await client.call("newfangled", "argument")
@@ -87,7 +87,7 @@ async def test_a_command_nobody_knows_is_the_servers_to_refuse(client: Single) -
     assert "argument" not in str(caught.value)
 
 
-async def test_an_error_names_its_command_and_key(client: Single, key: str) -> None:
+async def test_an_error_names_its_command_and_key(client: NodeClient, key: str) -> None:
     """A server's error has its code, command and key as fields and in its text."""
     await client.call("SET", key, "text")
     with pytest.raises(ServerError) as caught:
@@ -100,7 +100,7 @@ async def test_an_error_names_its_command_and_key(client: Single, key: str) -> N
 @pytest.mark.parametrize(
     "words", [("EVAL", "return 1", "many"), ("EVAL", "return 1"), ("XREAD", "STREAMS"), ("GET",)]
 )
-async def test_a_malformed_command_fails_alone(client: Single, words: tuple[str, ...]) -> None:
+async def test_a_malformed_command_fails_alone(client: NodeClient, words: tuple[str, ...]) -> None:
     """A command with arguments missing or malformed fails its caller and disturbs nobody."""
     other = client.call("ECHO", "other")
     with pytest.raises(ServerError):

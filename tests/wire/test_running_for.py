@@ -11,9 +11,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError, StoreClosed, Unavailable
-from ephemera.wire import Client, Script, open_client
-from ephemera.wire._client import Single
-from ephemera.wire._packed_commands import Beginning, packed
+from ephemera.wire import Client, NodeClient, Script, ScriptPrefix, open_client, pack_argument
 from tests.wire.waiting import answered
 
 ADD = Script(
@@ -23,15 +21,15 @@ ADD = Script(
 
 def _run(client: Client, key: str, *amounts: int, times: int = 1) -> asyncio.Future[Any]:
     reply = asyncio.get_running_loop().create_future()
-    client.run_for(reply, Beginning(ADD, [key], [times]), [packed(amount) for amount in amounts])
+    client.run_for(reply, ScriptPrefix(ADD, [key], [times]), [pack_argument(amount) for amount in amounts])
     return reply
 
 
 def test_it_is_packed_as_any_command() -> None:
     """What is put together of its parts is what the protocol's own packer makes of the words."""
     words = ("EVALSHA", ADD.sha, 2, "a key", b"\xff\r\n", "", 7, "grün", -12)
-    beginning = Beginning(ADD, ["a key", b"\xff\r\n"], [""])
-    arguments = [packed(word) for word in (7, "grün", -12)]
+    beginning = ScriptPrefix(ADD, ["a key", b"\xff\r\n"], [""])
+    arguments = [pack_argument(word) for word in (7, "grün", -12)]
     pack: Any = hiredis.pack_command
     assert beginning.followed_by(arguments) == pack(words)
     assert (beginning.script, beginning.key) == (ADD, "a key")
@@ -116,7 +114,7 @@ async def test_a_cluster_that_was_never_there_says_so(key: str) -> None:
 async def test_nobody_knows_the_outcome_of_what_was_under_way(server: Valkey, key: str) -> None:
     """It had left when its connection died: whether it was run, only its caller can find out."""
     async with open_client(server.url) as client:
-        assert isinstance(client, Single)
+        assert isinstance(client, NodeClient)
         waiting = _run(client, key, *[1] * 100)
         assert client.link.in_flight == 1
         client.link.drop("cut by a test")

@@ -10,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from ephemera.errors import ServerError
-from ephemera.wire import Script
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient, Script
 
 _APPEND = Script("append", "redis.call('APPEND', KEYS[1], ARGV[1]) return {KEYS[1], ARGV[1]}")
 
 
-async def test_a_script_runs_by_digest(client: Single, key: str) -> None:
+async def test_a_script_runs_by_digest(client: NodeClient, key: str) -> None:
     """A script gets its keys and arguments; from the second time on only its digest is sent."""
     await client.call("SCRIPT", "FLUSH")
     assert await client.run(_APPEND, [key], ["a"]) == [key.encode(), b"a"]
@@ -25,7 +24,7 @@ async def test_a_script_runs_by_digest(client: Single, key: str) -> None:
     assert await client.call("GETDEL", key) == b"ab"
 
 
-async def test_a_forgotten_script_is_sent_again(client: Single, key: str) -> None:
+async def test_a_forgotten_script_is_sent_again(client: NodeClient, key: str) -> None:
     """After SCRIPT FLUSH many callers at once all get their result, each executed once."""
     await client.run(_APPEND, [key], ["x"])
     for _ in range(3):
@@ -36,7 +35,7 @@ async def test_a_forgotten_script_is_sent_again(client: Single, key: str) -> Non
     assert client.link.connects == 1
 
 
-async def test_flushed_while_running(client: Single, key: str) -> None:
+async def test_flushed_while_running(client: NodeClient, key: str) -> None:
     """Scripts flushed again and again among their callers are still executed exactly once each."""
     calls = []
     for n in range(300):
@@ -49,7 +48,7 @@ async def test_flushed_while_running(client: Single, key: str) -> None:
     await client.call("DEL", key)
 
 
-async def test_a_cancelled_caller_of_a_forgotten_script(client: Single, key: str) -> None:
+async def test_a_cancelled_caller_of_a_forgotten_script(client: NodeClient, key: str) -> None:
     """A caller cancelled before its script is sent again is left out."""
     await client.call("SCRIPT", "FLUSH")
     call = asyncio.ensure_future(client.run(_APPEND, [key], ["x"]))
@@ -59,7 +58,7 @@ async def test_a_cancelled_caller_of_a_forgotten_script(client: Single, key: str
     assert await client.call("EXISTS", key) == 0
 
 
-async def test_an_error_in_a_script_is_the_callers(client: Single, key: str) -> None:
+async def test_an_error_in_a_script_is_the_callers(client: NodeClient, key: str) -> None:
     """What a script raises reaches its caller as the server's error, with the key."""
     failing = Script("failing", "return redis.error_reply('MYCODE refused')")
     with pytest.raises(ServerError) as caught:
@@ -67,7 +66,7 @@ async def test_an_error_in_a_script_is_the_callers(client: Single, key: str) -> 
     assert (caught.value.code, caught.value.key) == ("MYCODE", key)
 
 
-async def test_an_unknown_digest_is_an_error(client: Single) -> None:
+async def test_an_unknown_digest_is_an_error(client: NodeClient) -> None:
     """A digest that no script of ours has is the caller's mistake."""
     with pytest.raises(ServerError, match="NOSCRIPT"):
         await client.call("EVALSHA", "0" * 40, 0)

@@ -12,8 +12,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Sentinel, Valkey
 from ephemera.errors import EphemeraError, ServerError
-from ephemera.wire import open_client
-from ephemera.wire._url import parse
+from ephemera.wire import open_client, parse_url
 from tests.wire.clients import connection_of, single
 from tests.wire.scripted import Peer, listening
 
@@ -47,7 +46,7 @@ def guarded() -> Iterator[Valkey]:
 
 def test_what_a_url_becomes_hides_its_password() -> None:
     """No representation of a parsed URL shows a password, its own or that of the Sentinels."""
-    target = parse(f"redis+sentinel://ann:{_CANARY}@host/main?sentinel_password={_CANARY}")
+    target = parse_url(f"redis+sentinel://ann:{_CANARY}@host/main?sentinel_password={_CANARY}")
     assert target.credentials.password == target.sentinel_credentials.password == _CANARY
     assert _CANARY not in f"{target} {target!r} {target.credentials!r} {target.sentinel_credentials!r}"
 

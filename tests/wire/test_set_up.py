@@ -6,22 +6,21 @@ import pytest
 
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ServerError
-from ephemera.wire._client import Single
-from ephemera.wire._commands import as_text
+from ephemera.wire import NodeClient, as_text
 from tests.wire.clients import clustered, connection_of, single
 from tests.wire.waiting import eventually
 
 NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
 
 
-async def flags(client: Single) -> str:
+async def flags(client: NodeClient) -> str:
     """The flags of a client's connection; T stands for no-touch."""
     await eventually(lambda: client.up)
     told = as_text(await client.call("CLIENT", "INFO"))
     return next(word for word in told.split() if word.startswith("flags=")).removeprefix("flags=")
 
 
-async def _lose(client: Single) -> None:
+async def _lose(client: NodeClient) -> None:
     """End the client's connection, and wait until it knows."""
     connection = connection_of(client)
     connection.abort("a test")

@@ -10,9 +10,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import CommandRefused, ServerError, StoreClosed
-from ephemera.wire import Message
-from ephemera.wire._client import Single
-from ephemera.wire._subscriptions import Subscription
+from ephemera.wire import Message, NodeClient, Subscription
 from tests.wire.clients import connection_of, single
 from tests.wire.waiting import eventually
 
@@ -21,7 +19,7 @@ def _connections(server: Valkey) -> int:
     return len(str(server.ask("CLIENT", "LIST", "TYPE", "pubsub")).splitlines())
 
 
-async def test_a_message_reaches_its_listener(client: Single, key: str) -> None:
+async def test_a_message_reaches_its_listener(client: NodeClient, key: str) -> None:
     """Whatever is published after the subscription was entered arrives, in order, with its channel."""
     async with client.subscribe(key, f"{key}:other") as messages:
         assert await client.call("PUBLISH", key, "one") == 1
@@ -32,7 +30,9 @@ async def test_a_message_reaches_its_listener(client: Single, key: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["channel", "pattern", "shard"])
-async def test_every_kind_of_channel(client: Single, kind: Literal["channel", "pattern", "shard"]) -> None:
+async def test_every_kind_of_channel(
+    client: NodeClient, kind: Literal["channel", "pattern", "shard"]
+) -> None:
     """Channels, patterns and shard channels are heard alike; a pattern's message names both."""
     name = "kinds:?" if kind == "pattern" else "kinds:1"
     async with client.subscribe(name, kind=kind) as messages:
@@ -41,7 +41,7 @@ async def test_every_kind_of_channel(client: Single, kind: Literal["channel", "p
         assert await anext(messages) == Message(b"kinds:1", b"hello", pattern)
 
 
-async def test_listeners_share_one_connection(client: Single, server: Valkey, key: str) -> None:
+async def test_listeners_share_one_connection(client: NodeClient, server: Valkey, key: str) -> None:
     """However many listen, to whatever channels, the server sees one connection."""
     async with (
         client.subscribe(key) as first,
@@ -54,7 +54,7 @@ async def test_listeners_share_one_connection(client: Single, server: Valkey, ke
     assert str(server.ask("PUBSUB", "CHANNELS")) == "[]"
 
 
-async def test_names_given_twice_or_not_at_all(client: Single, key: str) -> None:
+async def test_names_given_twice_or_not_at_all(client: NodeClient, key: str) -> None:
     """A channel named twice is heard once, and a subscription to nothing is refused."""
     async with client.subscribe(key, key) as messages:
         await client.call("PUBLISH", key, "once")
@@ -64,7 +64,7 @@ async def test_names_given_twice_or_not_at_all(client: Single, key: str) -> None
         client.subscribe()
 
 
-async def test_one_leaves_and_the_other_stays(client: Single, key: str) -> None:
+async def test_one_leaves_and_the_other_stays(client: NodeClient, key: str) -> None:
     """A channel is left when its last listener goes, not before."""
     async with client.subscribe(key) as staying:
         async with client.subscribe(key):
@@ -73,7 +73,7 @@ async def test_one_leaves_and_the_other_stays(client: Single, key: str) -> None:
         assert (await anext(staying)).data == b"still here"
 
 
-async def test_leaving_and_joining_at_once(client: Single, key: str) -> None:
+async def test_leaving_and_joining_at_once(client: NodeClient, key: str) -> None:
     """Many who join and leave the same channel all the time never cost a steady listener a message."""
 
     async def visit(turn: int) -> None:
@@ -89,7 +89,7 @@ async def test_leaving_and_joining_at_once(client: Single, key: str) -> None:
         assert [int((await anext(steady)).data) for _ in range(200)] == list(range(200))
 
 
-async def test_many_wait_for_the_same_subscription(client: Single, key: str) -> None:
+async def test_many_wait_for_the_same_subscription(client: NodeClient, key: str) -> None:
     """Several tasks may take messages from one subscription, each message goes to one of them."""
     async with client.subscribe(key) as messages:
         takers = [asyncio.create_task(anext(messages)) for _ in range(5)]
@@ -101,7 +101,7 @@ async def test_many_wait_for_the_same_subscription(client: Single, key: str) -> 
         assert {int(message.data) for message in taken} == set(range(4))
 
 
-async def test_a_slow_listener_is_told_what_it_cost(client: Single, key: str) -> None:
+async def test_a_slow_listener_is_told_what_it_cost(client: NodeClient, key: str) -> None:
     """A listener that falls behind holds a bounded number of messages and finds a mark on every channel."""
     slow = Subscription(client.hub, "channel", [key, f"{key}:other"], backlog=10)
     async with slow as messages, client.subscribe(key) as quick:
@@ -168,7 +168,7 @@ async def test_closing_while_somebody_joins(server: Valkey, key: str) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_cancelled_while_joining(client: Single, server: Valkey, key: str) -> None:
+async def test_cancelled_while_joining(client: NodeClient, server: Valkey, key: str) -> None:
     """A caller cancelled at any moment of joining leaves no subscription behind."""
     for moments in range(12):
         joining = asyncio.ensure_future(client.subscribe(f"{key}:{moments}").__aenter__())
@@ -183,7 +183,7 @@ async def test_cancelled_while_joining(client: Single, server: Valkey, key: str)
     assert not client.hub._listeners
 
 
-async def test_subscriptions_do_not_use_the_callers_connection(client: Single, key: str) -> None:
+async def test_subscriptions_do_not_use_the_callers_connection(client: NodeClient, key: str) -> None:
     """Messages come on another connection than replies, so a flood of them delays no call."""
     async with client.subscribe(key):
         assert not connection_of(client).waiting

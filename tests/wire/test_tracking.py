@@ -9,13 +9,12 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
-from ephemera.wire import Invalidations
-from ephemera.wire._client import Single
+from ephemera.wire import Invalidations, NodeClient
 from tests.wire.clients import connection_of, single
 from tests.wire.waiting import eventually
 
 
-async def test_a_key_that_was_read_is_watched(client: Single, server: Valkey, key: str) -> None:
+async def test_a_key_that_was_read_is_watched(client: NodeClient, server: Valkey, key: str) -> None:
     """A key read through the client is told once it changes; a key not read is not."""
     heard: list[Invalidations] = []
     await client.track(heard.append)
@@ -26,7 +25,7 @@ async def test_a_key_that_was_read_is_watched(client: Single, server: Valkey, ke
     assert heard == [[key.encode()]]
 
 
-async def test_prefixes_are_watched_without_reading(client: Single, server: Valkey, key: str) -> None:
+async def test_prefixes_are_watched_without_reading(client: NodeClient, server: Valkey, key: str) -> None:
     """In prefix mode every change of a key with the prefix is told, and of no other."""
     heard: list[Invalidations] = []
     await client.track(heard.append, prefixes=[f"{key}:a", f"{key}:b"])
@@ -36,7 +35,7 @@ async def test_prefixes_are_watched_without_reading(client: Single, server: Valk
     assert heard == [[f"{key}:a1".encode()], [f"{key}:b1".encode()]]
 
 
-async def test_all_keys_may_have_changed(client: Single) -> None:
+async def test_all_keys_may_have_changed(client: NodeClient) -> None:
     """FLUSHALL is told as None: everything may have changed."""
     heard: list[Invalidations] = []
     await client.track(heard.append)
@@ -46,7 +45,7 @@ async def test_all_keys_may_have_changed(client: Single) -> None:
 
 
 async def test_a_lost_connection_is_told_and_watching_resumes(
-    client: Single, server: Valkey, key: str
+    client: NodeClient, server: Valkey, key: str
 ) -> None:
     """None is told when the connection is lost; on the next one keys are watched again."""
     heard: list[Invalidations] = []
@@ -62,7 +61,7 @@ async def test_a_lost_connection_is_told_and_watching_resumes(
     assert heard[1] == [key.encode()]
 
 
-async def test_several_listeners_are_all_told(client: Single, server: Valkey, key: str) -> None:
+async def test_several_listeners_are_all_told(client: NodeClient, server: Valkey, key: str) -> None:
     """Listeners with the same wishes share the server's attention; all of them are told."""
     one: list[Invalidations] = []
     two: list[Invalidations] = []
@@ -101,7 +100,7 @@ async def test_a_listener_that_fails_harms_nobody(server: Valkey, key: str, drop
         assert await client.call("PING") == b"PONG"
 
 
-async def test_a_refused_wish_is_forgotten(client: Single, server: Valkey, key: str) -> None:
+async def test_a_refused_wish_is_forgotten(client: NodeClient, server: Valkey, key: str) -> None:
     """A wish the server refuses is an error of `track`, and does not stand in the way of reconnecting."""
     heard: list[Invalidations] = []
     await client.track(heard.append, prefixes=[key])

@@ -5,13 +5,14 @@ from __future__ import annotations
 import pytest
 
 from ephemera.errors import InvalidUrl
-from ephemera.wire._url import Address, Credentials, Target, TlsFiles, parse
+from ephemera.wire import Address, Credentials, Target, parse_url
+from ephemera.wire._url import TlsFiles
 from tests.patience import AS_DELIVERED
 
 
 def test_a_full_url_says_everything() -> None:
     """Host, port, user, password, database and options all come from the URL."""
-    target = parse("redis://ann:s%2Fecret@example.org:6380/3?timeout=0.5&client_name=web&max_in_flight=7")
+    target = parse_url("redis://ann:s%2Fecret@example.org:6380/3?timeout=0.5&client_name=web&max_in_flight=7")
     assert target == Target(
         kind="standalone",
         addresses=(Address("example.org", 6380),),
@@ -25,20 +26,20 @@ def test_a_full_url_says_everything() -> None:
 
 def test_everything_has_a_default() -> None:
     """The shortest URL is the local server on the usual port."""
-    assert parse("redis://") == Target("standalone", (Address("127.0.0.1", 6379),))
+    assert parse_url("redis://") == Target("standalone", (Address("127.0.0.1", 6379),))
     assert AS_DELIVERED == (0.25, 1.0)  # as docs/wire.md says; the suite itself waits longer
 
 
 def test_cluster_nodes_are_listed() -> None:
     """A cluster URL takes several nodes, and says where reads go."""
-    target = parse("redis+cluster://a:1,b,[::1]:3?read_from=replicas")
+    target = parse_url("redis+cluster://a:1,b,[::1]:3?read_from=replicas")
     assert target.addresses == (Address("a", 1), Address("b", 6379), Address("::1", 3))
     assert (target.kind, target.read_from) == ("cluster", "replicas")
 
 
 def test_sentinels_have_their_own_port_name_and_password() -> None:
     """A Sentinel URL takes Sentinels, the master's name, a database, and the Sentinels' own password."""
-    target = parse("redis+sentinel://:pw@a,b:5/main/2?sentinel_user=guard&sentinel_password=other")
+    target = parse_url("redis+sentinel://:pw@a,b:5/main/2?sentinel_user=guard&sentinel_password=other")
     assert target.addresses == (Address("a", 26379), Address("b", 5))
     assert (target.master, target.database) == ("main", 2)
     assert target.credentials == Credentials(None, "pw")
@@ -48,16 +49,16 @@ def test_sentinels_have_their_own_port_name_and_password() -> None:
 @pytest.mark.parametrize("scheme", ["rediss", "rediss+cluster", "rediss+sentinel"])
 def test_a_double_s_means_tls(scheme: str) -> None:
     """`rediss` in place of `redis` means TLS, with the files in the options."""
-    target = parse(
+    target = parse_url(
         f"{scheme}://host/{'main' if 'sentinel' in scheme else ''}?ca=/ca.pem&cert=/c.pem&key=/k.pem"
     )
     assert target.tls == TlsFiles("/ca.pem", "/c.pem", "/k.pem")
-    assert parse("redis://host").tls is None
+    assert parse_url("redis://host").tls is None
 
 
 def test_unix_sockets_have_a_path_and_a_database() -> None:
     """A unix URL takes an absolute path, credentials and a database."""
-    target = parse("unix://ann:pw@/run/my%20redis.sock?db=4")
+    target = parse_url("unix://ann:pw@/run/my%20redis.sock?db=4")
     assert target.addresses == (Address("", 0, "/run/my redis.sock"),)
     assert (target.credentials, target.database) == (Credentials("ann", "pw"), 4)
 
@@ -110,7 +111,7 @@ def test_addresses_are_written_as_in_urls() -> None:
 def test_a_wrong_part_is_named(url: str, says: str) -> None:
     """Each part of a URL that is wrong is named, with what is right."""
     with pytest.raises(InvalidUrl, match=says):
-        parse(url)
+        parse_url(url)
 
 
 @pytest.mark.parametrize(
@@ -140,5 +141,5 @@ def test_a_wrong_part_is_named(url: str, says: str) -> None:
 def test_no_part_of_a_password_is_repeated(url: str) -> None:
     """The message about a wrong URL repeats nothing that may be its password."""
     with pytest.raises(InvalidUrl) as caught:
-        parse(url)
+        parse_url(url)
     assert "canary" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"

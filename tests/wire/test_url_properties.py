@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera.errors import InvalidUrl
-from ephemera.wire._url import Address, Credentials, parse
+from ephemera.wire import Address, Credentials, parse_url
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=30)
 _HOSTS = st.from_regex(r"[a-z0-9][a-z0-9.-]{0,20}", fullmatch=True) | st.ip_addresses().map(str)
@@ -40,7 +40,7 @@ def test_what_is_encoded_comes_back(
 ) -> None:
     """Any host, port, user, password, database and timeout that are percent-encoded are found again."""
     who = f"{quote(user, safe='')}:{quote(password, safe='')}"
-    target = parse(f"redis://{who}@{_in_url(host)}:{port}/{database}?{urlencode({'timeout': timeout})}")
+    target = parse_url(f"redis://{who}@{_in_url(host)}:{port}/{database}?{urlencode({'timeout': timeout})}")
     assert target.addresses == (Address(host, port),)
     assert target.credentials == Credentials(user, password)
     assert (target.database, target.timeout) == (database, timeout)
@@ -50,20 +50,20 @@ def test_what_is_encoded_comes_back(
 def test_addresses_come_back_as_they_are_written(nodes: list[tuple[str, int]]) -> None:
     """The text of an address is what a URL takes."""
     addresses = tuple(Address(host, port) for host, port in nodes)
-    assert parse(f"redis+cluster://{','.join(map(str, addresses))}").addresses == addresses
+    assert parse_url(f"redis+cluster://{','.join(map(str, addresses))}").addresses == addresses
 
 
 @given(_TEXT.filter(lambda text: "\0" not in text))
 def test_any_socket_path_comes_back(name: str) -> None:
     """A unix socket's path may hold any character, encoded."""
-    assert parse(f"unix:///run/{quote(name, safe='')}").addresses[0].path == f"/run/{name}"
+    assert parse_url(f"unix:///run/{quote(name, safe='')}").addresses[0].path == f"/run/{name}"
 
 
 @given(st.text(max_size=60) | _HOSTILE.map(lambda rest: f"redis://{rest}"))
 def test_anything_else_is_an_invalid_url(text: str) -> None:
     """Whatever text is given, it is a target or an `InvalidUrl`, and never another exception."""
     with contextlib.suppress(InvalidUrl):
-        assert parse(text).addresses
+        assert parse_url(text).addresses
 
 
 @given(_SCHEMES, _SECRETS, _HOSTILE, st.booleans())
@@ -73,7 +73,7 @@ def test_no_message_and_no_repr_holds_the_password(
     """Wherever a URL goes wrong, encoded or not, neither the message nor a repr repeats its password."""
     secret = quote(password, safe="") if encoded else password
     try:
-        shown = repr(parse(f"{scheme}://ann:{secret}@{rest}"))
+        shown = repr(parse_url(f"{scheme}://ann:{secret}@{rest}"))
     except InvalidUrl as error:
         shown = f"{error!r} {error.__context__!r} {error.__cause__!r}"
     assert "canary" not in shown

@@ -26,7 +26,7 @@ from typing import Annotated, Any, ClassVar, Literal, TypeVar, get_args, get_ori
 import msgspec
 
 from ephemera.errors import EphemeraError, InvalidUrl
-from ephemera.wire._url import parse as parse_url
+from ephemera.wire import parse_url
 
 S = TypeVar("S", bound="SystemSettings")
 

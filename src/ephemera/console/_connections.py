@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ephemera.console._hit_ratios import HitRatios
 from ephemera.keyspace import Catalogue, Keyspace, Role, Store
-from ephemera.wire import Client, open_client
-from ephemera.wire._url import parse as parse_url
+from ephemera.wire import Client, open_client, parse_url
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
-from ephemera.embedded._ports import HOST, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
 from ephemera.embedded._server import Stoppable
 from ephemera.embedded._start_all import follows, start_all, stop_all, wait_for_all
 from ephemera.embedded._valkey import Valkey
@@ -76,7 +76,7 @@ class Plan:
         role = f"master - 0 0 {epoch} connected {first}-{last}"
         if seat is not leader:
             role = f"slave {leader.name} 0 0 {epoch} connected"
-        return f"{seat.name} {HOST}:{seat.port}@{seat.bus},,shard-id={shard[0].name} {myself}{role}"
+        return f"{seat.name} {LOOPBACK}:{seat.port}@{seat.bus},,shard-id={shard[0].name} {myself}{role}"
 
     def layout(self) -> list[object]:
         """Return what CLUSTER SLOTS must say: slots, master's port, replicas' ports."""
@@ -107,7 +107,7 @@ class Cluster(Stoppable):
     @property
     def url(self) -> str:
         """What to give to a client: every node's address."""
-        return "redis+cluster://" + ",".join(f"{HOST}:{node.port}" for node in self.nodes)
+        return "redis+cluster://" + ",".join(f"{LOOPBACK}:{node.port}" for node in self.nodes)
 
     def stop(self) -> None:
         """End every node and remove the temporary folders; a second time does nothing."""

@@ -25,7 +25,7 @@ from ephemera.errors import EmbeddedError
 
 Started = TypeVar("Started")
 
-HOST = "127.0.0.1"
+LOOPBACK = "127.0.0.1"
 LOWEST = 10_240
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL = 32_768
@@ -72,7 +72,7 @@ def is_free(port: int) -> bool:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
-            probe.bind((HOST, port))
+            probe.bind((LOOPBACK, port))
         except OSError:
             return False
         return True

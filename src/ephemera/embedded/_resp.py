@@ -15,7 +15,9 @@ from ephemera.errors import ServerError
 Address = tuple[str, int] | str
 
 
-def ask(address: Address, *words: str | int, password: str | None = None, timeout: float = 2.0) -> object:
+def send_command(
+    address: Address, *words: str | int, password: str | None = None, timeout: float = 2.0
+) -> object:
     """Return the server's reply; ServerError for an error reply, OSError when there is none."""
     with open_socket(address, timeout) as connection:
         reader = hiredis.Reader(encoding="utf-8", errors="replace")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
-from ephemera.embedded._ports import HOST, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
 from ephemera.embedded._server import Stoppable
 from ephemera.embedded._start_all import follows, start_all, stop_all, wait_for_all
 from ephemera.embedded._valkey import Valkey
@@ -60,7 +60,7 @@ class Sentinel(Stoppable):
     @property
     def url(self) -> str:
         """What to give to a client: the Sentinels' addresses and the master's name."""
-        hosts = ",".join(f"{HOST}:{node.port}" for node in self.sentinels)
+        hosts = ",".join(f"{LOOPBACK}:{node.port}" for node in self.sentinels)
         return f"redis+sentinel://{hosts}/{NAME}"
 
     @property
@@ -98,19 +98,19 @@ class Sentinel(Stoppable):
 
 def start_replica(port: int, master: int) -> Valkey:
     """Start a replica of the master on the other port."""
-    return Valkey(port, [f"replicaof {HOST} {master}"])
+    return Valkey(port, [f"replicaof {LOOPBACK} {master}"])
 
 
 def start_sentinel(port: int, names: dict[int, str], data: list[int], down_after: int) -> Valkey:
     """Start one Sentinel that knows the others, the master (first of `data`) and the replicas."""
     settings = [
         f"sentinel myid {names[port]}",
-        f"sentinel monitor {NAME} {HOST} {data[0]} {QUORUM}",
+        f"sentinel monitor {NAME} {LOOPBACK} {data[0]} {QUORUM}",
         f"sentinel down-after-milliseconds {NAME} {down_after}",
         f"sentinel failover-timeout {NAME} {3 * down_after}",
-        *(f"sentinel known-replica {NAME} {HOST} {replica}" for replica in data[1:]),
+        *(f"sentinel known-replica {NAME} {LOOPBACK} {replica}" for replica in data[1:]),
         *(
-            f"sentinel known-sentinel {NAME} {HOST} {other} {name}"
+            f"sentinel known-sentinel {NAME} {LOOPBACK} {other} {name}"
             for other, name in names.items()
             if other != port
         ),

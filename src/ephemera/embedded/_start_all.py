@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ephemera.embedded._ports import HOST
+from ephemera.embedded._ports import LOOPBACK
 from ephemera.embedded._processes import poll_until
 from ephemera.embedded._valkey import Valkey
 from ephemera.errors import ServerError
@@ -31,7 +31,7 @@ def stop_all(servers: Sequence[Valkey]) -> None:
 def follows(server: Valkey, port: int) -> bool:
     """Tell whether the server is a replica of the master on this port, and in sync."""
     reply = server.ask("ROLE")
-    return isinstance(reply, list) and reply[:4] == ["slave", HOST, port, "connected"]
+    return isinstance(reply, list) and reply[:4] == ["slave", LOOPBACK, port, "connected"]
 
 
 def wait_for_all(condition: Callable[[], bool], seconds: float) -> bool:

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ephemera.embedded._ports import HOST, PortTaken, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, PortTaken, free_ports, on_free_ports
 from ephemera.embedded._processes import wheel_folder
-from ephemera.embedded._resp import Address, ask
+from ephemera.embedded._resp import Address, send_command
 from ephemera.embedded._server import Server
 from ephemera.errors import EmbeddedError, ServerError
 
@@ -106,19 +106,19 @@ class Valkey(Server):
     @property
     def address(self) -> Address:
         """Host and port, or the path of the unix socket."""
-        return (HOST, self.port) if self.port else str(self._folder / "sock")
+        return (LOOPBACK, self.port) if self.port else str(self._folder / "sock")
 
     @property
     def url(self) -> str:
         """What to give to a client, with the password if there is one."""
         secret = f":{quote(self._password, safe='')}@" if self._password else ""
         if self.port:
-            return f"redis://{secret}{HOST}:{self.port}"
+            return f"redis://{secret}{LOOPBACK}:{self.port}"
         return f"unix://{secret}{self.address}"
 
     def ask(self, *words: str | int) -> object:
         """Return the reply to one command, sent over a connection of its own."""
-        return ask(self.address, *words, password=self._password)
+        return send_command(self.address, *words, password=self._password)
 
     def role(self) -> str:
         """Return what the server is now: `master`, `replica` or `sentinel`."""
@@ -128,7 +128,7 @@ class Valkey(Server):
 
     def _place(self) -> list[str]:
         """Say where to listen and where to keep the data."""
-        place = [f"bind {HOST}", f"port {self.port}", f"dir {quoted(str(self.data))}"]
+        place = [f"bind {LOOPBACK}", f"port {self.port}", f"dir {quoted(str(self.data))}"]
         if not self.port:
             place += [f"unixsocket {quoted(str(self.address))}", "unixsocketperm 700"]
         if self._password:

@@ -19,8 +19,7 @@ from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Stats
 from ephemera.keyspace._lifetime import Instant, Sliding, Until
 from ephemera.keyspace._template import Fields
-from ephemera.wire import Arg, Client, Script
-from ephemera.wire._packed_commands import read_packing
+from ephemera.wire import Arg, Client, Script, packed_read_parts
 
 Command = Sequence[Arg]
 """A command without its key: the name, then what follows the key."""
@@ -114,15 +113,15 @@ class Accessor:
     def _packing(self, name: str) -> tuple[str, list[str], str, int] | None:
         """How a reading command is packed while its key is rendered, if the pattern has one field.
 
-        That field, then what `read_packing` gives, and the length up to which it can. Most ids are letters
-        and digits, which need no encoding: with such a one, a whole read is a tenth faster so.
+        That field, then what `packed_read_parts` gives, and the length up to which it can. Most ids are
+        letters and digits, which need no encoding: with such a one, a whole read is a tenth faster so.
         """
         found = self.space.template.one_field
         if found is None or found[3] < 1:
             return None
         field, before, after, longest = found
         longest = min(longest, _LONGEST_ID)
-        return field, *read_packing(name, before, after, longest), longest
+        return field, *packed_read_parts(name, before, after, longest), longest
 
     def _asking(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
         """What sends a reading command of one key, given its fields; `ValueAccessor.get` has a copy."""

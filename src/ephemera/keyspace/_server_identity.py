@@ -38,9 +38,7 @@ from ephemera.errors import (
 )
 from ephemera.keyspace._catalogue import Catalogue
 from ephemera.keyspace._lifetime import permanent
-from ephemera.wire import Client, Script
-from ephemera.wire._client import Single
-from ephemera.wire._commands import as_text
+from ephemera.wire import Client, NodeClient, Script, as_text
 
 RESERVED = Catalogue("ephemera.reserved")
 """The keys that Ephemera itself keeps on a server; no catalogue may declare others that overlap them."""
@@ -92,7 +90,7 @@ async def check_identity(client: Client, address: str, name: str | None) -> None
 @asynccontextmanager
 async def guarded(client: Client, address: str, name: str) -> AsyncIterator[None]:
     """Check a client's server now, whenever it connects again, and keep the mark alive meanwhile."""
-    if isinstance(client, Single):
+    if isinstance(client, NodeClient):
         client.link.setup.append(("EVAL", ARRIVE.source, 1, SERVER_IDENTITY.key(), name))
     elif not client.up:
         raise CannotConnect(

@@ -18,8 +18,7 @@ from ephemera.keyspace._catalogue import Catalogue, check_overlap
 from ephemera.keyspace._connect_guard import for_a_block
 from ephemera.keyspace._keyspace import Keyspace, Role, Stats
 from ephemera.keyspace._server_identity import RESERVED, check_identity, guarded
-from ephemera.wire import Client, open_client
-from ephemera.wire._url import parse as parse_url
+from ephemera.wire import Client, open_client, parse_url
 
 Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
 """What makes another way to send of one."""

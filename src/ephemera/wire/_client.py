@@ -11,12 +11,12 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from ephemera.errors import ConnectionFailed, ServerError, Unavailable
-from ephemera.wire._commands import PLAIN, Arg, blocking_seconds, name_of, refuse_stateful
-from ephemera.wire._connection import Entry, Reply
+from ephemera.wire._commands import PLAIN, Arg, blocking_seconds, command_name, refuse_stateful
+from ephemera.wire._connection import Entry, ReplyHandler
 from ephemera.wire._dedicated import DedicatedConnections
 from ephemera.wire._handshake import Endpoint
 from ephemera.wire._link import Link
-from ephemera.wire._packed_commands import Beginning, Prepared
+from ephemera.wire._packed_commands import PreparedScript, ScriptPrefix
 from ephemera.wire._scripts import Script
 from ephemera.wire._sentinel import Sentinels
 from ephemera.wire._subscriptions import ChannelKind, Hub, Place, Subscription
@@ -28,6 +28,10 @@ Invalidations = list[bytes] | None
 
 class Client(Protocol):
     """A server, a Sentinel-watched master or a cluster, to those who call it."""
+
+    @property
+    def is_cluster(self) -> bool:
+        """Whether keys are spread over several servers by slot."""
 
     @property
     def up(self) -> bool:
@@ -44,20 +48,20 @@ class Client(Protocol):
     def call(self, *args: Arg) -> Awaitable[Any]:
         """Send a command and return the future of its reply; calls of one loop tick share one write."""
 
-    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
+    def submit(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> bool:
         """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
 
-    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+    def run_for(self, reply: ReplyHandler, beginning: ScriptPrefix, arguments: Sequence[bytes]) -> None:
         """Run a script whose outcome, also "down", settles `reply`; its arguments are `packed`."""
 
-    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
+    def run_prepared(self, prepared: PreparedScript) -> asyncio.Future[Any]:
         """Run a script that was packed before with its keys and arguments."""
 
     def read_packed(self, packed: bytes) -> Awaitable[Any]:
-        """Send a read of one key that its caller has packed (`prepared.read_packing`)."""
+        """Send a read of one key that its caller has packed (`prepared.packed_read_parts`)."""
 
     def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
         """Listen to channels, patterns or shard channels."""
@@ -68,15 +72,17 @@ class Client(Protocol):
     def nodes(self) -> Sequence[Client]:
         """Every server that holds keys of its own, for commands that concern a server (SCAN, INFO)."""
 
-    def readers(self) -> Sequence[Single]:
+    def readers(self) -> Sequence[NodeClient]:
         """As `nodes`, but those that reads go to: replicas, where the URL asks for them and they are up."""
 
     async def aclose(self) -> None:
         """Disconnect; what is in flight is waited for, at most one timeout."""
 
 
-class Single:
+class NodeClient:
     """The client of one server."""
+
+    is_cluster = False
 
     def __init__(
         self,
@@ -104,7 +110,7 @@ class Single:
         self._trackers: list[Callable[[Invalidations], None]] = []
 
     def __repr__(self) -> str:
-        return f"<Single {self.endpoint} {'up' if self.up else 'down'}>"
+        return f"<NodeClient {self.endpoint} {'up' if self.up else 'down'}>"
 
     @property
     def up(self) -> bool:
@@ -116,7 +122,7 @@ class Single:
         """How often the server was connected to."""
         return self.link.connects
 
-    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
+    def submit(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> bool:
         """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""
         if not args or args[0] not in PLAIN:
             return False
@@ -163,13 +169,13 @@ class Single:
 
     def block(self, args: tuple[Arg, ...], *, asking: bool = False) -> Awaitable[Any]:
         """Run a blocking command on a connection of its own."""
-        return self._dedicated.call(args, blocking_seconds(name_of(args), args) or 0, asking=asking)
+        return self._dedicated.call(args, blocking_seconds(command_name(args), args) or 0, asking=asking)
 
-    def nodes(self) -> Sequence[Single]:
+    def nodes(self) -> Sequence[NodeClient]:
         """This server alone."""
         return (self,)
 
-    def readers(self) -> Sequence[Single]:
+    def readers(self) -> Sequence[NodeClient]:
         """This server alone."""
         return (self,)
 
@@ -196,7 +202,7 @@ class Single:
                 asyncio.get_running_loop().call_exception_handler(report)
 
     def _unusual(self, args: tuple[Arg, ...]) -> Awaitable[Any]:
-        name = name_of(args)
+        name = command_name(args)
         refuse_stateful(name, args)
         if blocking_seconds(name, args) is not None:
             return self.block(args)
@@ -213,17 +219,17 @@ class Single:
             self._tell_state(up)
 
 
-def standalone(target: Target) -> Single:
+def standalone(target: Target) -> NodeClient:
     """The client of the one server that a URL names."""
     address = target.addresses[0]
 
     async def here() -> Address:
         return address
 
-    return Single(Endpoint(target, target.credentials, here, str(address)))
+    return NodeClient(Endpoint(target, target.credentials, here, str(address)))
 
 
-class Followed(Single):
+class SentinelClient(NodeClient):
     """The client of whichever server is master by its Sentinels' word."""
 
     def __init__(self, target: Target) -> None:

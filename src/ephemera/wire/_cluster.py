@@ -27,24 +27,24 @@ from ephemera.errors import (
     Unavailable,
     WrongServer,
 )
-from ephemera.wire._client import Invalidations, Single
+from ephemera.wire._client import Invalidations, NodeClient
 from ephemera.wire._commands import (
     ANYWHERE,
     PLAIN,
     READS,
     Arg,
     blocking_seconds,
+    command_name,
     first_key,
-    name_of,
     refuse_stateful,
 )
-from ephemera.wire._connection import Reply
+from ephemera.wire._connection import ReplyHandler
 from ephemera.wire._handshake import Endpoint
-from ephemera.wire._packed_commands import Beginning, Prepared, key_of
+from ephemera.wire._packed_commands import PreparedScript, ScriptPrefix, key_of
 from ephemera.wire._redirections import Redirections
 from ephemera.wire._scripts import Script
 from ephemera.wire._shard_channels import ShardChannels
-from ephemera.wire._slots import SLOTS, slot_of
+from ephemera.wire._slots import SLOT_COUNT, key_slot
 from ephemera.wire._subscriptions import ChannelKind, Hub, Place, Subscription
 from ephemera.wire._topology import Shard, read_shards
 from ephemera.wire._url import Address, Target
@@ -55,17 +55,19 @@ _REFRESH_EVERY = 0.1
 _IS_ONE_UP = "Is at least one of these nodes up?"
 
 
-class Cluster:
+class ClusterClient:
     """The client of a cluster."""
+
+    is_cluster = True
 
     def __init__(self, target: Target) -> None:
         self.target = target
         self.name = ",".join(map(str, target.addresses))
-        self._nodes: dict[Address, Single] = {}
-        self._masters: list[Single] = []
-        self._by_slot: list[Single | None] = [None] * SLOTS
+        self._nodes: dict[Address, NodeClient] = {}
+        self._masters: list[NodeClient] = []
+        self._by_slot: list[NodeClient | None] = [None] * SLOT_COUNT
         self._covered = False
-        self._replicas: list[tuple[Single, ...]] = [()] * SLOTS
+        self._replicas: list[tuple[NodeClient, ...]] = [()] * SLOT_COUNT
         self._turn = itertools.count()
         self._new_master: tuple[Address, ...] = ()
         self._loop = asyncio.get_running_loop()
@@ -80,7 +82,7 @@ class Cluster:
         self._closed = False
 
     def __repr__(self) -> str:
-        return f"<Cluster {self.name} masters={len(self._masters)} {'up' if self.up else 'down'}>"
+        return f"<ClusterClient {self.name} masters={len(self._masters)} {'up' if self.up else 'down'}>"
 
     @property
     def up(self) -> bool:
@@ -95,13 +97,13 @@ class Cluster:
     def call(self, *args: Arg) -> Awaitable[Any]:
         """Send a command to the node that serves its key."""
         if args and args[0] in PLAIN and len(args) > 1:
-            node = self._by_slot[slot_of(args[1])]
+            node = self._by_slot[key_slot(args[1])]
             if node is None or self.target.read_from == "replicas":
                 node = self.node_for(args)
             return node.call(*args)
         return self._unusual(args)
 
-    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> bool:
+    def submit(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> bool:
         """Send a plain command whose outcome settles `reply`; False: it is not plain, use `call`."""
         if len(args) < 2 or args[0] not in PLAIN:
             return False
@@ -117,23 +119,23 @@ class Cluster:
         node = self.node_for(("EVALSHA", script.sha, len(keys), *keys))
         return node.run(script, keys, args)
 
-    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+    def run_for(self, reply: ReplyHandler, beginning: ScriptPrefix, arguments: Sequence[bytes]) -> None:
         """Run a script on the node of its keys; its outcome, also "down", settles `reply`."""
         try:
-            node = self._master_of(slot_of(beginning.key))
+            node = self._master_of(key_slot(beginning.key))
         except (Unavailable, StoreClosed) as error:
             reply.set_exception(error)
             return
         node.run_for(reply, beginning, arguments)
 
-    def run_prepared(self, prepared: Prepared) -> asyncio.Future[Any]:
+    def run_prepared(self, prepared: PreparedScript) -> asyncio.Future[Any]:
         """Run a prepared script on the node of its keys."""
         return self._master_of(prepared.slot).run_prepared(prepared)
 
     def read_packed(self, packed: bytes) -> Awaitable[Any]:
         """Send a packed read of one key to the node that serves it."""
         key = key_of(packed)
-        node = self._by_slot[slot_of(key)]
+        node = self._by_slot[key_slot(key)]
         if node is None or self.target.read_from == "replicas":
             node = self.node_for(("GET", key))
         return node.read_packed(packed)
@@ -152,13 +154,13 @@ class Cluster:
             self._trackers.remove((listener, prefixes))
             raise
 
-    def nodes(self) -> Sequence[Single]:
+    def nodes(self) -> Sequence[NodeClient]:
         """The masters, each for commands about that server."""
         return tuple(self._masters)
 
-    def readers(self) -> Sequence[Single]:
+    def readers(self) -> Sequence[NodeClient]:
         """A node of each shard: its master, or a replica that is up when the URL says so."""
-        chosen: dict[Single, Single] = {}
+        chosen: dict[NodeClient, NodeClient] = {}
         for master, replicas in zip(self._by_slot, self._replicas, strict=True):
             if master is not None and master not in chosen:
                 chosen[master] = next((node for node in replicas if node.up), master)
@@ -190,7 +192,7 @@ class Cluster:
     # Where a command goes.
 
     def _unusual(self, args: tuple[Arg, ...]) -> Awaitable[Any]:
-        name = name_of(args)
+        name = command_name(args)
         refuse_stateful(name, args)
         if first_key(name, args) is None and name not in ANYWHERE and not name.startswith(("EVAL", "FCALL")):
             raise CommandRefused(
@@ -201,27 +203,27 @@ class Cluster:
             return self._redirections.block(args)
         return self.node_for(args).call(*args)
 
-    def node_for(self, args: tuple[Arg, ...]) -> Single:
+    def node_for(self, args: tuple[Arg, ...]) -> NodeClient:
         """The node a command goes to: its key's master, or a replica of it for a read."""
-        name = name_of(args)
+        name = command_name(args)
         key = first_key(name, args)
         if key is None:
             return self._any_master()
-        slot = slot_of(key)
+        slot = key_slot(key)
         if self.target.read_from == "replicas" and name in READS:
             replicas = [node for node in self._replicas[slot] if node.up]
             if replicas:
                 return replicas[next(self._turn) % len(replicas)]
         return self._master_of(slot)
 
-    def _master_of(self, slot: int) -> Single:
+    def _master_of(self, slot: int) -> NodeClient:
         node = self._by_slot[slot]
         if node is None:
             self._stale.set()
             raise self.unavailable(f"no node serves slot {slot}")
         return node
 
-    def _any_master(self) -> Single:
+    def _any_master(self) -> NodeClient:
         up = [node for node in self._masters if node.up]
         if not up:
             raise self.unavailable("no master is connected")
@@ -235,7 +237,7 @@ class Cluster:
         return next(address for address, known in self._nodes.items() if known is node)
 
     def _hub_of_slot(self, channel: bytes) -> Hub | None:
-        node = self._by_slot[slot_of(channel)]
+        node = self._by_slot[key_slot(channel)]
         return node.hub if node is not None else None
 
     def unavailable(self, problem: str) -> Unavailable | StoreClosed:
@@ -305,16 +307,16 @@ class Cluster:
     async def _map_of(self, address: Address) -> list[Shard]:
         node = self._nodes.get(address) or await self.node(address)
         try:
-            shards = read_shards(await node.call("CLUSTER", "SLOTS"), address)
+            shards = read_shards(await node.call("CLUSTER", "SLOT_COUNT"), address)
         except ServerError as error:
-            advice = "Allow the user CLUSTER SLOTS by ACL"
+            advice = "Allow the user CLUSTER SLOT_COUNT by ACL"
             raise CannotConnect(str(address), f"it tells no map of slots ({error.message})", advice) from None
         if not shards:
             advice = "Create the cluster first: valkey-cli --cluster create"
             raise CannotConnect(str(address), "it is in a cluster without slots", advice)
         return shards
 
-    def known(self, address: Address) -> Single | None:
+    def known(self, address: Address) -> NodeClient | None:
         """The client of a node, if there is one."""
         return self._nodes.get(address)
 
@@ -324,7 +326,7 @@ class Cluster:
             self._new_master = (new_master,)
         self._stale.set()
 
-    async def node(self, address: Address, *, replica: bool = False) -> Single:
+    async def node(self, address: Address, *, replica: bool = False) -> NodeClient:
         """The connected client of a node, opened when it is new."""
         node = self._nodes.get(address)
         if node is not None and node.endpoint.replica == replica:
@@ -341,7 +343,7 @@ class Cluster:
             mode="cluster",
             replica=replica,
         )
-        fresh = Single(
+        fresh = NodeClient(
             endpoint,
             redirect=self._redirections.follow,
             on_state=self._node_changed,
@@ -362,7 +364,7 @@ class Cluster:
         self._nodes[address] = fresh
         return fresh
 
-    def _part_with(self, node: Single) -> None:
+    def _part_with(self, node: NodeClient) -> None:
         """Close a node that is not ours any more; its changes of keys are not heard from here on."""
         node.invalidate(None)
         task = self._loop.create_task(node.retire())
@@ -370,8 +372,8 @@ class Cluster:
         task.add_done_callback(self._parting.discard)
 
     def _install(self, shards: list[Shard]) -> None:
-        by_slot: list[Single | None] = [None] * SLOTS
-        replicas: list[tuple[Single, ...]] = [()] * SLOTS
+        by_slot: list[NodeClient | None] = [None] * SLOT_COUNT
+        replicas: list[tuple[NodeClient, ...]] = [()] * SLOT_COUNT
         for shard in shards:
             count = shard.last - shard.first + 1
             by_slot[shard.first : shard.last + 1] = [self._nodes.get(shard.master)] * count

@@ -271,7 +271,7 @@ _TWO_KEYS = frozenset(
 ANYWHERE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "CLUSTER"))
 
 
-def name_of(args: tuple[Arg, ...]) -> str:
+def command_name(args: tuple[Arg, ...]) -> str:
     """The command's name in capitals."""
     if not args:
         raise CommandRefused("an empty command", "give its name and arguments: call('GET', key)")
@@ -288,7 +288,7 @@ def unpackable(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
     for place, given in enumerate(args):
         if isinstance(given, bool) or not isinstance(given, (str, bytes, int, float, memoryview)):
             advice = "send str, bytes, int or float: encode what is another type"
-            return TypeError(f"{name_of(args)}: argument {place} is {type(given).__name__}; {advice}")
+            return TypeError(f"{command_name(args)}: argument {place} is {type(given).__name__}; {advice}")
     return problem
 
 

@@ -70,7 +70,7 @@ _FORMS: dict[bytes, Callable[[list[Any]], bool]] = {
 }
 
 
-class Reply(Protocol):
+class ReplyHandler(Protocol):
     """What a reply settles: an asyncio future, or a thread that waits (see `blocking`)."""
 
     def done(self) -> bool:
@@ -86,7 +86,7 @@ class Reply(Protocol):
 class Entry(NamedTuple):
     """A command on its way: who waits for it, what it is, how often it was sent before."""
 
-    reply: Reply
+    reply: ReplyHandler
     args: tuple[Arg, ...]
     attempts: int
 
@@ -116,7 +116,7 @@ class Connection(asyncio.Protocol):
     def __init__(
         self, owner: Owner, loop: asyncio.AbstractEventLoop, timeout: float, limits: tuple[int, int]
     ) -> None:
-        self.waiting: deque[Reply] = deque()
+        self.waiting: deque[ReplyHandler] = deque()
         self.out: list[bytes] = []
         self.room = min(_BATCH, limits[0])
         """Commands that `out` may hold before it is written."""
@@ -135,7 +135,7 @@ class Connection(asyncio.Protocol):
         self._bytes = 0  # of `_sent`
         self._part = _BATCH
         self._commands: list[bytes] | None = None
-        self._queued: deque[tuple[Reply, tuple[Arg, ...]]] = deque()
+        self._queued: deque[tuple[ReplyHandler, tuple[Arg, ...]]] = deque()
         self._reader = hiredis.Reader(
             protocolError=hiredis.ProtocolError, replyError=ServerError, notEnoughData=_INCOMPLETE
         )
@@ -151,7 +151,7 @@ class Connection(asyncio.Protocol):
         self._looks_at = 0.0
         self._problem = ""
 
-    def put(self, reply: Reply, args: tuple[Arg, ...], attempts: int = 0) -> None:
+    def put(self, reply: ReplyHandler, args: tuple[Arg, ...], attempts: int = 0) -> None:
         """Queue a command for this tick's write; its outcome settles `reply`."""
         try:
             packed = self._pack(args)
@@ -162,7 +162,7 @@ class Connection(asyncio.Protocol):
             packed.attempts = attempts
         self.put_packed(reply, packed)
 
-    def put_packed(self, reply: Reply, packed: bytes) -> None:
+    def put_packed(self, reply: ReplyHandler, packed: bytes) -> None:
         """Queue a command that is packed already. `Link.call` has a copy."""
         self.waiting.append(reply)
         out = self.out
@@ -173,7 +173,7 @@ class Connection(asyncio.Protocol):
         if len(out) >= self.room or len(packed) >= LARGE:
             self.write()
 
-    def put_in_turn(self, reply: Reply, args: tuple[Arg, ...]) -> None:
+    def put_in_turn(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> None:
         """Queue a command behind those that wait for room."""
         self._queued.append((reply, args))
 
@@ -291,7 +291,7 @@ class Connection(asyncio.Protocol):
     def _pushed(self, push: list[Any]) -> None:
         if not _FORMS.get(push[0], _any_form)(push):
             raise hiredis.ProtocolError(f"a push {push[0]!r} of another form")
-        if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, words_of(self._asked())):
+        if push[0] in _CONFIRMATIONS and self.waiting and _confirms(push, unpack_command(self._asked())):
             reply = self.waiting.popleft()
             if not reply.done():
                 reply.set_result(push)
@@ -362,11 +362,11 @@ class Connection(asyncio.Protocol):
         self.crowded = self.crowded or bool(self._queued)
 
 
-def _entry(reply: Reply, packed: bytes) -> Entry:
-    return Entry(reply, words_of(packed), packed.attempts if isinstance(packed, _Repeated) else 0)
+def _entry(reply: ReplyHandler, packed: bytes) -> Entry:
+    return Entry(reply, unpack_command(packed), packed.attempts if isinstance(packed, _Repeated) else 0)
 
 
-def words_of(packed: bytes) -> tuple[bytes, ...]:
+def unpack_command(packed: bytes) -> tuple[bytes, ...]:
     """The arguments of a packed command, which reads as a reply does."""
     reader = hiredis.Reader()
     reader.feed(packed)

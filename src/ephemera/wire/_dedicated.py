@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Any
 
 from ephemera.errors import OutcomeUnknown, ServerError, StoreClosed, Unavailable
-from ephemera.wire._commands import READS, Arg, name_of
+from ephemera.wire._commands import READS, Arg, command_name
 from ephemera.wire._connection import Connection, Entry
 from ephemera.wire._handshake import Endpoint, open_connection
 from ephemera.wire._link import named_error
@@ -104,7 +104,7 @@ class DedicatedConnections:
             self._idle.append(connection)
 
     def _unanswered(self, args: tuple[Arg, ...]) -> Unavailable | OutcomeUnknown:
-        kind = Unavailable if name_of(args) in READS else OutcomeUnknown
+        kind = Unavailable if command_name(args) in READS else OutcomeUnknown
         return kind(str(self._endpoint), "a blocking command was not answered in its time")
 
 
@@ -117,7 +117,7 @@ class Settler:
     def on_error(self, entry: Entry, error: ServerError) -> None:
         """Fail the command with the server's error."""
         if not entry.reply.done():
-            entry.reply.set_exception(named_error(error, name_of(entry.args), entry.args))
+            entry.reply.set_exception(named_error(error, command_name(entry.args), entry.args))
 
     def on_push(self, push: list[Any]) -> None:
         """Nothing is pushed to a connection that subscribed to nothing."""
@@ -126,7 +126,7 @@ class Settler:
         """Fail the command by whether it had left."""
         for entry in sent:
             if not entry.reply.done():
-                kind = Unavailable if name_of(entry.args) in READS else OutcomeUnknown
+                kind = Unavailable if command_name(entry.args) in READS else OutcomeUnknown
                 entry.reply.set_exception(kind(str(self._endpoint), problem))
         for entry in unsent:
             if not entry.reply.done():

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 
-BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
+LATENCY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """The upper ends of the classes, in seconds; a last class has no end."""
 
 
@@ -19,11 +19,11 @@ class Latencies:
     __slots__ = ("counts", "seconds")
 
     def __init__(self) -> None:
-        self.counts = [0] * (len(BOUNDS) + 1)
+        self.counts = [0] * (len(LATENCY_BOUNDS) + 1)
         self.seconds = 0.0
         """Of all commands together."""
 
     def add(self, seconds: float, commands: int) -> None:
         """Count commands that left in one write."""
-        self.counts[bisect_left(BOUNDS, seconds)] += commands
+        self.counts[bisect_left(LATENCY_BOUNDS, seconds)] += commands
         self.seconds += seconds * commands

@@ -27,11 +27,11 @@ from ephemera.errors import (
     Unavailable,
     WrongServer,
 )
-from ephemera.wire._commands import PLAIN, READS, Arg, as_text, first_key, name_of, unpackable
-from ephemera.wire._connection import LARGE, Connection, Entry, Reply, words_of
+from ephemera.wire._commands import PLAIN, READS, Arg, as_text, command_name, first_key, unpackable
+from ephemera.wire._connection import LARGE, Connection, Entry, ReplyHandler, unpack_command
 from ephemera.wire._handshake import Endpoint, open_connection
 from ephemera.wire._latency import Latencies
-from ephemera.wire._packed_commands import Beginning
+from ephemera.wire._packed_commands import ScriptPrefix
 from ephemera.wire._scripts import Script, source_of
 
 log = logging.getLogger("ephemera.wire")
@@ -136,7 +136,7 @@ class Link:
             connection.write()
         return reply
 
-    def run_for(self, reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+    def run_for(self, reply: ReplyHandler, beginning: ScriptPrefix, arguments: Sequence[bytes]) -> None:
         """Run a script whose outcome, also "down", settles the given reply."""
         connection = self._connection
         if connection is None:
@@ -144,20 +144,20 @@ class Link:
             return
         packed = beginning.followed_by(arguments)
         if connection.crowded:
-            connection.put_in_turn(reply, words_of(packed))
+            connection.put_in_turn(reply, unpack_command(packed))
             return
         connection.put_packed(reply, packed)
         if connection.out and (len(arguments) >= _MANY_ARGUMENTS or len(connection.out) >= _SCRIPTS_TOGETHER):
             connection.write()
 
     def send_packed(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send what its caller has packed: a `Prepared` run, or a read (`prepared.read_packing`)."""
+        """Send what its caller has packed: a `PreparedScript`, or a read (`packed_read_parts`)."""
         connection = self._connection
         if connection is None:
             raise self._unavailable()
         reply = self._create_future()
         if connection.crowded:
-            connection.put_in_turn(reply, words_of(packed))
+            connection.put_in_turn(reply, unpack_command(packed))
             return reply
         connection.waiting.append(reply)
         out = connection.out
@@ -169,7 +169,7 @@ class Link:
             connection.write()
         return reply
 
-    def submit(self, reply: Reply, args: tuple[Arg, ...]) -> None:
+    def submit(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> None:
         """Send a plain command whose outcome, also "down", settles the given reply."""
         connection = self._connection
         if connection is None:
@@ -248,7 +248,7 @@ class Link:
 
     def on_error(self, entry: Entry, error: ServerError) -> None:
         """Recover from NOSCRIPT, follow redirections, and fail the rest with a named error."""
-        name = name_of(entry.args)
+        name = command_name(entry.args)
         if error.code == "NOSCRIPT" and name == "EVALSHA":
             source = source_of(as_text(entry.args[1]))
             if source is not None and entry.attempts < 3:
@@ -280,7 +280,7 @@ class Link:
         for entry in sent:
             if entry.reply.done():
                 continue
-            if name_of(entry.args) not in READS:
+            if command_name(entry.args) not in READS:
                 entry.reply.set_exception(OutcomeUnknown(str(self.endpoint), problem))
             elif stalled or self.closed or entry.attempts > 0:
                 entry.reply.set_exception(Unavailable(str(self.endpoint), problem))

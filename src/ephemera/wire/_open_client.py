@@ -8,9 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from ephemera.wire import _url as urls
-from ephemera.wire._client import Client, Followed, standalone
-from ephemera.wire._cluster import Cluster
+from ephemera.wire._client import Client, SentinelClient, standalone
+from ephemera.wire._cluster import ClusterClient
+from ephemera.wire._url import parse_url
 
 
 @asynccontextmanager
@@ -21,15 +21,15 @@ async def open_client(
 
     A server that carries other modules than these is refused, whenever it is connected to.
     """
-    target = urls.parse(url)
+    target = parse_url(url)
     if modules is not None:
         target = replace(target, modules=frozenset(name.lower() for name in modules))
     client: Client
     if target.kind == "cluster":
-        client = cluster = Cluster(target)
+        client = cluster = ClusterClient(target)
         await cluster.start(required=required)
     else:
-        client = single = Followed(target) if target.kind == "sentinel" else standalone(target)
+        client = single = SentinelClient(target) if target.kind == "sentinel" else standalone(target)
         await single.start(required=required)
     try:
         yield client

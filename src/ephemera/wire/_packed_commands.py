@@ -1,10 +1,9 @@
 """Commands that are packed by those who send them often, because they know more of them than the wire does.
 
-A `Prepared` is a run of a script with the same keys and arguments each time: what a rate limit takes of a
-subject, or how a session is read, does not change from request to request, and to pack it again each time
-would cost more than to send it. A `Beginning` is what all runs of a script on the same keys begin with; the
-arguments that follow are packed by who knows them (`packed`). A read of one key (`read_packing`) is packed
-while its key is rendered.
+A `PreparedScript` is a run of a script with the same keys and arguments each time: reading a session does not
+change from request to request, and packing it again each time would cost more than sending it. A
+`ScriptPrefix` is what all runs of a script on the same keys begin with; the caller packs the arguments that
+follow (`pack_argument`). A read of one key (`packed_read_parts`) is packed while its key is rendered.
 """
 
 from __future__ import annotations
@@ -16,12 +15,12 @@ import hiredis
 
 from ephemera.wire._commands import Arg
 from ephemera.wire._scripts import Script
-from ephemera.wire._slots import slot_of
+from ephemera.wire._slots import key_slot
 
 _pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
 
 
-class Prepared(bytes):
+class PreparedScript(bytes):
     """One run of a script, ready to be sent by `client.run_prepared`: the very bytes, and what they are."""
 
     script: Script
@@ -46,11 +45,11 @@ class Prepared(bytes):
     def slot(self) -> int:
         """The cluster slot of its keys, which must share one."""
         if self._slot < 0:
-            self._slot = slot_of(self.key)
+            self._slot = key_slot(self.key)
         return self._slot
 
 
-class Beginning:
+class ScriptPrefix:
     """What runs of a script begin with: the script, the keys, and the arguments that are always the same."""
 
     __slots__ = ("_packed", "_words", "key", "script")
@@ -60,19 +59,19 @@ class Beginning:
         self.key = keys[0]
         words = ("EVALSHA", script.sha, len(keys), *keys, *args)
         self._words = len(words)
-        self._packed = b"".join(map(packed, words))
+        self._packed = b"".join(map(pack_argument, words))
 
     def followed_by(self, arguments: Sequence[bytes]) -> bytes:
         """A whole run; each of the arguments is `packed`."""
         return b"*%d\r\n%b%b" % (self._words + len(arguments), self._packed, b"".join(arguments))
 
 
-def packed(word: Arg) -> bytes:
+def pack_argument(word: Arg) -> bytes:
     """One word of a command as it is sent."""
     return _pack((word,))[len("*1\r\n") :]
 
 
-def read_packing(name: str, before: str, after: str, longest: int) -> tuple[list[str], str]:
+def packed_read_parts(name: str, before: str, after: str, longest: int) -> tuple[list[str], str]:
     """How to pack a read of a key that varies between two texts, all of ASCII, by at most so many characters.
 
     `(heads[len(value)] + value + end).encode()` is the command. Those who read often write that out: a call

@@ -14,14 +14,14 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any
 
 from ephemera.errors import CrossSlot, EphemeraError, ServerError, Unavailable
-from ephemera.wire._commands import Arg, all_keys, as_text, name_of
+from ephemera.wire._commands import Arg, all_keys, as_text, command_name
 from ephemera.wire._connection import Entry
-from ephemera.wire._slots import slot_of
+from ephemera.wire._slots import key_slot
 from ephemera.wire._topology import redirection
 from ephemera.wire._url import Address
 
 if TYPE_CHECKING:
-    from ephemera.wire._cluster import Cluster
+    from ephemera.wire._cluster import ClusterClient
 
 _MOST = 16
 _HASTY = 4
@@ -32,7 +32,7 @@ _ON_THE_MOVE = "its slot is on the move from one node to another"
 class Redirections:
     """The commands of one cluster that are on their way from one node to another."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterClient) -> None:
         self._cluster = cluster
         self._under_way: set[asyncio.Task[None]] = set()
 
@@ -120,9 +120,9 @@ async def _or_fail(entry: Entry, sending: Coroutine[Any, Any, None]) -> None:
 
 
 def _cross_slot(args: tuple[Arg, ...]) -> CrossSlot:
-    name = name_of(args)
+    name = command_name(args)
     keys = all_keys(name, args)
-    placed = ", ".join(f"{as_text(key)!r} in slot {slot_of(key)}" for key in keys[:4])
+    placed = ", ".join(f"{as_text(key)!r} in slot {key_slot(key)}" for key in keys[:4])
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     return CrossSlot(
         f"CROSSSLOT its keys live in different slots of the cluster: {placed}{more}. "

@@ -7,10 +7,10 @@ from itertools import count
 
 from ephemera.wire._commands import Arg
 
-SLOTS = 16384
+SLOT_COUNT = 16384
 
 
-def slot_of(key: Arg) -> int:
+def key_slot(key: Arg) -> int:
     """The slot of a key, as CLUSTER KEYSLOT gives it."""
     if not isinstance(key, bytes):
         key = bytes(key) if isinstance(key, memoryview) else str(key).encode()
@@ -19,9 +19,9 @@ def slot_of(key: Arg) -> int:
         closing = key.find(b"}", opening + 1)
         if closing > opening + 1:
             key = key[opening + 1 : closing]
-    return crc_hqx(key, 0) % SLOTS
+    return crc_hqx(key, 0) % SLOT_COUNT
 
 
-def number_in(slot: int) -> int:
+def hash_tag_for_slot(slot: int) -> int:
     """The smallest number that, as a hash tag, leads to a slot."""
-    return next(number for number in count() if slot_of(b"%d" % number) == slot)
+    return next(number for number in count() if key_slot(b"%d" % number) == slot)

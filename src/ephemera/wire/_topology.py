@@ -8,7 +8,7 @@ from typing import Any
 
 from ephemera.errors import CannotConnect
 from ephemera.wire._commands import as_text
-from ephemera.wire._slots import SLOTS
+from ephemera.wire._slots import SLOT_COUNT
 from ephemera.wire._url import Address
 
 _REDIRECTION = re.compile(r"(?:MOVED|ASK) [0-9]+ (?P<host>\S*):(?P<port>[0-9]{1,5})")
@@ -25,7 +25,7 @@ class Shard:
 
 
 def read_shards(reply: Any, asked: Address) -> list[Shard]:
-    """The shards in a CLUSTER SLOTS reply; a node that does not know its own host is where we asked."""
+    """The shards in a CLUSTER SLOT_COUNT reply; a node that does not know its own host is where we asked."""
     try:
         return [_shard(each, asked) for each in reply]
     except (TypeError, ValueError, LookupError, OverflowError):
@@ -35,7 +35,7 @@ def read_shards(reply: Any, asked: Address) -> list[Shard]:
 
 def _shard(told: Any, asked: Address) -> Shard:
     first, last, master, *replicas = told
-    if not 0 <= first <= last < SLOTS:
+    if not 0 <= first <= last < SLOT_COUNT:
         raise ValueError
     return Shard(first, last, _address(master, asked), tuple(_address(each, asked) for each in replicas))
 

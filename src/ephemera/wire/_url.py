@@ -98,7 +98,7 @@ class Target:
     """Names, in lower case, of modules that its servers may carry beside their own; None: any."""
 
 
-def parse(url: str) -> Target:
+def parse_url(url: str) -> Target:
     """The target that a URL names; `InvalidUrl` says which part is wrong."""
     if not isinstance(url, str):
         raise InvalidUrl(f"a URL is a text such as redis://127.0.0.1:6379, not {type(url).__name__}")

@@ -18,7 +18,7 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 
-from ephemera.embedded._ports import HOST, free_ports
+from ephemera.embedded import LOOPBACK, free_ports
 from tests.chaos.campaign import shifted_clock
 
 _STALLED = b"; reconnecting"
@@ -35,7 +35,7 @@ class Member:
         self.system = system
         self.serves = arguments[0] == "serve"
         self.port = free_ports(1)[0] if self.serves else 0
-        self.url = f"http://{HOST}:{self.port}"
+        self.url = f"http://{LOOPBACK}:{self.port}"
         self.log = folder / f"{name}.log"
         self.clock = folder / f"{name}.clock"
         self.started_at = 0.0
@@ -78,7 +78,7 @@ class Member:
             return False
         if not self.serves:
             return self._says_so()
-        asking = HTTPConnection(HOST, self.port, timeout=5)
+        asking = HTTPConnection(LOOPBACK, self.port, timeout=5)
         try:
             asking.request("GET", "/readyz")
             return asking.getresponse().status == HTTPStatus.OK

@@ -19,7 +19,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Literal, TypeVar
 
-from ephemera.embedded._ports import HOST, free_ports
+from ephemera.embedded import LOOPBACK, free_ports
 
 T = TypeVar("T")
 Trouble = Literal["cut", "freeze", "half-open", "delay"]
@@ -96,7 +96,7 @@ class Proxy:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         if isinstance(self._server, str):
             return await asyncio.open_unix_connection(self._server)
-        return await asyncio.open_connection(HOST, self._server)
+        return await asyncio.open_connection(LOOPBACK, self._server)
 
     async def _flow(self, source: asyncio.StreamReader, sink: asyncio.StreamWriter, *, answers: bool) -> None:
         with suppress(OSError):
@@ -143,7 +143,7 @@ class Network:
 
     async def _listen(self, server: int | str, port: int) -> Proxy:
         proxy = Proxy(server, port)
-        entrance = socket.create_server((HOST, port))
+        entrance = socket.create_server((LOOPBACK, port))
         self._listeners.append(await asyncio.start_server(proxy.serve, sock=entrance))
         self._proxies.append(proxy)
         return proxy

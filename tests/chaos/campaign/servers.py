@@ -21,11 +21,10 @@ import hiredis
 import psycopg
 
 from ephemera import embedded
-from ephemera.embedded._ports import HOST, free_ports, on_free_ports
+from ephemera.embedded import LOOPBACK, Valkey, free_ports, on_free_ports
 from ephemera.embedded._resp import exchange, open_socket
 from ephemera.embedded._sentinel import NAME, SENTINELS, entries, start_sentinel
 from ephemera.embedded._start_all import start_all
-from ephemera.embedded._valkey import Valkey
 from ephemera.errors import EmbeddedError, ServerError
 from ephemera.keyspace import SERVER_IDENTITY
 from tests.chaos.campaign import SYSTEMS
@@ -52,9 +51,9 @@ class Queue:
         lines = ports[2:4]
         for place in (0, 1):
             self.lines.append(network.proxy(ports[place], lines[place]))
-        following = ["", f"replicaof {HOST} {lines[0]}"]
+        following = ["", f"replicaof {LOOPBACK} {lines[0]}"]
         for place, follow in enumerate(following):
-            settings = [*_QUEUE, f"replica-announce-ip {HOST}", f"replica-announce-port {lines[place]}"]
+            settings = [*_QUEUE, f"replica-announce-ip {LOOPBACK}", f"replica-announce-port {lines[place]}"]
             node = Valkey(ports[place], [*settings, follow] if follow else settings)
             self.nodes.append(self._stack.enter_context(node))
         names = {port: secrets.token_hex(20) for port in ports[4:]}
@@ -64,7 +63,7 @@ class Queue:
 
     def url(self, database: int) -> str:
         """What a service is told."""
-        hosts = ",".join(f"{HOST}:{each.port}" for each in self.sentinels)
+        hosts = ",".join(f"{LOOPBACK}:{each.port}" for each in self.sentinels)
         return f"redis+sentinel://{hosts}/{NAME}/{database}"
 
     def master(self) -> int:
@@ -137,9 +136,9 @@ class Servers:
         """Where a system's processes find them, through the proxies."""
         number = SYSTEMS.index(system)
         return {
-            "EPHEMERA_URL": f"redis://{HOST}:{self.cache_line.port}/{number}",
+            "EPHEMERA_URL": f"redis://{LOOPBACK}:{self.cache_line.port}/{number}",
             "EPHEMERA_QUEUE_URL": self.queue.url(number),
-            "EPHEMERA_DATABASE_URL": f"postgresql://postgres@{HOST}:{self.sql_line.port}/{system}?sslmode=disable",
+            "EPHEMERA_DATABASE_URL": f"postgresql://postgres@{LOOPBACK}:{self.sql_line.port}/{system}?sslmode=disable",
         }
 
     def sql(self, system: str) -> psycopg.Connection[Any]:
@@ -159,7 +158,7 @@ class Servers:
 
 
 def _ask_database(server: Valkey, number: int, *words: str) -> object:
-    with open_socket((HOST, server.port), 2.0) as connection:
+    with open_socket((LOOPBACK, server.port), 2.0) as connection:
         reader = hiredis.Reader()
         exchange(connection, reader, "SELECT", number)
         return exchange(connection, reader, *words)

@@ -13,8 +13,7 @@ from typing import Any
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
 from ephemera.keyspace import read_identity, write_identity
-from ephemera.wire import open_client
-from ephemera.wire._url import parse
+from ephemera.wire import open_client, parse_url
 from ephemera_services.demo.flag_errors import SYSTEMS, Given, database_of
 
 MARK = "ephemera-demo"
@@ -43,13 +42,13 @@ async def claim_redis(flag: str, url: str) -> None:
     try:
         await _claim_redis(flag, url)
     except (ConnectionFailed, ServerError) as problem:
-        first = parse(url).database
+        first = parse_url(url).database
         uses = f"the demonstration uses the databases {first} to {first + len(SYSTEMS) - 1} there"
         raise NotForDemonstrations(f"{flag}: {problem} ({uses})") from None
 
 
 async def _claim_redis(flag: str, url: str) -> None:
-    where = ",".join(map(str, parse(url).addresses))
+    where = ",".join(map(str, parse_url(url).addresses))
     async with open_client(database_of(url, "scripture")) as marked:
         found = await read_identity(marked)
         if found == MARK:
@@ -65,8 +64,8 @@ async def _must_be_empty(flag: str, url: str, where: str) -> None:
     async with open_client(url) as client:
         if await client.call("DBSIZE"):
             raise NotForDemonstrations(
-                f"{flag}: database {parse(url).database} of {where} has keys, and the demonstration makes up "
-                "data: give an empty server, or the first of five empty databases, as in redis://host:6379/8"
+                f"{flag}: database {parse_url(url).database} of {where} has keys, and the demonstration "
+                "makes up data: give an empty server, or the first of five empty databases, as in redis://host:6379/8"
             )
 
 

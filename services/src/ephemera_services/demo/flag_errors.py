@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from urllib.parse import parse_qsl, urlencode
 
 from ephemera.errors import EphemeraError, InvalidUrl
-from ephemera.wire._url import parse
+from ephemera.wire import parse_url
 
 SYSTEMS = ("identity", "slides", "scripture", "feed", "league")
 """The services, in the order of their databases."""
@@ -50,7 +50,7 @@ class Given:
 
 def _check_redis(flag: str, url: str) -> None:
     try:
-        target = parse(url)
+        target = parse_url(url)
     except InvalidUrl as problem:
         raise InvalidFlag(flag, str(problem)) from None
     if target.kind == "cluster":
@@ -63,7 +63,7 @@ def _check_redis(flag: str, url: str) -> None:
 
 def database_of(url: str, system: str) -> str:
     """The URL of a service's own database on a server: the URL's number, and the following ones."""
-    target = parse(url)
+    target = parse_url(url)
     number = target.database + SYSTEMS.index(system)
     base, _, options = url.partition("?")
     if base.startswith("unix://"):

@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from ephemera.embedded._ports import HOST, free_ports
+from ephemera.embedded import LOOPBACK, free_ports
 from ephemera_services.demo.claims import MARK
 from ephemera_services.demo.console import console_environment
 from ephemera_services.demo.flag_errors import SYSTEMS, database_of
@@ -94,8 +94,10 @@ class _Addresses:
 def cast(servers: Servers, model_url: str) -> Cast:
     """The processes of a demonstration on these servers, on free ports."""
     *ports, grpc = free_ports(len(SYSTEMS) + 2)
-    urls = {name: f"http://{HOST}:{port}" for name, port in zip((*SYSTEMS, "console"), ports, strict=True)}
-    at = _Addresses(urls, f"{HOST}:{grpc}", model_url, secrets.token_urlsafe(24))
+    urls = {
+        name: f"http://{LOOPBACK}:{port}" for name, port in zip((*SYSTEMS, "console"), ports, strict=True)
+    }
+    at = _Addresses(urls, f"{LOOPBACK}:{grpc}", model_url, secrets.token_urlsafe(24))
     told = {system: _environment(servers, system, at) for system in SYSTEMS}
     password = secrets.token_urlsafe(9)  # new each time: who can open the console may change things
     parts = (
@@ -135,7 +137,7 @@ def _environment(servers: Servers, system: str, at: _Addresses) -> dict[str, str
         "EPHEMERA_URL": database_of(servers.cache_url, system),
         "EPHEMERA_QUEUE_URL": database_of(servers.queue_url, system),
         "EPHEMERA_DATABASE_URL": servers.database_url,
-        "EPHEMERA_TRUSTED_PROXIES": HOST,
+        "EPHEMERA_TRUSTED_PROXIES": LOOPBACK,
         "EPHEMERA_METRICS_TOKEN": at.metrics_token,
         **{f"EPHEMERA_{system.upper()}_{name}": value for name, value in own.items()},
     }

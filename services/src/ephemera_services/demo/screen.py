@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.status import Status
 
-from ephemera.wire._url import parse
+from ephemera.wire import parse_url
 from ephemera_services.demo.console import USER
 from ephemera_services.demo.flag_errors import SYSTEMS, Given, database_of
 from ephemera_services.demo.process_plan import ADMINISTRATOR, PASSWORD, Cast
@@ -90,7 +90,7 @@ class Screen:
             self._row(system, cast.urls[system] + path, escape(about))
         workers = [part.name for part in cast.parts if part.url is None]
         self._row("workers", ", ".join(f"{name} (pid {processes[name].pid})" for name in workers), "")
-        first = parse(servers.cache_url).database
+        first = parse_url(servers.cache_url).database
         each = f"databases {first} to {first + len(SYSTEMS) - 1}: a service each, as above"
         self._row("cache", shown(servers.cache_url), each)
         self._row("queue", shown(servers.queue_url), "the same, for what must not be evicted")

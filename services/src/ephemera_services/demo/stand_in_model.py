@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from ephemera.embedded._ports import HOST, free_ports
+from ephemera.embedded import LOOPBACK, free_ports
 
 _OUTLINE = re.compile(r"Write the outline of a presentation of (\d+) slides on: (.*)")
 _SLIDE = re.compile(r"Write slide (\d+) of \d+ of a presentation on: (.*)")
@@ -32,7 +32,7 @@ class StandInModel:
     """The model: `seconds` is how long it writes at a slide."""
 
     def __init__(self, port: int, seconds: float) -> None:
-        self.url = f"http://{HOST}:{port}/v1"
+        self.url = f"http://{LOOPBACK}:{port}/v1"
         self._seconds = seconds
 
     async def complete(self, request: Request) -> Response:
@@ -62,7 +62,7 @@ async def stand_in_model(seconds: float) -> AsyncIterator[StandInModel]:
     port = free_ports(1)[0]
     model = StandInModel(port, seconds)
     app = Starlette(routes=[Route("/v1/chat/completions", model.complete, methods=["POST"])])
-    config = uvicorn.Config(app, HOST, port, log_config=None, access_log=False, lifespan="off")
+    config = uvicorn.Config(app, LOOPBACK, port, log_config=None, access_log=False, lifespan="off")
     server = _WithoutSignals(config)
     serving = asyncio.create_task(server.serve())
     try:

@@ -31,8 +31,7 @@ from ephemera.operations.health._checks import (
     worst_first,
 )
 from ephemera.operations.inspect._server_facts import facts_of, info
-from ephemera.wire import Client, open_client
-from ephemera.wire._client import Single
+from ephemera.wire import Client, NodeClient, open_client
 
 PROBES = 200
 """PINGs of a check-up, one after the other: enough for a p99 that is not the slowest alone."""
@@ -106,7 +105,7 @@ async def examine(
 
 
 async def _server(
-    node: Single, spaces: list[Keyspace[Any]], mark: Check | None, probes: int, role: Role | None
+    node: NodeClient, spaces: list[Keyspace[Any]], mark: Check | None, probes: int, role: Role | None
 ) -> ServerHealth:
     try:
         async with asyncio.timeout(_PATIENCE):
@@ -149,7 +148,7 @@ async def _mark(client: Client, identity: str | None) -> Check | None:
     )
 
 
-async def _latency(node: Single, probes: int) -> Latency:
+async def _latency(node: NodeClient, probes: int) -> Latency:
     taken = []
     for _ in range(max(1, probes)):
         began = perf_counter()
@@ -158,7 +157,7 @@ async def _latency(node: Single, probes: int) -> Latency:
     return Latency.of(taken)
 
 
-async def _clock(node: Single) -> float:
+async def _clock(node: NodeClient) -> float:
     """Seconds that the server's clock is ahead of ours; the trip is shared between there and back."""
     before = time()
     seconds, micros = await node.call("TIME")
@@ -166,7 +165,7 @@ async def _clock(node: Single) -> float:
     return int(seconds) + int(micros) / 1e6 - (before + after) / 2
 
 
-async def _slow(node: Single) -> int | None:
+async def _slow(node: NodeClient) -> int | None:
     """Entries of the slow log, or None when the user may not look."""
     try:
         return int(await node.call("SLOWLOG", "LEN"))

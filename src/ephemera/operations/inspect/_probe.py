@@ -17,8 +17,7 @@ from typing import Any
 
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed
 from ephemera.operations.inspect._contents import Group, groups_of, reading, sizing
-from ephemera.wire import Arg
-from ephemera.wire._client import Single
+from ephemera.wire import Arg, NodeClient
 
 Command = tuple[Arg, ...]
 Look = Callable[["Probe", Any], Any]
@@ -54,7 +53,7 @@ class Probe:
 class Prober:
     """Looks at keys of one server, and counts what that did to the server's statistics."""
 
-    def __init__(self, node: Single, *, no_touch: bool) -> None:
+    def __init__(self, node: NodeClient, *, no_touch: bool) -> None:
         self.node = node
         self.no_touch = no_touch
         self.lookups = 0
@@ -62,7 +61,7 @@ class Prober:
         self.refused: dict[str, str] = {}  # commands that failed, and what the server said
 
     @classmethod
-    async def of(cls, node: Single) -> Prober:
+    async def of(cls, node: NodeClient) -> Prober:
         """A prober that leaves it alone when a key was last used, if the server can."""
         try:
             await node.set_up(*_NO_TOUCH)

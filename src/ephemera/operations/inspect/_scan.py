@@ -15,7 +15,7 @@ from ephemera.errors import ConnectionFailed, StoreClosed
 from ephemera.operations.inspect import _cursors as cursors
 from ephemera.operations.inspect._cursors import BEGINNING
 from ephemera.operations.inspect._server_facts import ServerFacts
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 
 PAGE = 1000
 """Names that one SCAN asks for."""
@@ -24,7 +24,7 @@ PAGE = 1000
 class Scan:
     """The scan of one server."""
 
-    def __init__(self, node: Single, facts: ServerFacts, cursor: bytes = BEGINNING) -> None:
+    def __init__(self, node: NodeClient, facts: ServerFacts, cursor: bytes = BEGINNING) -> None:
         self.node = node
         self.facts = facts
         self.cursor = cursor  # what was taken lies before it
@@ -69,7 +69,7 @@ def rest_of(scans: Sequence[Scan]) -> str | None:
     return cursors.written({scan.facts.run_id: scan.cursor for scan in scans if not scan.done})
 
 
-def continued(nodes: Sequence[tuple[Single, ServerFacts]], cursor: str | None) -> list[Scan]:
+def continued(nodes: Sequence[tuple[NodeClient, ServerFacts]], cursor: str | None) -> list[Scan]:
     """The scans of these servers, from the beginning or from a cursor."""
     if cursor is None:
         return [Scan(node, facts) for node, facts in nodes]

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from ephemera.wire._client import Single
-from ephemera.wire._commands import as_text
+from ephemera.wire import NodeClient, as_text
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,12 +36,12 @@ class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
         return self.max_memory > 0 and self.policy != "noeviction"
 
 
-async def ask(node: Single) -> ServerFacts:
+async def ask(node: NodeClient) -> ServerFacts:
     """The facts of a server, in one trip."""
     return facts_of(node, await info(node))
 
 
-async def info(node: Single) -> dict[str, str]:
+async def info(node: NodeClient) -> dict[str, str]:
     """All that a server says of itself, by name."""
     return {
         name: value
@@ -52,7 +51,7 @@ async def info(node: Single) -> dict[str, str]:
     }
 
 
-def facts_of(node: Single, said: dict[str, str]) -> ServerFacts:
+def facts_of(node: NodeClient, said: dict[str, str]) -> ServerFacts:
     """The facts among what a server said."""
     database = f"db{node.endpoint.target.database}"
     keys = {name: _keys(value) for name, value in said.items() if name.startswith("db") and "keys=" in value}

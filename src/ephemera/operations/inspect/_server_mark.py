@@ -6,9 +6,7 @@ import msgspec
 
 from ephemera.errors import WrongServer
 from ephemera.keyspace import read_identity, write_identity
-from ephemera.wire import Client, open_client
-from ephemera.wire._commands import as_text
-from ephemera.wire._url import parse
+from ephemera.wire import Client, as_text, open_client, parse_url
 
 _OWN_MODULES = frozenset(("lua",))  # Valkey 9 lists its own script engine
 
@@ -24,7 +22,7 @@ class Marking(msgspec.Struct, frozen=True):
 
 async def mark_server(url: str, name: str | None = None, *, force: bool = False) -> Marking:
     """Mark a server, or only look when there is no name; `WrongServer` when it is another's."""
-    address = ",".join(map(str, parse(url).addresses))
+    address = ",".join(map(str, parse_url(url).addresses))
     async with open_client(url) as client:
         modules = await modules_of(client)
         if name is None:

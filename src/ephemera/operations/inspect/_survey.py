@@ -28,8 +28,7 @@ from ephemera.operations.inspect._probe import Look, Probe, Prober
 from ephemera.operations.inspect._sampling import Reservoir
 from ephemera.operations.inspect._scan import Scan, continued, rest_of, scan_all
 from ephemera.operations.inspect._server_facts import ServerFacts
-from ephemera.wire import open_client
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient, open_client
 
 Progress = Callable[[str, int, int], None]
 """Hears what is done at the moment, how much of it, and of how much."""
@@ -111,7 +110,7 @@ class Survey:
 
 
 @asynccontextmanager
-async def opened(url: str) -> AsyncIterator[list[tuple[Single, ServerFacts]]]:
+async def opened(url: str) -> AsyncIterator[list[tuple[NodeClient, ServerFacts]]]:
     """The servers that hold a URL's keys, on connections of one's own, with what they say of themselves."""
     async with open_client(url) as client:
         nodes = client.readers()
@@ -120,7 +119,7 @@ async def opened(url: str) -> AsyncIterator[list[tuple[Single, ServerFacts]]]:
 
 
 async def survey(
-    nodes: Sequence[tuple[Single, ServerFacts]],
+    nodes: Sequence[tuple[NodeClient, ServerFacts]],
     spaces: Iterable[Keyspace[Any]],
     plan: Plan,
     look: Callable[[Keyspace[Any]], Look | None] | None = None,

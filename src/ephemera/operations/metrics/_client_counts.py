@@ -17,9 +17,7 @@ from ephemera.patterns.events._runtime import BoundEvents
 from ephemera.patterns.locks._acquire import BoundLocks
 from ephemera.patterns.planner import BoundPlanner
 from ephemera.patterns.rate_limits._limiter import Limiter
-from ephemera.wire import Client
-from ephemera.wire._client import Single
-from ephemera.wire._latency import BOUNDS
+from ephemera.wire import LATENCY_BOUNDS, Client, NodeClient
 
 ROLES: tuple[Role, ...] = ("cache", "queue")
 _DECISIONS = ("allowed", "denied", "remembered", "degraded")
@@ -49,7 +47,7 @@ def clients(store: Store) -> list[Client]:
     return list(dict.fromkeys(store.client(role) for role in ROLES))
 
 
-def links(store: Store) -> list[Single]:
+def links(store: Store) -> list[NodeClient]:
     """Every server that the store's commands go to, each once."""
     found: dict[Any, None] = {}
     for client in clients(store):
@@ -85,13 +83,13 @@ def _spaces(store: Store) -> Iterator[Sample]:
         yield Sample(f.SPACE_WRITTEN_BYTES, labels, stats.bytes_written)
 
 
-def _connection(node: Single) -> Iterator[Sample]:
+def _connection(node: NodeClient) -> Iterator[Sample]:
     labels, link = (str(node.endpoint),), node.link
     yield Sample(f.CONNECTION_UP, labels, link.up)
     yield Sample(f.RECONNECTIONS, labels, max(0, link.connects - 1))
     yield Sample(f.IN_FLIGHT, labels, link.in_flight)
     took = link.latencies
-    yield Sample(f.CALL_DURATION, labels, Buckets(BOUNDS, tuple(took.counts), took.seconds))
+    yield Sample(f.CALL_DURATION, labels, Buckets(LATENCY_BOUNDS, tuple(took.counts), took.seconds))
 
 
 def _copies(cache: BoundCache[Any]) -> Iterator[Sample]:

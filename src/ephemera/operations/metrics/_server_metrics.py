@@ -26,7 +26,7 @@ from ephemera.patterns.jobs import BoundJobs
 from ephemera.patterns.planner import BoundPlanner
 from ephemera.patterns.write_behind._counters import BoundCounters
 from ephemera.patterns.write_behind._records import BoundRecords
-from ephemera.wire._client import Single
+from ephemera.wire import NodeClient
 
 Deferred: TypeAlias = BoundCounters | BoundRecords[Any]
 
@@ -86,7 +86,7 @@ class Asking:
         return self._jobs[jobs]
 
 
-async def _server(node: Single) -> list[Sample]:
+async def _server(node: NodeClient) -> list[Sample]:
     said = await info(node)
     labels = (str(node.endpoint),)
     samples = [Sample(metric, labels, float(said[name])) for metric, name in _OF_INFO if name in said]

@@ -20,10 +20,16 @@ from contextvars import copy_context
 from typing import TYPE_CHECKING, Any
 
 from ephemera.keyspace import Store
-from ephemera.wire import Arg, Script
-from ephemera.wire._commands import as_text, first_key, name_of
-from ephemera.wire._connection import Reply, words_of
-from ephemera.wire._packed_commands import Beginning
+from ephemera.wire import (
+    Arg,
+    ReplyHandler,
+    Script,
+    ScriptPrefix,
+    as_text,
+    command_name,
+    first_key,
+    unpack_command,
+)
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Span, TracerProvider
@@ -68,7 +74,7 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
         return wrap
 
     def around_settling(send: Callable[..., None]) -> Callable[..., None]:
-        def traced(reply: Reply, beginning: Beginning, arguments: Sequence[bytes]) -> None:
+        def traced(reply: ReplyHandler, beginning: ScriptPrefix, arguments: Sequence[bytes]) -> None:
             span = begin(beginning.script.name, beginning.key)
             try:
                 send(_Spanned(span, reply), beginning, arguments)
@@ -88,7 +94,7 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
 
 
 def _of_call(*args: Arg) -> tuple[str, Arg | None]:
-    name = name_of(args) if args else ""
+    name = command_name(args) if args else ""
     return name, first_key(name, args)
 
 
@@ -97,7 +103,7 @@ def _of_run(script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> tu
 
 
 def _of_read(packed: bytes) -> tuple[str, Arg | None]:
-    name, key = words_of(packed)
+    name, key = unpack_command(packed)
     return as_text(name), key
 
 
@@ -130,7 +136,7 @@ class _Spanned:
 
     __slots__ = ("_context", "_reply", "_span")
 
-    def __init__(self, span: Span, reply: Reply) -> None:
+    def __init__(self, span: Span, reply: ReplyHandler) -> None:
         self._span = span
         self._reply = reply
         self._context = copy_context()

@@ -16,7 +16,7 @@ from ephemera.keyspace import Catalogue, CodecName, FieldValue, Store, check_asy
 from ephemera.patterns.cache._entries import entry_type
 from ephemera.patterns.cache._runtime import BoundCache
 from ephemera.patterns.local_cache import Local
-from ephemera.wire._slots import number_in, slot_of
+from ephemera.wire import hash_tag_for_slot, key_slot
 
 V = TypeVar("V")
 R = TypeVar("R")
@@ -117,7 +117,7 @@ class Cache(Generic[V]):
         beside, tagged = pattern, _tagged(self.space.template.tag)
         self._extra: dict[str, FieldValue] = {}
         if not self.space.template.fields:
-            self._extra = {"place": number_in(slot_of(pattern))}
+            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
             # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
             beside, tagged = f"{{place}}:{pattern}", {"tag": "place"}
         self.loads = catalogue.value(

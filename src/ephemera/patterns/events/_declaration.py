@@ -12,7 +12,7 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, permanent
 from ephemera.patterns.events._entries import EventCodec, Letter, entry_type
 from ephemera.patterns.events._runtime import BoundEvents
-from ephemera.wire._slots import number_in, slot_of
+from ephemera.wire import hash_tag_for_slot, key_slot
 
 E = TypeVar("E")
 
@@ -94,7 +94,7 @@ class Events(Generic[E]):
         self._extra: dict[str, FieldValue] = {}
         beside, tagged = pattern, _tagged(self.space.template.tag)
         if not self.space.template.fields:
-            self._extra = {"place": number_in(slot_of(pattern))}
+            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
             beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
         self.dead = catalogue.stream(
             f"{beside}:dead",

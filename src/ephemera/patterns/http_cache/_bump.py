@@ -20,9 +20,7 @@ from ephemera.patterns.cache._declaration import Place
 from ephemera.patterns.cache._two_level_store import FILL_STAMPED, RENEW
 from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._runtime import BoundResource
-from ephemera.wire import Script
-from ephemera.wire._cluster import Cluster
-from ephemera.wire._slots import slot_of
+from ephemera.wire import Script, key_slot
 
 if TYPE_CHECKING:
     from ephemera.patterns.http_cache._declaration import Target
@@ -41,7 +39,7 @@ class Changes:
     def __init__(self, store: Store) -> None:
         client = store.client("cache")
         self._run = client.run
-        self._on_cluster = isinstance(client, Cluster)
+        self._on_cluster = client.is_cluster
 
     async def bump(self, targets: Changed) -> None:
         """Load the pages and store them together; all or none."""
@@ -104,7 +102,7 @@ class Changes:
         """Run a script on the keys of all pages: once, or on a cluster once for each slot, together."""
         groups: dict[int, list[tuple[Place, tuple[Any, ...]]]] = defaultdict(list)
         for place, each in items:
-            groups[slot_of(place.keys[0]) if self._on_cluster else 0].append((place, each))
+            groups[key_slot(place.keys[0]) if self._on_cluster else 0].append((place, each))
         return await asyncio.gather(
             *(
                 self._run(

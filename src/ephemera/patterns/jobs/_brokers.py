@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 from ephemera.errors import InvalidUrl
 from ephemera.patterns.jobs._runtime import NO_CLUSTER
-from ephemera.wire._url import Credentials, Target, parse
+from ephemera.wire import Credentials, Target, parse_url
 
 
 class Broker(NamedTuple):
@@ -20,7 +20,7 @@ class Broker(NamedTuple):
 
 def broker_of(url: str) -> Broker:
     """The broker on the server of a URL; `InvalidUrl` for a cluster, which kombu cannot use."""
-    target = parse(url)
+    target = parse_url(url)
     if target.kind == "cluster":
         raise InvalidUrl(NO_CLUSTER)
     if target.kind == "sentinel":

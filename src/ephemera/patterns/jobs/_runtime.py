@@ -18,7 +18,6 @@ from ephemera.patterns.jobs._checkpoints import Checkpoint
 from ephemera.patterns.jobs._job_definition import Job
 from ephemera.patterns.jobs._messages import message
 from ephemera.patterns.jobs._rows import SQL_TROUBLE, JobRow, Rows, Waiting
-from ephemera.wire._cluster import Cluster
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
@@ -38,7 +37,7 @@ class BoundJobs:
     """The jobs of one store and one database."""
 
     def __init__(self, declared: Jobs, store: Store, engine: AsyncEngine) -> None:
-        if isinstance(store.client("queue"), Cluster):
+        if store.client("queue").is_cluster:
             raise InvalidDeclaration(declared.name, NO_CLUSTER, "as in connect(url, ..., queue_url=...)")
         self.declared = declared
         self.store = store

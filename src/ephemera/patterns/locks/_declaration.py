@@ -16,7 +16,7 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Role, Store, check_declaration, fixed, sliding
 from ephemera.patterns.locks._acquire import BoundLocks
 from ephemera.patterns.locks._lock_keys import Place
-from ephemera.wire._slots import number_in, slot_of
+from ephemera.wire import hash_tag_for_slot, key_slot
 
 _SHORTEST = timedelta(milliseconds=100)
 _FENCE_KEPT = timedelta(days=1)
@@ -67,7 +67,7 @@ class Locks:
         self._extra: dict[str, FieldValue] = {}
         beside, tagged = pattern, _tagged(self.space.template.tag)
         if not self.space.template.fields:
-            self._extra = {"place": number_in(slot_of(pattern))}
+            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
             beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
         self.fences = catalogue.counter(
             f"{beside}:fence",

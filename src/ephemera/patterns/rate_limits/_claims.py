@@ -14,7 +14,7 @@ from ephemera.errors import InvalidClaim, WrongFields
 from ephemera.keyspace import FieldValue
 from ephemera.patterns.rate_limits._algorithms import FixedWindow, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits._windows import NO_WINDOW
-from ephemera.wire import Prepared, Script
+from ephemera.wire import PreparedScript, Script
 
 if TYPE_CHECKING:
     from ephemera.patterns.rate_limits._rules import Rule
@@ -107,7 +107,7 @@ class Claim:
         self.window = window
         self.keys: tuple[str, ...] = (key,)
         self.words_of_one = self._packed(self.cost or 1)
-        self.taking = Prepared(TAKE, self.keys, (b"t" + self.words_of_one,))
+        self.taking = PreparedScript(TAKE, self.keys, (b"t" + self.words_of_one,))
 
     def _packed(self, cost: int) -> bytes:
         numbers = (cost, *self.settings, *self.window)
@@ -130,7 +130,9 @@ class JointClaim:
         self.starts = max(claim.starts for claim in self.claims)
         self.ends = min(claim.ends for claim in self.claims)
         self.keys = tuple(claim.key for claim in self.claims)
-        self.taking = Prepared(TAKE, self.keys, (b"t" + b"".join(claim.words(1) for claim in self.claims),))
+        self.taking = PreparedScript(
+            TAKE, self.keys, (b"t" + b"".join(claim.words(1) for claim in self.claims),)
+        )
 
 
 def plan(claims: Iterable[Claim], cost: int, mode: Literal["t", "p"], attempt: int) -> tuple[bytes]:

@@ -18,8 +18,7 @@ from ephemera.keyspace import is_outage
 from ephemera.patterns.rate_limits._claims import Claim, check_cost
 from ephemera.patterns.rate_limits._decision import Decision
 from ephemera.patterns.rate_limits._denials import Denials
-from ephemera.wire import Client, Script
-from ephemera.wire._slots import slot_of
+from ephemera.wire import Client, Script, key_slot
 
 RESET = Script.load("ephemera.patterns.rate_limits", "reset")
 SETTLE = Script.load("ephemera.patterns.rate_limits", "settle")
@@ -78,7 +77,7 @@ class Settling:
         self._denials.forget(change.claim.id for change in changes if change.units < 0)
         groups = defaultdict(list)
         for change in changes:
-            groups[slot_of(change.key) if self._by_slot else 0].append(change)
+            groups[key_slot(change.key) if self._by_slot else 0].append(change)
         runs = []
         for group in groups.values():
             words = [self._channel]

@@ -31,7 +31,6 @@ from ephemera.patterns.rate_limits._denials import Denials, RuleCounts
 from ephemera.patterns.rate_limits._outage import Shares, WhenDown
 from ephemera.patterns.rate_limits._slot_groups import SlotGroups
 from ephemera.wire import Arg
-from ephemera.wire._cluster import Cluster
 
 if TYPE_CHECKING:
     from ephemera.patterns.rate_limits._declaration import RateLimits
@@ -44,7 +43,7 @@ class Limiter:
 
     def __init__(self, home: RateLimits, store: Store) -> None:
         client = store.client(home.role)
-        on_cluster = isinstance(client, Cluster)
+        on_cluster = client.is_cluster
         channel = home.channel.key()
         self.allowed = 0
         self.denied = 0

@@ -25,7 +25,7 @@ from ephemera.patterns.rate_limits._claims import Claim, plan
 from ephemera.patterns.rate_limits._corrections import Change
 from ephemera.patterns.rate_limits._decision import Decision, Reply, Source, numbers
 from ephemera.patterns.rate_limits._outage import WhenDown
-from ephemera.wire._slots import slot_of
+from ephemera.wire import key_slot
 
 if TYPE_CHECKING:
     from ephemera.patterns.rate_limits._limiter import Limiter
@@ -152,7 +152,7 @@ def by_slot(claims: Sequence[Claim]) -> list[list[Claim]]:
     """Claims in groups whose keys share a slot."""
     groups = defaultdict(list)
     for claim in claims:
-        groups[slot_of(claim.key)].append(claim)
+        groups[key_slot(claim.key)].append(claim)
     return list(groups.values())
 
 

@@ -15,7 +15,7 @@ from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
 from ephemera.patterns._stored_records import Records, changing, records_of
 from ephemera.patterns.sessions._token_keys import Place, Places
-from ephemera.wire import Arg, Prepared, Script
+from ephemera.wire import Arg, PreparedScript, Script
 
 if TYPE_CHECKING:
     from ephemera.patterns.sessions._declaration import Sessions
@@ -55,8 +55,8 @@ class BoundSessions(Generic[S]):
         store[declared.index]  # refuses a store without it
         client = store.client(declared.space.role)
         self._run, self._call = client.run, client.call
-        self._ask: Callable[[Prepared], asyncio.Future[Any]] = client.run_prepared
-        self._known: dict[str, Prepared] = {}
+        self._ask: Callable[[PreparedScript], asyncio.Future[Any]] = client.run_prepared
+        self._known: dict[str, PreparedScript] = {}
         self._places = Places(declared.space, declared.index, declared.user_field)
         self._records: Records[S] = records_of(declared.space)
         self._decode = self._records.decode
@@ -210,7 +210,7 @@ class BoundSessions(Generic[S]):
         place = self._places.of_token(token)
         return None if place is None else place.id
 
-    def _sent(self, read: Prepared | None) -> asyncio.Future[Any] | None:
+    def _sent(self, read: PreparedScript | None) -> asyncio.Future[Any] | None:
         if read is None:
             self.stats.misses += 1
             return None
@@ -221,13 +221,13 @@ class BoundSessions(Generic[S]):
             failed.set_exception(problem)
             return failed
 
-    def _read(self, place: Place, *, slides: bool = True) -> Prepared:
+    def _read(self, place: Place, *, slides: bool = True) -> PreparedScript:
         """The read of one session, which is the same whenever it is read."""
         command, enough, life = self._reading
         arguments = (place.id, command, enough if slides else 0, life)
-        return Prepared(GET, (place.key, place.index_key), arguments)
+        return PreparedScript(GET, (place.key, place.index_key), arguments)
 
-    def _learn(self, token: str) -> Prepared | None:
+    def _learn(self, token: str) -> PreparedScript | None:
         """The read of a token that has not been here lately; None for a text that is no token."""
         place = self._places.of_token(token)
         if place is None:

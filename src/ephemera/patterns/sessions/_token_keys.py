@@ -23,7 +23,7 @@ import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidField, InvalidValue
 from ephemera.keyspace import FieldValue, Keyspace
-from ephemera.wire._slots import SLOTS
+from ephemera.wire import SLOT_COUNT
 
 _SECRET = 32  # bytes: 256 bits
 _SECRET_TEXT = 43  # characters of base64, without padding
@@ -117,7 +117,7 @@ class Places:
         index, target, before, state = placing
         # The CRC with zero bytes in the digits' place; the CRC of the digits makes up the rest.
         reached = crc_hqx(_ZEROS, crc_hqx(digest.encode(), state))
-        session_id = digest + self._digits[(target ^ reached) % SLOTS]
+        session_id = digest + self._digits[(target ^ reached) % SLOT_COUNT]
         return Place(before + session_id, index, session_id)
 
     def _placing(self, user: FieldValue) -> Placing:
@@ -161,10 +161,10 @@ def _fields(session: Keyspace[Any], user: str) -> tuple[str, str | None]:
 @cache
 def _digits_by_slot() -> dict[int, str]:
     """For each slot the digits whose own CRC is that slot: the CRC of a text is that of its bits, xored."""
-    zero = crc_hqx(b"0" * _DIGITS, 0) % SLOTS
+    zero = crc_hqx(b"0" * _DIGITS, 0) % SLOT_COUNT
     numbers = {zero: 0}
     for bit in range(3 * _DIGITS):
-        change = zero ^ crc_hqx(b"%06o" % (1 << bit), 0) % SLOTS
+        change = zero ^ crc_hqx(b"%06o" % (1 << bit), 0) % SLOT_COUNT
         if zero ^ change not in numbers:
             numbers |= {slot ^ change: number | 1 << bit for slot, number in numbers.items()}
     return {slot: f"{number:06o}" for slot, number in numbers.items()}

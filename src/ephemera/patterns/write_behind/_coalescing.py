@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from ephemera.errors import ServerError
 from ephemera.keyspace import Stats
 from ephemera.patterns.write_behind._batches import BacklogFull
-from ephemera.wire import Client
-from ephemera.wire._packed_commands import Beginning, packed
+from ephemera.wire import Client, ScriptPrefix, pack_argument
 
 if TYPE_CHECKING:
     from ephemera.patterns.write_behind._declaration import DeferredCounters
@@ -38,7 +37,7 @@ class _Amounts(dict[int, bytes]):
     """Amounts, each packed; the usual ones are remembered."""
 
     def __missing__(self, amount: int) -> bytes:
-        written = packed(amount)
+        written = pack_argument(amount)
         if len(self) < _MOST:
             self[amount] = written
         return written
@@ -82,7 +81,7 @@ class Shard:
         declared: DeferredCounters,
         number: int,
         client: Client,
-        beginning: Beginning,
+        beginning: ScriptPrefix,
         pace: Pace,
         stats: Stats,
     ) -> None:
@@ -118,7 +117,7 @@ class Gathering:
         self._answers = answers
         self._settled = False
 
-    def leave(self, beginning: Beginning | None = None) -> None:
+    def leave(self, beginning: ScriptPrefix | None = None) -> None:
         """Send them, all or none; whoever waits is answered with the reply."""
         additions, answers, shard = self._additions, self._answers, self._shard
         sums = summed(additions)

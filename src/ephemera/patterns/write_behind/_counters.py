@@ -15,8 +15,7 @@ from ephemera.keyspace import FieldCodec, FieldValue, Stats
 from ephemera.patterns.write_behind._batches import Batch, Row, Sink, Unread
 from ephemera.patterns.write_behind._coalescing import Addition, Answer, Gathering, Pace, Shard
 from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
-from ephemera.wire import Client, Script
-from ephemera.wire._packed_commands import Beginning, packed
+from ephemera.wire import Client, Script, ScriptPrefix, pack_argument
 
 if TYPE_CHECKING:
     from ephemera.patterns.write_behind._declaration import DeferredCounters
@@ -98,7 +97,7 @@ class BoundCounters:
         return Batch(name, sealed.shard, sealed.epoch, sealed.number, self.columns, rows, unread)
 
     def _shard(self, number: int) -> Shard:
-        beginning = Beginning(COUNT, self._keys[number], self._limits)
+        beginning = ScriptPrefix(COUNT, self._keys[number], self._limits)
         return Shard(self.declared, number, self._client, beginning, self._pace, self.stats)
 
     async def _add(
@@ -112,7 +111,7 @@ class BoundCounters:
         beginning = None
         if once is not None:
             flag = self.declared.shards.once.key(shard=shard.number, addition=once)
-            beginning = Beginning(COUNT, (*self._keys[shard.number], flag), self._limits)
+            beginning = ScriptPrefix(COUNT, (*self._keys[shard.number], flag), self._limits)
         answer: Answer = asyncio.get_running_loop().create_future()
         Gathering(shard, [addition], [answer]).leave(beginning)
         try:
@@ -128,7 +127,7 @@ class BoundCounters:
         """The shard and the counters of an addition; those of frequent ones are remembered."""
         key, amounts = self._split(values)
         row = row_name(self.declared, key)
-        addition = tuple((packed(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
+        addition = tuple((pack_argument(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
         if len(self._known) >= _KNOWN:
             self._known.clear()
         place = self._known[*values, *values.values()] = self._shards[self.shard_of(row)], addition

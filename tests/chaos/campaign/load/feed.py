@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from ephemera.embedded._ports import HOST, free_ports
+from ephemera.embedded import LOOPBACK, free_ports
 from tests.chaos.campaign.load.driving import Load
 from tests.chaos.campaign.processes import Member
 
@@ -57,7 +57,11 @@ class FeedLoad(Load):
         places = (0,) if self.brief else (0, 1)
         serving = [
             self.member(
-                place, "serve", "feed", **environment, EPHEMERA_FEED_GRPC_ADDRESS=f"{HOST}:{free_ports(1)[0]}"
+                place,
+                "serve",
+                "feed",
+                **environment,
+                EPHEMERA_FEED_GRPC_ADDRESS=f"{LOOPBACK}:{free_ports(1)[0]}",
             )
             for place in places
         ]

@@ -22,7 +22,7 @@ from typing import Any, Literal
 
 import httpx
 
-from ephemera.embedded._ports import free_ports
+from ephemera.embedded import free_ports
 from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
 from ephemera_services.league.monitoring import Pages, RedisFigures, advise
 
