@@ -1,4 +1,4 @@
-"""The locks' rows: taking and giving up a lock nobody else wants, and handing one over to who waits for it.
+"""The locks' rows: acquiring and releasing an uncontended lock, and handing one over to a waiter.
 
 redis-py's asyncio `Lock` is the peer: a token, a lease and a release by script, as ours; it has no fence, no
 renewal and no queue. Its waiters poll every 100 ms, their default.

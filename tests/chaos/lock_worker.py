@@ -1,7 +1,7 @@
 """A process that holds locks, to be killed, paused and resumed by a test.
 
 Run as `python -m tests.chaos.lock_worker MODE REDIS_URL POSTGRES_URL NAME [FLAG_FILE | TIMES]`. It prints a
-line when it has the lock, and what came of it.
+line when it has the lock, and another with the outcome.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg
 from ephemera import Store, connect
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import FenceGuard
-from tests.patterns.locking import BRIEF, CATALOGUE, KEPT
+from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, KEPT
 
 GUARD = FenceGuard("fault_fences")
 TABLE = (
@@ -30,36 +30,36 @@ ON CONFLICT (name) DO UPDATE SET total = excluded.total, fence = excluded.fence"
 
 
 async def hold(store: Store, _: str, name: str) -> None:
-    """Hold the lock until killed, or told that it is lost."""
+    """Hold the lock until the process is killed or the lock is lost."""
     try:
         async with store[BRIEF].hold(name=name) as held:
-            say(held.fence)
+            report(held.fence)
             await asyncio.Event().wait()
     except LockLost as lost:
-        say("lost", lost.fence)
+        report("lost", lost.fence)
 
 
 async def write_late(store: Store, postgres: str, name: str, flag: str) -> None:
-    """Hold the lock, and write once the flag is there, without ever awaiting: nobody can stop it."""
+    """Hold the lock, and write once the flag exists, without ever awaiting: it cannot be cancelled."""
     with psycopg.connect(postgres, autocommit=True) as sql:
         try:
             async with store[BRIEF].hold(name=name) as held:
-                say(held.fence)
+                report(held.fence)
                 while not Path(flag).exists():
                     time.sleep(0.005)
                 with sql.transaction():
                     row = sql.execute(GUARD.pyformat, GUARD.values(held)).fetchone()
                     GUARD.admit(held, row)
                     sql.execute(WRITE, {"name": name, "total": -1, "fence": held.fence})
-                say("written")
+                report("written")
         except StaleFence:
-            say("refused")
+            report("refused")
 
 
 async def count(store: Store, postgres: str, name: str, times: str) -> None:
     """Add one to a row so many times, by reading and writing it in two steps."""
     async with await psycopg.AsyncConnection.connect(postgres, autocommit=True) as sql:
-        say("ready")
+        report("ready")
         for _ in range(int(times)):
             async with store[KEPT].hold(name=name) as held, sql.transaction():
                 passed = await sql.execute(GUARD.pyformat, GUARD.values(held))
@@ -67,17 +67,17 @@ async def count(store: Store, postgres: str, name: str, times: str) -> None:
                 row = await (await sql.execute(READ, (name,))).fetchone()
                 total = row[0] if row else 0
                 await sql.execute(WRITE, {"name": name, "total": total + 1, "fence": held.fence})
-            say(held.fence)
+            report(held.fence)
 
 
-def say(*words: object) -> None:
-    """Tell the test."""
+def report(*words: object) -> None:
+    """Report to the test."""
     sys.stdout.write(" ".join(map(str, words)) + "\n")
     sys.stdout.flush()
 
 
 async def main(mode: str, redis: str, *rest: Any) -> None:
-    """Do what the command line asks for."""
+    """Run the mode of the command line."""
     work: Any = {"hold": hold, "write_late": write_late, "count": count}[mode]
     async with connect(redis, CATALOGUE) as store:
         await work(store, *rest)

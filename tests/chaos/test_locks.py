@@ -1,4 +1,4 @@
-"""Locks when processes and servers die, hang and come back: one holder at a time, SQL has the last word."""
+"""Locks when processes and servers die, hang and recover: one holder at a time, and SQL decides."""
 
 from __future__ import annotations
 
@@ -20,16 +20,18 @@ import pytest
 from ephemera import Catalogue, Store, connect, embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ConnectionFailed, LockLost, OutcomeUnknown, Unavailable
-from ephemera.patterns.locks import Held, Locks
+from ephemera.patterns.locks import HeldLock, Locks
 from tests.chaos.lock_worker import GUARD, READ, TABLE, WRITE
-from tests.patterns.locking import BRIEF, CATALOGUE, LOCKS, free, queued
+from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, LOCKS, free, queued
 from tests.wire.waiting import answered
 
 _LEASE = 0.6  # seconds, of BRIEF
 
-# The locks of those whom a test stops or kills, for the test itself: its own lease must not end by chance.
+# The lock that the killed or stopped processes hold, for the test itself: with a lease that does not end.
 PATIENT = Catalogue("test-locks-patient")
-NEXT = Locks(PATIENT, BRIEF.space.pattern, lease=timedelta(seconds=30), purpose="The same, held for longer")
+NEXT = Locks(
+    PATIENT, BRIEF.keyspace.pattern, lease=timedelta(seconds=30), purpose="The same, held for longer"
+)
 
 
 class Workers:
@@ -40,7 +42,7 @@ class Workers:
         self._running = ExitStack()
 
     def start(self, mode: str, *rest: object) -> subprocess.Popen[str]:
-        """One more."""
+        """Start a process."""
         command = [sys.executable, "-m", "tests.chaos.lock_worker", mode, *self._urls, *map(str, rest)]
         process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
         self._running.callback(self._end, process)
@@ -74,7 +76,7 @@ async def _line(process: subprocess.Popen[str]) -> str:
 
 
 async def _rest(process: subprocess.Popen[str]) -> str:
-    """All that a process says until it ends; `communicate` would miss what `readline` has read ahead."""
+    """The remaining output of a process; `communicate` would miss what `readline` has buffered."""
     assert process.stdout is not None
     said = await asyncio.to_thread(process.stdout.read)
     process.wait()
@@ -91,14 +93,14 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def _for_ever() -> None:
+async def _forever() -> None:
     await asyncio.Event().wait()
 
 
 async def test_a_killed_holders_lock_is_free_when_its_lease_ends(
     server: Valkey, workers: Workers, key: str
 ) -> None:
-    """After SIGKILL of its holder, one who waits has the lock when the lease ends, with a larger fence."""
+    """After SIGKILL of its holder, a waiter acquires the lock when the lease ends, with a larger fence."""
     process = workers.start("hold", key)
     fence = int(await _line(process))
     async with connect(server.url, PATIENT) as store:
@@ -115,8 +117,10 @@ async def _next_fence(store: Store, name: str, locks: Locks = BRIEF) -> int:
         return held.fence
 
 
-async def test_a_paused_holder_is_told_when_it_wakes(server: Valkey, workers: Workers, key: str) -> None:
-    """A holder that was stopped past its lease learns of the loss when it goes on."""
+async def test_a_paused_holder_is_cancelled_when_it_resumes(
+    server: Valkey, workers: Workers, key: str
+) -> None:
+    """A holder that was stopped past its lease gets `LockLost` when it resumes."""
     process = workers.start("hold", key)
     fence = int(await _line(process))
     os.kill(process.pid, signal.SIGSTOP)
@@ -127,10 +131,10 @@ async def test_a_paused_holder_is_told_when_it_wakes(server: Valkey, workers: Wo
         assert await store[NEXT].holder(name=key) is not None
 
 
-async def test_a_paused_holder_that_writes_all_the_same_is_refused(
+async def test_a_paused_holder_that_still_writes_is_refused(
     server: Valkey, postgres: Postgres, workers: Workers, key: str, tmp_path: Path
 ) -> None:
-    """What a holder that cannot be told writes after its lease is refused by SQL."""
+    """A write after the lease by a holder that cannot be cancelled is refused by SQL."""
     flag = tmp_path / "go"
     process = workers.start("write_late", key, flag)
     fence = int(await _line(process))
@@ -145,16 +149,14 @@ async def test_a_paused_holder_that_writes_all_the_same_is_refused(
             assert await (await sql.execute(READ, (key,))).fetchone() == (7,)
 
 
-async def _write(sql: psycopg.AsyncConnection[Any], held: Held, name: str, total: int) -> None:
+async def _write(sql: psycopg.AsyncConnection[Any], held: HeldLock, name: str, total: int) -> None:
     async with sql.transaction():
         cursor = await sql.execute(GUARD.pyformat, GUARD.values(held))
         GUARD.admit(held, await cursor.fetchone())
         await sql.execute(WRITE, {"name": name, "total": total, "fence": held.fence})
 
 
-async def test_eight_processes_are_never_two_in_the_block(
-    postgres: Postgres, workers: Workers, key: str
-) -> None:
+async def test_eight_processes_exclude_each_other(postgres: Postgres, workers: Workers, key: str) -> None:
     """Of 8 x 60 read-and-write steps under one lock, none is lost or refused, and fences only grow."""
     processes = [workers.start("count", key, 60) for _ in range(8)]
     said = await asyncio.gather(*map(_rest, processes))
@@ -165,7 +167,7 @@ async def test_eight_processes_are_never_two_in_the_block(
     assert _total(postgres, key) == 8 * 60
 
 
-async def test_processes_killed_in_the_block_and_in_the_queue_stop_nobody(
+async def test_killed_holders_and_waiters_do_not_stop_the_others(
     postgres: Postgres, workers: Workers, key: str
 ) -> None:
     """While half of the processes are killed at random, the others go on, and no committed step is lost."""
@@ -175,13 +177,13 @@ async def test_processes_killed_in_the_block_and_in_the_queue_stop_nobody(
     for process in (*doomed, *others):
         assert await _line(process) == "ready"
     for process in doomed:
-        await asyncio.sleep(chance.uniform(0.05, 0.3))  # a random moment is the point of it
+        await asyncio.sleep(chance.uniform(0.05, 0.3))  # a random moment
         process.kill()
     said = await asyncio.gather(*map(_rest, (*doomed, *others)))
     assert [process.returncode for process in others] == [0] * 4
-    told = sum(line.endswith("\n") for out in said for line in out.splitlines(keepends=True))
-    # A killed process may have committed one step that it could not tell of.
-    assert told <= _total(postgres, key) <= told + len(doomed)
+    reported = sum(line.endswith("\n") for out in said for line in out.splitlines(keepends=True))
+    # A killed process may have committed one step that it could not report.
+    assert reported <= _total(postgres, key) <= reported + len(doomed)
 
 
 def _total(postgres: Postgres, name: str) -> int:
@@ -192,27 +194,27 @@ def _total(postgres: Postgres, name: str) -> int:
 
 
 async def test_a_hung_server_ends_the_block_before_the_lease_can(victim: Valkey) -> None:
-    """A holder that cannot renew is told before its lease could end; taking locks fails, soon or at once."""
+    """A holder that cannot renew is cancelled before its lease could end; acquiring locks fails."""
     async with _store(victim) as store:
         began = _now()
 
         async def work() -> None:
             async with store[BRIEF].hold(name="hung") as held:
-                assert held.remaining < 0.96 * _LEASE  # when it will be told
+                assert held.remaining < 0.96 * _LEASE  # when it will be cancelled
                 victim.pause()
-                await _for_ever()
+                await _forever()
 
         with pytest.raises(LockLost, match="no renewal was confirmed"):
             await work()
-        assert _now() - began < _LEASE + 3  # a machine with much to do tells it late
+        assert _now() - began < _LEASE + 3  # a busy machine may be late
         with pytest.raises(ConnectionFailed):
             await _next_fence(store, "hung")
         victim.resume()
         await answered(lambda: _next_fence(store, "hung"))
 
 
-async def test_a_server_that_lost_its_data_tells_the_holder(victim: Valkey) -> None:
-    """After a restart with nothing, the old holder is told, and the next one's fence is larger."""
+async def test_a_holder_is_cancelled_when_the_server_lost_its_data(victim: Valkey) -> None:
+    """After a restart without data, the old holder is cancelled, and the next one's fence is larger."""
     async with _store(victim) as store:
         fences: list[int] = []
 
@@ -221,7 +223,7 @@ async def test_a_server_that_lost_its_data_tells_the_holder(victim: Valkey) -> N
                 fences.append(held.fence)
                 await asyncio.to_thread(victim.kill)
                 await asyncio.to_thread(victim.restart)
-                await _for_ever()
+                await _forever()
 
         with pytest.raises(LockLost):
             await work()
@@ -229,8 +231,8 @@ async def test_a_server_that_lost_its_data_tells_the_holder(victim: Valkey) -> N
         assert await _next_fence(store, "wiped") > fences[0]
 
 
-async def test_taking_a_lock_of_a_server_that_is_down_fails_at_once(victim: Valkey) -> None:
-    """Nobody waits for a server that is away: not for a lock, nor in the queue of one."""
+async def test_acquiring_fails_at_once_when_the_server_is_down(victim: Valkey) -> None:
+    """Neither an acquisition nor a waiter waits for a server that is down."""
     async with _store(victim) as store, _store(victim) as other:
         async with other[LOCKS].hold(name="down"):
             waiting = asyncio.create_task(_long(store))
@@ -249,8 +251,8 @@ async def _long(store: Store) -> None:
         pass
 
 
-async def test_a_release_that_failed_is_repeated(tmp_path: Path) -> None:
-    """A block that ends while the server is away ends well, and its lock is free once the server is back."""
+async def test_a_failed_release_is_retried(tmp_path: Path) -> None:
+    """A block that ends while the server is down ends normally; its lock is free once the server is back."""
     config = {"appendonly": "yes", "appendfsync": "always"}
     with embedded.valkey(data=tmp_path, config=config) as durable:
         async with _store(durable) as store:
@@ -262,8 +264,8 @@ async def test_a_release_that_failed_is_repeated(tmp_path: Path) -> None:
             assert await store[LOCKS.fences].exists(name="left")
 
 
-async def test_a_lock_whose_taking_was_not_answered_is_given_back(victim: Valkey) -> None:
-    """A lock that the server gave while nobody listened any more is not kept for its lease."""
+async def test_a_lock_whose_acquisition_got_no_reply_is_released(victim: Valkey) -> None:
+    """A lock that the server granted after the caller timed out does not stay locked for its lease."""
     async with _store(victim) as store:
         await _next_fence(store, "unanswered")  # the server knows the script
         victim.pause()

@@ -70,8 +70,8 @@ async def _time_passes(here: World) -> None:
     if here.store.client().up:
         for (user,) in await here.sql(sa.select(users.c.user_id)):
             await here.store[here.declared.enqueued].delete(user_id=user)
-            await here.store[here.declared.user_lock.space].delete(user_id=user)
-        await here.store[here.declared.tick_lock.space].delete()
+            await here.store[here.declared.user_lock.keyspace].delete(user_id=user)
+        await here.store[here.declared.tick_lock.keyspace].delete()
 
 
 async def _all_clustered_once(here: World, count: int = 3) -> None:

@@ -11,9 +11,9 @@ import pytest
 
 from ephemera import Store, connect
 from tests.cli.commands import ephemera
-from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, queued
+from tests.patterns.lock_fixtures import ALONE, CATALOGUE, LOCKS, PAIRS, queued
 
-NAME = "tests.patterns.locking:CATALOGUE"
+NAME = "tests.patterns.lock_fixtures:CATALOGUE"
 
 
 @pytest.fixture(params=["server", "cluster"])

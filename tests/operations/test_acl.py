@@ -168,7 +168,9 @@ async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: st
             assert not [each for each in report.findings if each.kind in ("undecodable", "incomplete")]
             assert (await check_up(user.url, [watched], probes=3)).servers[0].version
             assert (await estimate(user.url, [watched], watch=0.01, budget=5)).used
-            assert [each.key for each in await held_locks(user.url, watched)] == [LEADING.space.key(id=key)]
+            assert [each.key for each in await held_locks(user.url, watched)] == [
+                LEADING.keyspace.key(id=key)
+            ]
             assert [each.length for each in await stream_readings(user.url, watched)] == [1]
             assert await pending_events(user.url, watched) == []
             assert await dead_letters(user.url, watched) == []

@@ -14,7 +14,7 @@ from ephemera.operations.inspect._limits import Standing, reset, standing, throt
 from ephemera.patterns.rate_limits import Claim
 from ephemera.patterns.rate_limits._denial_log import LISTED
 from tests.patterns.limited import BUCKET, CATALOGUE, KINDS, LIMITS, LOG, TIERED_LOG, WINDOW, somebody
-from tests.patterns.locking import until
+from tests.patterns.lock_fixtures import until
 
 
 @pytest.fixture(params=["server", "cluster"])

@@ -209,7 +209,7 @@ async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
     async def hold() -> None:
         async with store[INGEST].hold(schema=key):
             assert scrape(store)["ephemera_locks_held", of] == 1
-            await store.client("queue").call("UNLINK", INGEST.space.key(schema=key))
+            await store.client("queue").call("UNLINK", INGEST.keyspace.key(schema=key))
             await asyncio.sleep(30)
 
     with pytest.raises(LockLost):

@@ -10,7 +10,7 @@ from ephemera import keyspace
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Store
 from tests import least_privilege
-from tests.patterns import locking
+from tests.patterns import lock_fixtures
 from tests.patterns.accounts import CATALOGUE
 from tests.wire.debian_redis import BINARY, DebianRedis
 
@@ -42,5 +42,5 @@ def redis7() -> Iterator[DebianRedis]:
 @pytest.fixture(params=["server", "redis7", "cluster"])
 async def locked(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store for locks, on Valkey, on Redis 7 and then on a cluster."""
-    async with keyspace.connect(request.getfixturevalue(request.param).url, locking.CATALOGUE) as store:
+    async with keyspace.connect(request.getfixturevalue(request.param).url, lock_fixtures.CATALOGUE) as store:
         yield store

@@ -1,4 +1,4 @@
-"""Holding a lock: what it keeps others from, its fence, its renewals, and what it leaves behind."""
+"""Holding a lock: exclusion, fencing tokens, renewals, and the keys it leaves behind."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ephemera import Catalogue, Store, connect
 from ephemera.embedded import Valkey
 from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredKeyspace
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.locks._renewal import KEEPING
+from ephemera.patterns.locks._held_lock import RENEWER
 from ephemera.wire import key_slot
-from tests.patterns.locking import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
-from tests.patterns.outliving import outlive_the_lease, renew_often
+from tests.patterns.lease_expiry import outlive_the_lease, renew_often
+from tests.patterns.lock_fixtures import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 
 
-async def test_fences_grow_and_nothing_is_left_but_the_last(locked: Store, key: str) -> None:
-    """Each holder has a larger fence, and a lock that is given up leaves its fence counter alone."""
+async def test_fences_grow_and_only_the_counter_remains(locked: Store, key: str) -> None:
+    """Each holder has a larger fence, and a released lock leaves only its fence counter."""
     fences = []
     for _ in range(3):
         async with locked[LOCKS].hold(name=key) as held:
@@ -37,7 +37,7 @@ async def test_fences_grow_and_nothing_is_left_but_the_last(locked: Store, key: 
 
 
 async def test_fences_grow_by_the_counter_and_by_the_clock(locked: Store, key: str) -> None:
-    """A clock that was set back is outrun by the counter, and a counter that was lost by the clock."""
+    """Fences grow by the counter when the clock was set back, and by the clock when the counter was lost."""
     first = await _fence(locked, LOCKS, name=key)
     assert await locked[LOCKS.fences].delete(name=key)
     second = await _fence(locked, LOCKS, name=key)
@@ -50,10 +50,10 @@ async def test_fences_grow_by_the_counter_and_by_the_clock(locked: Store, key: s
 
 @pytest.mark.parametrize(("locks", "fields"), [(ALONE, {}), (PAIRS, {"org": "a{b", "doc": "c:d"})])
 async def test_patterns_of_any_number_of_fields(locked: Store, locks: Locks, fields: dict[str, Any]) -> None:
-    """Locks without fields and with several can be held and waited for, on a cluster, too."""
+    """Locks without fields and with several can be held and waited for, also on a cluster."""
     async with locked[locks].hold(**fields) as held:
         next_one = asyncio.create_task(_fence(locked, locks, **fields))
-        await queued(locked, locks, 1, **locks.place(fields).fields)
+        await queued(locked, locks, 1, **locks.keys(fields).fields)
     assert await next_one > held.fence
 
 
@@ -62,8 +62,8 @@ async def _fence(store: Store, locks: Locks, **fields: Any) -> int:
         return held.fence
 
 
-async def test_only_one_holds_it(locked: Store, key: str) -> None:
-    """While one holds a lock, `try_hold` gives None to everybody else, and runs the block."""
+async def test_a_lock_has_one_holder(locked: Store, key: str) -> None:
+    """While one task holds a lock, the block of `try_hold` runs with None."""
     async with locked[LOCKS].hold(name=key):
         other = asyncio.create_task(_try(locked, key))
         assert await other is None
@@ -76,8 +76,8 @@ async def _try(store: Store, name: str) -> int | None:
         return None if held is None else held.fence
 
 
-async def test_a_lock_is_renewed_for_as_long_as_it_is_held(locked: Store, key: str) -> None:
-    """A block that takes more than a lease is alone all the time."""
+async def test_a_lock_is_renewed_while_it_is_held(locked: Store, key: str) -> None:
+    """A block that takes longer than a lease keeps its lock throughout."""
     renew_often(locked)
     async with locked[LOCKS].hold(name=key) as held:
         other = asyncio.create_task(_fence(locked, LOCKS, name=key))
@@ -90,9 +90,9 @@ async def test_a_lock_is_renewed_for_as_long_as_it_is_held(locked: Store, key: s
     assert await other > held.fence
 
 
-async def test_locks_taken_at_different_moments_are_renewed_together(locked: Store, key: str) -> None:
-    """After their first renewals, all locks of a store have the next at the same moment."""
-    keeper = locked[KEEPING]
+async def test_locks_acquired_at_different_moments_are_renewed_together(locked: Store, key: str) -> None:
+    """After their first renewal, all locks of a store are renewed at the same moment."""
+    renewer = locked[RENEWER]
     renew_often(locked, every=1.0)
     async with asyncio.TaskGroup() as group:
         done = asyncio.Event()
@@ -104,18 +104,18 @@ async def test_locks_taken_at_different_moments_are_renewed_together(locked: Sto
         for number in range(20):
             group.create_task(hold(number))
             await asyncio.sleep(0.01)  # their moments must differ
-        first = max(held.due for held in keeper.held.values())
+        first = max(held._due for held in renewer.held.values())
 
         async def together() -> bool:
-            dues = [held.due for held in keeper.held.values()]
+            dues = [held._due for held in renewer.held.values()]
             return min(dues) > first and max(dues) - min(dues) < 0.01
 
         await until(together)
         done.set()
 
 
-async def test_a_task_that_asks_again_is_told(locked: Store, key: str) -> None:
-    """A task cannot wait for itself; it may hold other locks, and other tasks may wait for this one."""
+async def test_a_task_cannot_acquire_a_lock_it_holds(locked: Store, key: str) -> None:
+    """A task that asks for its own lock gets `AlreadyHeld`; it may hold others, and other tasks may wait."""
     async with locked[LOCKS].hold(name=key) as held, locked[LOCKS].hold(name=f"{key}-other"):
         with pytest.raises(AlreadyHeld) as caught:
             async with locked[LOCKS].hold(name=key):
@@ -129,22 +129,22 @@ async def test_a_task_that_asks_again_is_told(locked: Store, key: str) -> None:
     assert await other > held.fence
 
 
-async def test_every_key_is_declared_lives_on_one_slot_and_ends(locked: Store, key: str) -> None:
-    """The lock, its fence and its queue are of the catalogue, end by themselves, and share a slot."""
+async def test_every_key_is_declared_shares_a_slot_and_has_a_ttl(locked: Store, key: str) -> None:
+    """The lock, its fence and its queue belong to the catalogue, have a TTL, and share a slot."""
     async with locked[LOCKS].hold(name=key):
         waiting = asyncio.create_task(_fence(locked, LOCKS, name=key))
         await queued(locked, LOCKS, 1, name=key)
-        place = LOCKS.place({"name": key})
-        names = (*place.taken, LOCKS.channel_of(place, "token"))
+        place = LOCKS.keys({"name": key})
+        names = (*place.acquire, LOCKS.wake_channel(place, "token"))
         assert len({key_slot(name) for name in names}) == 1
-        for name in place.taken:
+        for name in place.acquire:
             assert CATALOGUE.classify(name.encode()) is not None
             assert await locked.client("queue").call("PTTL", name) > 0
     await waiting
 
 
-async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
-    """A lease too short to renew, a field that hides an option, and a store without the catalogue fail."""
+async def test_invalid_declarations_are_refused(server: Valkey) -> None:
+    """A lease too short to renew, a field that hides an option and a store without the catalogue fail."""
     catalogue = Catalogue("refused")
     with pytest.raises(InvalidDeclaration, match="a lease of"):
         Locks(catalogue, "x:{a}", lease=timedelta(milliseconds=50), purpose="Too short")

@@ -1,4 +1,4 @@
-"""The fence in SQL: whoever comes with an older number is refused, also when both come at once."""
+"""The fence in SQL: an older holder is refused, also when both write at once."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pytest
 from ephemera import Store
 from ephemera.embedded import Postgres
 from ephemera.errors import InvalidValue, StaleFence
-from ephemera.patterns.locks import FenceGuard, Held
-from tests.patterns.locking import LOCKS
+from ephemera.patterns.locks import FenceGuard, HeldLock
+from tests.patterns.lock_fixtures import LOCKS
 
 GUARD = FenceGuard("test_fences")
 
@@ -29,13 +29,13 @@ async def sql(postgres: Postgres) -> AsyncIterator[Connection]:
         yield connection
 
 
-async def _pass(connection: Connection, held: Held) -> None:
+async def _pass(connection: Connection, held: HeldLock) -> None:
     cursor = await connection.execute(GUARD.pyformat, GUARD.values(held))
     GUARD.admit(held, await cursor.fetchone())
 
 
-async def _two_holders(store: Store, name: str) -> tuple[Held, Held]:
-    """An older and a newer holder of one lock, both done by now."""
+async def _two_holders(store: Store, name: str) -> tuple[HeldLock, HeldLock]:
+    """Return an older and a newer holder of one lock, both released."""
     async with store[LOCKS].hold(name=name) as older:
         pass
     async with store[LOCKS].hold(name=name) as newer:
@@ -44,7 +44,7 @@ async def _two_holders(store: Store, name: str) -> tuple[Held, Held]:
 
 
 async def test_an_older_fence_is_refused(locked: Store, sql: Connection, key: str) -> None:
-    """A fence may pass as often as it likes until a newer one has; then never again."""
+    """A fence is admitted repeatedly until a newer one was, and then never again."""
     older, newer = await _two_holders(locked, key)
     for held in (older, older, newer, newer):
         await _pass(sql, held)
@@ -54,14 +54,14 @@ async def test_an_older_fence_is_refused(locked: Store, sql: Connection, key: st
 
 
 async def test_locks_do_not_refuse_each_other(locked: Store, sql: Connection, key: str) -> None:
-    """The fences of different locks have nothing to do with each other."""
+    """The fences of different locks are independent."""
     older, _ = await _two_holders(locked, f"{key}-1")
     _, newer = await _two_holders(locked, f"{key}-2")
     await _pass(sql, newer)
     await _pass(sql, older)
 
 
-async def test_of_two_at_once_the_older_goes_first_or_not_at_all(
+async def test_of_two_concurrent_holders_the_older_commits_first_or_is_refused(
     locked: Store, sql: Connection, postgres: Postgres, key: str
 ) -> None:
     """A newer holder waits for the older one's commit; an older one that waits for the newer is refused."""
@@ -82,7 +82,7 @@ async def test_of_two_at_once_the_older_goes_first_or_not_at_all(
 
 
 async def _blocked(postgres: Postgres, connection: Connection) -> None:
-    """Wait until a connection waits for a lock of PostgreSQL's."""
+    """Wait until a connection waits for a PostgreSQL lock."""
     query = "SELECT wait_event_type = 'Lock' FROM pg_stat_activity WHERE pid = %s"
     async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as watcher:
         async with asyncio.timeout(60):
@@ -104,8 +104,8 @@ async def test_the_named_form_works_on_sqlite(locked: Store, key: str) -> None:
     database.close()
 
 
-def test_a_table_is_a_name() -> None:
-    """What is no name of a table never becomes part of a statement."""
+def test_only_a_table_name_is_accepted() -> None:
+    """Text that is not a table name never becomes part of a statement."""
     assert "app.fences" in FenceGuard("app.fences").table
     with pytest.raises(InvalidValue):
         FenceGuard("fences; DROP TABLE users")

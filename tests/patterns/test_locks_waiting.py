@@ -1,4 +1,4 @@
-"""Waiting for a lock: woken, not polling, first come first served; who is gone costs the others nothing."""
+"""Waiting for a lock: wake-ups instead of polling, in order of arrival, undisturbed by dead waiters."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ephemera.errors import LockTimeout
 from ephemera.operations.configuration._acl import access_rules
 from ephemera.patterns.locks import Locks
 from tests.chaos.conftest import victim
-from tests.patterns.locking import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
-from tests.patterns.outliving import renew_often
+from tests.patterns.lease_expiry import renew_often
+from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
 
@@ -28,7 +28,7 @@ def _now() -> float:
 
 
 async def _turn(store: Store, name: str, order: list[Any] | None = None, who: object = None) -> float:
-    """Hold a lock for a moment; when it was held."""
+    """Hold a lock for a moment, and return when."""
     async with store[LOCKS].hold(name=name):
         if order is not None:
             order.append(who)
@@ -36,7 +36,7 @@ async def _turn(store: Store, name: str, order: list[Any] | None = None, who: ob
 
 
 async def test_a_waiter_is_woken_by_the_release(locked: Store, key: str) -> None:
-    """A waiter has the lock at once when it is given up, long before the lease would end."""
+    """A waiter acquires the lock as soon as it is released, long before the lease would end."""
     async with locked[LOCKS].hold(name=key):
         waiting = asyncio.create_task(_turn(locked, key))
         await queued(locked, LOCKS, 1, name=key)
@@ -44,8 +44,8 @@ async def test_a_waiter_is_woken_by_the_release(locked: Store, key: str) -> None
     assert await waiting - released < 5
 
 
-async def test_waiters_come_in_turn(locked: Store, key: str) -> None:
-    """Those who wait get the lock in the order they came."""
+async def test_waiters_acquire_in_order_of_arrival(locked: Store, key: str) -> None:
+    """Waiters acquire the lock in the order in which they queued."""
     order: list[Any] = []
     async with locked[LOCKS].hold(name=key):
         waiting = []
@@ -58,12 +58,12 @@ async def test_waiters_come_in_turn(locked: Store, key: str) -> None:
 
 
 async def test_waiters_do_not_poll(victim: Valkey) -> None:
-    """However long they wait, those who wait ask twice: before they queue, and when they do."""
+    """However long it waits, a waiter runs the script twice: before it queues and when it does."""
     async with connect(victim.url, CATALOGUE) as store, store[LOCKS].hold(name="long"):
         waiting = [asyncio.create_task(_turn(store, "long")) for _ in range(20)]
         await queued(store, LOCKS, 20, name="long")
         assert _calls(victim) <= 1 + 2 * 20
-        await asyncio.sleep(1)  # what must not happen has this long to happen
+        await asyncio.sleep(1)  # time for a poll that must not happen
         assert _calls(victim) <= 1 + 2 * 20
         for task in waiting:
             task.cancel()
@@ -79,7 +79,7 @@ def _calls(server: Valkey) -> int:
 
 
 async def test_waiting_ends_at_its_timeout(locked: Store, key: str) -> None:
-    """One who waited long enough is told how long and for whom, and has left the queue."""
+    """`LockTimeout` names the time waited and the holder, and the waiter has left the queue."""
     async with locked[LOCKS].hold(name=key) as held:
         waiting = asyncio.create_task(_patient(locked, key, timedelta(milliseconds=150)))
         with pytest.raises(LockTimeout, match="not free within") as caught:
@@ -97,20 +97,20 @@ async def _patient(store: Store, name: str, timeout: float | timedelta) -> None:
         pass
 
 
-async def test_no_time_to_wait_is_one_attempt(locked: Store, key: str) -> None:
-    """With a timeout of zero a lock that is free is taken, and one that is not raises at once."""
+async def test_a_timeout_of_zero_is_one_attempt(locked: Store, key: str) -> None:
+    """With a timeout of zero a free lock is acquired, and a held one raises at once."""
     await _patient(locked, key, 0)
     async with locked[LOCKS].hold(name=key):
         with pytest.raises(LockTimeout):
             await asyncio.create_task(_patient(locked, key, 0))
 
 
-async def test_a_waiter_that_is_gone_is_passed_over(locked: Store, key: str) -> None:
-    """Those whose connection is gone stand in nobody's way, however many they are."""
+async def test_a_dead_waiter_is_skipped(locked: Store, key: str) -> None:
+    """Waiters whose connection is gone do not delay the others, however many they are."""
     async with locked[LOCKS].hold(name=key):
-        gone = LOCKS.place({"name": key})
+        gone = LOCKS.keys({"name": key})
         for number in range(50):
-            await locked[LOCKS.waiters].add({LOCKS.channel_of(gone, f"gone-{number}"): number}, name=key)
+            await locked[LOCKS.waiters].add({LOCKS.wake_channel(gone, f"gone-{number}"): number}, name=key)
         waiting = asyncio.create_task(_turn(locked, key))
         await queued(locked, LOCKS, 51, name=key)
         released = _now()
@@ -118,8 +118,8 @@ async def test_a_waiter_that_is_gone_is_passed_over(locked: Store, key: str) -> 
 
 
 async def test_a_waiter_that_hangs_costs_a_second(locked: Store, key: str) -> None:
-    """One who listens but does not take the lock when called delays the next by a second, not by a lease."""
-    channel = LOCKS.channel_of(LOCKS.place({"name": key}), "hangs")
+    """A waiter that ignores its wake-up delays the next one by a second, not by a lease."""
+    channel = LOCKS.wake_channel(LOCKS.keys({"name": key}), "hangs")
     async with locked.client("queue").subscribe(channel, kind="shard"):
         async with locked[LOCKS].hold(name=key):
             await locked[LOCKS.waiters].add({channel: 1}, name=key)
@@ -129,8 +129,8 @@ async def test_a_waiter_that_hangs_costs_a_second(locked: Store, key: str) -> No
         assert 0.9 < await waiting - released < 8
 
 
-async def test_a_lost_connection_does_not_lose_the_turn(server: Valkey, key: str) -> None:
-    """A waiter whose connection for messages was cut has the lock soon after it is given up."""
+async def test_a_waiter_survives_a_lost_connection(server: Valkey, key: str) -> None:
+    """A waiter whose pub/sub connection was cut acquires the lock soon after its release."""
     async with connect(server.url, CATALOGUE) as store:
         async with store[LOCKS].hold(name=key):
             waiting = asyncio.create_task(_turn(store, key))
@@ -140,9 +140,9 @@ async def test_a_lost_connection_does_not_lose_the_turn(server: Valkey, key: str
         assert await waiting - released < 20  # the lease that it saw would have lasted for 30 s
 
 
-async def test_a_dead_holders_lock_is_taken_when_its_lease_ends(locked: Store, key: str) -> None:
-    """A holder that vanished is waited for as long as its lease lasts, no longer."""
-    name = BRIEF.space.key(name=key)
+async def test_a_dead_holders_lock_is_acquired_when_its_lease_ends(locked: Store, key: str) -> None:
+    """A waiter waits for a dead holder until its lease ends, and no longer."""
+    name = BRIEF.keyspace.key(name=key)
     await locked.client("queue").call("SET", name, "vanished holder", "PX", 300)
     began = _now()
     async with locked[BRIEF].hold(name=key, timeout=5):
@@ -150,7 +150,7 @@ async def test_a_dead_holders_lock_is_taken_when_its_lease_ends(locked: Store, k
 
 
 async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> None:
-    """Whenever waiters give up, also when they are just being called, the others get their turns."""
+    """Whenever waiters are cancelled, even while they are woken up, the others still acquire the lock."""
     chance = random.Random(6)
     held: list[int] = []
     inside = 0
@@ -163,13 +163,13 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
                 assert inside == 1
                 held.append(number)
                 await asyncio.sleep(0)
-            finally:  # also of one who is cancelled as its holder
+            finally:  # also when a holder is cancelled
                 inside -= 1
 
     tasks = [asyncio.create_task(work(number)) for number in range(200)]
     doomed = chance.sample(tasks, 80)
     for task in doomed:
-        await asyncio.sleep(chance.uniform(0, 0.003))  # at random moments, while the lock goes round
+        await asyncio.sleep(chance.uniform(0, 0.003))  # at random moments, while the lock changes hands
         task.cancel()
     results = await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60)
     assert [each for each in results if each and not isinstance(each, asyncio.CancelledError)] == []
@@ -181,7 +181,7 @@ async def test_cancelled_waiters_leave_the_queue(locked: Store, key: str) -> Non
 @pytest.mark.on_both_loops
 @pytest.mark.parametrize("locks", [LOCKS, KEPT])
 async def test_two_stores_exclude_each_other(server: Valkey, key: str, locks: Locks) -> None:
-    """Forty tasks on two connections are never two in the block, and their fences only grow."""
+    """Of forty tasks on two connections only one is in the block at a time, and their fences grow."""
     fences: list[int] = []
     inside = 0
 
@@ -203,8 +203,8 @@ async def test_two_stores_exclude_each_other(server: Valkey, key: str, locks: Lo
     assert len(fences) == 400
 
 
-async def test_the_catalogues_own_user_may_do_it_all(victim: Valkey) -> None:
-    """Under the access rules of the catalogue, locks are taken, waited for, renewed and handed over."""
+async def test_the_access_rules_of_the_catalogue_suffice(victim: Valkey) -> None:
+    """Under the access rules of the catalogue, locks are acquired, waited for, renewed and released."""
     victim.ask("ACL", "SETUSER", "service", *access_rules(CATALOGUE, "service").words(), ">secret")
     url = victim.url.replace("redis://", "redis://service:secret@")
     async with connect(url, CATALOGUE) as one, connect(url, CATALOGUE) as other:
@@ -214,5 +214,5 @@ async def test_the_catalogues_own_user_may_do_it_all(victim: Valkey) -> None:
         await asyncio.wait_for(waiting, 60)
         renew_often(one)
         async with one[LOCKS].hold(name="renewed") as held:
-            taken = held.deadline  # what was refused would leave it there
-            await eventually(lambda: held.deadline > taken)
+            first = held._deadline  # a renewal that was refused would leave it there
+            await eventually(lambda: held._deadline > first)

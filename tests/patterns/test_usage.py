@@ -20,7 +20,7 @@ from ephemera.patterns.usage._periods import period_at
 from ephemera.patterns.write_behind import BacklogFull
 from ephemera.patterns.write_behind._postgres import CounterTable
 from tests.patterns.behind import prepared, rows
-from tests.patterns.locking import until
+from tests.patterns.lock_fixtures import until
 from tests.patterns.metered import (
     BRIEFLY,
     CATALOGUE,

@@ -51,7 +51,7 @@ from tests.patterns.behind import (
     prepared,
     rows,
 )
-from tests.patterns.locking import until
+from tests.patterns.lock_fixtures import until
 
 AT_ONCE = timedelta(milliseconds=1)
 """A takeover that does not wait for the other flusher."""

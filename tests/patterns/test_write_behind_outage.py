@@ -29,7 +29,7 @@ from tests.patterns.behind import (
     prepared,
     rows,
 )
-from tests.patterns.locking import until
+from tests.patterns.lock_fixtures import until
 
 
 @pytest.fixture

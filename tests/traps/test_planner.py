@@ -136,7 +136,7 @@ async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World
     # While it holds the lock, a second task finds it busy.
     assert (await here.rebuild("ann")).ending == "busy"
     # Its lock is gone (its lease ended, its mark did): a second one begins, and saves.
-    await here.store[here.declared.user_lock.space].delete(user_id="ann")
+    await here.store[here.declared.user_lock.keyspace].delete(user_id="ann")
     await here.store[here.declared.enqueued].delete(user_id="ann")
     other = here.store[here.declared].using(here.engine)
     quick = await other.rebuild("ann", here.build)

@@ -32,7 +32,7 @@ from tests.patterns.behind import (
     prepared,
     rows,
 )
-from tests.patterns.locking import until
+from tests.patterns.lock_fixtures import until
 
 SOON = timedelta(milliseconds=1)
 

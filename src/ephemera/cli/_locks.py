@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, run
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect._locks import HeldLock, held_locks
+from ephemera.operations.inspect._locks import LockState, held_locks
 
 
 def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
@@ -27,7 +27,7 @@ def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
         screen().print(_table(found))
 
 
-def _table(found: list[HeldLock]) -> Table:
+def _table(found: list[LockState]) -> Table:
     table = Table("lock", "holder", "fence", "since (UTC)", "lease left", "waiting")
     for held in found:
         since = "" if held.since is None else f"{held.since:%Y-%m-%d %H:%M:%S}"

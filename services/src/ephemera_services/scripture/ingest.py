@@ -19,7 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import LockLost, StaleFence
-from ephemera.patterns.locks import Held
+from ephemera.patterns.locks import HeldLock
 from ephemera_services.problem_answers import problem
 from ephemera_services.scripture.events import ContentChanged
 from ephemera_services.scripture.ingest_forms import Document, TopicDocument
@@ -70,7 +70,7 @@ class Ingest:
             await self._check_references(document)
             return await self._write(held, schema, document)
 
-    async def _write(self, held: Held, schema: str, document: Document) -> Written:
+    async def _write(self, held: HeldLock, schema: str, document: Document) -> Written:
         async with self._engine.begin() as sql:
             admitted = await sql.execute(text(FENCES.named), FENCES.values(held))
             FENCES.admit(held, admitted.one_or_none())

@@ -12,7 +12,7 @@ from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
 from ephemera.operations.inspect._finder import Finder
-from ephemera.operations.inspect._locks import HeldLock, looked_at
+from ephemera.operations.inspect._locks import LockState, looked_at
 from ephemera.patterns.locks import Locks
 
 
@@ -43,7 +43,7 @@ def build(view: View) -> None:
                 "No lock is held", "Locks show up here while a service holds them.", icon="lock_open"
             ),
         )
-    finders = {pair: Finder(pair[0].store.client(pair[1].role), pair[1].space) for pair in declared}
+    finders = {pair: Finder(pair[0].store.client(pair[1].role), pair[1].keyspace) for pair in declared}
 
     async def read(place: Place, locks: Locks, finder: Finder) -> list[dict[str, Any]]:
         client = place.store.client(locks.role)
@@ -66,7 +66,7 @@ def build(view: View) -> None:
     view.every(2, refresh)
 
 
-def _row(place: Place, lock: HeldLock) -> dict[str, Any]:
+def _row(place: Place, lock: LockState) -> dict[str, Any]:
     age = 0.0 if lock.since is None else since(lock.since)
     return {
         "id": f"{place.name}/{lock.key}",

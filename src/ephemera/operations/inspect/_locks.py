@@ -15,15 +15,13 @@ import msgspec
 
 from ephemera.keyspace import Catalogue
 from ephemera.operations.inspect._finder import Finder
-from ephemera.patterns.locks import Locks
-from ephemera.patterns.locks._declaration import locks_of
-from ephemera.patterns.locks._lock_keys import Holder
+from ephemera.patterns.locks import Holder, Locks
 from ephemera.wire import Client, open_client
 
 _AT_ONCE = 1000  # locks that are looked at in one trip
 
 
-class HeldLock(msgspec.Struct, frozen=True):
+class LockState(msgspec.Struct, frozen=True):
     """One lock that is held; holder, fence and since are empty while it is handed over."""
 
     key: str
@@ -36,38 +34,39 @@ class HeldLock(msgspec.Struct, frozen=True):
     waiters: int
 
 
-async def held_locks(url: str, catalogue: Catalogue) -> list[HeldLock]:
+async def held_locks(url: str, catalogue: Catalogue) -> list[LockState]:
     """The held locks of a catalogue on a server or a cluster, by their keys."""
     async with open_client(url) as client:
         found = [
             held
-            for locks in locks_of(catalogue)
-            for held in await looked_at(client, locks, await Finder(client, locks.space, most=None).all())
+            for locks in catalogue.patterns
+            if isinstance(locks, Locks)
+            for held in await looked_at(client, locks, await Finder(client, locks.keyspace, most=None).all())
         ]
     return sorted(found, key=lambda held: held.key)
 
 
-async def looked_at(client: Client, locks: Locks, keys: Sequence[str]) -> list[HeldLock]:
+async def looked_at(client: Client, locks: Locks, keys: Sequence[str]) -> list[LockState]:
     """Those of these locks that are held; one trip for every thousand of them."""
-    found: list[HeldLock] = []
+    found: list[LockState] = []
     for start in range(0, len(keys), _AT_ONCE):
         looks = (_looked_at(client, locks, key) for key in keys[start : start + _AT_ONCE])
         found += [held for held in await asyncio.gather(*looks) if held is not None]
     return found
 
 
-async def _looked_at(client: Client, locks: Locks, key: str) -> HeldLock | None:
-    fields: Any = locks.space.parse(key)
-    _, fences, queue = locks.place(fields).taken
+async def _looked_at(client: Client, locks: Locks, key: str) -> LockState | None:
+    fields: Any = locks.keyspace.parse(key)
+    _, fences, queue = locks.keys(fields).acquire
     (text, fence), left, waiters = await asyncio.gather(
         client.call("MGET", key, fences), client.call("PTTL", key), client.call("ZCARD", queue)
     )
     if text is None:
         return None
-    holder = Holder.read(text, fence)
-    return HeldLock(
+    holder = Holder.decode(text, fence)
+    return LockState(
         key,
-        locks.space.pattern,
+        locks.keyspace.pattern,
         holder.name or None,
         holder.fence or None,
         holder.since,

@@ -14,7 +14,7 @@ from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._families import Buckets, Sample
 from ephemera.patterns.cache._runtime import BoundCache
 from ephemera.patterns.events._runtime import BoundEvents
-from ephemera.patterns.locks._acquire import BoundLocks
+from ephemera.patterns.locks import BoundLocks
 from ephemera.patterns.planner import BoundPlanner
 from ephemera.patterns.rate_limits._limiter import Limiter
 from ephemera.wire import LATENCY_BOUNDS, Client, NodeClient
@@ -107,9 +107,9 @@ def _limits(limiter: Limiter) -> Iterator[Sample]:
 
 
 def _locks(locks: BoundLocks) -> Iterator[Sample]:
-    labels = (locks.declared.space.pattern,)
+    labels = (locks.declaration.keyspace.pattern,)
     yield Sample(f.LOCKS_HELD, labels, locks.held)
-    yield Sample(f.LOCKS_TAKEN, labels, locks.taken)
+    yield Sample(f.LOCKS_TAKEN, labels, locks.acquired)
     yield Sample(f.LOCKS_LOST, labels, locks.lost)
 
 

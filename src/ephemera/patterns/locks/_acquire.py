@@ -1,47 +1,41 @@
-"""Taking a lock: one trip when it is free; otherwise listening, queueing, and looking when there is cause.
+"""Acquiring a lock: one round trip when it is free, otherwise a subscription and a place in the queue.
 
-A waiter listens on a channel of its own before it queues, so that no call is missed, and a release knows by
-who hears it whether the waiter is still there. Being called is an offer that stands for a second: the waiter
-takes it by asking again with its token, and one that hangs delays the next by that second at most. Whatever
-was missed (a lost connection, an emptied server), a waiter looks when the lease it saw is over; those further
-back a little later, so they do not crowd.
+A waiter subscribes to a channel of its own before it joins the queue, so that it misses no wake-up, and a
+release sees by the number of receivers whether the waiter is still there. A wake-up is an offer that stands
+for one second: the waiter accepts it by calling the script again with its token, so one that hangs delays the
+next by that second at most. Whatever was missed (a lost connection, a flushed server), a waiter tries again
+when the lease it saw is over; waiters further back a little later, so that they do not all try at once.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Mapping
+from collections.abc import Coroutine, Mapping
 from datetime import timedelta
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from types import TracebackType
+from typing import TYPE_CHECKING, NamedTuple, cast
 
+from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import LockTimeout, StoreClosed, Unavailable
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
-from ephemera.patterns.locks._held_lock import Held, Hold, TryHold
-from ephemera.patterns.locks._lock_keys import Holder, Place
-from ephemera.patterns.locks._renewal import KEEPING
+from ephemera.patterns.locks._held_lock import RENEWER, HeldLock, Holder, Leases, LockKeys, Waiter
 from ephemera.wire import Script, Subscription
 
 if TYPE_CHECKING:
     from ephemera.patterns.locks._declaration import Locks
 
 ACQUIRE = Script.load("ephemera.patterns.locks", "acquire")
-RENEW = Script.load("ephemera.patterns.locks", "renew")
-RELEASE = Script.load("ephemera.patterns.locks", "release")
 
-Queued: TypeAlias = tuple[()] | tuple[str, str]
-"""Of one who waits: its token and its channel."""
-
-_OFFER = 1000  # milliseconds that a woken waiter has to take the lock
-_PLACES_KEPT = 4096
-_CROWD = 0.005  # seconds between the looks of waiters that stand behind each other
-_MOST_CROWD = 0.5
-_STILL_THERE = 0.5  # seconds after which a waiter asks its own connection, not the server, whether it is up
+_KEYS_CACHED = 4096
+_STAGGER = 0.005  # seconds between the attempts of waiters that queue behind each other
+_LONGEST_STAGGER = 0.5
+_CONNECTION_CHECK = 0.5  # seconds after which a waiter checks that its connection is still up
 
 
 class Busy(NamedTuple):
-    """A lock that another has."""
+    """A lock that someone else holds."""
 
     ends: float  # when its lease does unless it is renewed, by `monotonic`
     holder: Holder
@@ -50,156 +44,185 @@ class Busy(NamedTuple):
 class BoundLocks:
     """The locks of one store: what `store[LOCKS]` gives."""
 
-    def __init__(self, declared: Locks, store: Store) -> None:
-        self.declared = declared
-        self.lost = 0
-        """Locks that were lost before they were given up, since the store was opened."""
-        self._stats = store[declared.space].stats
-        self._hear = store[declared.channel].decode
-        self._client = store.client(declared.role)
+    def __init__(self, declaration: Locks, store: Store) -> None:
+        self.declaration = declaration
+        self._stats = store[declaration.keyspace].stats
+        self._decode_wake_up = store[declaration.channel].decode
+        self._client = store.client(declaration.role)
         self._run = self._client.run
-        self.keeper = store[KEEPING]
-        self.lease = declared.lease.total_seconds()
-        self.interval = self.lease / 3
-        # Clocks may differ in pace by 5 %, and over long leases by a second in all.
-        self.safe_lease = self.lease - min(self.lease / 20, 1.0)
-        self._milliseconds = str(declared.space.lifetime.milliseconds)
-        self._lives = (self._milliseconds, str(declared.fences.lifetime.milliseconds))
-        self._queue_life = str(declared.waiters.lifetime.milliseconds)
-        self._offer = str(min(_OFFER, round(self.lease * 1000)))
-        self._places: dict[str, Place] = {}
-        self._render = declared.space.template.render
+        self._renewer = store[RENEWER]
+        lease = cast("int", declaration.keyspace.lifetime.milliseconds)
+        self._leases = Leases(self._client, self._renewer, lease)
+        self._lifetimes = (str(lease), str(declaration.fences.lifetime.milliseconds))
+        self._queue_lifetime = str(declaration.waiters.lifetime.milliseconds)
+        self._keys: BoundedCache[str, LockKeys] = BoundedCache(_KEYS_CACHED)
+        self._render = declaration.keyspace.template.render
 
     @property
     def held(self) -> int:
-        """How many of them this store holds now."""
-        return sum(each.locks is self for each in list(self.keeper.held.values()))
+        """How many locks of this declaration the store holds now."""
+        return sum(each._leases is self._leases for each in list(self._renewer.held.values()))
 
     @property
-    def taken(self) -> int:
-        """How many it took since it was opened."""
+    def acquired(self) -> int:
+        """How many were acquired since the store was opened."""
         return self._stats.writes
 
-    def hold(self, /, *, timeout: float | timedelta | None = None, **fields: FieldValue) -> Hold:
-        """The lock for the length of an `async with` block, waited for at most `timeout` seconds.
+    @property
+    def lost(self) -> int:
+        """How many were lost before they were released, since the store was opened."""
+        return self._leases.lost
 
-        `LockTimeout` when others have it for longer, `LockLost` out of the block when it was lost.
+    def hold(self, /, *, timeout: float | timedelta | None = None, **fields: FieldValue) -> Hold:
+        """Hold the lock for the length of an `async with` block, waiting at most `timeout` seconds for it.
+
+        Raises `LockTimeout` when others hold it for longer, and `LockLost` at the end of the block when the
+        lock was lost in between.
         """
         seconds = timeout.total_seconds() if isinstance(timeout, timedelta) else timeout
-        return Hold(self, self._place(fields), seconds)
+        return Hold(self, self._keys_of(fields), seconds)
 
     def try_hold(self, /, **fields: FieldValue) -> TryHold:
-        """The same without waiting: the block gets None, and runs, when another has the lock."""
-        return TryHold(self, self._place(fields))
+        """Hold the lock if it is free, without waiting; the block runs with None when it is not."""
+        return TryHold(self, self._keys_of(fields))
 
     async def holder(self, /, **fields: FieldValue) -> Holder | None:
-        """Who has the lock at this moment; None when nobody does."""
-        text, fence = await self._client.call("MGET", *self._place(fields).taken[:2])
-        return None if text is None else Holder.read(text, fence)
+        """Return the current holder; None when the lock is free."""
+        stored, fence = await self._client.call("MGET", *self._keys_of(fields).acquire[:2])
+        return None if stored is None else Holder.decode(stored, fence)
 
-    async def acquire(self, place: Place, timeout: float | None) -> Held:
-        """Take the lock, or wait for it."""
+    async def _acquire(self, keys: LockKeys, timeout: float | None) -> HeldLock:
         began = monotonic()
-        mark = self.keeper.mark(place.lock)
-        try:  # the hot path: no further frame for one trip
-            reply = await self._run(ACQUIRE, place.taken, (mark, *self._lives))
+        owner = self._renewer.new_owner(keys.acquire[0])
+        try:  # the hot path: `_try_once` would be one more frame
+            reply = await self._run(ACQUIRE, keys.acquire, (owner, *self._lifetimes))
         except BaseException as problem:
-            self._failed(problem, place, mark)
+            self._failed(problem, keys, owner)
             raise
         if type(reply) is int:
-            return self._taken(place, mark, reply, began)
+            return self._acquired(keys, owner, reply, began)
         if timeout is not None and timeout <= 0:
-            raise _not_free(place, 0.0, self._busy(reply))
-        return await self._wait(place, mark, began, inf if timeout is None else began + timeout)
+            raise _timed_out(keys, 0.0, self._busy(reply))
+        return await self._wait(keys, owner, began, inf if timeout is None else began + timeout)
 
-    async def attempt(self, place: Place) -> Held | Busy:
-        """Take the lock if it is free."""
-        return await self._ask(place, self.keeper.mark(place.lock))
+    async def _try_acquire(self, keys: LockKeys) -> HeldLock | Busy:
+        return await self._try_once(keys, self._renewer.new_owner(keys.lock))
 
-    def renew(self, held: Held) -> Awaitable[int]:
-        """Start the lease anew; 0 when the lock is another's, or nobody's."""
-        return self._run(RENEW, held.place.kept, (held.mark, self._milliseconds))
-
-    def release(self, place: Place, mark: str, queued: Queued = ()) -> Awaitable[int]:
-        """Give up the lock, or the place in its queue; 0 when it was not held."""
-        return self._run(RELEASE, place.released, (mark, self._offer, *queued))
-
-    def let_go(self, place: Place, mark: str, queued: Queued = ()) -> None:
-        """Release in the background what may be held, until its lease is over anyway."""
-        self.keeper.insist(lambda: self.release(place, mark, queued), self.lease)
-
-    async def _ask(self, place: Place, mark: str, queued: Queued = ()) -> Held | Busy:
-        """One look at the lock, which takes it if it is free, and may queue for it otherwise."""
+    async def _try_once(self, keys: LockKeys, owner: str, waiter: Waiter = ()) -> HeldLock | Busy:
+        """Acquire the lock if it is free, and otherwise queue for it if a waiter is given."""
         sent = monotonic()
-        queueing = (*queued, self._queue_life) if queued else ()
+        queueing = (*waiter, self._queue_lifetime) if waiter else ()
         try:
-            reply = await self._run(ACQUIRE, place.taken, (mark, *self._lives, *queueing))
+            reply = await self._run(ACQUIRE, keys.acquire, (owner, *self._lifetimes, *queueing))
         except BaseException as problem:
-            self._failed(problem, place, mark, queued)
+            self._failed(problem, keys, owner, waiter)
             raise
-        return self._taken(place, mark, reply, sent) if type(reply) is int else self._busy(reply)
+        return self._acquired(keys, owner, reply, sent) if type(reply) is int else self._busy(reply)
 
-    def _taken(self, place: Place, mark: str, fence: int, sent: float) -> Held:
-        held = Held(self, place, mark, fence, sent)
+    def _acquired(self, keys: LockKeys, owner: str, fence: int, sent: float) -> HeldLock:
+        held = HeldLock(self._leases, keys, owner, fence, sent)
         self._stats.writes += 1
-        self.keeper.keep(held)
+        self._renewer.add(held)
         return held
 
     def _busy(self, reply: tuple[int, int, bytes, bytes | None]) -> Busy:
-        left, before, text, fence = reply
-        rest = self.lease if left < 0 else left / 1000
-        return Busy(monotonic() + rest + min(_CROWD * before, _MOST_CROWD), Holder.read(text, fence))
+        left, before, stored, fence = reply
+        rest = self._leases.seconds if left < 0 else left / 1000
+        stagger = min(_STAGGER * before, _LONGEST_STAGGER)
+        return Busy(monotonic() + rest + stagger, Holder.decode(stored, fence))
 
-    def _failed(self, problem: BaseException, place: Place, mark: str, queued: Queued = ()) -> None:
-        """Count an error, and give back what the server may have given to one who heard nothing of it."""
+    def _failed(self, problem: BaseException, keys: LockKeys, owner: str, waiter: Waiter = ()) -> None:
+        """Count an error, and release what the server may have granted to a caller that got no reply."""
         self._stats.errors += isinstance(problem, REDIS_ERRORS)
-        if queued or not isinstance(problem, Unavailable):
-            self.let_go(place, mark, queued)
+        if waiter or not isinstance(problem, Unavailable):
+            self._leases.release_later(keys, owner, waiter)
 
-    async def _wait(self, place: Place, mark: str, began: float, deadline: float) -> Held:
-        token = mark.partition(" ")[0]
-        channel = self.declared.channel_of(place, token)
-        listening = self._client.subscribe(channel, kind="shard")
-        await listening.__aenter__()
+    async def _wait(self, keys: LockKeys, owner: str, began: float, deadline: float) -> HeldLock:
+        token = owner.partition(" ")[0]
+        channel = self.declaration.wake_channel(keys, token)
+        subscription = self._client.subscribe(channel, kind="shard")
+        await subscription.__aenter__()
         try:
             while True:
-                got = await self._ask(place, mark, (token, channel))
-                if isinstance(got, Held):
+                got = await self._try_once(keys, owner, (token, channel))
+                if isinstance(got, HeldLock):
                     return got
                 try:
-                    await self._rest(listening, got.ends, deadline)
+                    await self._until_wake_up(subscription, got.ends, deadline)
                     if monotonic() >= deadline:
-                        raise _not_free(place, monotonic() - began, got)
+                        raise _timed_out(keys, monotonic() - began, got)
                 except BaseException:
-                    self.let_go(place, mark, (token, channel))
+                    self._leases.release_later(keys, owner, (token, channel))
                     raise
         finally:
-            self.keeper.spawn(listening.__aexit__(None, None, None))
+            self._renewer.spawn(subscription.__aexit__(None, None, None))
 
-    async def _rest(self, listening: Subscription, look_at: float, deadline: float) -> None:
-        """Return when it is time to look: told so, at the given moment, or when the server is away."""
-        while (left := min(look_at, deadline) - monotonic()) > 0:
+    async def _until_wake_up(self, subscription: Subscription, retry_at: float, deadline: float) -> None:
+        """Return when it is time to try: woken up, at the given moment, or when the server is down."""
+        while (left := min(retry_at, deadline) - monotonic()) > 0:
             try:
-                async with asyncio.timeout(min(left, _STILL_THERE)):
-                    message = await anext(listening)
+                async with asyncio.timeout(min(left, _CONNECTION_CHECK)):
+                    message = await anext(subscription)
             except TimeoutError:
                 if not self._client.up:
                     return
             except StopAsyncIteration:
                 raise StoreClosed("the store was closed while a lock was waited for") from None
             else:
-                after = 0 if message.lost else self._hear(message.data) or 0
-                look_at = min(look_at, monotonic() + after / 1000)
+                after = 0 if message.lost else self._decode_wake_up(message.data) or 0
+                retry_at = min(retry_at, monotonic() + after / 1000)
 
-    def _place(self, fields: Mapping[str, FieldValue]) -> Place:
+    def _keys_of(self, fields: Mapping[str, FieldValue]) -> LockKeys:
         key = self._render(fields)
-        place = self._places.get(key)
-        if place is None:
-            if len(self._places) >= _PLACES_KEPT:
-                self._places.clear()
-            place = self._places[key] = self.declared.place(fields)
-        return place
+        keys = self._keys.get(key)
+        if keys is None:
+            keys = self._keys[key] = self.declaration.keys(fields)
+        return keys
 
 
-def _not_free(place: Place, waited: float, busy: Busy) -> LockTimeout:
-    return LockTimeout(place.lock, waited, busy.holder.name, busy.holder.fence)
+class Hold:
+    """The `async with` block of `hold`."""
+
+    __slots__ = ("_held", "_keys", "_locks", "_timeout")
+
+    def __init__(self, locks: BoundLocks, keys: LockKeys, timeout: float | None) -> None:
+        self._locks = locks
+        self._keys = keys
+        self._timeout = timeout
+        self._held: HeldLock | None = None
+
+    async def __aenter__(self) -> HeldLock:
+        held = self._held = await self._locks._acquire(self._keys, self._timeout)
+        return held
+
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Coroutine[None, None, None]:
+        return cast("HeldLock", self._held)._end(error)
+
+
+class TryHold:
+    """The `async with` block of `try_hold`; it gets None when the lock is not free."""
+
+    __slots__ = ("_held", "_keys", "_locks")
+
+    def __init__(self, locks: BoundLocks, keys: LockKeys) -> None:
+        self._locks = locks
+        self._keys = keys
+        self._held: HeldLock | None = None
+
+    async def __aenter__(self) -> HeldLock | None:
+        got = await self._locks._try_acquire(self._keys)
+        self._held = got if isinstance(got, HeldLock) else None
+        return self._held
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            await held._end(error)
+
+
+def _timed_out(keys: LockKeys, waited: float, busy: Busy) -> LockTimeout:
+    return LockTimeout(keys.lock, waited, busy.holder.name, busy.holder.fence)

@@ -1,35 +1,43 @@
-"""The declaration of locks: the keyspaces of the lock, its fence counter, its waiters and their channels.
+"""The declaration of locks, with their keyspaces in Redis, and the table of fencing tokens in SQL.
 
 All keys of one lock share a cluster slot. Where the pattern has fields, one of them is the hash tag, the last
-unless said. A pattern without fields is one key, and its companions carry a short number as their tag that
-leads to its slot.
+one unless `tag` names another. A pattern without fields is a single key; its companion keys carry a short
+number as their hash tag that leads to the same slot.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
-from weakref import WeakKeyDictionary
 
-from ephemera.errors import InvalidDeclaration
+from ephemera.errors import InvalidDeclaration, InvalidValue, StaleFence
 from ephemera.keyspace import Catalogue, FieldValue, Role, Store, check_declaration, fixed, sliding
 from ephemera.patterns.locks._acquire import BoundLocks
-from ephemera.patterns.locks._lock_keys import Place
+from ephemera.patterns.locks._held_lock import HeldLock, LockKeys
 from ephemera.wire import hash_tag_for_slot, key_slot
 
-_SHORTEST = timedelta(milliseconds=100)
-_FENCE_KEPT = timedelta(days=1)
-_RESERVED = ("place", "timeout", "waiter")
-_declared: WeakKeyDictionary[Catalogue, list[Locks]] = WeakKeyDictionary()
+_SHORTEST_LEASE = timedelta(milliseconds=100)
+_RESERVED = ("slot_tag", "timeout", "waiter")
+_TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
+
+_CREATE_TABLE = """\
+CREATE TABLE IF NOT EXISTS {name} (
+    lock text PRIMARY KEY,
+    fence bigint NOT NULL,
+    seen timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP
+)"""
+
+_ADMIT = """\
+INSERT INTO {name} AS known (lock, fence) VALUES ({lock}, {fence})
+ON CONFLICT (lock) DO UPDATE SET fence = excluded.fence, seen = CURRENT_TIMESTAMP
+WHERE known.fence <= excluded.fence
+RETURNING fence"""
 
 
 class Locks:
-    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store.
-
-    `lease` is how long a lock outlives a holder that died; one that lives renews it. `fence_kept` is how long
-    the last fencing number is remembered after its use, against a server clock that is set back.
-    """
+    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store."""
 
     def __init__(
         self,
@@ -40,20 +48,26 @@ class Locks:
         purpose: str,
         tag: str | None = None,
         role: Role = "queue",
-        fence_kept: timedelta = _FENCE_KEPT,
-        spares: str = "two of them doing the same at once",
-        if_lost: str = "another may take it; its holder is told, and SQL refuses the older fence",
+        fence_kept: timedelta = timedelta(days=1),
+        spares: str = "two processes doing the same work at once",
+        if_lost: str = "another holder may acquire it; the first one is cancelled, and SQL refuses its fence",
     ) -> None:
+        """Declare the keys of a lock.
+
+        `lease` is how long a lock outlives a holder that died; a live holder renews it. `fence_kept` is how
+        long the last fencing token is remembered after its use, against a server clock that is set back.
+        `tag` names the field that decides the cluster slot.
+        """
         check_declaration(catalogue, pattern, lease=lease, fence_kept=fence_kept)
-        if lease < _SHORTEST or fence_kept < lease:
+        if lease < _SHORTEST_LEASE or fence_kept < lease:
             raise InvalidDeclaration(
                 pattern,
                 f"a lease of {lease} with its fence kept for {fence_kept}",
-                f"use a lease of at least {_SHORTEST}, and keep the fence for longer than that",
+                f"use a lease of at least {_SHORTEST_LEASE}, and keep the fence for longer than that",
             )
         self.lease = lease
         self.role: Role = role
-        self.space = catalogue.value(
+        self.keyspace = catalogue.value(
             pattern,
             str,
             lifetime=fixed(seconds=lease.total_seconds(), outlives="its renewals, three in a lease"),
@@ -64,68 +78,99 @@ class Locks:
             if_lost=if_lost,
             **_tagged(tag or _last_field(pattern)),
         )
-        self._extra: dict[str, FieldValue] = {}
-        beside, tagged = pattern, _tagged(self.space.template.tag)
-        if not self.space.template.fields:
-            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
-            beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
+        self._extra_fields: dict[str, FieldValue] = {}
+        base, tagged = pattern, _tagged(self.keyspace.template.tag)
+        if not self.keyspace.template.fields:
+            self._extra_fields = {"slot_tag": hash_tag_for_slot(key_slot(pattern))}
+            base, tagged = f"{pattern}:{{slot_tag}}", {"tag": "slot_tag"}
         self.fences = catalogue.counter(
-            f"{beside}:fence",
+            f"{base}:fence",
             lifetime=fixed(seconds=fence_kept.total_seconds(), outlives="a server clock that is set back"),
             role=role,
-            purpose="The last fencing number of a lock",
+            purpose="The last fencing token of a lock",
             if_lost="the next one comes from the server's clock alone",
             **tagged,
         )
         self.waiters = catalogue.sorted_set(
-            f"{beside}:waiters",
+            f"{base}:waiters",
             str,
             lifetime=sliding(
-                seconds=2 * lease.total_seconds() + 10, outlives="a waiter's rest, at most a lease"
+                seconds=2 * lease.total_seconds() + 10, outlives="a waiter's pause, at most a lease"
             ),
             role=role,
-            purpose="Who waits for a lock, by when they came",
+            purpose="The waiters for a lock, in order of arrival",
             spares="polling",
             ended_by=("its last waiter",),
-            if_lost="waiters queue anew when the lease ends",
+            if_lost="waiters queue again when the lease ends",
             **tagged,
         )
         self.channel = catalogue.channel(
-            f"{beside}:wake:{{waiter}}",
+            f"{base}:wake:{{waiter}}",
             int,
             role=role,
-            purpose="Tells a waiter in how many milliseconds to look at the lock",
-            if_lost="the waiter looks when the lease ends",
+            purpose="Tells a waiter in how many milliseconds to try the lock",
+            if_lost="the waiter tries when the lease ends",
             **tagged,
         )
-        _refuse_reserved(pattern, self.space.template.fields)
-        _declared.setdefault(catalogue, []).append(self)
+        _refuse_reserved(pattern, self.keyspace.template.fields)
         catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundLocks:
-        """The locks of a store that has their catalogue."""
-        for space in (self.fences, self.waiters, self.channel):
-            store[space]  # refuses a store without it
+        """Bind the locks to a store that has their catalogue."""
+        for keyspace in (self.fences, self.waiters, self.channel):
+            store[keyspace]  # raises if the store does not have it
         return BoundLocks(self, store)
 
-    def place(self, fields: Mapping[str, FieldValue]) -> Place:
-        """The keys of one lock."""
-        every = {**fields, **self._extra}
-        lock = self.space.template.render(fields)
+    def keys(self, fields: Mapping[str, FieldValue]) -> LockKeys:
+        """Render the keys of one lock."""
+        every = {**fields, **self._extra_fields}
+        lock = self.keyspace.template.render(fields)
         waiters = self.waiters.template.render(every)
-        return Place((lock, self.fences.template.render(every), waiters), (lock,), (lock, waiters), every)
+        return LockKeys((lock, self.fences.template.render(every), waiters), (lock,), (lock, waiters), every)
 
-    def channel_of(self, place: Place, waiter: str) -> str:
-        """The channel of one who waits for the lock."""
-        return self.channel.template.render({**place.fields, "waiter": waiter})
+    def wake_channel(self, keys: LockKeys, waiter: str) -> str:
+        """Render the channel of one waiter for the lock."""
+        return self.channel.template.render({**keys.fields, "waiter": waiter})
 
     def __repr__(self) -> str:
-        return f"<Locks {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<Locks {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
-def locks_of(catalogue: Catalogue) -> list[Locks]:
-    """All locks that a catalogue declares."""
-    return list(_declared.get(catalogue, ()))
+class FenceGuard:
+    """A SQL table that remembers the largest fencing token of each lock, and refuses a smaller one.
+
+        GUARD = FenceGuard()
+        await connection.execute(GUARD.table)                           # once, with the other tables
+        async with store[INGEST].hold(schema="bible") as held, connection.transaction():
+            cursor = await connection.execute(GUARD.pyformat, GUARD.values(held))
+            GUARD.admit(held, await cursor.fetchone())                   # StaleFence: roll back
+            ...                                                          # writes of the same transaction
+
+    It must be the first statement of the transaction that writes. It locks the fence's row until the commit,
+    which serializes an older and a newer holder: the older one either commits before the newer begins, or is
+    refused. PostgreSQL and SQLite understand it. Several services may share the table, as keys identify
+    locks. Where you write to a single row of your own, a column does as well: `UPDATE ... SET fence = :fence
+    WHERE id = :id AND fence <= :fence`, and no row changed means refused.
+    """
+
+    def __init__(self, table: str = "lock_fences") -> None:
+        if not _TABLE_NAME.fullmatch(table):
+            raise InvalidValue("table", "a name, or schema.name", repr(table))
+        self.table = _CREATE_TABLE.format(name=table)
+        """Creates the table if it does not exist."""
+        self.pyformat = _ADMIT.format(name=table, lock="%(lock)s", fence="%(fence)s")
+        """Returns a row, or none for a stale fence; for drivers that take `%(name)s`, such as psycopg."""
+        self.named = _ADMIT.format(name=table, lock=":lock", fence=":fence")
+        """The same for drivers that take `:name`, such as `sqlalchemy.text` and sqlite3."""
+
+    def values(self, held: HeldLock) -> dict[str, str | int]:
+        """The parameters of the statement."""
+        return {"lock": held.key, "fence": held.fence}
+
+    def admit(self, held: HeldLock, row: object) -> None:
+        """Raise `StaleFence` when the statement returned no row."""
+        if row is None:
+            raise StaleFence(held.key, held.fence)
 
 
 def _last_field(pattern: str) -> str | None:

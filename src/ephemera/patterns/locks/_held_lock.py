@@ -1,171 +1,319 @@
-"""A lock that is held, and the block that holds it: how losing it reaches the holder, and how the block ends.
+"""A held lock, and the renewal of its lease.
 
-A lost lock cancels the holder's task, as `asyncio.timeout` does, and `__aexit__` turns that cancellation into
-`LockLost`; one that came from elsewhere stays what it is. When the block ended by itself meanwhile, its
-result is not to be trusted, and `LockLost` is raised all the same. An error of the block's own is left alone,
-with a note.
+A lost lock cancels the holder's task, as `asyncio.timeout` does, and the end of the block turns that
+cancellation into `LockLost`; a cancellation from elsewhere stays one. If the block finished before it was
+cancelled, its result cannot be trusted, and `LockLost` is raised anyway. An error raised by the block is
+left alone, with a note.
+
+One timer renews every lock of a store, whichever declaration it belongs to. A renewal that becomes due
+includes the locks that would be due within half their interval, so locks acquired at different moments are
+soon renewed together. A failed renewal is retried until the lock's deadline, and then the lock is lost. Work
+that no caller waits for (a release after a cancellation, an unsubscription) runs in the background; a closing
+store waits for it briefly.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Coroutine
+import os
+import secrets
+import socket
+from collections.abc import Awaitable, Callable, Coroutine
+from datetime import UTC, datetime
+from itertools import count
+from math import inf
 from time import monotonic
-from types import TracebackType
-from typing import TYPE_CHECKING, cast
+from typing import Any, NamedTuple, TypeAlias, cast
 
-from ephemera.errors import EphemeraError, LockLost
-from ephemera.patterns.locks._lock_keys import Place
+from ephemera.errors import AlreadyHeld, ConnectionFailed, EphemeraError, LockLost
+from ephemera.keyspace import FieldValue, Store
+from ephemera.wire import Client, Script
 
-if TYPE_CHECKING:
-    from ephemera.patterns.locks._acquire import BoundLocks
+RENEW = Script.load("ephemera.patterns.locks", "renew")
+RELEASE = Script.load("ephemera.patterns.locks", "release")
 
-_NOT_IN_TIME = "no renewal was confirmed before its lease could have ended"
-_GONE = "the server had it no more"
+Waiter: TypeAlias = tuple[()] | tuple[str, str]
+"""A waiter's token and its channel; empty for a caller that is not in the queue."""
+
+_OFFER = 1000  # milliseconds that a woken waiter has to acquire the lock
+_CLOSE_TIMEOUT = 0.25  # seconds that a closing store waits for releases under way
+_FIRST_PAUSE = 0.02  # seconds before a failed release is retried, doubled each time
+_LONGEST_PAUSE = 1.0
+_RENEWED_TOO_LATE = "no renewal was confirmed before its lease could have ended"
+_GONE = "the server no longer had it"
 
 
-class Held:
-    """A lock while it is held: what `hold` gives to its block."""
+class LockKeys(NamedTuple):
+    """The keys of one lock, grouped as its scripts take them."""
+
+    acquire: tuple[str, str, str]  # the lock, its fence counter, its waiters
+    renew: tuple[str]
+    release: tuple[str, str]
+    fields: dict[str, FieldValue]
+
+    @property
+    def lock(self) -> str:
+        """The key of the lock itself."""
+        return self.acquire[0]
+
+
+class Holder(NamedTuple):
+    """The holder of a lock; without a name and with fence 0 while the lock is offered to a waiter."""
+
+    name: str
+    fence: int
+
+    @classmethod
+    def decode(cls, stored: bytes, fence: bytes | None) -> Holder:
+        """Decode the values of a lock and of its fence counter."""
+        name = stored.decode("utf-8", "replace").partition(" ")[2]
+        return cls(name, int(fence or 0) if name else 0)
+
+    @property
+    def since(self) -> datetime | None:
+        """When the lock was acquired, by the server's clock; None while it is offered to a waiter."""
+        return datetime.fromtimestamp(self.fence / 1_000_000, UTC) if self.fence else None
+
+
+class Leases:
+    """The leases of one declaration on a store: their length, and the scripts that renew and end them."""
+
+    def __init__(self, client: Client, renewer: LeaseRenewer, milliseconds: int) -> None:
+        self.renewer = renewer
+        self.seconds = milliseconds / 1000
+        self.renewal_interval = self.seconds / 3
+        # Clocks may differ in rate by 5 %, and over long leases by one second in total.
+        self.safe_seconds = self.seconds - min(self.seconds / 20, 1.0)
+        self.lost = 0
+        self._run = client.run
+        self._milliseconds = str(milliseconds)
+        self._offer = str(min(_OFFER, milliseconds))
+
+    def renew(self, held: HeldLock) -> Awaitable[int]:
+        """Restart the lease; 0 when the lock is no longer this holder's."""
+        return self._run(RENEW, held._keys.renew, (held._owner, self._milliseconds))
+
+    def release(self, keys: LockKeys, owner: str, waiter: Waiter = ()) -> Awaitable[int]:
+        """Release the lock, or leave its queue; 0 when it was not held."""
+        return self._run(RELEASE, keys.release, (owner, self._offer, *waiter))
+
+    def release_later(self, keys: LockKeys, owner: str, waiter: Waiter = ()) -> None:
+        """Release in the background a lock that may be held, retrying until its lease is over."""
+        self.renewer.retry_in_background(lambda: self.release(keys, owner, waiter), self.seconds)
+
+
+class HeldLock:
+    """A lock while it is held: what a `hold` block gets."""
 
     __slots__ = (
-        "_cancelling",
-        "_told",
-        "deadline",
-        "due",
+        "_cancellations",
+        "_cancelled",
+        "_deadline",
+        "_due",
+        "_keys",
+        "_leases",
+        "_owner",
+        "_renewing",
+        "_task",
         "fence",
-        "locks",
         "lost",
-        "mark",
-        "place",
-        "renewing",
-        "task",
     )
 
-    def __init__(self, locks: BoundLocks, place: Place, mark: str, fence: int, sent: float) -> None:
+    def __init__(self, leases: Leases, keys: LockKeys, owner: str, fence: int, sent: float) -> None:
         task = cast("asyncio.Task[object]", asyncio.current_task())
         self.fence = fence
-        """The fencing number: larger than that of every holder before."""
+        """The fencing token: larger than that of every earlier holder."""
         self.lost: str | None = None
         """Why the lock is no longer held; None while it is."""
-        self.place = place
-        self.mark = mark
-        self.task = task
-        self.renewing = False
-        self.locks = locks
-        self._cancelling = task.cancelling()
-        self._told = False
-        self.confirmed(sent)
+        self._leases = leases
+        self._keys = keys
+        self._owner = owner
+        self._task = task
+        self._cancellations = task.cancelling()
+        self._cancelled = False
+        self._renewing = False
+        self._confirm(sent)
 
     @property
     def key(self) -> str:
-        """The lock's key, which SQL knows it by."""
-        return self.place.taken[0]
+        """The lock's key, which also identifies it in SQL."""
+        return self._keys.acquire[0]
 
     @property
     def remaining(self) -> float:
-        """Seconds for which the lock is certainly held, if no renewal succeeds any more."""
-        return 0.0 if self.lost else max(0.0, self.deadline - monotonic())
+        """Seconds for which the lock is certainly held if no further renewal succeeds."""
+        return 0.0 if self.lost else max(0.0, self._deadline - monotonic())
 
-    def confirmed(self, sent: float) -> None:
-        """Count the lease from when the request left: the server can only have begun it later."""
-        self.deadline = sent + self.locks.safe_lease
-        self.due = sent + self.locks.interval
+    def __repr__(self) -> str:
+        return f"<HeldLock {self.key!r}, fence {self.fence}{', lost' if self.lost else ''}>"
 
-    def renew(self) -> Awaitable[int]:
-        """Ask the server for another lease."""
-        return self.locks.renew(self)
+    def _confirm(self, sent: float) -> None:
+        # The lease counts from when the request was sent: the server can only have started it later.
+        self._deadline = sent + self._leases.safe_seconds
+        self._due = sent + self._leases.renewal_interval
 
-    @property
-    def interval(self) -> float:
-        """Seconds from one renewal to the next."""
-        return self.locks.interval
-
-    def lose(self, reason: str) -> None:
-        """Tell the holder, once, that it no longer holds the lock."""
+    def _lose(self, reason: str) -> None:
+        """Cancel the holder, once."""
         if self.lost is None:
             self.lost = reason
-            self._told = True
-            self.task.cancel(f"the lock {self.key} was lost: {reason}")
+            self._cancelled = True
+            self._task.cancel(f"the lock {self.key} was lost: {reason}")
 
-    def expire(self) -> None:
-        """Tell the holder that its lease may end any moment."""
-        self.lose(_NOT_IN_TIME)
-
-    def refuse(self) -> None:
-        """Tell the holder what a renewal has found."""
-        self.lose(_GONE)
-
-    async def end(self, error: BaseException | None) -> None:
-        """Give the lock up; `LockLost` when the block was not alone to its end."""
-        locks = self.locks
-        locks.keeper.drop(self)
-        if self.lost is None and monotonic() < self.deadline:
+    async def _end(self, error: BaseException | None) -> None:
+        """Release the lock; raise `LockLost` when it was lost before the block ended."""
+        leases = self._leases
+        leases.renewer.remove(self)
+        if self.lost is None and monotonic() < self._deadline:
             try:
-                if await locks.release(self.place, self.mark):
+                if await leases.release(self._keys, self._owner):
                     return
             except BaseException as problem:
-                locks.let_go(self.place, self.mark)
+                leases.release_later(self._keys, self._owner)
                 if isinstance(problem, EphemeraError):
-                    return  # it was ours; the server forgets it by itself if it cannot be told
+                    return  # it was held to the end; the server expires it if no release arrives
                 raise
             self.lost = _GONE
         else:
-            self.lost = self.lost or _NOT_IN_TIME
-            locks.let_go(self.place, self.mark)
-        self._tell(error)
+            self.lost = self.lost or _RENEWED_TOO_LATE
+            leases.release_later(self._keys, self._owner)
+        self._raise_lost(error)
 
-    def _tell(self, error: BaseException | None) -> None:
-        # Only our own cancellation becomes LockLost: whoever else asked for one gets it.
-        ours = self._told and self.task.uncancel() <= self._cancelling
-        self.locks.lost += 1
+    def _raise_lost(self, error: BaseException | None) -> None:
+        # Only our own cancellation becomes LockLost; one requested by other code stays a cancellation.
+        ours = self._cancelled and self._task.uncancel() <= self._cancellations
+        self._leases.lost += 1
         lost = LockLost(self.key, self.fence, self.lost or _GONE)
         if error is None or (ours and isinstance(error, asyncio.CancelledError)):
             raise lost from error
         error.add_note(str(lost))
 
-    def __repr__(self) -> str:
-        return f"<Held {self.key!r}, fence {self.fence}{', lost' if self.lost else ''}>"
+
+class LeaseRenewer:
+    """Renews all locks that one store holds."""
+
+    def __init__(self, store: Store) -> None:
+        self.held: dict[str, HeldLock] = {}
+        prefix, name = secrets.token_hex(8), f"{socket.gethostname()}/{os.getpid()}"
+        self._owners = (f"{prefix}-{number:x} {name}" for number in count(1))
+        self._timer: asyncio.TimerHandle | None = None
+        self._wakes_at = inf
+        self._background: set[asyncio.Task[Any]] = set()
+        store.before_close(self.aclose)
+
+    def new_owner(self, key: str) -> str:
+        """A token and this process's name, for one attempt; `AlreadyHeld` if this task holds the lock."""
+        mine = self.held.get(key)
+        if mine is not None and mine._task is asyncio.current_task():
+            raise AlreadyHeld(key, mine.fence)
+        return next(self._owners)
+
+    def add(self, held: HeldLock) -> None:
+        """Renew a lock from now on."""
+        before = self.held.get(held.key)
+        if before is not None:
+            before._lose(f"another task of this process holds it, with the fence {held.fence}")
+        self.held[held.key] = held
+        if held._due < self._wakes_at:
+            self._wake(held._due)
+
+    def remove(self, held: HeldLock) -> None:
+        """Stop renewing a lock."""
+        if self.held.get(held.key) is held:
+            del self.held[held.key]
+
+    def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
+        """Run work that no caller waits for."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    def retry_in_background(self, attempt: Callable[[], Awaitable[Any]], seconds: float) -> None:
+        """Run something in the background, retrying for so many seconds while the server is unavailable."""
+        self.spawn(_retry(attempt, monotonic() + seconds))
+
+    async def aclose(self) -> None:
+        """Cancel the holders, and give releases under way a moment to complete."""
+        for held in list(self.held.values()):
+            held._lose("its store was closed")
+        self.held.clear()
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._background:
+            _, late = await asyncio.wait(self._background, timeout=_CLOSE_TIMEOUT)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    def _wake(self, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wakes_at = at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at - monotonic()), self._tick)
+
+    def _wake_for_next(self) -> None:
+        coming = [
+            held._deadline if held._renewing else min(held._due, held._deadline)
+            for held in self.held.values()
+        ]
+        if coming:
+            self._wake(min(coming))
+
+    def _tick(self) -> None:
+        self._timer, self._wakes_at = None, inf
+        now = monotonic()
+        for held in [each for each in self.held.values() if each._deadline <= now]:
+            self.remove(held)
+            held._lose(_RENEWED_TOO_LATE)
+        idle = [held for held in self.held.values() if not held._renewing]
+        if any(held._due <= now for held in idle):
+            due = [held for held in idle if held._due - held._leases.renewal_interval / 2 <= now]
+            for held in due:
+                held._renewing = True
+            self.spawn(self._renew_all(due))
+        self._wake_for_next()
+
+    async def _renew_all(self, due: list[HeldLock]) -> None:
+        await asyncio.gather(*map(self._renew, due))  # all sent in one tick, so in one write
+        self._wake_for_next()
+
+    async def _renew(self, held: HeldLock) -> None:
+        sent = monotonic()
+        try:
+            renewed = await held._leases.renew(held)
+        except EphemeraError:
+            held._due = monotonic() + held._leases.renewal_interval / 8
+        else:
+            if renewed:
+                held._confirm(sent)
+            elif self.held.get(held.key) is held:
+                self.remove(held)
+                held._lose(_GONE)
+        finally:
+            held._renewing = False
 
 
-class Hold:
-    """The block of `hold`: entered when the lock is held, left when it is given up."""
+class _RenewerOfStore:
+    """Binds to the one `LeaseRenewer` of a store."""
 
-    __slots__ = ("_held", "_locks", "_place", "_timeout")
-
-    def __init__(self, locks: BoundLocks, place: Place, timeout: float | None) -> None:
-        self._locks = locks
-        self._place = place
-        self._timeout = timeout
-        self._held: Held | None = None
-
-    async def __aenter__(self) -> Held:
-        held = self._held = await self._locks.acquire(self._place, self._timeout)
-        return held
-
-    def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> Coroutine[None, None, None]:
-        return cast("Held", self._held).end(error)
+    def bind(self, store: Store) -> LeaseRenewer:
+        """Create it."""
+        return LeaseRenewer(store)
 
 
-class TryHold:
-    """The block of `try_hold`: the same, or None at once when another has the lock."""
+RENEWER = _RenewerOfStore()
 
-    __slots__ = ("_held", "_locks", "_place")
 
-    def __init__(self, locks: BoundLocks, place: Place) -> None:
-        self._locks = locks
-        self._place = place
-        self._held: Held | None = None
-
-    async def __aenter__(self) -> Held | None:
-        got = await self._locks.attempt(self._place)
-        self._held = got if isinstance(got, Held) else None
-        return self._held
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        held, self._held = self._held, None
-        if held is not None:
-            await held.end(error)
+async def _retry(attempt: Callable[[], Awaitable[Any]], until: float) -> None:
+    pause = _FIRST_PAUSE
+    while True:
+        try:
+            await attempt()
+        except ConnectionFailed:
+            if monotonic() + pause > until:
+                return
+        except EphemeraError:
+            return
+        else:
+            return
+        await asyncio.sleep(pause)
+        pause = min(2 * pause, _LONGEST_PAUSE)

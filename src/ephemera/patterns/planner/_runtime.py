@@ -162,7 +162,7 @@ class BoundPlanner:
         if self._status.mode == "redis":
             log.warning("the planner reads from SQL: %s", problem)
         async with self._engine.begin() as sql:
-            if not await leads(sql, self.declared.tick_lock.space.pattern):
+            if not await leads(sql, self.declared.tick_lock.keyspace.pattern):
                 return Tick(self._sql.mode, led_by_another=True, problem=problem)
             tick = await ticking.run(self._sql)
         tick.problem = problem

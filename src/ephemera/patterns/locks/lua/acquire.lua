@@ -1,15 +1,15 @@
--- Takes a lock that is free or offered to this waiter, with the next fencing number; or tells who has it.
+-- Acquires a lock that is free or offered to this waiter, with the next fencing token; or returns its holder.
 -- KEYS[1]  the lock: a holder's token and name, 'token name'; while it is offered to a waiter, its token alone
 -- KEYS[2]  its fence counter
--- KEYS[3]  its waiters: a sorted set of their channels by when they came (microseconds since 1970)
--- ARGV[1]  what the lock shall hold: 'token name'
+-- KEYS[3]  its waiters: a sorted set of their channels by time of arrival (microseconds since 1970)
+-- ARGV[1]  the value of the lock if it is acquired: 'token name'
 -- ARGV[2]  the lease in milliseconds
--- ARGV[3]  the life of the fence counter in milliseconds
--- ARGV[4]  of one who waits: its token
--- ARGV[5]  its channel, to be queued if the lock is not free
--- ARGV[6]  the life of the queue in milliseconds
+-- ARGV[3]  the lifetime of the fence counter in milliseconds
+-- ARGV[4]  a waiter's token
+-- ARGV[5]  its channel, which joins the queue if the lock is not free
+-- ARGV[6]  the lifetime of the queue in milliseconds
 -- RETURNS  the fence; or, of a lock that is not free, {milliseconds to the end of its lease, waiters before this
---          one, what it holds, its fence}
+--          one, its value, its fence}
 local lock, fences, waiters, channel = KEYS[1], KEYS[2], KEYS[3], ARGV[5]
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]

@@ -1,4 +1,4 @@
-"""Locks for tests: of a long lease, of short ones, without fields and with two; and what to wait for."""
+"""Locks for tests: with long and short leases, without fields and with two; and conditions to wait for."""
 
 from __future__ import annotations
 
@@ -11,15 +11,19 @@ from ephemera import Catalogue, Store
 from ephemera.patterns.locks import Locks
 
 CATALOGUE = Catalogue("test-locks")
-LOCKS = Locks(CATALOGUE, "lock:{name}", lease=timedelta(seconds=30), purpose="A lock that nobody outlives")
-BRIEF = Locks(CATALOGUE, "brief:{name}", lease=timedelta(milliseconds=600), purpose="A lock to be lost soon")
+LOCKS = Locks(
+    CATALOGUE, "lock:{name}", lease=timedelta(seconds=30), purpose="A lock whose lease never ends in a test"
+)
+BRIEF = Locks(
+    CATALOGUE, "brief:{name}", lease=timedelta(milliseconds=600), purpose="A lock whose lease ends soon"
+)
 KEPT = Locks(CATALOGUE, "kept:{name}", lease=timedelta(seconds=3), purpose="A lock to be renewed")
 ALONE = Locks(CATALOGUE, "lock-of-all:here", lease=timedelta(seconds=30), purpose="The only one of its kind")
 PAIRS = Locks(CATALOGUE, "pair:{org}:{doc}", lease=timedelta(seconds=30), purpose="A lock of two fields")
 
 
 async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -> float:
-    """Return the seconds until an awaited condition held; fail when it took more than `within`."""
+    """Wait until a condition holds and return the seconds it took; fail after `within`."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while not await condition():
@@ -29,7 +33,7 @@ async def until(condition: Callable[[], Awaitable[Any]], within: float = 60.0) -
 
 
 async def queued(store: Store, locks: Locks, count: int, **fields: Any) -> None:
-    """Wait until so many wait for a lock."""
+    """Wait until a lock has so many waiters."""
 
     async def there() -> bool:
         return await store[locks.waiters].size(**fields) == count
@@ -38,9 +42,9 @@ async def queued(store: Store, locks: Locks, count: int, **fields: Any) -> None:
 
 
 async def free(store: Store, locks: Locks, **fields: Any) -> None:
-    """Wait until nobody has a lock."""
+    """Wait until a lock is free."""
 
     async def gone() -> bool:
-        return not await store[locks.space].exists(**fields)
+        return not await store[locks.keyspace].exists(**fields)
 
     await until(gone)
