@@ -20,8 +20,8 @@ SESSION = catalogue.hash(
     lifetime=sliding(hours=24),
     sensitive=True,
     purpose="Who is signed in",
-    spares="a SQL read on every request",
-    ended_by=("logout",),
+    saves="a SQL read on every request",
+    invalidated_by=("logout",),
     if_lost="users sign in again",
 )
 PROFILE = catalogue.value(
@@ -29,14 +29,14 @@ PROFILE = catalogue.value(
     dict[str, str],
     lifetime=fixed(minutes=5),
     purpose="A user's profile, from SQL",
-    spares="a join of three tables",
-    ended_by=("profile update",),
+    saves="a join of three tables",
+    invalidated_by=("profile update",),
     if_lost="it is read from SQL again",
 )
 VISITS = catalogue.counter(
     "visits:{page}:{day}",
     lifetime=fixed(days=2),
     purpose="Visits of a page on a day",
-    spares="an UPDATE for each visit",
+    saves="an UPDATE for each visit",
     if_lost="a day's count starts anew",
 )

@@ -26,14 +26,14 @@ class Order(msgspec.Struct):
 SESSION = catalogue.hash(
     "session:{session_id}", Session,
     lifetime=sliding(hours=24), sensitive=True,
-    purpose="Who is signed in", spares="a SQL read on every request",
-    ended_by=("logout", "role change"), if_lost="users sign in again",
+    purpose="Who is signed in", saves="a SQL read on every request",
+    invalidated_by=("logout", "role change"), if_lost="users sign in again",
 )  # fmt: skip
 PROFILE = catalogue.value(
     "cache:profile:{user_id}", dict[str, str],
     lifetime=fixed(hours=6),
-    purpose="A user's profile, from SQL", spares="a join of three tables",
-    ended_by=("profile update",), if_lost="it is read from SQL again",
+    purpose="A user's profile, from SQL", saves="a join of three tables",
+    invalidated_by=("profile update",), if_lost="it is read from SQL again",
 )  # fmt: skip
 VISITS = catalogue.counter(
     "visits:{page}:{day}", lifetime=fixed(days=2),

@@ -61,7 +61,17 @@ def undocumented(module: str, names: list[api.Name], texts: dict[str, str]) -> l
 
 
 OF_EVERY_DECLARATION = frozenset(
-    ("codec", "compress_over", "ended_by", "if_lost", "purpose", "role", "sensitive", "spares", "tag")
+    (
+        "codec",
+        "compress_over",
+        "invalidated_by",
+        "if_lost",
+        "purpose",
+        "role",
+        "sensitive",
+        "saves",
+        "hash_tag",
+    )
 )
 """Options that mean the same everywhere: docs/keyspace.md has them."""
 

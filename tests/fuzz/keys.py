@@ -47,7 +47,7 @@ def _templates(patterns: list[tuple[str, str | None]]) -> list[Template]:
     """Those that do not overlap, as a catalogue holds them."""
     kept: list[Template] = []
     for pattern, tag in patterns:
-        template = Template(pattern, tag=tag)
+        template = Template(pattern, hash_tag=tag)
         if all(each.pattern != pattern and shared_key(template, each) is None for each in kept):
             kept.append(template)
     return kept
@@ -71,8 +71,8 @@ def _stay_apart(case: tuple[list[tuple[str, str | None]], list[list[FieldValue]]
             assert template.parse(key) == template.parse(key.encode()) == dict(zip(fields, read, strict=True))
             assert classify(key.encode()) is template
             assert not re.search(r"[*?\[\]\\\x00-\x20\x7f-\x9f]", key.replace(" ", ""))
-            if template.tag is not None:
-                alone = Template("x:{tag}", tag="tag").render({"tag": fields[template.tag]})
+            if template.hash_tag is not None:
+                alone = Template("x:{tag}", hash_tag="tag").render({"tag": fields[template.hash_tag]})
                 assert key_slot(key) == key_slot(alone)
 
 
@@ -89,7 +89,7 @@ def _belongs_or_not(case: tuple[list[tuple[str, str | None]], bytes]) -> None:
 
 def _declared_or_refused(case: tuple[str, str | None]) -> None:
     try:
-        template = Template(case[0], tag=case[1])
+        template = Template(case[0], hash_tag=case[1])
     except InvalidDeclaration as refused:
         assert refused.advice
         return
@@ -102,7 +102,7 @@ _LIFE: Any = {"lifetime": fixed(minutes=5), "purpose": "fuzzing"}
 _PLAIN = _catalogue.value("fuzz:plain:{one}", bytes, **_LIFE)
 _PAIR = _catalogue.value("fuzz:pair:{one}:{two}", bytes, **_LIFE)
 _DOTTED = _catalogue.value("fuzz:dot:{one}.{two}", bytes, **_LIFE)
-_TAGGED = _catalogue.value("fuzz:tag:{one}:{two}", bytes, tag="two", **_LIFE)
+_TAGGED = _catalogue.value("fuzz:tag:{one}:{two}", bytes, hash_tag="two", **_LIFE)
 _SPACES = (_PLAIN, _PAIR, _DOTTED, _TAGGED)
 
 

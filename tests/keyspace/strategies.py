@@ -27,8 +27,8 @@ def patterns(draw: st.DrawFn) -> str:
 def templates(draw: st.DrawFn) -> Template:
     """A template, with or without a tag."""
     template = Template(draw(patterns()))
-    tag = draw(st.sampled_from([None, *template.fields]))
-    return Template(template.pattern, tag=tag)
+    hash_tag = draw(st.sampled_from([None, *template.fields]))
+    return Template(template.pattern, hash_tag=hash_tag)
 
 
 @st.composite

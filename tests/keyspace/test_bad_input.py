@@ -87,10 +87,10 @@ async def test_a_score_is_a_number(store: Store, key: str, score: Any) -> None:
     [
         {"purpose": 5},
         {"owner": 5},
-        {"spares": ("a", "b")},
+        {"saves": ("a", "b")},
         {"if_lost": None},
-        {"ended_by": (1, 2)},
-        {"ended_by": "logout"},
+        {"invalidated_by": (1, 2)},
+        {"invalidated_by": "logout"},
         {"sensitive": "no"},
         {"max_key_length": "9"},
         {"max_key_length": 0},

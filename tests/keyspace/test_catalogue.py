@@ -25,16 +25,16 @@ def test_a_declaration_says_everything_about_its_keys() -> None:
         Session,
         lifetime=sliding(hours=24),
         purpose="Who is signed in",
-        spares="a SQL read on every request",
-        ended_by=("logout", "role change"),
+        saves="a SQL read on every request",
+        invalidated_by=("logout", "role change"),
         if_lost="users sign in again",
         owner="auth",
         sensitive=True,
-        tag="session_id",
+        hash_tag="session_id",
     )
     assert (session.pattern, session.kind, session.redis_type) == ("session:{session_id}", "hash", "hash")
     assert (session.role, str(session.lifetime), session.sensitive) == ("cache", "24 h sliding", True)
-    assert session.ended_by == ("logout", "role change")
+    assert session.invalidated_by == ("logout", "role change")
     assert session.key(session_id="a") == "session:{a}"
     assert session.parse(b"session:{a}") == {"session_id": "a"}
     assert catalogue["session:{session_id}"] is session
@@ -81,10 +81,14 @@ def test_each_kind_names_its_type_on_the_server() -> None:
         ({"purpose": "x", "lifetime": 300}, "has no lifetime, but 300", "lifetime=fixed"),
         ({"lifetime": DAY}, "has no purpose", "add purpose="),
         ({"lifetime": DAY, "purpose": ""}, "has no purpose", "add purpose="),
-        ({"lifetime": DAY, "purpose": "x", "ttl": 5}, "option ttl is unknown", "ended_by, if_lost, lifetime"),
+        (
+            {"lifetime": DAY, "purpose": "x", "ttl": 5},
+            "option ttl is unknown",
+            "if_lost, invalidated_by, lifetime",
+        ),
         ({"lifetime": DAY, "purpose": "x", "role": "disk"}, "role 'disk' is unknown", "'cache' or 'queue'"),
-        ({"lifetime": DAY, "purpose": "x", "ended_by": "logout"}, "one text", "tuple of events"),
-        ({"lifetime": DAY, "purpose": "x", "tag": "y"}, "tag 'y'", "name of a field"),
+        ({"lifetime": DAY, "purpose": "x", "invalidated_by": "logout"}, "one text", "tuple of events"),
+        ({"lifetime": DAY, "purpose": "x", "hash_tag": "y"}, "tag 'y'", "name of a field"),
         ({"lifetime": until(lambda _: 0), "purpose": "x"}, "cannot derive", "until= with each write"),
         ({"lifetime": DAY, "purpose": "x", "role": "queue"}, "must not vanish", "outlives"),
         ({"lifetime": sliding(hours=1), "purpose": "x", "role": "queue"}, "must not vanish", "permanent"),
@@ -183,4 +187,4 @@ def test_a_pattern_is_declared_once_whatever_its_tag() -> None:
     catalogue = Catalogue("jobs")
     catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x")
     with pytest.raises(InvalidDeclaration, match="declared twice"):
-        catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x", tag="job_id")
+        catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x", hash_tag="job_id")

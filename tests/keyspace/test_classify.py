@@ -100,4 +100,4 @@ def test_patterns_that_the_systems_need_side_by_side(one: str, other: str) -> No
 
 def test_a_tag_makes_another_pattern() -> None:
     """Braces are never raw in a value, so a tagged pattern and its untagged twin share no key."""
-    assert shared_key(Template("job:{id}"), Template("job:{id}", tag="id")) is None
+    assert shared_key(Template("job:{id}"), Template("job:{id}", hash_tag="id")) is None

@@ -42,8 +42,8 @@ def test_a_value_cannot_hold_what_has_a_meaning(value: FieldValue) -> None:
 @given(field_values, field_values)
 def test_a_tag_is_the_whole_slot(tagged: FieldValue, other: FieldValue) -> None:
     """What a cluster hashes depends on the tagged field alone, and is the same in every pattern."""
-    progress = Template("progress:{other}:{job}.x", tag="job").render({"job": tagged, "other": other})
-    lock = Template("lock:{job}", tag="job").render({"job": tagged})
+    progress = Template("progress:{other}:{job}.x", hash_tag="job").render({"job": tagged, "other": other})
+    lock = Template("lock:{job}", hash_tag="job").render({"job": tagged})
 
     def slot_name(key: str) -> str:
         return key[key.index("{") + 1 : key.index("}")]
@@ -193,11 +193,13 @@ def test_patterns_that_cannot_work_are_refused(pattern: str, advice: str) -> Non
 
 def test_an_unknown_tag_is_refused() -> None:
     """A tag names one of the pattern's fields."""
-    with pytest.raises(InvalidDeclaration, match=r"'x:\{a\}': the tag 'b' .* takes the name of a field: a"):
-        Template("x:{a}", tag="b")
+    with pytest.raises(
+        InvalidDeclaration, match=r"'x:\{a\}': the hash tag 'b' .* takes the name of a field: a"
+    ):
+        Template("x:{a}", hash_tag="b")
 
 
 def test_the_glob_is_the_pattern_with_stars() -> None:
     """SCAN and ACL rules get a glob that covers the pattern's keys."""
     assert Template("session:{user_id}:{sid}").glob == "session:*:*"
-    assert Template("job:{id}:state", tag="id").glob == "job:{*}:state"
+    assert Template("job:{id}:state", hash_tag="id").glob == "job:{*}:state"

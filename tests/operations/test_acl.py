@@ -233,7 +233,7 @@ async def test_the_line_is_one_of_an_acl_file(tmp_path: Path) -> None:
 def test_tagged_keys_and_marks_are_covered() -> None:
     """The globs of tagged patterns keep their braces, and no value can be a glob of its own."""
     tagged = Catalogue("tagged")
-    space = tagged.counter("job:{id}:{part}.x", tag="id", lifetime=fixed(hours=1), purpose="x")
+    space = tagged.counter("job:{id}:{part}.x", hash_tag="id", lifetime=fixed(hours=1), purpose="x")
     assert access_rules(tagged, "x").keys == ("ephemera:identity", "job:{*}:*.x")
     assert space.key(id="*", part="*") == "job:{%2A}:%2A.x"
 

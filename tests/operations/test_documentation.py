@@ -33,8 +33,8 @@ def declared() -> Catalogue:
     """A catalogue in which each option is used once."""
     catalogue = Catalogue("slides")
     catalogue.hash(
-        "session:{session_id}", Session, lifetime=sliding(hours=24), sensitive=True, tag="session_id",
-        purpose="Who is signed in", spares="a SQL read | on every request", ended_by=("logout", "block"),
+        "session:{session_id}", Session, lifetime=sliding(hours=24), sensitive=True, hash_tag="session_id",
+        purpose="Who is signed in", saves="a SQL read | on every request", invalidated_by=("logout", "block"),
         if_lost="users sign in again",
     )  # fmt: skip
     catalogue.counter(
@@ -59,8 +59,8 @@ def test_every_space_is_one_entry_in_the_order_of_declaration() -> None:
     session, *others = describe(declared())
     assert session.pattern == "session:{session_id}"
     assert (session.kind, session.holds, session.lifetime) == ("hash", "Session", "24 h sliding")
-    assert (session.sensitive, session.tag) == (True, "session_id")
-    assert (session.ended_by, session.if_lost) == (("logout", "block"), "users sign in again")
+    assert (session.sensitive, session.hash_tag) == (True, "session_id")
+    assert (session.invalidated_by, session.if_lost) == (("logout", "block"), "users sign in again")
     assert [(entry.kind, entry.lifetime) for entry in others] == [
         ("counter", "2 min from the first write of each 1 min window"),
         ("list", "4 h"),

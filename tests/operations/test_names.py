@@ -19,8 +19,8 @@ def catalogue_of(templates: list[Template]) -> Catalogue:
     catalogue = Catalogue("names")
     for template in templates:
         about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
-        if template.tag is not None:
-            about["tag"] = template.tag
+        if template.hash_tag is not None:
+            about["hash_tag"] = template.hash_tag
         catalogue.value(template.pattern, bytes, **about)
     return catalogue
 

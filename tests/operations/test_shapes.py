@@ -27,8 +27,8 @@ def declared(shapes: Shapes) -> Catalogue:
     catalogue = Catalogue("shapes")
     for shape in shapes.found():
         about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
-        if shape.tag is not None:
-            about["tag"] = shape.tag
+        if shape.hash_tag is not None:
+            about["hash_tag"] = shape.hash_tag
         catalogue.value(shape.pattern, bytes, **about)
     return catalogue
 
@@ -61,7 +61,7 @@ def plain_templates(draw: st.DrawFn) -> Template:
             parts.append(f"{{{fields[-1]}}}")
         else:
             parts.append(draw(st.sampled_from(["a", "b", "ab", "", "user", "v1", "x-y"])))
-    return Template(":".join(parts), tag=draw(st.sampled_from([None, *fields])))
+    return Template(":".join(parts), hash_tag=draw(st.sampled_from([None, *fields])))
 
 
 @settings(max_examples=300, deadline=None)

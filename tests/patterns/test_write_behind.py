@@ -426,7 +426,7 @@ async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
 def test_all_that_waits_has_the_role_queue() -> None:
     """Nothing of it may be on a server that evicts, and every key of a shard is in its slot."""
     for space in CATALOGUE:
-        assert (space.role, space.template.tag) == ("queue", "shard")
+        assert (space.role, space.template.hash_tag) == ("queue", "shard")
 
 
 def test_words_of_a_literal_are_columns_as_they_are() -> None:

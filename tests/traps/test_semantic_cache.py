@@ -244,7 +244,7 @@ PARTS = Cache(
     "gl:passage:{passage_id}:{suffix}",
     str,
     fresh=timedelta(hours=1),
-    tag="passage_id",
+    hash_tag="passage_id",
     purpose="What belongs to a passage",
 )
 SUFFIXES = ("witnesses", "words", "xrefs", "commentary")

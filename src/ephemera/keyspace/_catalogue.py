@@ -51,12 +51,12 @@ class ChannelOptions(TypedDict, total=False):
 
     purpose: Required[str]  # what it is for, in a few words
     role: Role  # "cache" unless given
-    spares: str  # the work that it saves
-    ended_by: tuple[str, ...]  # the events that remove it before its time
+    saves: str  # the work that it saves
+    invalidated_by: tuple[str, ...]  # the events that remove it before its time
     if_lost: str  # what happens when it is gone
     owner: str  # who writes it, when it is not this service
     sensitive: bool  # values are never shown by any tool
-    tag: str  # the field that decides the cluster slot
+    hash_tag: str  # the field that decides the cluster slot
     max_key_length: int  # bytes
 
 
@@ -205,7 +205,7 @@ class Catalogue:
     ) -> Keyspace[A]:
         _check(pattern, kind, about, max_length)
         template = Template(
-            pattern, **{name: about.pop(name) for name in ("tag", "max_key_length") if name in about}
+            pattern, **{name: about.pop(name) for name in ("hash_tag", "max_key_length") if name in about}
         )
         if pattern in self._spaces:
             raise InvalidDeclaration(
@@ -268,14 +268,17 @@ def _problems(kind: Kind, about: dict[str, Any], max_length: int | None) -> Iter
 
 def _unclear(about: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What is said of a space, but not as texts and numbers that its documentation can show."""
-    for name in ("purpose", "spares", "if_lost", "owner"):
+    for name in ("purpose", "saves", "if_lost", "owner"):
         if not isinstance(about.get(name, ""), str):
             yield f"{name}={about[name]!r} is no text", "say it in words"
-    events = about.get("ended_by", ())
+    events = about.get("invalidated_by", ())
     if isinstance(events, str):
-        yield "ended_by is one text", "give a tuple of events, as in ended_by=('logout',)"
+        yield "invalidated_by is one text", "give a tuple of events, as in invalidated_by=('logout',)"
     elif not all(isinstance(event, str) for event in events):
-        yield f"ended_by={events!r} holds what is no text", "name the events, as in ended_by=('logout',)"
+        yield (
+            f"invalidated_by={events!r} holds what is no text",
+            "name the events, as in invalidated_by=('logout',)",
+        )
     if not isinstance(about.get("sensitive", False), bool):
         yield f"sensitive={about['sensitive']!r} is neither True nor False", "use one of them"
     length = about.get("max_key_length", 1)

@@ -48,8 +48,8 @@ class Keyspace(Generic[A]):
     lifetime: Lifetime
     purpose: str
     role: Role = "cache"
-    spares: str = ""
-    ended_by: tuple[str, ...] = ()
+    saves: str = ""
+    invalidated_by: tuple[str, ...] = ()
     if_lost: str = ""
     owner: str = ""
     sensitive: bool = False

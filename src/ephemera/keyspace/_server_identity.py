@@ -48,7 +48,7 @@ SERVER_IDENTITY = RESERVED.value(
     str,
     lifetime=permanent(reason="it says whose server this is, as long as it is"),
     purpose="The name of the store that this database belongs to",
-    spares="writes into a neighbour's database",
+    saves="writes into a neighbour's database",
     if_lost="a store that opens refuses the server until it is marked again",
 )
 

@@ -6,7 +6,7 @@ as in `chapter:{book}.{chapter}`). That mark is percent-encoded inside the field
 so a field ends where its mark first appears: parsing has one answer, a value can never reach into its
 neighbour, and two different sets of values can never render the same key.
 
-`tag="job_id"` puts literal braces round one field. A cluster hashes only what is inside them, so all keys
+`hash_tag="job_id"` puts literal braces round one field. A cluster hashes only what is inside, so all keys
 with the same job_id, of all patterns tagged by it, share a slot and one script may touch them together.
 Tagged values are written alike in every pattern, since what ends them is always `}`.
 """
@@ -45,22 +45,24 @@ class Template:
         "_short",
         "_special",
         "fields",
+        "hash_tag",
         "literals",
         "max_key_length",
         "one_field",
         "pattern",
         "regex",
         "render",
-        "tag",
     )  # fmt: skip
 
-    def __init__(self, pattern: str, *, tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH) -> None:
+    def __init__(
+        self, pattern: str, *, hash_tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH
+    ) -> None:
         if not isinstance(pattern, str):
             raise InvalidDeclaration(repr(pattern), "a pattern is a text", "write it as 'session:{id}'")
         self.pattern = pattern
-        self.tag = tag
+        self.hash_tag = hash_tag
         self.max_key_length = max_key_length
-        self.literals, self.fields = _split(pattern, tag)
+        self.literals, self.fields = _split(pattern, hash_tag)
         self._field_codecs = tuple(map(FieldCodec, _marks(self.literals)))
         self.regex = self._regex("{}+")
         self._match = re.compile(self._regex("({}+)")).fullmatch
@@ -174,7 +176,7 @@ class Template:
             raise InvalidField(self.pattern, name, str(problem)) from None
 
     def __repr__(self) -> str:
-        return f"Template({self.pattern!r}" + (f", tag={self.tag!r})" if self.tag else ")")
+        return f"Template({self.pattern!r}" + (f", hash_tag={self.hash_tag!r})" if self.hash_tag else ")")
 
 
 def _marks(literals: tuple[str, ...]) -> list[str]:
@@ -182,19 +184,19 @@ def _marks(literals: tuple[str, ...]) -> list[str]:
     return [literal[:1] for literal in literals[1:]]
 
 
-def _split(pattern: str, tag: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
+def _split(pattern: str, hash_tag: str | None) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The literals around the fields (one more than there are fields), and the fields' names."""
     literals, fields = _FIELD.split(pattern)[::2], _FIELD.split(pattern)[1::2]
     _check_literals(pattern, literals)
     _check_fields(pattern, fields)
-    if tag is not None:
-        if tag not in fields:
+    if hash_tag is not None:
+        if hash_tag not in fields:
             raise InvalidDeclaration(
                 pattern,
-                f"the tag {tag!r} is not one of its fields",
-                f"tag takes the name of a field: {', '.join(fields) or 'this pattern has none'}",
+                f"the hash tag {hash_tag!r} is not one of its fields",
+                f"hash_tag takes the name of a field: {', '.join(fields) or 'this pattern has none'}",
             )
-        place = fields.index(tag)
+        place = fields.index(hash_tag)
         literals[place] += "{"
         literals[place + 1] = "}" + literals[place + 1]
     return tuple(literals), tuple(fields)

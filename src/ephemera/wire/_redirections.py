@@ -126,6 +126,6 @@ def _cross_slot(args: tuple[Arg, ...]) -> CrossSlot:
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     return CrossSlot(
         f"CROSSSLOT its keys live in different slots of the cluster: {placed}{more}. "
-        "Give them a common hash tag (declare the pattern with tag=...), or use one call per key",
+        "Give them a common hash tag (declare the pattern with hash_tag=...), or use one call per key",
         name,
     )

@@ -56,7 +56,7 @@ SESSIONS = Sessions(
     lifetime=fixed(hours=1),
     kind="value",
     purpose="Which sign-ins are in use, from where and since when",
-    spares="a write to SQL on every use",
+    saves="a write to SQL on every use",
     if_lost="lists of sessions do not tell which are in use until their next refresh",
 )
 
@@ -76,8 +76,8 @@ PROFILES = Cache(
     local=Local(),
     sensitive=True,
     purpose="Profiles as SQL has them",
-    spares="a SQL read for each profile read",
-    ended_by=("a profile update", "an administrator"),
+    saves="a SQL read for each profile read",
+    invalidated_by=("a profile update", "an administrator"),
     if_lost="it is read from SQL again",
 )
 

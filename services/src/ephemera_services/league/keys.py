@@ -139,7 +139,7 @@ LIVE = SITE.resource(
     warm=loaders.live_ids,
     compress_over=_SMALL,
     local=_BUDGET,
-    ended_by=("a bump", "three hours after the match"),
+    invalidated_by=("a bump", "three hours after the match"),
     purpose="Score, events and votes of a match",
 )
 COMMENTS = SITE.resource(
@@ -227,7 +227,7 @@ ADMIN_STATS = SITE.resource(
     loaders.admin_stats,
     life=_life(_HOUR, _HOUR),
     local=_BUDGET,
-    ended_by=("a finalization",),
+    invalidated_by=("a finalization",),
     purpose="How much of everything there is, for administrators",
 )
 

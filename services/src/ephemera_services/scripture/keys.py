@@ -40,8 +40,8 @@ PASSAGES = Cache(
     fresh=_HOUR,
     local=_local,
     purpose="A passage in all translations",
-    spares="a SQL read for each passage",
-    ended_by=("an ingest that changed it",),
+    saves="a SQL read for each passage",
+    invalidated_by=("an ingest that changed it",),
     if_lost="it is read from SQL again",
 )
 
@@ -51,10 +51,10 @@ PARTS = Cache(
     Part,
     fresh=_HOUR,
     local=_local,
-    tag="passage_id",
+    hash_tag="passage_id",
     purpose="What belongs to a passage: witnesses, words, xrefs, commentary",
-    spares="a SQL read for each of them",
-    ended_by=("an ingest that changed it",),
+    saves="a SQL read for each of them",
+    invalidated_by=("an ingest that changed it",),
     if_lost="it is read from SQL again",
 )
 
@@ -64,10 +64,10 @@ CHAPTERS = Cache(
     Chapter,
     fresh=_HOUR,
     local=_local,
-    tag="chapter",
+    hash_tag="chapter",
     purpose="A chapter in one translation",
-    spares="a SQL read of all its verses",
-    ended_by=("an ingest that changed a verse of it",),
+    saves="a SQL read of all its verses",
+    invalidated_by=("an ingest that changed a verse of it",),
     if_lost="it is read from SQL again",
 )
 
@@ -78,8 +78,8 @@ TOPICS = Cache(
     fresh=_HOUR,
     local=_local,
     purpose="A topic with its passages",
-    spares="a SQL read for each topic",
-    ended_by=("an ingest that changed it",),
+    saves="a SQL read for each topic",
+    invalidated_by=("an ingest that changed it",),
     if_lost="it is read from SQL again",
 )
 
@@ -90,8 +90,8 @@ LEXICON = Cache(
     fresh=timedelta(hours=24),
     local=_local,
     purpose="An entry of the lexicon",
-    spares="a SQL read for each entry",
-    ended_by=("an ingest that changed it",),
+    saves="a SQL read for each entry",
+    invalidated_by=("an ingest that changed it",),
     if_lost="it is read from SQL again",
 )
 
@@ -102,7 +102,7 @@ FEATURES = Entitlements(
     lifetime=fixed(seconds=60),
     kind="value",
     purpose="Whether a plan has a feature",
-    ended_by=("a change of the plan's features",),
+    invalidated_by=("a change of the plan's features",),
 )
 
 PLANS = Entitlements(
@@ -112,7 +112,7 @@ PLANS = Entitlements(
     lifetime=fixed(seconds=60),
     kind="value",
     purpose="The plan of a user",
-    ended_by=("a change of the user's plan",),
+    invalidated_by=("a change of the user's plan",),
 )
 
 
@@ -134,7 +134,7 @@ ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
     sources=lambda answer: [passage.id for passage in answer.passages],
     hard_timeout=timedelta(seconds=60),
     purpose="Answers as the model gave them",
-    ended_by=("an ingest that changed a passage they rest on",),
+    invalidated_by=("an ingest that changed a passage they rest on",),
 )
 
 

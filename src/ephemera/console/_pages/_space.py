@@ -114,13 +114,13 @@ def _documented(entry: Entry) -> list[tuple[str, str]]:
         ("Purpose", entry.purpose),
         ("Holds", entry.holds),
         ("Lifetime", entry.lifetime),
-        ("Spares", entry.spares),
-        ("Ended by", ", ".join(entry.ended_by)),
+        ("Saves", entry.saves),
+        ("Invalidated by", ", ".join(entry.invalidated_by)),
         ("If lost", entry.if_lost),
         ("Outlives", entry.outlives or ""),
         ("Written by", entry.owner),
         ("At most", f"{entry.max_length:,} entries" if entry.max_length else ""),
-        ("Cluster slot by", entry.tag or ""),
+        ("Cluster slot by", entry.hash_tag or ""),
     ]
     return [(name, value) for name, value in told if value]
 

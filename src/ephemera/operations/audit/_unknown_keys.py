@@ -48,7 +48,7 @@ def findings_of(unknown: Unknown) -> Iterator[Finding]:
 
 def _shapes(seen: Survey, sensitive: set[str]) -> list[UnknownShape]:
     shapes = seen.shapes.found()
-    templates = [Template(shape.pattern, tag=shape.tag) for shape in shapes]
+    templates = [Template(shape.pattern, hash_tag=shape.hash_tag) for shape in shapes]
     types = _types(seen, templates)
     fitting = [
         UnknownShape(

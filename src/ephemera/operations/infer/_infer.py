@@ -81,8 +81,8 @@ def _provisional(name: str, shapes: Sequence[Shape]) -> list[Keyspace[Any]]:
     spaces: list[Keyspace[Any]] = []
     for shape in shapes:
         about: KeyspaceOptions = {"lifetime": permanent(reason="not known yet"), "purpose": "to be looked at"}
-        if shape.tag is not None:
-            about["tag"] = shape.tag
+        if shape.hash_tag is not None:
+            about["hash_tag"] = shape.hash_tag
         spaces.append(catalogue.value(shape.pattern, bytes, **about))
     return spaces
 

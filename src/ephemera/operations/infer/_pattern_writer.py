@@ -15,7 +15,7 @@ class Shape:
     """A pattern that keys seem to follow."""
 
     pattern: str
-    tag: str | None
+    hash_tag: str | None
     count: int
     longest: int  # bytes of its longest key
     examples: list[bytes]
@@ -23,8 +23,8 @@ class Shape:
 
     def with_other_names(self) -> Shape:
         """The same with longer names for its fields."""
-        tag = self.tag and f"{self.tag}_"
-        return replace(self, pattern=self.pattern.replace("}", "_}"), tag=tag)
+        hash_tag = self.hash_tag and f"{self.hash_tag}_"
+        return replace(self, pattern=self.pattern.replace("}", "_}"), hash_tag=hash_tag)
 
 
 class _Sentence:
@@ -33,7 +33,7 @@ class _Sentence:
     def __init__(self) -> None:
         self.text = ""
         self.names: list[str] = []
-        self.tag: str | None = None
+        self.hash_tag: str | None = None
         self._before = ""  # the literal since the last field
 
     def literal(self, text: str) -> None:
@@ -46,7 +46,7 @@ class _Sentence:
             self.literal(begin)
         self._named(field.look)
         if tagged:
-            self.tag = self.names[-1]
+            self.hash_tag = self.names[-1]
         for mark in field.division:
             self.literal(mark)
             self._named("text")
@@ -73,7 +73,7 @@ def worded(seams: Seams, pieces: Sequence[Piece], leaf: Branch) -> Shape:
     literals = sentence.text
     return Shape(
         literals,
-        sentence.tag,
+        sentence.hash_tag,
         leaf.count,
         leaf.longest,
         leaf.examples,

@@ -41,7 +41,7 @@ class Declaration:
     keys: int
     sampled: int
     role: str = "cache"
-    tag: str | None = None
+    hash_tag: str | None = None
     max_key_length: int | None = None
     sensitive: bool = False
     fields: list[str] = field(default_factory=list)  # of a stream's entries
@@ -67,7 +67,7 @@ def propose(shape: Shape, count: int, probes: Sequence[Probe]) -> Declaration:
         keys=count,
         sampled=len(probes),
         role="queue" if waits else "cache",
-        tag=shape.tag,
+        hash_tag=shape.hash_tag,
         max_key_length=_room(shape.longest),
         sensitive=secret,
         fields=list(names) if kind == "stream" else [],

@@ -59,8 +59,8 @@ def _arguments(constant: str, declaration: Declaration) -> Iterator[str]:
         yield _entry_name(constant)
     elif declaration.value_type is not None:
         yield declaration.value_type
-    if declaration.tag is not None:
-        yield f"tag={quoted(declaration.tag)}"
+    if declaration.hash_tag is not None:
+        yield f"hash_tag={quoted(declaration.hash_tag)}"
     yield f"lifetime={declaration.lifetime}"
     if declaration.role != "cache":
         yield f"role={quoted(declaration.role)}"

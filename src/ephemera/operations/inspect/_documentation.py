@@ -33,14 +33,14 @@ class Entry(msgspec.Struct, frozen=True):
     lifetime: str
     role: str
     purpose: str
-    spares: str
-    ended_by: tuple[str, ...]
+    saves: str
+    invalidated_by: tuple[str, ...]
     if_lost: str
     owner: str
     sensitive: bool
     outlives: str | None
     max_length: int | None
-    tag: str | None
+    hash_tag: str | None
     fields: tuple[Field, ...]
 
 
@@ -94,14 +94,14 @@ def _entry(space: Keyspace[Any]) -> Entry:
         lifetime=str(space.lifetime),
         role=space.role,
         purpose=space.purpose,
-        spares=space.spares,
-        ended_by=space.ended_by,
+        saves=space.saves,
+        invalidated_by=space.invalidated_by,
         if_lost=space.if_lost,
         owner=space.owner,
         sensitive=space.sensitive,
         outlives=space.lifetime.outlives,
         max_length=space.max_length,
-        tag=space.template.tag,
+        hash_tag=space.template.hash_tag,
         fields=_fields(held),
     )
 
@@ -134,7 +134,7 @@ def _nature(entry: Entry) -> dict[str, str]:
     notes = [
         f"{kind} of {entry.holds}" if entry.holds else kind,
         *([f"at most {entry.max_length}"] if entry.max_length else []),
-        *([f"slot by {entry.tag}"] if entry.tag else []),
+        *([f"slot by {entry.hash_tag}"] if entry.hash_tag else []),
         *(["sensitive"] if entry.sensitive else []),
     ]
     return {
@@ -148,7 +148,7 @@ def _nature(entry: Entry) -> dict[str, str]:
 
 
 def _worth(entry: Entry) -> dict[str, str]:
-    told = {"spares": entry.spares, "ended by": ", ".join(entry.ended_by), "if lost": entry.if_lost}
+    told = {"saves": entry.saves, "invalidated by": ", ".join(entry.invalidated_by), "if lost": entry.if_lost}
     return {"key": entry.pattern, **told} if any(told.values()) else {}
 
 

@@ -72,11 +72,11 @@ class Cache(Generic[V]):
         stamped: bool = False,
         codec: CodecName | None = None,
         compress_over: int | None = None,
-        tag: str | None = None,
+        hash_tag: str | None = None,
         sensitive: bool = False,
         purpose: str,
-        spares: str = "a load from the source",
-        ended_by: tuple[str, ...] = ("a change of the source",),
+        saves: str = "a load from the source",
+        invalidated_by: tuple[str, ...] = ("a change of the source",),
         if_lost: str = "it is loaded again",
     ) -> None:
         durations = {"fresh": fresh, "hard_timeout": hard_timeout, "backoff": backoff, "lease": lease}
@@ -104,29 +104,29 @@ class Cache(Generic[V]):
             compress_over=compress_over,
             lifetime=fixed(seconds=self.life.total_seconds()),
             purpose=purpose,
-            spares=spares,
-            ended_by=ended_by,
+            saves=saves,
+            invalidated_by=invalidated_by,
             if_lost=if_lost,
             sensitive=sensitive,
-            **_tagged(tag or _last_field(pattern)),
+            **_tagged(hash_tag or _last_field(pattern)),
         )
         self._declare_companions(catalogue, pattern)
         catalogue.patterns.append(self)
 
     def _declare_companions(self, catalogue: Catalogue, pattern: str) -> None:
-        beside, tagged = pattern, _tagged(self.space.template.tag)
+        beside, tagged = pattern, _tagged(self.space.template.hash_tag)
         self._extra: dict[str, FieldValue] = {}
         if not self.space.template.fields:
             self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
             # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
-            beside, tagged = f"{{place}}:{pattern}", {"tag": "place"}
+            beside, tagged = f"{{place}}:{pattern}", {"hash_tag": "place"}
         self.loads = catalogue.value(
             f"loading:{beside}",
             str,
             lifetime=fixed(seconds=max(self.lease, self.backoff).total_seconds()),
             purpose="Who loads an entry; its fill is refused once this is gone or another's",
-            spares="the same load by many at once",
-            ended_by=("the end of the load", "an invalidation"),
+            saves="the same load by many at once",
+            invalidated_by=("the end of the load", "an invalidation"),
             if_lost="the load is not cached, and another may begin",
             **tagged,
         )
@@ -147,14 +147,14 @@ class Cache(Generic[V]):
             f"tags:{{place}}:{name}",
             lifetime=outlives,
             purpose="The last moment of a cache's tags",
-            tag="place",
+            hash_tag="place",
         )
         self.markers = catalogue.counter(
             f"tags:{{place}}:{name}:{{tag}}",
             lifetime=outlives,
             purpose="When a tag was last ended",
             if_lost="entries that it ended, and nobody has replaced, are served until they end",
-            tag="place",
+            hash_tag="place",
         )
 
     def bind(self, store: Store) -> BoundCache[V]:
@@ -189,7 +189,7 @@ def _last_field(pattern: str) -> str | None:
 
 
 def _tagged(field: str | None) -> Any:
-    return {} if field is None else {"tag": field}
+    return {} if field is None else {"hash_tag": field}
 
 
 def _check(

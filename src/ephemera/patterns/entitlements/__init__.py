@@ -61,8 +61,8 @@ class Entitlements(Generic[V]):
         longest_load: int = 10_000,
         role: Role = "cache",
         purpose: str = "What a plan allows",
-        spares: str = "a SQL join on every request",
-        ended_by: tuple[str, ...] = ("a change of the plan",),
+        saves: str = "a SQL join on every request",
+        invalidated_by: tuple[str, ...] = ("a change of the plan",),
         if_lost: str = "it is loaded again",
     ) -> None:
         check_declaration(catalogue, pattern)
@@ -75,8 +75,8 @@ class Entitlements(Generic[V]):
             lifetime=lifetime,
             role=role,
             purpose=purpose,
-            spares=spares,
-            ended_by=ended_by,
+            saves=saves,
+            invalidated_by=invalidated_by,
             if_lost=if_lost,
             **form,
         )

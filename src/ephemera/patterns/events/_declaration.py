@@ -31,7 +31,7 @@ class AboutEvents(TypedDict, total=False):
     first_retry: timedelta
     lease: timedelta
     dead_letters: int
-    tag: str | None
+    hash_tag: str | None
     sensitive: bool
     if_lost: str
 
@@ -69,7 +69,7 @@ class Events(Generic[E]):
         first_retry: timedelta = _FIRST_RETRY,
         lease: timedelta = _LEASE,
         dead_letters: int = 100_000,
-        tag: str | None = None,
+        hash_tag: str | None = None,
         sensitive: bool = False,
         if_lost: str = "what was not handled yet did not happen for its groups",
     ) -> None:
@@ -86,16 +86,16 @@ class Events(Generic[E]):
             lifetime=permanent(reason="an event is removed when every group has handled it"),
             role="queue",
             purpose=purpose,
-            ended_by=("every group's acknowledgement",),
+            invalidated_by=("every group's acknowledgement",),
             if_lost=if_lost,
             sensitive=sensitive,
-            **_tagged(tag or _last_field(pattern)),
+            **_tagged(hash_tag or _last_field(pattern)),
         )
         self._extra: dict[str, FieldValue] = {}
-        beside, tagged = pattern, _tagged(self.space.template.tag)
+        beside, tagged = pattern, _tagged(self.space.template.hash_tag)
         if not self.space.template.fields:
             self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
-            beside, tagged = f"{pattern}:{{place}}", {"tag": "place"}
+            beside, tagged = f"{pattern}:{{place}}", {"hash_tag": "place"}
         self.dead = catalogue.stream(
             f"{beside}:dead",
             Letter,
@@ -103,7 +103,7 @@ class Events(Generic[E]):
             lifetime=permanent(reason="a dead letter waits for somebody to replay it"),
             role="queue",
             purpose="Events that a group could not handle, with the error",
-            ended_by=("a replay", "newer dead letters"),
+            invalidated_by=("a replay", "newer dead letters"),
             if_lost="events that could not be handled are forgotten",
             sensitive=sensitive,
             **tagged,
@@ -155,7 +155,7 @@ def _last_field(pattern: str) -> str | None:
 
 
 def _tagged(field: str | None) -> Any:
-    return {} if field is None else {"tag": field}
+    return {} if field is None else {"hash_tag": field}
 
 
 def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:

@@ -49,7 +49,7 @@ class Fanout(Generic[M]):
             lifetime=replace(lifetime, outlives=lifetime.outlives or "the heartbeats, three in a lifetime"),
             role=role,
             purpose=purpose,
-            ended_by=("the end of the connection",),
+            invalidated_by=("the end of the connection",),
             if_lost=if_lost,
         )
         self.everybody = catalogue.channel(

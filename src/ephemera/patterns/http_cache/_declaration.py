@@ -67,10 +67,10 @@ class HttpCache(Generic[S]):
         hard_timeout: timedelta = timedelta(seconds=30),
         backoff: timedelta = timedelta(seconds=5),
         local: Local = _COPIES,
-        tag: str | None = None,
+        hash_tag: str | None = None,
         purpose: str,
-        spares: str = "a load from the source at each request",
-        ended_by: tuple[str, ...] = ("a bump",),
+        saves: str = "a load from the source at each request",
+        invalidated_by: tuple[str, ...] = ("a bump",),
     ) -> Resource[S]:
         """Declare a resource: `await load(source, **fields)` gives bytes, text or what becomes JSON, or None.
 
@@ -99,11 +99,11 @@ class HttpCache(Generic[S]):
             local=local,
             stamped=True,
             codec="msgpack",
-            tag=tag,
+            hash_tag=hash_tag,
             sensitive=private is not None,
             purpose=purpose,
-            spares=spares,
-            ended_by=ended_by,
+            saves=saves,
+            invalidated_by=invalidated_by,
             if_lost="it is loaded again, with the same ETag if it is the same",
         )
         fields = cache.space.template.fields

@@ -77,10 +77,10 @@ class Jobs:
             ),
             # One script writes both, so both are on one server, and in one slot of a cluster.
             role=progress.space.role if progress else "queue",
-            tag="job_id",
+            hash_tag="job_id",
             purpose="What a job has done so far, for the worker that takes it over",
-            spares="repeating the steps that are not recorded in SQL",
-            ended_by=("the job's end, which leaves its fence",),
+            saves="repeating the steps that are not recorded in SQL",
+            invalidated_by=("the job's end, which leaves its fence",),
             if_lost="the job goes on from its steps in SQL",
         )
         self.queue_lists = catalogue.list(

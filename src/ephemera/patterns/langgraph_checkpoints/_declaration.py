@@ -52,8 +52,8 @@ class GraphCheckpoints:
             lifetime=life,
             role=role,
             purpose=purpose,
-            spares="the steps that a graph has behind it",
-            ended_by=("the thread's deletion, which leaves a mark",),
+            saves="the steps that a graph has behind it",
+            invalidated_by=("the thread's deletion, which leaves a mark",),
             if_lost=if_lost,
             sensitive=True,
         )

@@ -46,10 +46,10 @@ class Locks:
         *,
         lease: timedelta,
         purpose: str,
-        tag: str | None = None,
+        hash_tag: str | None = None,
         role: Role = "queue",
         fence_kept: timedelta = timedelta(days=1),
-        spares: str = "two processes doing the same work at once",
+        saves: str = "two processes doing the same work at once",
         if_lost: str = "another holder may acquire it; the first one is cancelled, and SQL refuses its fence",
     ) -> None:
         """Declare the keys of a lock.
@@ -73,16 +73,16 @@ class Locks:
             lifetime=fixed(seconds=lease.total_seconds(), outlives="its renewals, three in a lease"),
             role=role,
             purpose=purpose,
-            spares=spares,
-            ended_by=("its holder's release",),
+            saves=saves,
+            invalidated_by=("its holder's release",),
             if_lost=if_lost,
-            **_tagged(tag or _last_field(pattern)),
+            **_tagged(hash_tag or _last_field(pattern)),
         )
         self._extra_fields: dict[str, FieldValue] = {}
-        base, tagged = pattern, _tagged(self.keyspace.template.tag)
+        base, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
         if not self.keyspace.template.fields:
             self._extra_fields = {"slot_tag": hash_tag_for_slot(key_slot(pattern))}
-            base, tagged = f"{pattern}:{{slot_tag}}", {"tag": "slot_tag"}
+            base, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
         self.fences = catalogue.counter(
             f"{base}:fence",
             lifetime=fixed(seconds=fence_kept.total_seconds(), outlives="a server clock that is set back"),
@@ -99,8 +99,8 @@ class Locks:
             ),
             role=role,
             purpose="The waiters for a lock, in order of arrival",
-            spares="polling",
-            ended_by=("its last waiter",),
+            saves="polling",
+            invalidated_by=("its last waiter",),
             if_lost="waiters queue again when the lease ends",
             **tagged,
         )
@@ -179,7 +179,7 @@ def _last_field(pattern: str) -> str | None:
 
 
 def _tagged(field: str | None) -> Any:
-    return {} if field is None else {"tag": field}
+    return {} if field is None else {"hash_tag": field}
 
 
 def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:

@@ -100,7 +100,7 @@ class Planner:
             ChannelState,
             lifetime=kept,
             purpose="How many insights a channel has had",
-            spares="a SQL read for each channel at each tick",
+            saves="a SQL read for each channel at each tick",
             if_lost="read from SQL, and kept again",
         )
         self.marks = catalogue.mapping(
@@ -108,8 +108,8 @@ class Planner:
             int,
             lifetime=kept,
             purpose="Up to which seq of each channel a user was clustered",
-            spares="a SQL join for each user at each tick",
-            ended_by=("a recount that finds it wrong",),
+            saves="a SQL join for each user at each tick",
+            invalidated_by=("a recount that finds it wrong",),
             if_lost="read from SQL, and kept again",
         )
         self.users = catalogue.hash(
@@ -117,8 +117,8 @@ class Planner:
             UserState,
             lifetime=kept,
             purpose="When a user was active, clustered and handed over",
-            spares="a SQL write for each sign of life",
-            ended_by=("a recount that finds it wrong",),
+            saves="a SQL write for each sign of life",
+            invalidated_by=("a recount that finds it wrong",),
             if_lost="read from SQL, and kept again",
         )
         self.dirty = catalogue.sorted_set(
@@ -127,8 +127,8 @@ class Planner:
             lifetime=sliding(seconds=_DIRTY_KEPT.total_seconds(), outlives="a tick, every minute at least"),
             role="queue",
             purpose="Channels with insights that no tick has looked at",
-            spares="looking at all channels",
-            ended_by=("the tick that looked at it",),
+            saves="looking at all channels",
+            invalidated_by=("the tick that looked at it",),
             if_lost="rebuilt from the channels' last insights",
         )
         self.enqueued = catalogue.flag(
@@ -136,8 +136,8 @@ class Planner:
             lifetime=fixed(seconds=MARK.total_seconds(), outlives="the user's place in the queue"),
             role="queue",
             purpose="A user was handed over",
-            spares="asking SQL whether a user waits",
-            ended_by=("the worker's end",),
+            saves="asking SQL whether a user waits",
+            invalidated_by=("the worker's end",),
             if_lost="SQL has the same mark",
         )
         self.user_lock = Locks(

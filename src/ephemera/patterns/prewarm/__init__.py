@@ -76,7 +76,7 @@ class Prewarm:
             str,
             lifetime=fixed(days=2),
             purpose="The pages that were asked for most, of each day",
-            spares="the first load after a quiet time",
+            saves="the first load after a quiet time",
             if_lost="fewer pages are prewarmed",
         )
 

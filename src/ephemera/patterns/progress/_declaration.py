@@ -57,7 +57,7 @@ class Progress(Generic[E]):
         lifetime: Fixed = fixed(hours=2),  # noqa: B008 - it is a constant
         max_entries: int = 200,
         heartbeat: timedelta = _HEARTBEAT,
-        tag: str | None = None,
+        hash_tag: str | None = None,
         role: Role = "queue",
         purpose: str = "What has been done so far, for whoever watches",
         if_lost: str = "listeners are told, and get a snapshot from SQL",
@@ -69,7 +69,7 @@ class Progress(Generic[E]):
         """Milliseconds."""
         self.max_entries = max_entries
         self.heartbeat = heartbeat.total_seconds()
-        about: Any = {"tag": tag or pattern.rpartition("}")[0].rpartition("{")[2]}
+        about: Any = {"hash_tag": hash_tag or pattern.rpartition("}")[0].rpartition("{")[2]}
         self.space: Keyspace[StreamAccessor[E]] = catalogue.stream(
             pattern,
             cast("type[E]", event),
@@ -78,7 +78,7 @@ class Progress(Generic[E]):
             lifetime=replace(lifetime, outlives=lifetime.outlives or _OUTLIVES),
             role=role,
             purpose=purpose,
-            spares="polling SQL",
+            saves="polling SQL",
             if_lost=if_lost,
             **about,
         )

@@ -30,7 +30,7 @@ from ephemera.patterns.rate_limits._windows import window_field
 
 _OUTLIVES = "the window that it counts"
 _NOTED = 3_600_000  # milliseconds that denials are listed at the least
-_SPARES = "counting requests in SQL"
+_SAVES = "counting requests in SQL"
 _IF_LOST = "counting starts anew: at most one more limit until the window ends"
 
 
@@ -128,7 +128,7 @@ def _declare(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) 
 
 
 def _sort(rule: Rule) -> tuple[object, ...]:
-    return type(rule.algorithm), rule.tag, rule.where.keys()
+    return type(rule.algorithm), rule.hash_tag, rule.where.keys()
 
 
 def _place(rule: Rule, space: Keyspace[Any]) -> None:
@@ -149,13 +149,13 @@ def _place(rule: Rule, space: Keyspace[Any]) -> None:
 def _space(catalogue: Catalogue, pattern: str, rules: list[Rule], role: Role) -> Keyspace[Any]:
     about: dict[str, Any] = {
         "purpose": f"Use of the limit{'s'[: len(rules) > 1]} {', '.join(rule.name for rule in rules)}",
-        "spares": _SPARES,
-        "ended_by": ("its window's end", "reset"),
+        "saves": _SAVES,
+        "invalidated_by": ("its window's end", "reset"),
         "if_lost": _IF_LOST,
         "role": role,
     }
-    if rules[0].tag is not None:
-        about["tag"] = rules[0].tag
+    if rules[0].hash_tag is not None:
+        about["hash_tag"] = rules[0].hash_tag
     outlives = _OUTLIVES if role == "queue" else None
     algorithms = [rule.algorithm for rule in rules]
     match algorithms[0]:
@@ -185,8 +185,8 @@ def _denied(
         lifetime=fixed(milliseconds=longest, outlives=outlives),
         role=role,
         purpose="Who was denied, by which rule, until when, for operators",
-        spares="a scan of all limits to see who is being throttled",
-        ended_by=("reset", "newer denials"),
+        saves="a scan of all limits to see who is being throttled",
+        invalidated_by=("reset", "newer denials"),
         if_lost="it lists those who are denied from now on",
     )
 

@@ -30,7 +30,7 @@ def fixed_window(
     key: str | None = None,
     keep: timedelta | None = None,
     where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
+    hash_tag: str | None = None,
     when_down: WhenDown = "open",
 ) -> Rule:
     """Count in windows one after the other, each in a readable key that is kept for `keep` from its start.
@@ -45,7 +45,9 @@ def fixed_window(
             f"a window of {length} ms kept for {kept} ms",
             "use windows of whole seconds, and keep a key for at least its window",
         )
-    return Rule(name, FixedWindow(length, kept), limit, key=key, where=where, tag=tag, when_down=when_down)
+    return Rule(
+        name, FixedWindow(length, kept), limit, key=key, where=where, hash_tag=hash_tag, when_down=when_down
+    )
 
 
 def sliding_window(
@@ -55,12 +57,12 @@ def sliding_window(
     per: timedelta,
     key: str | None = None,
     where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
+    hash_tag: str | None = None,
     when_down: WhenDown = "open",
 ) -> Rule:
     """Never admit more than the limit in any window of `per`, by the server's clock."""
     algorithm = SlidingWindow(_milliseconds(name, per=per))
-    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
+    return Rule(name, algorithm, limit, key=key, where=where, hash_tag=hash_tag, when_down=when_down)
 
 
 def token_bucket(
@@ -71,7 +73,7 @@ def token_bucket(
     burst: int | None = None,
     key: str | None = None,
     where: Mapping[str, FieldValue] | None = None,
-    tag: str | None = None,
+    hash_tag: str | None = None,
     when_down: WhenDown = "open",
 ) -> Rule:
     """Admit `burst` at once (the limit unless given) and `limit` per `per` in the long run, evenly (GCRA).
@@ -82,7 +84,7 @@ def token_bucket(
     algorithm = TokenBucket(_milliseconds(name, per=per), first or 1, burst or first or 1)
     if burst is not None and not 1 <= burst <= MOST_UNITS:
         raise InvalidDeclaration(name, f"a bucket that holds {burst}", f"use a burst of 1 to {MOST_UNITS}")
-    return Rule(name, algorithm, limit, key=key, where=where, tag=tag, when_down=when_down)
+    return Rule(name, algorithm, limit, key=key, where=where, hash_tag=hash_tag, when_down=when_down)
 
 
 def _milliseconds(name: str, **given: timedelta) -> int:

@@ -79,14 +79,14 @@ class Rule:
         *,
         key: str | None,
         where: Mapping[str, FieldValue] | None,
-        tag: str | None,
+        hash_tag: str | None,
         when_down: WhenDown,
     ) -> None:
         self.name = name
         self.algorithm = algorithm
         self.key = key
         self.where = dict(where or {})
-        self.tag = tag
+        self.hash_tag = hash_tag
         self.when_down = check_policy(name, when_down)
         self.home: object = None  # the RateLimits that declares it
         tiers = limit if isinstance(limit, Mapping) else {_ONLY: limit}

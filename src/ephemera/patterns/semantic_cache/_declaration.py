@@ -54,8 +54,8 @@ class SemanticCache(Generic[V, S]):
         compress_over: int | None = None,
         sensitive: bool = False,
         purpose: str,
-        spares: str = "a call of the model",
-        ended_by: tuple[str, ...] = ("a change of a source", "a reported bad hit"),
+        saves: str = "a call of the model",
+        invalidated_by: tuple[str, ...] = ("a change of a source", "a reported bad hit"),
         if_lost: str = "the model is asked again",
     ) -> None:
         check_declaration(catalogue, pattern, hard_timeout=hard_timeout, lease=lease, sweep_every=sweep_every)
@@ -83,8 +83,8 @@ class SemanticCache(Generic[V, S]):
             compress_over=compress_over,
             sensitive=sensitive,
             purpose=purpose,
-            spares=spares,
-            ended_by=ended_by,
+            saves=saves,
+            invalidated_by=invalidated_by,
             if_lost=if_lost,
         )
         self.space = self.cache.space
@@ -100,9 +100,9 @@ class SemanticCache(Generic[V, S]):
             int,
             lifetime=lifetime,
             purpose="How often an answer was used, and the tokens that saved",
-            ended_by=("the end of its answer",),
+            invalidated_by=("the end of its answer",),
             if_lost="counting begins anew",
-            tag=self.field,
+            hash_tag=self.field,
         )
         self.tally = catalogue.mapping(
             f"tally:{name}:{{day}}",

@@ -41,7 +41,7 @@ class Sessions(Generic[S]):
         most_per_user: int = 100,
         role: Role = "cache",
         purpose: str = "Who is signed in",
-        spares: str = "a SQL read on every request",
+        saves: str = "a SQL read on every request",
         if_lost: str = "users sign in again",
     ) -> None:
         check_declaration(catalogue, pattern)
@@ -53,8 +53,8 @@ class Sessions(Generic[S]):
             lifetime=lifetime,
             role=role,
             purpose=purpose,
-            spares=spares,
-            ended_by=("signing out", "a revocation of all", "a new id", "too many of one user"),
+            saves=saves,
+            invalidated_by=("signing out", "a revocation of all", "a new id", "too many of one user"),
             if_lost=if_lost,
             sensitive=True,
         )
@@ -64,8 +64,8 @@ class Sessions(Generic[S]):
             lifetime=lifetime,
             role=role,
             purpose="Which sessions of a user are valid, by the instant they end",
-            spares="a scan of all sessions when one user's are revoked",
-            ended_by=("a revocation of all",),
+            saves="a scan of all sessions when one user's are revoked",
+            invalidated_by=("a revocation of all",),
             if_lost=if_lost,
             sensitive=True,
         )

@@ -60,14 +60,14 @@ class Usage:
         about: dict[str, Any] = {
             "lifetime": fixed(seconds=kept.total_seconds(), outlives="the flush; SQL has it all by then"),
             "role": "queue",
-            "tag": "shard",
+            "hash_tag": "shard",
         }
         pattern = f"{name}:{{organization_id}}:{{period}}"
         self.totals = catalogue.mapping(
             f"{pattern}:{{shard}}",
             int,
             purpose=purpose,
-            spares="a sum in SQL for each request",
+            saves="a sum in SQL for each request",
             if_lost="made anew of SQL and what waits for it",
             **about,
         )
@@ -75,7 +75,7 @@ class Usage:
             f"{pattern}:reserved:{{shard}}",
             str,
             purpose="What is reserved of a quota, and not used yet",
-            ended_by=("its settlement", "its release"),
+            invalidated_by=("its settlement", "its release"),
             if_lost="work under way is counted when it is settled",
             **about,
         )
@@ -83,7 +83,7 @@ class Usage:
             f"{pattern}:lapses:{{shard}}",
             str,
             purpose="When reservations lapse whose work has died",
-            ended_by=("its settlement", "its release"),
+            invalidated_by=("its settlement", "its release"),
             if_lost="reservations stay until the period's keys end",
             **about,
         )

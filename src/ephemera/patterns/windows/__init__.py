@@ -147,8 +147,8 @@ class Windows(Generic[S]):
             soft_timeout=_WAITS,
             local=Local(entries=1),
             purpose=purpose,
-            spares="a question to the source at each request",
-            ended_by=("a changed schedule, where `forget` is called",),
+            saves="a question to the source at each request",
+            invalidated_by=("a changed schedule, where `forget` is called",),
             if_lost="it is computed again",
         )
 

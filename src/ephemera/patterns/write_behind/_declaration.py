@@ -21,7 +21,7 @@ from ephemera.patterns.write_behind._records import BoundRecords
 S = TypeVar("S", bound=msgspec.Struct)
 
 _UNTIL_IN_SQL = permanent(reason="it is not in SQL yet; a flush removes it")
-_IN_SHARD: dict[str, Any] = {"tag": "shard", "role": "queue"}
+_IN_SHARD: dict[str, Any] = {"hash_tag": "shard", "role": "queue"}
 
 
 class Shards:
@@ -121,8 +121,8 @@ class DeferredCounters:
             int,
             lifetime=_UNTIL_IN_SQL,
             purpose=purpose,
-            spares="an UPDATE for each addition",
-            ended_by=("its flush",),
+            saves="an UPDATE for each addition",
+            invalidated_by=("its flush",),
             if_lost="what was added since the last flush is lost",
             **_IN_SHARD,
         )
@@ -131,7 +131,7 @@ class DeferredCounters:
             int,
             lifetime=_UNTIL_IN_SQL,
             purpose="A batch of these counters on its way to SQL",
-            ended_by=("its arrival",),
+            invalidated_by=("its arrival",),
             if_lost="the batch is lost unless SQL has it",
             **_IN_SHARD,
         )
@@ -195,8 +195,8 @@ class DeferredRecords(Generic[S]):
             bytes,
             lifetime=_UNTIL_IN_SQL,
             purpose=purpose,
-            spares="an INSERT for each record",
-            ended_by=("its flush",),
+            saves="an INSERT for each record",
+            invalidated_by=("its flush",),
             if_lost="what was recorded since the last flush is lost",
             **_IN_SHARD,
         )
