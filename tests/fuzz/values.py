@@ -215,7 +215,7 @@ class _OnServer:
         elif kind == "counter":
             await live.add(1, id="x")
         else:
-            await live.raise_(id="x")
+            await live.set(id="x")
 
     async def _read(self, kind: str, live: Any) -> None:
         """Read all there is, and see that it is of the declared type."""

@@ -80,7 +80,7 @@ OPERATIONS: dict[str, Operations] = {
         lambda a, **f: a.add(**f), None, lambda a, **f: a.add(2, **f), lambda a, **f: a.get(**f)
     ),
     "flag": Operations(
-        lambda a, **f: a.raise_(**f), lambda a, **f: a.raise_(**f), None, lambda a, **f: a.is_set(**f)
+        lambda a, **f: a.set(**f), lambda a, **f: a.set(**f), None, lambda a, **f: a.is_set(**f)
     ),
     "set": Operations(
         lambda a, **f: a.add("x", **f), None, lambda a, **f: a.add("y", **f), lambda a, **f: a.members(**f)

@@ -115,11 +115,11 @@ async def test_a_counter_counts(store: Store, key: str) -> None:
 async def test_a_flag_is_raised_once(store: Store, key: str) -> None:
     """Of many who raise a flag at once, one is told that it was the first."""
     flag = store[FLAG]
-    firsts = await asyncio.gather(*(flag.raise_once(id=key) for _ in range(20)))
+    firsts = await asyncio.gather(*(flag.set_if_absent(id=key) for _ in range(20)))
     assert sum(firsts) == 1
     assert await flag.are_set([{"id": key}, {"id": key + "none"}]) == [True, False]
-    assert await flag.lower(id=key)
-    assert not await flag.lower(id=key)
+    assert await flag.clear(id=key)
+    assert not await flag.clear(id=key)
     assert not await flag.is_set(id=key)
 
 

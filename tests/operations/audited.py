@@ -56,7 +56,7 @@ async def stock(url: str) -> None:
         await store[TAGS].add("new", user_id=1)
         await store[RANKS].add({"ann": 1.0}, board="top")
         await store[NEWS].push("hello", user_id=1)
-        await store[SEEN].raise_(user_id=1)
+        await store[SEEN].set(user_id=1)
         await store[EVENTS].append(Event("start"), topic="all")
 
 

@@ -37,7 +37,7 @@ KINDS: list[tuple[Keyspace[Any], Any, Any, int, int]] = [
     (VALUE, lambda a, i: a.put_if_absent("abc", i=i), lambda a, i: a.get(i=i), 3, 3),
     (SLIDING, lambda a, i: a.put("abc", i=i), lambda a, i: a.get(i=i), 3, 3),
     (COUNTER, lambda a, i: a.add(100, i=i), lambda a, i: a.get(i=i), 0, 3),
-    (FLAG, lambda a, i: a.raise_(i=i), None, 1, 0),
+    (FLAG, lambda a, i: a.set(i=i), None, 1, 0),
     (SET, lambda a, i: a.add("abc", "de", i=i), lambda a, i: a.members(i=i), 5, 5),
     (SORTED, lambda a, i: a.add({"abc": 1.0}, i=i), lambda a, i: a.highest(1, i=i), 3, 3),
     (LIST, lambda a, i: a.push("abc", "de", i=i), lambda a, i: a.range(i=i), 5, 5),

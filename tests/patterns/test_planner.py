@@ -208,7 +208,7 @@ async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> Non
     await one.publish("art", 3)
     await one.tick()
     await one.work()
-    await one.store[one.declared.enqueued].raise_(user_id="ann")
+    await one.store[one.declared.enqueued].set(user_id="ann")
     await one.change("ann", last_enqueued_at=sa.func.now() - HOUR)  # the cooldown is over
     await one.store[one.declared.users].delete(user_id="ann")
     await one.publish("art", 3)

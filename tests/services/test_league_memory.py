@@ -52,7 +52,7 @@ async def _have_voted(url: str) -> None:
         for match in range(20):
             shard = shard_of(str(match), keys.VOTES.shards.count)
             names = (f"{number}.{match}" for number in range(USERS))
-            await asyncio.gather(*(store[flags].raise_(shard=shard, addition=name) for name in names))
+            await asyncio.gather(*(store[flags].set(shard=shard, addition=name) for name in names))
 
 
 async def _fill(url: str, votes: int = 0) -> dict[str, int]:

@@ -49,16 +49,16 @@ def is_outage(problem: Exception) -> bool:
 class Accessor:
     """The operations that all kinds of keys share; a kind's accessor adds its own."""
 
-    __slots__ = ("_call", "_read_packed", "_render", "_renewal", "_run", "space", "stats")
+    __slots__ = ("_call", "_read_packed", "_render", "_renewal", "_run", "keyspace", "stats")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        self.space = space
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        self.keyspace = keyspace
         self.stats = Stats()
-        self._render: Callable[[Fields], str] = space.template.render
+        self._render: Callable[[Fields], str] = keyspace.template.render
         self._call = client.call
         self._run = client.run
         self._read_packed = client.read_packed
-        lifetime = space.lifetime
+        lifetime = keyspace.lifetime
         self._renewal = lifetime.milliseconds if isinstance(lifetime, Sliding) else None
 
     def key(self, /, **fields: FieldValue) -> str:
@@ -104,7 +104,7 @@ class Accessor:
         """What is wrong with a batch that is no sequence of mappings; other errors say it themselves."""
         if isinstance(problem, EphemeraError):
             return problem
-        template = self.space.template
+        template = self.keyspace.template
         shown = form % ", ".join(f"{name!r}: ..." for name in template.fields)
         return WrongFields(template.pattern, template.fields, (f"a batch of another form than {shown}",))
 
@@ -116,7 +116,7 @@ class Accessor:
         That field, then what `packed_read_parts` gives, and the length up to which it can. Most ids are
         letters and digits, which need no encoding: with such a one, a whole read is a tenth faster so.
         """
-        found = self.space.template.one_field
+        found = self.keyspace.template.one_field
         if found is None or found[3] < 1:
             return None
         field, before, after, longest = found
@@ -199,21 +199,21 @@ class Accessor:
         guard: Arg = "",
     ) -> list[Any] | None:
         """Replace what the key holds; the replies, or None when nothing was written."""
-        rule = self.space.lifetime.on_put
+        rule = self.keyspace.lifetime.on_put
         return await self._write(rule, key, writes, await self._end(until, value), guard)
 
     async def _change(
         self, key: str, *writes: Command, until: Instant | None = None, guard: Arg = ""
     ) -> list[Any] | None:
         """Change part of what the key holds; the replies, or None when nothing was written."""
-        rule = self.space.lifetime.on_change
+        rule = self.keyspace.lifetime.on_change
         return await self._write(rule, key, writes, await self._end(until), guard)
 
     async def _change_existing(
         self, key: str, *writes: Command, until: Instant | None = None, guard: Arg = ""
     ) -> list[Any] | None:
         """As `_change`, by writes that never create the key: an `until` space needs no instant."""
-        if until is None and isinstance(self.space.lifetime, Until):
+        if until is None and isinstance(self.keyspace.lifetime, Until):
             return await self._write("none", key, writes, 0, guard)
         return await self._change(key, *writes, until=until, guard=guard)
 
@@ -246,14 +246,14 @@ class Accessor:
 
     async def _end(self, until: Instant | None, value: object = None) -> int:
         """What `write.lua` takes as the life: milliseconds, or the instant of an `until` space."""
-        lifetime = self.space.lifetime
+        lifetime = self.keyspace.lifetime
         try:
             if isinstance(lifetime, Until):
                 return await self._instant(lifetime, until, value)
             if until is not None:
                 raise InvalidLifetime(f"its lifetime is {lifetime}; until= is for until() spaces")
         except InvalidLifetime as problem:
-            raise InvalidLifetime(f"{self.space.pattern!r}: {problem}") from None
+            raise InvalidLifetime(f"{self.keyspace.pattern!r}: {problem}") from None
         return lifetime.milliseconds or 0
 
     async def _instant(self, lifetime: Until, until: Instant | None, value: object) -> int:

@@ -17,15 +17,15 @@ T = TypeVar("T")
 _ADVICE = "nothing is connected yet; use: async with connect(...) as store"
 
 
-def for_a_block(make: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
+def async_with_only(make: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncContextManager[T]]:
     """As `asynccontextmanager`, for what is easily used without its block."""
     opening = asynccontextmanager(make)
 
     @wraps(make)
-    def open_for_a_block(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
+    def open_async_with_only(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
         return _Opening(opening(*args, **kwargs))
 
-    return open_for_a_block
+    return open_async_with_only
 
 
 class _Opening(AbstractAsyncContextManager[T]):

@@ -41,7 +41,7 @@ class CounterAccessor(Accessor):
         self, additions: Iterable[tuple[Fields, int]], /, *, until: Instant | None = None
     ) -> list[int]:
         """Add to several counts in one trip; each as `add`."""
-        rule, end = self.space.lifetime.on_change, await self._end(until)
+        rule, end = self.keyspace.lifetime.on_change, await self._end(until)
         rendered = [(key, self._whole(by)) for key, by in self._paired(additions)]
         replies = await self._all(self._writing(rule, key, [("INCRBY", by)], end) for key, by in rendered)
         self.stats.writes += sum(reply is not None for reply in replies)
@@ -49,7 +49,7 @@ class CounterAccessor(Accessor):
 
     def _whole(self, by: int) -> int:
         if type(by) is not int or not -_BOUND <= by < _BOUND:
-            raise InvalidValue(self.space.pattern, "whole numbers of 64 bits", repr(by)[:40])
+            raise InvalidValue(self.keyspace.pattern, "whole numbers of 64 bits", repr(by)[:40])
         return by
 
     def _counted(self, data: bytes | None) -> int:

@@ -30,9 +30,9 @@ class HashAccessor(Accessor, Generic[S]):
 
     __slots__ = ("_ask_for", "_codec", "_decode")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        self._codec = cast("RecordCodec[S]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        self._codec = cast("RecordCodec[S]", keyspace.codec)
         self._decode = self._codec.decode
         self._ask_for = self._asking("HGETALL")
 
@@ -66,7 +66,7 @@ class HashAccessor(Accessor, Generic[S]):
 
     async def put_many(self, items: Iterable[tuple[Fields, S]], /, *, until: Instant | None = None) -> int:
         """Replace several hashes in one trip; how many were stored."""
-        rule = self.space.lifetime.on_put
+        rule = self.keyspace.lifetime.on_put
         prepared = [
             (key, self._codec.encode(record), await self._end(until, record))
             for key, record in self._paired(items)

@@ -31,11 +31,11 @@ class ListAccessor(Accessor, Generic[V]):
 
     __slots__ = ("_decode", "_encode", "_trim")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        codec = cast("Codec[V]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        codec = cast("Codec[V]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
-        longest = space.max_length
+        longest = keyspace.max_length
         self._trim: tuple[Command, ...] = () if longest is None else (("LTRIM", -longest, -1),)
 
     async def push(self, /, *items: V, until: Instant | None = None, **fields: FieldValue) -> int:
@@ -46,7 +46,7 @@ class ListAccessor(Accessor, Generic[V]):
         if not replies or not pushes:
             return 0
         length: int = replies[len(pushes) - 1]
-        return min(length, self.space.max_length or length)
+        return min(length, self.keyspace.max_length or length)
 
     async def pop(self, /, **fields: FieldValue) -> V | None:
         """Remove and return the oldest item, or None when there is none that can be read."""
@@ -58,7 +58,7 @@ class ListAccessor(Accessor, Generic[V]):
         In a space of role `queue`, when some cannot be read all stay, and `Unreadable` is raised.
         """
         key = self._render(fields)
-        if self.space.role == "queue" and count > 0:
+        if self.keyspace.role == "queue" and count > 0:
             return self._readable(await self._take(key, count))
         replies = await self._change_existing(key, ("LPOP", count))
         return self._readable((replies and replies[0]) or [])
@@ -74,11 +74,11 @@ class ListAccessor(Accessor, Generic[V]):
     async def _take(self, key: str, count: int) -> list[bytes]:
         """Remove the oldest items, which were read before: what cannot be read never leaves its place."""
         front: list[bytes] = await self._ask("LRANGE", key, 0, count - 1)
-        lifetime = self.space.lifetime
+        lifetime = self.keyspace.lifetime
         while front:
             if any(self._decode(data) is None for data in front):
                 self.stats.errors += 1
-                raise Unreadable(self.space.pattern, key)
+                raise Unreadable(self.keyspace.pattern, key)
             arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
             try:
                 others: list[bytes] | None = await self._run(TAKE, (key,), arguments)

@@ -26,9 +26,9 @@ class MappingAccessor(Accessor, Generic[V]):
 
     __slots__ = ("_decode", "_encode")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        codec = cast("Codec[V]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        codec = cast("Codec[V]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
 
     async def get(self, name: str, /, **fields: FieldValue) -> V | None:

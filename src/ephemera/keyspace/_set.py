@@ -31,9 +31,9 @@ class _Members(Accessor, Generic[M]):
 
     __slots__ = ("_decode", "_encode")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        codec = cast("Codec[M]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        codec = cast("Codec[M]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
 
     def _counted(self, found: bool) -> bool:
@@ -94,7 +94,7 @@ class SortedSetAccessor(_Members[M]):
         given: object = scores
         if not isinstance(given, Mapping):
             expected = "members with scores, as in add({member: 1.5})"
-            raise InvalidValue(self.space.pattern, expected, type(given).__name__)
+            raise InvalidValue(self.keyspace.pattern, expected, type(given).__name__)
         for member, score in scores.items():
             flat += (self._number(score), self._encode(member))
         writes = in_chunks("ZADD", flat)
@@ -142,7 +142,7 @@ class SortedSetAccessor(_Members[M]):
 
     def _number(self, score: float) -> float:
         if type(score) not in (int, float) or isnan(score):
-            raise InvalidValue(self.space.pattern, "members with numbers as scores", repr(score)[:40])
+            raise InvalidValue(self.keyspace.pattern, "members with numbers as scores", repr(score)[:40])
         return score
 
     async def _range(self, fields: Fields, *bounds: Arg) -> Ranked[M]:

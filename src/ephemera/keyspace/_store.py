@@ -15,7 +15,7 @@ from weakref import ref
 
 from ephemera.errors import InvalidDeclaration, InvalidUrl, MissingResource
 from ephemera.keyspace._catalogue import Catalogue, check_overlap
-from ephemera.keyspace._connect_guard import for_a_block
+from ephemera.keyspace._connect_guard import async_with_only
 from ephemera.keyspace._keyspace import Keyspace, Role, Stats
 from ephemera.keyspace._server_identity import RESERVED, check_identity, guarded
 from ephemera.wire import Client, open_client, parse_url
@@ -35,7 +35,7 @@ A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
-class Declared(Protocol[A_co]):
+class Declaration(Protocol[A_co]):
     """What `store[...]` takes: a space, or a pattern made of spaces."""
 
     def bind(self, store: Store) -> A_co:
@@ -58,12 +58,12 @@ class Store:
         self.catalogues = catalogues
         self._clients = dict(clients)
         self._resources = dict(resources or {})
-        self._bound: dict[Declared[Any], Any] = {}
+        self._bound: dict[Declaration[Any], Any] = {}
         self._adopted: list[ref[Any]] = []
         self._farewells: list[Callable[[], Awaitable[None]]] = []
         self._use(self._clients["cache"])
 
-    def __getitem__(self, declared: Declared[A]) -> A:
+    def __getitem__(self, declared: Declaration[A]) -> A:
         """The accessor of a space, or the working object of a pattern."""
         try:
             return self._bound[declared]  # type: ignore[no-any-return]
@@ -89,13 +89,13 @@ class Store:
         self.track = cache.track
 
     @property
-    def working(self) -> list[Any]:
-        """Everything that works on this store: accessors, patterns, and what `adopt` was told of."""
+    def runtimes(self) -> list[Any]:
+        """Every runtime object of this store: accessors, patterns, and what `adopt` registered."""
         adopted = (known() for known in self._adopted)
         return [*self._bound.values(), *(live for live in adopted if live is not None)]
 
     def adopt(self, live: object) -> None:
-        """Make what is bound to more than the store, such as jobs with a database, known to `working`."""
+        """Make what is bound to more than the store, such as jobs with a database, known to `runtimes`."""
         # Replaced, not changed: another thread may be reading it for a scrape.
         self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
 
@@ -157,7 +157,7 @@ class Store:
             await client.aclose()
 
 
-@for_a_block
+@async_with_only
 async def connect(
     url: str,
     *catalogues: Catalogue,

@@ -29,10 +29,10 @@ class StreamAccessor(Accessor, Generic[V]):
 
     __slots__ = ("_codec", "_trim")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        self._codec = cast("RecordCodec[Any] | EntryCodec[V]", space.codec)
-        longest = space.max_length
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        self._codec = cast("RecordCodec[Any] | EntryCodec[V]", keyspace.codec)
+        longest = keyspace.max_length
         self._trim: tuple[Arg, ...] = () if longest is None else ("MAXLEN", longest)
 
     async def append(self, entry: V, /, *, until: Instant | None = None, **fields: FieldValue) -> str | None:
@@ -78,14 +78,14 @@ class StreamAccessor(Accessor, Generic[V]):
 class ChannelAccessor(Generic[V]):
     """Messages of one type to whoever listens at the moment."""
 
-    __slots__ = ("_call", "_codec", "_render", "space", "stats")
+    __slots__ = ("_call", "_codec", "_render", "keyspace", "stats")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        self.space = space
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        self.keyspace = keyspace
         self.stats = Stats()
         self._call = client.call
-        self._render: Callable[..., str] = space.template.render
-        self._codec = cast("Codec[V]", space.codec)
+        self._render: Callable[..., str] = keyspace.template.render
+        self._codec = cast("Codec[V]", keyspace.codec)
 
     def name(self, /, **fields: FieldValue) -> str:
         """The channel's name, to subscribe to."""

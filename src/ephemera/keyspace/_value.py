@@ -36,9 +36,9 @@ class _Strings(Accessor):
 
     __slots__ = ("_life", "_life_if_absent")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        lifetime = space.lifetime
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        lifetime = keyspace.lifetime
         life: tuple[Arg, ...] = () if lifetime.on_put == "none" else ("PX", lifetime.milliseconds or 0)
         self._life = life if lifetime.on_put in ("none", "renew") else None
         self._life_if_absent = None if isinstance(lifetime, Until) else life
@@ -69,9 +69,9 @@ class ValueAccessor(_Strings, Generic[V]):
 
     __slots__ = ("_decode", "_encode", "get")
 
-    def __init__(self, space: Keyspace[Any], client: Client) -> None:
-        super().__init__(space, client)
-        codec = cast("Codec[V]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        codec = cast("Codec[V]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
         self.get: Get[V] = self._getting(codec)
         """The value, or None: not there, or not one of this type and shape."""
@@ -165,7 +165,7 @@ class ValueAccessor(_Strings, Generic[V]):
 
     def _putting(self, key: str, data: bytes, end: int) -> Awaitable[Any]:
         if self._life is None:
-            return self._writing(self.space.lifetime.on_put, key, [("SET", data)], end)
+            return self._writing(self.keyspace.lifetime.on_put, key, [("SET", data)], end)
         self.stats.bytes_written += len(data)
         return self._call("SET", key, data, *self._life)
 
@@ -186,37 +186,37 @@ class ValueAccessor(_Strings, Generic[V]):
 
 
 class FlagAccessor(_Strings):
-    """A key that is there or not: raised, lowered, or raised for a time."""
+    """A key that is set or not; it carries no value."""
 
     __slots__ = ()
 
-    async def raise_(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Raise the flag for its lifetime; False when `until` has passed and nothing changed."""
+    async def set(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Set the flag for its lifetime; False when `until` has passed and nothing changed."""
         return await self._set(self._render(fields), b"1", until)
 
-    async def raise_once(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Raise the flag unless it is raised; whether this call raised it."""
+    async def set_if_absent(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
+        """Set the flag unless it is set; True when this call set it."""
         return await self._set_if_absent(self._render(fields), b"1", until)
 
-    async def lower(self, /, **fields: FieldValue) -> bool:
-        """Lower the flag; whether it was raised."""
+    async def clear(self, /, **fields: FieldValue) -> bool:
+        """Clear the flag; True when it was set."""
         return await self.delete(**fields)
 
     async def is_set(self, /, **fields: FieldValue) -> bool:
-        """Whether the flag is raised."""
+        """Whether the flag is set."""
         return (await self.are_set([fields]))[0]
 
     async def are_set(self, keys: Iterable[Fields], /) -> list[bool]:
-        """Which of several flags are raised, in one trip."""
+        """Whether each of several flags is set, in one round trip."""
         rendered = self._rendered(keys)
-        replies = await self._all(self._looking(key) for key in rendered)
+        replies = await self._all(self._check(key) for key in rendered)
         hits = sum(replies)
         self.stats.hits += hits
         self.stats.misses += len(replies) - hits
         return [bool(reply) for reply in replies]
 
-    def _looking(self, key: str) -> Awaitable[Any]:
-        # PEXPIRE answers whether the key is there: in a sliding space it looks and renews at once.
+    def _check(self, key: str) -> Awaitable[Any]:
+        # PEXPIRE replies whether the key exists: with a sliding lifetime it checks and renews in one command.
         if self._renewal is None:
             return self._call("EXISTS", key)
         return self._call("PEXPIRE", key, self._renewal)

@@ -29,7 +29,7 @@ def counted(store: Store) -> Iterator[Sample]:
     yield from _spaces(store)
     for node in links(store):
         yield from _connection(node)
-    for live in store.working:
+    for live in store.runtimes:
         if isinstance(live, BoundCache):
             yield from _copies(live)
         elif isinstance(live, Limiter):

@@ -70,7 +70,7 @@ class Asking:
         nodes: list[Any] = [node for client in clients(self._store) for node in client.nodes()]
         for node in nodes:
             yield Source("servers", node, partial(_server, node))
-        for live in self._store.working:
+        for live in self._store.runtimes:
             if isinstance(live, BoundEvents):
                 yield Source("streams", live, partial(_streams, live, self._store))
             elif isinstance(live, BoundCounters | BoundRecords):

@@ -1,7 +1,7 @@
 """The declaration of locks, with their keyspaces in Redis, and the table of fencing tokens in SQL.
 
 All keys of one lock share a cluster slot. Where the pattern has fields, one of them is the hash tag, the last
-one unless `tag` names another. A pattern without fields is a single key; its companion keys carry a short
+one unless `hash_tag` names another. A pattern without fields is a single key; its companions carry a short
 number as their hash tag that leads to the same slot.
 """
 
@@ -56,7 +56,7 @@ class Locks:
 
         `lease` is how long a lock outlives a holder that died; a live holder renews it. `fence_kept` is how
         long the last fencing token is remembered after its use, against a server clock that is set back.
-        `tag` names the field that decides the cluster slot.
+        `hash_tag` names the field that decides the cluster slot.
         """
         check_declaration(catalogue, pattern, lease=lease, fence_kept=fence_kept)
         if lease < _SHORTEST_LEASE or fence_kept < lease:

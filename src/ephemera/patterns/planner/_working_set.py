@@ -111,7 +111,7 @@ class Copies:
 
     async def handed_over(self, users: Collection[str], at: int) -> None:
         """Mark users as handed over, also in their states where those are kept; one trip."""
-        marking = [self._enqueued.raise_(user_id=user) for user in users]
+        marking = [self._enqueued.set(user_id=user) for user in users]
         await in_one_trip([*marking, self.stamp(users, last_enqueued_at=at)])
 
     async def stamp(self, users: Iterable[str], **changes: int | str) -> None:

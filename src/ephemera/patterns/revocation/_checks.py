@@ -103,7 +103,7 @@ class RevocationChecks:
         self.memory.keep(news := News("token", kind, jti))
 
         async def write() -> bool:
-            return await self._flags[kind].raise_(until=until, **fields)
+            return await self._flags[kind].set(until=until, **fields)
 
         raised = await write()
         if raised:
@@ -132,7 +132,7 @@ class RevocationChecks:
         """Make all tokens of a family void, and all that may still be issued in it."""
         self.memory.keep(news := News("family", "", family))
         fields: dict[str, Any] = {self._family_field: family}
-        write = partial(self._families.raise_, **fields)
+        write = partial(self._families.set, **fields)
         await write()
         await self._tell(news, write)
 
@@ -148,7 +148,7 @@ class RevocationChecks:
         outcome = _SPENT[await self._run(SPEND, (key,), (end,))]
         if outcome == "spent":
             self._flags[kind].stats.writes += 1
-            self._note(partial(self._flags[kind].raise_, until=until, **{self._id_fields[kind]: jti}))
+            self._note(partial(self._flags[kind].set, until=until, **{self._id_fields[kind]: jti}))
         if outcome == "reused" and family is not None:
             await self.revoke_family(family)
         return outcome
@@ -207,7 +207,7 @@ class RevocationChecks:
     def _misuse(self, given: str) -> InvalidValue:
         kinds = ", ".join(self._kinds)
         expected = f"checks of {kinds} tokens by jti, by user together with issued_at, or by family"
-        return InvalidValue(self._users.space.pattern, expected, given)
+        return InvalidValue(self._users.keyspace.pattern, expected, given)
 
     def _note(self, write: Callable[[], Awaitable[Any]]) -> None:
         """Have something that was written be written again after a lost connection."""

@@ -96,7 +96,7 @@ class Sweeping:
         while True:
             await asyncio.sleep(every * random.uniform(0.9, 1.1))
             try:
-                if not self._vectors.shared or await self._turns.raise_once():
+                if not self._vectors.shared or await self._turns.set_if_absent():
                     await self.sweep()
             except (*REDIS_ERRORS, VectorsUnavailable) as problem:
                 log.warning("%r could not be swept, and will be later: %s", self._declared, problem)
