@@ -19,15 +19,14 @@ from ephemera.errors import ServerError
 from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.progress import Missed, Snapshot
-from ephemera_services.application import opened as opened_system
 from ephemera_services.feed.cluster_queue import LOST
+from ephemera_services.runtime import Secret
+from ephemera_services.runtime import open_resources as opened_system
+from ephemera_services.scripture import Settings, UserCreated
 from ephemera_services.scripture.app import described
-from ephemera_services.scripture.events import UserCreated
 from ephemera_services.scripture.outbox import Outbox
-from ephemera_services.scripture.service import opened_scripture
-from ephemera_services.scripture.settings import Settings
+from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.tables import users
-from ephemera_services.settings import Secret
 from tests.chaos.campaign.proxy import Network
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended
@@ -128,7 +127,7 @@ async def test_an_event_that_is_published_twice_has_its_effect_once(
         )
         async with (
             opened_system(settings, described(settings)) as resources,
-            opened_scripture(settings, resources),
+            open_scripture(settings, resources),
         ):
             user, outbox = uuid4(), Outbox(resources.engine, resources.store)
             async with resources.engine.begin() as sql:

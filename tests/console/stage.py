@@ -22,10 +22,11 @@ from ephemera import Store, connect
 from ephemera.cli._catalogue_lookup import load_catalogue
 from ephemera_services.demo.claims import MARK
 from ephemera_services.demo.flag_errors import Given, database_of
-from ephemera_services.demo.process_plan import ADMINISTRATOR, PASSWORD, Cast, Part, cast
+from ephemera_services.demo.process_plan import ADMINISTRATOR, Cast, Part, cast
 from ephemera_services.demo.processes import Processes, running
-from ephemera_services.demo.servers import Servers, opened_servers
+from ephemera_services.demo.servers import Servers, open_servers
 from ephemera_services.demo.visitors import any_address
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.console.beside import LoopThread
 from tests.console.consoles import RunningConsole
 from tests.services.identity_users import sign_in
@@ -97,7 +98,7 @@ class Stage:
 
     def administrator(self) -> dict[str, str]:
         """The headers of a request by identity's administrator, whom scripture knows, too."""
-        tokens = sign_in(self.service("identity"), ADMINISTRATOR, PASSWORD).tokens
+        tokens = sign_in(self.service("identity"), ADMINISTRATOR, DEMO_PASSWORD).tokens
         return {"authorization": f"Bearer {tokens['access_token']}"}
 
     def hit_ratio(self, system: str, pattern: str) -> float:
@@ -141,7 +142,7 @@ def staged(database_url: str, folder: Path, model: Model, mails: MailServer) -> 
     """Everything up, with an empty database; nothing of it is left afterwards."""
     beside = LoopThread()
     try:
-        servers = _patient(beside.enter(opened_servers(Given(database_url=database_url))))
+        servers = _patient(beside.enter(open_servers(Given(database_url=database_url))))
         plan = cast(servers, model.url)
         told = {**_TOLD, "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
         parts = [_told(part, told) for part in plan.parts if part.name not in _LEFT_OUT]

@@ -17,11 +17,11 @@ import pytest
 from ephemera.console._formatting import per_cent
 from ephemera.embedded import Postgres
 from ephemera_services.demo.flag_errors import SYSTEMS
-from ephemera_services.demo.process_plan import PASSWORD
 from ephemera_services.demo.traffic.scripture import publish_poison
 from ephemera_services.league import keys as league
+from ephemera_services.runtime import DEMO_PASSWORD
+from ephemera_services.scripture import UserCreated
 from ephemera_services.scripture import keys as scripture
-from ephemera_services.scripture.events import UserCreated
 from tests.console.consoles import running_console
 from tests.console.stage import Stage, staged
 from tests.console.test_permission import FORGE
@@ -157,7 +157,7 @@ def told(stage: Stage, kind: str) -> list[tuple[str, str]]:
 def fan(stage: Stage) -> tuple[httpx.Client, str]:
     """Somebody new who is signed in to league: a client with their cookie, and their id."""
     client = stage.service("league").client
-    form = {"name": f"fan-{uuid4().hex[:8]}", "password": PASSWORD}
+    form = {"name": f"fan-{uuid4().hex[:8]}", "password": DEMO_PASSWORD}
     user = client.post("/api/users", json=form).raise_for_status().json()["user_id"]
     client.post("/api/session", json=form).raise_for_status()
     return client, user

@@ -14,7 +14,7 @@ from ephemera.errors import CannotConnect
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.health._health import check_up
 from ephemera.wire import as_text, open_client
-from ephemera_services.slides.keys import catalogue
+from ephemera_services.slides import catalogue
 from tests.deploy.production import Places, Production, cli, places, production, started
 from tests.security import stories
 from tests.services import feed_users, identity_users

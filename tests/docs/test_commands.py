@@ -13,7 +13,7 @@ import typer.main
 
 from ephemera.cli import app
 from ephemera.cli._catalogue_lookup import systems
-from ephemera_services.settings import SystemSettings
+from ephemera_services.runtime import ServiceSettings
 from tests.docs.pages import ROOT, blocks, blocks_of, generated, pages, prose, spans_of, written
 from tools.reference.settings_page import APART, command_variables, own_settings, settings_of
 
@@ -128,7 +128,7 @@ def test_every_target_of_make_is_there() -> None:
 
 def known_variables() -> set[str]:
     """What the reference of settings has."""
-    known = {setting.variable for setting in settings_of(SystemSettings)}
+    known = {setting.variable for setting in settings_of(ServiceSettings)}
     known |= {setting.variable for name in systems() for setting in own_settings(name)}
     return known | set(command_variables()) | set(APART)
 

@@ -15,7 +15,7 @@ import typer.main
 from ephemera.cli import COMMANDS, app
 from ephemera.cli._catalogue_lookup import systems
 from ephemera.operations.metrics import METRICS
-from ephemera_services.settings import SystemSettings
+from ephemera_services.runtime import ServiceSettings
 from tests.docs.pages import blocks_of, generated, pages, spans_of, written
 from tools.reference import __main__ as references
 from tools.reference import api_page as api
@@ -145,7 +145,7 @@ def _shows(command: str, text: str) -> bool:
 
 def test_every_setting_says_what_it_is_for() -> None:
     """Each field of the settings of each service has a text below it, which the reference shows."""
-    shared = settings_of(SystemSettings)
+    shared = settings_of(ServiceSettings)
     assert silent(shared + [setting for name in systems() for setting in own_settings(name)]) == []
 
 
@@ -195,7 +195,7 @@ def test_an_undocumented_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
 def test_a_silent_setting_is_noticed() -> None:
     """A field without a text below it is told of by its variable's name."""
 
-    class Shop(SystemSettings, kw_only=True, frozen=True):
+    class Shop(ServiceSettings, kw_only=True, frozen=True):
         system = "shop"
 
         opens: str = "at nine"

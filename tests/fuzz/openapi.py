@@ -11,7 +11,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
 from tests.services import identity_users, scripture_readers
@@ -60,7 +61,9 @@ def _bearer(token: str, *options: str) -> dict[str, Any]:
 @asynccontextmanager
 async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
     def referee(served: Served) -> dict[str, Any]:
-        signed = served.client.post("/api/session", json={"name": ADMINISTRATOR, "password": PASSWORD})
+        signed = served.client.post(
+            "/api/session", json={"name": DEMO_ADMINISTRATOR, "password": DEMO_PASSWORD}
+        )
         config = folder / "schemathesis.toml"
         config.write_text(f'[auth.openapi.Session]\napi_key = "{signed.cookies["__Host-session"]}"\n')
         return {"options": ("--header", f"x-prewarm-token: {TOKEN}", *LEAGUE_STAYS), "config": config}

@@ -11,9 +11,9 @@ from uuid import uuid4
 
 import httpx
 
-from ephemera_services.league.demo_data import ADMINISTRATOR
-from ephemera_services.league.demo_data import PASSWORD as LEAGUE_PASSWORD
-from ephemera_services.slides.demo_data import PASSWORD as SLIDES_PASSWORD
+from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.runtime import DEMO_PASSWORD as LEAGUE_PASSWORD
+from ephemera_services.runtime import DEMO_PASSWORD as SLIDES_PASSWORD
 from tests.security.guarded import CANARY
 from tests.services import feed_users, identity_users, league_users, scripture_readers, slides_people
 from tests.services.services import Served
@@ -155,7 +155,7 @@ def league(served: Served) -> Told:
         _want(204, ann.delete("/api/session"))
         _want(401, ann.get("/api/me"))
     wrong = [
-        served.client.post("/api/session", json={"name": ADMINISTRATOR, "password": UNSAID}),
+        served.client.post("/api/session", json={"name": DEMO_ADMINISTRATOR, "password": UNSAID}),
         served.client.post("/api/users", json={"name": UNSAID, "password": [UNSAID]}),
         served.client.get("/api/me", headers={"cookie": f"league-session={UNSAID}"}),
         served.client.post("/api/cache/prewarm", headers={"x-prewarm-token": UNSAID}),

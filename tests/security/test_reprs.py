@@ -11,7 +11,7 @@ import pytest
 from ephemera import Catalogue, connect
 from ephemera.errors import CannotConnect
 from ephemera.wire import open_client, parse_url
-from ephemera_services.settings import InvalidSettings, read, variables
+from ephemera_services.runtime import InvalidSettings, read_settings, variable_names
 from tests.security.guarded import CANARY, SYSTEMS
 from tests.services.services import COMMAND, environment
 
@@ -23,14 +23,16 @@ NO_DATABASE = f"postgresql://user:{CANARY}@127.0.0.1:1/none"
 def test_settings_show_no_secret(system: str) -> None:
     """What a service is told as a secret is not in its settings' repr, nor in what is wrong with them."""
     settings = import_module(f"ephemera_services.{system}.app").Settings
-    names = variables(settings)
+    names = variable_names(settings)
     secret = [names[field.name] for field in msgspec.structs.fields(settings) if "Secret" in str(field.type)]
     assert {"EPHEMERA_URL", "EPHEMERA_DATABASE_URL", "EPHEMERA_METRICS_TOKEN"} <= set(secret)
     given = dict.fromkeys(secret, CANARY)
     given |= {"EPHEMERA_URL": NOWHERE, "EPHEMERA_QUEUE_URL": NOWHERE, "EPHEMERA_DATABASE_URL": NO_DATABASE}
-    assert CANARY not in repr(read(settings, given))
+    assert CANARY not in repr(read_settings(settings, given))
     with pytest.raises(InvalidSettings) as wrong:
-        read(settings, {**given, "EPHEMERA_URL": f"redsi://:{CANARY}@host", "EPHEMERA_LOG_LEVEL": "loud"})
+        read_settings(
+            settings, {**given, "EPHEMERA_URL": f"redsi://:{CANARY}@host", "EPHEMERA_LOG_LEVEL": "loud"}
+        )
     assert CANARY not in str(wrong.value)
 
 

@@ -10,14 +10,13 @@ import msgspec
 import sqlalchemy as sa
 
 from ephemera.patterns.planner import Run, Tick
-from ephemera_services.application import System, opened
+from ephemera_services.feed import Settings
 from ephemera_services.feed.builder import Builder
 from ephemera_services.feed.clusterer import Clustered, Clusterizer
 from ephemera_services.feed.keys import Declared
 from ephemera_services.feed.planner import Planning
-from ephemera_services.feed.service import Aggregator, opened_aggregator
-from ephemera_services.feed.settings import Settings
-from ephemera_services.settings import Secret
+from ephemera_services.feed.service import Aggregator, open_aggregator
+from ephemera_services.runtime import Secret, ServiceDefinition, open_resources
 from tests.services.feed_users import texts
 
 
@@ -114,10 +113,10 @@ async def feed_world(places: Mapping[str, str], **changes: Any) -> AsyncIterator
     }
     settings = Settings(**named, **changes)
     declared = Declared(settings)
-    system = System("feed", "", declared.catalogue, declared.metadata)
+    system = ServiceDefinition("feed", "", declared.catalogue, declared.metadata)
     async with (
-        opened(settings, system) as resources,
-        opened_aggregator(settings, declared, resources) as aggregator,
+        open_resources(settings, system) as resources,
+        open_aggregator(settings, declared, resources) as aggregator,
         Clusterizer(1, settings.smallest_cluster) as clusterizer,
     ):
         world = World(aggregator, declared, clusterizer)

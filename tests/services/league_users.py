@@ -11,7 +11,8 @@ from typing import Any
 import httpx
 import psycopg
 
-from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.services.services import Served, serving
 
 TOKEN = "a-token-for-cron-services-0123456789"
@@ -36,7 +37,7 @@ def league(folder: Path, places: dict[str, str], **variables: str) -> Iterator[S
 
 
 @contextmanager
-def signed_in(served: Served, name: str, password: str = PASSWORD) -> Iterator[httpx.Client]:
+def signed_in(served: Served, name: str, password: str = DEMO_PASSWORD) -> Iterator[httpx.Client]:
     """A client with the session of a user."""
     with httpx.Client(base_url=served.url, timeout=30) as client:
         client.post("/api/session", json={"name": name, "password": password}).raise_for_status()
@@ -45,7 +46,7 @@ def signed_in(served: Served, name: str, password: str = PASSWORD) -> Iterator[h
 
 def referee(served: Served) -> AbstractContextManager[httpx.Client]:
     """A client with the session of the administrator."""
-    return signed_in(served, ADMINISTRATOR)
+    return signed_in(served, DEMO_ADMINISTRATOR)
 
 
 def until(wanted: Callable[[], Any], seconds: float = _PATIENCE) -> Any:

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import httpx
 
-from ephemera_services.slides.demo_data import DOCUMENT, PASSWORD
+from ephemera_services.runtime import DEMO_PASSWORD
+from ephemera_services.slides import DEMO_DOCUMENT
 from tests.services.services import Served
 
 ADMIN, EDITOR, VIEWER = "root@company.example", "anna@company.example", "vera@company.example"
@@ -40,7 +41,7 @@ class Person:
         self.email = email
         # No connection is kept: each test has many people, and none of them says goodbye.
         self.client = httpx.Client(base_url=served.url, timeout=30, limits=_NONE_KEPT)
-        answer = self.client.post("/auth/login", json={"email": email, "password": PASSWORD})
+        answer = self.client.post("/auth/login", json={"email": email, "password": DEMO_PASSWORD})
         assert answer.status_code == 200, answer.text
         self.account = answer.json()
 
@@ -82,7 +83,7 @@ class Person:
         """Send a document."""
         return self.ask("POST", "/documents", at, files={"file": (name, content)})
 
-    def document(self, content: bytes = DOCUMENT.encode(), name: str = "whales.txt") -> str:
+    def document(self, content: bytes = DEMO_DOCUMENT.encode(), name: str = "whales.txt") -> str:
         """The id of a document that was read."""
         answer = self.upload(content, name)
         assert answer.status_code == 202, answer.text

@@ -13,10 +13,10 @@ import pytest
 from sqlalchemy import MetaData, text
 
 from ephemera.embedded import Postgres
-from ephemera_services.databases import opened_engine
 from ephemera_services.feed.feeds import CacheAway, Feed, FeedCache, Item, SqlFeeds
-from ephemera_services.feed.mongo_feeds import opened_mongo_feeds
+from ephemera_services.feed.mongo_feeds import open_mongo_feeds
 from ephemera_services.feed.tables import FeedTables
+from ephemera_services.runtime import open_engine
 
 DAY = timedelta(days=1)
 
@@ -25,7 +25,7 @@ DAY = timedelta(days=1)
 async def _in_sql(postgres: Postgres) -> AsyncIterator[FeedCache]:
     metadata = MetaData(schema="feed")
     tables = FeedTables(metadata)
-    async with opened_engine(postgres.database("feed_caches"), metadata) as engine:
+    async with open_engine(postgres.database("feed_caches"), metadata) as engine:
         yield SqlFeeds(engine, tables.feeds)
 
 
@@ -39,7 +39,7 @@ async def cache(request: pytest.FixtureRequest, postgres: Postgres) -> AsyncIter
     url = os.environ.get("MONGODB_URL")
     if not url:
         pytest.skip("MONGODB_URL names no MongoDB")
-    async with opened_mongo_feeds(url) as kept:
+    async with open_mongo_feeds(url) as kept:
         yield kept
 
 
@@ -139,7 +139,7 @@ async def test_mongodb_away(user: str) -> None:
 
 async def _said_by_a_missing_mongodb(user: str) -> list[str]:
     said = []
-    async with opened_mongo_feeds("mongodb://someone:hushhush@127.0.0.1:1/feed") as cache:
+    async with open_mongo_feeds("mongodb://someone:hushhush@127.0.0.1:1/feed") as cache:
         for call in (cache.get(user, 1), cache.put(_feed(user, 1), DAY), cache.forget(user, before=1)):
             with pytest.raises(CacheAway) as away:
                 await call

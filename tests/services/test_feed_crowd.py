@@ -13,9 +13,9 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner._simulation import simulate
 from ephemera.patterns.planner._traffic import Scenario
+from ephemera_services.feed import Settings
 from ephemera_services.feed.cluster_queue import TOO_LONG
 from ephemera_services.feed.keys import Declared, plans
-from ephemera_services.feed.settings import Settings
 from tests.services.feed_world import World, feed_world
 
 USERS = 100_000

@@ -11,7 +11,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
-from ephemera_services.feed.keys import catalogue
+from ephemera_services.feed import catalogue
 from tests.cli.commands import ephemera
 from tests.services.feed_world import World, feed_world
 

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 import ephemera_services.feed
-from ephemera_services.feed.demo_data import seed
+from ephemera_services.feed import Settings, seed
 from ephemera_services.feed.service import Aggregator
-from ephemera_services.feed.settings import Settings
-from ephemera_services.settings import InvalidSettings, read, variables
+from ephemera_services.runtime import InvalidSettings, read_settings, variable_names
 from tests.cli.commands import ephemera as command
 from tests.services.feed_world import feed_world
 
@@ -34,7 +33,7 @@ README = Path(ephemera_services.feed.__file__).with_name("README.md")
 def test_what_cannot_work_is_refused_by_name(variable: str, value: str) -> None:
     """A setting out of its bounds, or one that does not exist, stops the start and is named."""
     with pytest.raises(InvalidSettings, match=f"EPHEMERA_FEED_{variable}"):
-        read(Settings, {f"EPHEMERA_FEED_{variable}": value})
+        read_settings(Settings, {f"EPHEMERA_FEED_{variable}": value})
 
 
 def test_a_worker_needs_servers() -> None:
@@ -54,7 +53,7 @@ async def test_an_embedder_needs_its_endpoint(places: dict[str, str]) -> None:
 def test_the_readme_has_every_setting() -> None:
     """Each variable is in the README's table, the plans' with their beginnings left out."""
     text = README.read_text(encoding="utf-8")
-    for variable in variables(Settings).values():
+    for variable in variable_names(Settings).values():
         assert variable.removeprefix("EPHEMERA_FEED") in text, variable
 
 

@@ -11,8 +11,8 @@ import pytest
 
 from ephemera import Store, connect
 from ephemera.embedded import Postgres, Valkey
+from ephemera_services.feed import Settings
 from ephemera_services.feed.keys import ClusterUpdate, Declared
-from ephemera_services.feed.settings import Settings
 from tests.services.feed_users import Caller, feeding, texts, until, working
 
 ENDS = {"rebuilt", "busy", "nothing new", "not due", "overtaken"}

@@ -8,10 +8,8 @@ import httpx
 import pytest
 
 from ephemera.embedded import Postgres, Valkey
-from ephemera_services.identity.app import Settings, create_app
-from ephemera_services.identity.demo_data import PASSWORD as DEMO_PASSWORD
-from ephemera_services.identity.demo_data import USERS, seed
-from ephemera_services.settings import Secret
+from ephemera_services.identity import DEMO_USERS, Settings, create_app, seed
+from ephemera_services.runtime import DEMO_PASSWORD, Secret
 from tests.services.identity_users import PASSWORD, administrator, newcomer, register, sign_in
 from tests.services.services import Served
 
@@ -176,7 +174,7 @@ async def test_the_demonstrations_users_are_made_once(postgres: Postgres, valkey
     )
     app = create_app(settings)
     async with app.router.lifespan_context(app):
-        assert await seed(app.state.service) == [email for email, *_ in USERS]
+        assert await seed(app.state.service) == [email for email, *_ in DEMO_USERS]
         assert await seed(app.state.service) == []
         transport = httpx.ASGITransport(app=app)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:

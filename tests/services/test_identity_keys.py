@@ -10,7 +10,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
-from ephemera_services.identity.keys import catalogue
+from ephemera_services.identity import catalogue
 from tests.cli.commands import ephemera
 from tests.services.identity_users import QUICK, UNLIMITED, administrator, newcomer
 from tests.services.services import Served, serving

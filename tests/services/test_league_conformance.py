@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.services.conformance import conform
 from tests.services.league_users import TOKEN, league
 from tests.services.services import SCRAPER, Served
@@ -27,7 +28,7 @@ def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 def test_it_conforms_for_an_administrator(served: Served, tmp_path: Path) -> None:
     """No 5xx, no undeclared status, no violation of a schema, for somebody who may do everything."""
-    signed = served.client.post("/api/session", json={"name": ADMINISTRATOR, "password": PASSWORD})
+    signed = served.client.post("/api/session", json={"name": DEMO_ADMINISTRATOR, "password": DEMO_PASSWORD})
     config = tmp_path / "schemathesis.toml"
     config.write_text(f'[auth.openapi.Session]\napi_key = "{signed.cookies["__Host-session"]}"\n')
     conform(served.url, "--header", f"x-prewarm-token: {TOKEN}", *ENDING, examples=8, config=config)

@@ -13,8 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
 from ephemera.patterns.http_cache import Resource
-from ephemera_services.league import keys
-from ephemera_services.league.keys import catalogue
+from ephemera_services.league import catalogue, keys
 from tests.cli.commands import ephemera
 from tests.services.league_users import LIVE_MATCH, league, referee, signed_in, until
 from tests.services.services import Served

@@ -15,7 +15,8 @@ import pytest
 
 from ephemera import connect
 from ephemera.embedded import Valkey
-from ephemera_services.league.keys import TABLE, catalogue
+from ephemera_services.league import catalogue
+from ephemera_services.league.keys import TABLE
 from tests.services.league_users import LIVE_MATCH, TOKEN, league, referee, sql, until
 from tests.services.services import Served
 

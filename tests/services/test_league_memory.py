@@ -12,8 +12,8 @@ from ephemera import connect, embedded
 from ephemera.embedded import Valkey
 from ephemera.patterns.http_cache._pages import make_page
 from ephemera.patterns.write_behind._queues import shard_of
-from ephemera_services.league import keys
-from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote, catalogue
+from ephemera_services.league import catalogue, keys
+from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote
 from ephemera_services.league.monitoring import Pages, RedisFigures, advise
 from tests.services.league_users import league, referee, until
 

@@ -14,7 +14,8 @@ import pytest
 
 from ephemera import connect
 from ephemera.embedded import Valkey
-from ephemera_services.league.keys import SESSIONS, Session, catalogue
+from ephemera_services.league import catalogue
+from ephemera_services.league.keys import SESSIONS, Session
 from tests.services.league_users import LIVE_MATCH, league, referee, sql, until
 from tests.services.services import Served
 

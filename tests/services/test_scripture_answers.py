@@ -14,8 +14,8 @@ import httpx
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera_services.scripture.app import Settings, create_app
-from ephemera_services.settings import InvalidSettings, read
+from ephemera_services.runtime import InvalidSettings, read_settings
+from ephemera_services.scripture import Settings, create_app
 from tests.services.identity_users import QUICK, newcomer
 from tests.services.identity_users import administrator as identity_administrator
 from tests.services.scripture_readers import UNLIMITED, Reader, ingest, reading, verse
@@ -173,4 +173,4 @@ def test_many_first_tokens_at_once_are_all_taken(
 def test_a_wrong_setting_stops_the_start(variable: str, value: str, told: str) -> None:
     """It is told by its name, before anything is opened."""
     with pytest.raises(InvalidSettings, match=told):
-        create_app(read(Settings, {f"EPHEMERA_SCRIPTURE_{variable}": value}))
+        create_app(read_settings(Settings, {f"EPHEMERA_SCRIPTURE_{variable}": value}))

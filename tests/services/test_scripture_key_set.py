@@ -10,8 +10,8 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from ephemera.patterns.tokens import Claims
+from ephemera_services.scripture import Settings
 from ephemera_services.scripture.key_set import KeySet
-from ephemera_services.scripture.settings import Settings
 from tests.services.scripture_readers import RING, TOKENS
 
 

@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import RESERVED
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
-from ephemera_services.scripture.keys import catalogue
+from ephemera_services.scripture import catalogue
 from tests.cli.commands import ephemera
 from tests.services.scripture_readers import (
     TOPICS_LOCK,

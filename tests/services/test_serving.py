@@ -24,11 +24,18 @@ from starlette.applications import Starlette
 
 from ephemera import Catalogue
 from ephemera.embedded import Postgres, Valkey
-from ephemera_services.application import Resources, System, application
-from ephemera_services.logs import JsonLines, configure
-from ephemera_services.problem_answers import problem, problems
-from ephemera_services.settings import Secret, SystemSettings
-from ephemera_services.sockets import listeners
+from ephemera_services.runtime import (
+    JsonFormatter,
+    Resources,
+    Secret,
+    ServiceDefinition,
+    ServiceSettings,
+    bind_sockets,
+    configure_logging,
+    create_application,
+    problem,
+    problems,
+)
 
 
 class Order(BaseModel):
@@ -63,14 +70,16 @@ async def shop(resources: Resources) -> AsyncIterator[str]:
     yield "shop"
 
 
-SYSTEM = System("shop", "Sells things.", Catalogue("shop"), MetaData(schema="shop"), {"/large": 10**6})
+SYSTEM = ServiceDefinition(
+    "shop", "Sells things.", Catalogue("shop"), MetaData(schema="shop"), {"/large": 10**6}
+)
 
 
 @pytest.fixture
 def app(valkey: Valkey, postgres: Postgres) -> FastAPI:
     """The application of a small service."""
-    settings = SystemSettings(url=Secret(valkey.url), database_url=Secret(postgres.url))
-    return application(settings, SYSTEM, shop, router)
+    settings = ServiceSettings(url=Secret(valkey.url), database_url=Secret(postgres.url))
+    return create_application(settings, SYSTEM, shop, router)
 
 
 @asynccontextmanager
@@ -150,7 +159,7 @@ async def test_an_unexpected_error_is_logged_without_its_text(
     with caplog.at_level(logging.INFO):
         async with asking(app) as client:
             await client.post("/orders", json={"item": "trouble", "password": "canary"})
-    lines = [JsonLines().format(record) for record in caplog.records]
+    lines = [JsonFormatter().format(record) for record in caplog.records]
     assert any('"type":"builtins.RuntimeError"' in line and "test_serving.py" in line for line in lines)
     assert "canary" not in "".join(lines)
 
@@ -164,7 +173,7 @@ def test_a_log_outlives_a_stderr_that_was_replaced_for_a_while(
     try:
         with monkeypatch.context() as replaced, io.StringIO() as short_lived:
             replaced.setattr(sys, "stderr", short_lived)
-            configure("warning")
+            configure_logging("warning")
         logging.getLogger("ephemera.test").warning("still heard")
     finally:
         root.handlers[:] = before
@@ -179,7 +188,7 @@ def test_a_crowd_is_let_in_within_a_few_turns() -> None:
     with contextlib.ExitStack() as opened:
         config = uvicorn.Config(FastAPI(), port=0)
         alone = opened.enter_context(config.bind_socket())
-        ours = [opened.enter_context(each) for each in listeners(config)]
+        ours = [opened.enter_context(each) for each in bind_sockets(config)]
         assert uvloop.run(_turns(ours)) * 4 <= uvloop.run(_turns([alone]))
 
 
@@ -254,7 +263,7 @@ async def test_without_sql_a_service_is_not_ready(app: FastAPI, postgres: Postgr
 
 async def test_embedded_servers_start_where_none_are_named() -> None:
     """Without URLs a service has a Valkey and a PostgreSQL of its own."""
-    async with asking(application(SystemSettings(), SYSTEM, shop, router)) as client:
+    async with asking(create_application(ServiceSettings(), SYSTEM, shop, router)) as client:
         assert (await client.get("/readyz")).json()["status"] == "ready"
 
 

@@ -13,17 +13,17 @@ import msgspec
 import pytest
 
 from ephemera.cli._job_flags import address
-from ephemera_services.identity.settings import Settings as IdentitySettings
-from ephemera_services.league.settings import Settings as LeagueSettings
-from ephemera_services.settings import InvalidSettings, Secret, SystemSettings, read, variables
-from ephemera_services.slides.settings import Settings as SlidesSettings
+from ephemera_services.identity import Settings as IdentitySettings
+from ephemera_services.league import Settings as LeagueSettings
+from ephemera_services.runtime import InvalidSettings, Secret, ServiceSettings, read_settings, variable_names
+from ephemera_services.slides import Settings as SlidesSettings
 from tests.services.services import COMMAND, environment
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """One field of each type."""
 
-    system: ClassVar[str] = "shop"
+    service: ClassVar[str] = "shop"
 
     name: str
     limit: Annotated[int, msgspec.Meta(ge=1, le=10)] = 5
@@ -39,7 +39,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
 
 def test_each_field_has_its_variable() -> None:
     """Shared fields are EPHEMERA_..., those of a system carry its name; values have their types."""
-    made = read(
+    made = read_settings(
         Settings,
         {
             "EPHEMERA_URL": "redis://:hunter2@localhost",
@@ -93,7 +93,7 @@ def test_each_field_has_its_variable() -> None:
 def test_what_is_wrong_is_told_by_the_variables_name(variable: str, value: str, told: str) -> None:
     """The error says which variable, what it has and what it should; never a password."""
     with pytest.raises(InvalidSettings) as raised:
-        read(Settings, {"EPHEMERA_SHOP_NAME": "Toys", variable: value})
+        read_settings(Settings, {"EPHEMERA_SHOP_NAME": "Toys", variable: value})
     assert told in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
@@ -101,7 +101,7 @@ def test_what_is_wrong_is_told_by_the_variables_name(variable: str, value: str, 
 def test_everything_that_is_wrong_is_told_at_once() -> None:
     """A missing setting and two wrong ones are three problems of one error."""
     with pytest.raises(InvalidSettings) as raised:
-        read(Settings, {"EPHEMERA_SHOP_LIMIT": "0", "EPHEMERA_SHOP_SHARE": "half"})
+        read_settings(Settings, {"EPHEMERA_SHOP_LIMIT": "0", "EPHEMERA_SHOP_SHARE": "half"})
     assert len(raised.value.problems) == 3
     assert "EPHEMERA_SHOP_NAME must be set" in raised.value.problems
 
@@ -147,7 +147,7 @@ def test_the_readme_names_every_setting() -> None:
     """The settings table of identity's README has exactly the variables that there are."""
     page = files("ephemera_services.identity").joinpath("README.md").read_text(encoding="utf-8")
     named = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `EPHEMERA_")}
-    assert named == set(variables(IdentitySettings).values())
+    assert named == set(variable_names(IdentitySettings).values())
 
 
 @pytest.mark.parametrize(
@@ -193,20 +193,20 @@ def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
     ],
 )
 def test_an_administrator_can_sign_in_by_what_settings_call_them(
-    settings: type[SystemSettings], field: str, good: str
+    settings: type[ServiceSettings], field: str, good: str
 ) -> None:
     """What the form of the sign-in refuses is refused at the start, not found out by the administrator."""
-    variable = variables(settings)[field]
-    assert getattr(read(settings, {variable: good}), field) == good
+    variable = variable_names(settings)[field]
+    assert getattr(read_settings(settings, {variable: good}), field) == good
     with pytest.raises(InvalidSettings, match=variable):
-        read(settings, {variable: 32 * "a7"})
+        read_settings(settings, {variable: 32 * "a7"})
 
 
 def test_a_secret_of_a_file_is_without_the_line_break_at_its_end() -> None:
     """It is not part of a password; one that is in the middle of a URL is told, and the URL is not."""
     read_from_files = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_SHOP_SECRET": "s3cret\r\n"}
-    assert read(Settings, read_from_files).secret == Secret("s3cret")
+    assert read_settings(Settings, read_from_files).secret == Secret("s3cret")
     broken = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_DATABASE_URL": "postgresql://shop:s3cret\n@sql/shop"}
     with pytest.raises(InvalidSettings, match=r"EPHEMERA_DATABASE_URL: there is a line break") as caught:
-        read(Settings, broken)
+        read_settings(Settings, broken)
     assert "s3cret" not in str(caught.value)

@@ -10,7 +10,7 @@ from pptx import Presentation
 from pypdf import PdfReader
 from reportlab.pdfgen.canvas import Canvas
 
-from ephemera_services.slides.demo_data import DOCUMENT
+from ephemera_services.slides import DEMO_DOCUMENT
 from tests.services.services import Served
 from tests.services.slides_people import Person, every_slide, told
 from tests.services.slides_world import Model
@@ -88,7 +88,7 @@ def test_from_an_upload_to_files_that_open(anna: Person, slides_model: Model, sl
 @pytest.mark.parametrize(("name", "make"), [("whales.pdf", _pdf), ("whales.docx", _docx)])
 def test_pdf_and_docx_are_read(anna: Person, name: str, make: object) -> None:
     """What a PDF and a DOCX say reaches the presentation, as that of a text does."""
-    document_id = anna.document(make(DOCUMENT), name)  # type: ignore[operator]
+    document_id = anna.document(make(DEMO_DOCUMENT), name)  # type: ignore[operator]
     begun = anna.begin(f"Whales from {name}", 2, document_ids=[document_id])
     assert anna.finished(begun["job_id"])["state"] == "done"
     made = anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")

@@ -13,8 +13,9 @@ from websockets.sync.client import connect
 
 from ephemera import sync
 from ephemera.embedded import Valkey
-from ephemera_services.slides.demo_data import PASSWORD
-from ephemera_services.slides.keys import SESSIONS, catalogue
+from ephemera_services.runtime import DEMO_PASSWORD
+from ephemera_services.slides import catalogue
+from ephemera_services.slides.keys import SESSIONS
 from tests.services.services import Served
 from tests.services.slides_people import ADMIN, EDITOR, FREE, VIEWER, Person, every_slide
 
@@ -31,7 +32,7 @@ def _socket(person: Person, path: str, at: Served | None = None, **headers: str)
 
 
 def _newcomer(root: Person, role: str = "editor") -> Person:
-    form = {"email": f"{uuid4().hex}@company.example", "password": PASSWORD, "role": role}
+    form = {"email": f"{uuid4().hex}@company.example", "password": DEMO_PASSWORD, "role": role}
     made = root.want(201, "POST", "/admin/users", json=form)
     person = Person(root.served, form["email"])
     assert person.account["user_id"] == made["user_id"]
@@ -64,7 +65,7 @@ def test_a_blocked_user_is_out(root: Person, slides: Served) -> None:
     root.want(200, "PUT", f"/admin/users/{one.account['user_id']}/blocked", json={"blocked": True})
     assert one.ask("GET", "/usage").status_code == 401
     assert slides.client.get("/usage", headers={"x-api-key": key}).status_code == 401
-    credentials = {"email": one.email, "password": PASSWORD}
+    credentials = {"email": one.email, "password": DEMO_PASSWORD}
     assert slides.client.post("/auth/login", json=credentials).status_code == 403
 
 

@@ -11,7 +11,7 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import Role
 from ephemera.operations.audit._audit import audit
 from ephemera.operations.inspect._documentation import as_markdown
-from ephemera_services.slides.keys import catalogue
+from ephemera_services.slides import catalogue
 from tests.cli.commands import ephemera
 from tests.services.services import Served
 from tests.services.slides_people import FREE, VIEWER, Person, administrator

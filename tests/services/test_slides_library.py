@@ -12,19 +12,19 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera.embedded import Postgres
 from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import Point, Qdrant
-from ephemera_services.databases import opened_engine
+from ephemera_services.runtime import open_engine
+from ephemera_services.slides import DEMO_DOCUMENT
 from ephemera_services.slides.chunks import chunks
-from ephemera_services.slides.demo_data import DOCUMENT
 from ephemera_services.slides.library import Library
 from ephemera_services.slides.tables import documents, metadata, organizations, users
 
-PIECES = chunks(DOCUMENT)
+PIECES = chunks(DEMO_DOCUMENT)
 
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """A database with the tables of slides."""
-    async with opened_engine(postgres.database("test_slides_library"), metadata) as opened:
+    async with open_engine(postgres.database("test_slides_library"), metadata) as opened:
         yield opened
 
 

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from pptx import Presentation
 
-from ephemera_services.slides.demo_data import DOCUMENT, PASSWORD
+from ephemera_services.runtime import DEMO_PASSWORD
+from ephemera_services.slides import DEMO_DOCUMENT
 from tests.services.services import Served
 from tests.services.slides_people import EDITOR
 from tests.services.slides_world import Model
@@ -49,11 +50,11 @@ def test_a_presentation_from_sign_in_to_download(
     page.get_by_label("Password").fill("not the password")
     page.get_by_role("button", name="Sign in").click()
     expect(page.get_by_role("alert")).to_contain_text("wrong")
-    page.get_by_label("Password").fill(PASSWORD)
+    page.get_by_label("Password").fill(DEMO_PASSWORD)
     page.get_by_role("button", name="Sign in").click()
 
     file = tmp_path / "whales.txt"
-    file.write_text(DOCUMENT)
+    file.write_text(DEMO_DOCUMENT)
     page.get_by_label("PDF, DOCX or text").set_input_files(file)
     page.get_by_role("button", name="Upload").click()
     expect(page.locator("#documents")).to_contain_text("whales.txt: ready", timeout=30_000)

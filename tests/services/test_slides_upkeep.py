@@ -19,9 +19,8 @@ from ephemera import Catalogue, embedded
 from ephemera.embedded import Cluster, Postgres
 from ephemera.errors import InvalidDeclaration
 from ephemera.patterns.write_behind import DeferredCounters
-from ephemera_services.settings import read
-from ephemera_services.slides.app import Settings, create_app
-from ephemera_services.slides.demo_data import PASSWORD
+from ephemera_services.runtime import DEMO_PASSWORD, read_settings
+from ephemera_services.slides import Settings, create_app
 from tests.cli.commands import ephemera
 from tests.services.services import Served, serving
 from tests.services.slides_people import ADMIN, EDITOR, QUICK, Person, administrator, every_slide, told
@@ -122,9 +121,9 @@ async def test_processes_that_start_at_once_make_one_organization(
     changed = {
         "EPHEMERA_DATABASE_URL": database,
         "EPHEMERA_SLIDES_ADMIN_EMAIL": "first@own.example",
-        "EPHEMERA_SLIDES_ADMIN_PASSWORD": PASSWORD,
+        "EPHEMERA_SLIDES_ADMIN_PASSWORD": DEMO_PASSWORD,
     }
-    settings = read(Settings, {**slides_places, **changed})
+    settings = read_settings(Settings, {**slides_places, **changed})
     async with AsyncExitStack() as stack:
         apps = [create_app(settings) for _ in range(4)]
         await asyncio.gather(*(stack.enter_async_context(app.router.lifespan_context(app)) for app in apps))
@@ -138,7 +137,7 @@ async def test_processes_that_start_at_once_make_one_organization(
 
 async def test_it_can_be_mounted(slides_places: dict[str, str]) -> None:
     """Beside other systems, under a prefix: sign-in, bodies, links and the page know where they are."""
-    settings = read(Settings, slides_places)
+    settings = read_settings(Settings, slides_places)
     app, parent = create_app(settings), FastAPI()
     parent.mount("/slides", app)
     transport = httpx.ASGITransport(app=parent)
@@ -148,7 +147,7 @@ async def test_it_can_be_mounted(slides_places: dict[str, str]) -> None:
     ):
         page = await client.get("/slides/")
         assert "static/slides." in page.text
-        credentials = {"email": EDITOR, "password": PASSWORD}
+        credentials = {"email": EDITOR, "password": DEMO_PASSWORD}
         assert (await client.post("/slides/auth/login", json=credentials)).status_code == 200
         large = {"file": ("a.txt", b"Some words. " * 10_000)}
         assert (await client.post("/slides/documents", files=large)).status_code == 202
@@ -167,7 +166,7 @@ def test_logs_hold_no_secrets(slides: Served) -> None:
     line = next(line for line in slides.lines() if line.get("request_id") == "look-here")
     assert (line["route"], line["status"]) == ("/usage", 200)
     log = slides.log.read_text()
-    for secret in (PASSWORD, key, anna.cookie.partition("=")[2], "some-token-of-a-share"):
+    for secret in (DEMO_PASSWORD, key, anna.cookie.partition("=")[2], "some-token-of-a-share"):
         assert secret not in log
 
 

@@ -12,7 +12,8 @@ import psycopg
 
 from ephemera import sync
 from ephemera.embedded import Valkey
-from ephemera_services.slides.keys import JOBS, catalogue
+from ephemera_services.slides import catalogue
+from ephemera_services.slides.keys import JOBS
 from tests.services.slides_people import Message, Person, every_slide, told
 from tests.services.slides_world import Model, working
 

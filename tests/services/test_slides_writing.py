@@ -18,16 +18,16 @@ from pptx import Presentation
 from pypdf import PdfReader
 
 from ephemera.errors import JobFailed
+from ephemera_services.slides import DEMO_DOCUMENT
 from ephemera_services.slides.chat_writer import ChatWriter, ModelFailed
 from ephemera_services.slides.chunks import chunks, sentences
-from ephemera_services.slides.demo_data import DOCUMENT
 from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
 from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS, upload
 from ephemera_services.slides.library import Passage
 from ephemera_services.slides.writer import NO_SOURCE, Brief, ExtractiveWriter
 
 BRIEF = Brief(topic="Whales and whaling", audience="", language="en", slides=4)
-PASSAGES = [Passage("whales.txt", piece) for piece in chunks(DOCUMENT)]
+PASSAGES = [Passage("whales.txt", piece) for piece in chunks(DEMO_DOCUMENT)]
 
 
 class Endpoint:
@@ -75,7 +75,7 @@ async def test_the_extractive_writer_quotes_and_invents_nothing() -> None:
     writer = ExtractiveWriter()
     outline = await writer.outline(BRIEF, PASSAGES, key="k")
     assert len(outline.slides) == len(set(outline.slides)) == 4
-    known = set(sentences(DOCUMENT))
+    known = set(sentences(DEMO_DOCUMENT))
     for number, title in enumerate(outline.slides, 1):
         slide = await writer.slide(BRIEF, number, title, PASSAGES, key="k")
         assert set(slide.bullets) <= known

@@ -15,9 +15,7 @@ import pytest
 from sqlalchemy import MetaData, text
 
 from ephemera.embedded import Postgres
-from ephemera_services.databases import opened_engine
-from ephemera_services.task_shutdown import end_tasks
-from ephemera_services.worker_application import until_told
+from ephemera_services.runtime import cancel_and_wait, open_engine, run_until_signalled
 from tests.cli.commands import ephemera
 
 
@@ -65,7 +63,7 @@ async def test_a_worker_that_is_told_to_stop_ends_cleanly(told: signal.Signals) 
     loop.call_later(0.01, os.kill, os.getpid(), told)
     try:
         async with asyncio.timeout(60):
-            await until_told(work())
+            await run_until_signalled(work())
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
@@ -95,7 +93,7 @@ async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
     task = asyncio.create_task(survive())
     await asyncio.sleep(0)
     async with asyncio.timeout(60):
-        await end_tasks([task])
+        await cancel_and_wait([task])
     assert task.cancelled()
     assert len(lost) == 2
 
@@ -103,7 +101,7 @@ async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
 async def test_a_task_that_gives_back_a_connection_to_a_server_that_hangs_ends(postgres: Postgres) -> None:
     """SQLAlchemy rolls back in a task of its own, however often whoever waits for it is cancelled."""
     tables = MetaData(schema="hung")
-    async with opened_engine(postgres.database("hung_rollback"), tables) as engine:
+    async with open_engine(postgres.database("hung_rollback"), tables) as engine:
 
         async def fail() -> None:
             async with engine.connect() as sql:
@@ -116,7 +114,7 @@ async def test_a_task_that_gives_back_a_connection_to_a_server_that_hangs_ends(p
             async with asyncio.timeout(60):
                 await asyncio.wait((task,), timeout=2)
                 assert not task.done(), "it hangs"
-                await end_tasks([task])
+                await cancel_and_wait([task])
         finally:
             postgres.resume()
     assert task.done()
@@ -125,8 +123,8 @@ async def test_a_task_that_gives_back_a_connection_to_a_server_that_hangs_ends(p
 STUBBORN = """
 import asyncio
 from contextlib import asynccontextmanager
-from ephemera_services.logs import configure
-from ephemera_services.worker_application import until_told
+from ephemera_services.runtime import configure_logging
+from ephemera_services.runtime import run_until_signalled
 
 async def never_ends():
     while True:
@@ -142,8 +140,8 @@ async def work():
     yield
 
 stubborn = []
-configure("info")
-asyncio.run(until_told(work(), patience=0.2))
+configure_logging("info")
+asyncio.run(run_until_signalled(work(), patience=0.2))
 """
 
 

@@ -12,7 +12,7 @@ from ephemera import connect, embedded
 from ephemera.embedded import Postgres, Valkey, free_ports
 from ephemera.errors import WrongServer
 from ephemera.keyspace import SERVER_IDENTITY
-from ephemera_services.scripture.keys import catalogue
+from ephemera_services.scripture import catalogue
 from tests.keyspace.test_identity import graph_module
 from tests.services.services import COMMAND, environment, serving
 

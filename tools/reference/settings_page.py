@@ -18,7 +18,7 @@ import typer.main
 
 from ephemera.cli import COMMANDS, app
 from ephemera.cli._catalogue_lookup import SYSTEMS, systems
-from ephemera_services.settings import Secret, SystemSettings, variables
+from ephemera_services.runtime import Secret, ServiceSettings, variable_names
 from tools.reference.cli_page import found
 
 _INTRODUCTION = """\
@@ -56,7 +56,7 @@ class Setting:
 
 def reference() -> str:
     """The whole page."""
-    parts = [_INTRODUCTION, _section("All services", settings_of(SystemSettings))]
+    parts = [_INTRODUCTION, _section("All services", settings_of(ServiceSettings))]
     parts += [_section(f"The service {name}", own_settings(name)) for name in systems()]
     parts.append(_commands())
     return "\n".join(parts)
@@ -64,15 +64,15 @@ def reference() -> str:
 
 def own_settings(system: str) -> list[Setting]:
     """The variables that one service has besides those of all."""
-    shared = set(variables(SystemSettings).values())
+    shared = set(variable_names(ServiceSettings).values())
     settings = importlib.import_module(f"{SYSTEMS}.{system}.settings").Settings
     return [setting for setting in settings_of(settings) if setting.variable not in shared]
 
 
-def settings_of(settings: type[SystemSettings]) -> list[Setting]:
+def settings_of(settings: type[ServiceSettings]) -> list[Setting]:
     """The variables of a settings class, as its fields, their types and the texts below them say."""
     says = _texts(settings)
-    names = variables(settings)
+    names = variable_names(settings)
     return [
         Setting(names[field.name], _kind(field.type), _default(field), says.get(field.name, ""))
         for field in msgspec.structs.fields(settings)
@@ -112,11 +112,11 @@ def _commands() -> str:
     return "\n".join([*head, *rows, *more, *apart, ""])
 
 
-def _texts(settings: type[SystemSettings]) -> dict[str, str]:
+def _texts(settings: type[ServiceSettings]) -> dict[str, str]:
     """What stands below each field of the class and of those it extends."""
     said: dict[str, str] = {}
     for each in reversed(settings.__mro__):
-        if issubclass(each, SystemSettings):
+        if issubclass(each, ServiceSettings):
             (node,) = ast.parse(textwrap.dedent(inspect.getsource(each))).body
             body = node.body  # type: ignore[attr-defined]
             for field, text in itertools.pairwise(body):

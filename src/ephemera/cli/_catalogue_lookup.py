@@ -57,7 +57,8 @@ def systems() -> list[str]:
     """The names of the built-in systems."""
     spec = importlib.util.find_spec(SYSTEMS)
     places = spec.submodule_search_locations if spec else None
-    return sorted(each.name for each in pkgutil.iter_modules(places or []) if each.ispkg)
+    packages = (each.name for each in pkgutil.iter_modules(places or []) if each.ispkg)
+    return sorted(name for name in packages if importlib.util.find_spec(f"{SYSTEMS}.{name}.keys"))
 
 
 def _system(name: str, usual: str) -> str:

@@ -73,9 +73,9 @@ def console(
     except ModuleNotFoundError as missing:
         typer.echo(f"ephemera: {missing}", err=True)
         raise typer.Exit(1) from None
-    from ephemera_services.logs import configure
+    from ephemera_services.runtime import configure_logging
 
-    configure("info")
+    configure_logging("info")
     for chatty in ("uvicorn.error", "httpx"):  # below that level they log URLs, with what is in them
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)

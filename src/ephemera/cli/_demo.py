@@ -42,14 +42,14 @@ def demo(
     from ephemera_services.demo import run as running
     from ephemera_services.demo.flag_errors import Given
     from ephemera_services.demo.screen import Screen
-    from ephemera_services.logs import only_from
+    from ephemera_services.runtime import minimum_log_level
 
     given = Given(
         url or None, queue_url or None, database_url or None, qdrant_url or None, mongodb_url or None
     )
     given.check()
     work = running.tour if tour else running.demonstrate
-    with only_from(logging.ERROR):  # a lost connection is part of the show
+    with minimum_log_level(logging.ERROR):  # a lost connection is part of the show
         raise typer.Exit(run(running.until_told(work(given, Screen()))))
 
 

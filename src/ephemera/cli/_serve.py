@@ -30,13 +30,11 @@ def serve(
     create_app, settings_type = _system(name)
     import uvicorn
 
-    from ephemera_services.logs import configure
-    from ephemera_services.settings import read
-    from ephemera_services.sockets import listeners
+    from ephemera_services.runtime import bind_sockets, configure_logging, read_settings
 
-    settings = read(settings_type, os.environ)
+    settings = read_settings(settings_type, os.environ)
     check_free(host, port)
-    configure(settings.log_level)
+    configure_logging(settings.log_level)
     app = create_app(settings)
     config = uvicorn.Config(
         app,
@@ -51,7 +49,7 @@ def serve(
     )
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
-        server.run(listeners(config))
+        server.run(bind_sockets(config))
     if not server.started:
         _explain(name, app.state, settings.database_url)
         raise typer.Exit(1)

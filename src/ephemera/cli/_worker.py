@@ -52,7 +52,7 @@ def worker(
     present step, and the command ends. Killed in any other way, its jobs go on elsewhere within seconds.
     Logs are JSON lines on stderr.
     """
-    from ephemera_services.logs import configure
+    from ephemera_services.runtime import configure_logging
 
     if log_level not in _LEVELS:
         raise typer.BadParameter(f"{log_level!r} is none of {', '.join(_LEVELS)}", param_hint="--log-level")
@@ -60,7 +60,7 @@ def worker(
         both = "" if name is None else ", not both"
         problem = f"give jobs as NAME, or a built-in system as --system{both}"
         raise typer.BadParameter(problem, param_hint="NAME / --system")
-    configure(log_level)
+    configure_logging(log_level)
     jobs: Jobs | None = None
     if name is not None and name not in systems():
         jobs = load_jobs(name)
@@ -83,23 +83,23 @@ def worker(
 
 def _of_system(system: str, named: dict[str, str]) -> tuple[Any, Any]:
     """The module of a built-in system's work, and its settings: what is wrong with them is told at once."""
-    from ephemera_services.settings import read
+    from ephemera_services.runtime import read_settings
 
     place = f"{SYSTEMS}.{system}.worker"
     if system not in systems() or importlib.util.find_spec(place) is None:
         raise typer.BadParameter(f"{system!r} is no built-in system with work to do", param_hint="--system")
     work: Any = importlib.import_module(place)
-    return work, read(work.Settings, {**os.environ, **named})
+    return work, read_settings(work.Settings, {**os.environ, **named})
 
 
 def _until_told(work: Any, settings: Any, queues: list[str], processes: int | None) -> None:
     """Do the work of a system without jobs until told to stop."""
-    from ephemera_services.worker_application import PATIENCE, until_told
+    from ephemera_services.runtime import SHUTDOWN_TIMEOUT, run_until_signalled
 
     for option, given in (("--queue", queues), ("--processes", processes)):
         if given:
-            raise typer.BadParameter(f"{settings.system} has no jobs", param_hint=option)
-    run(until_told(work.working(settings), patience=PATIENCE))
+            raise typer.BadParameter(f"{settings.service} has no jobs", param_hint=option)
+    run(run_until_signalled(work.open_worker(settings), timeout=SHUTDOWN_TIMEOUT))
 
 
 _WHERE = "--url redis://cache.internal --database-url postgresql://db.internal/service"

@@ -54,9 +54,9 @@ def serve_console(environment: Mapping[str, str]) -> bool:
     from ephemera.console._connections import PlaceSettings
     from ephemera.console._console import Settings
     from ephemera.console._server import serve
-    from ephemera_services.logs import configure
+    from ephemera_services.runtime import configure_logging
 
-    configure("info")
+    configure_logging("info")
     logging.getLogger("uvicorn.error").setLevel(
         logging.WARNING
     )  # it logs the URLs of sockets, with their ids

@@ -17,15 +17,15 @@ from ephemera_services.demo.claims import MARK
 from ephemera_services.demo.console import console_environment
 from ephemera_services.demo.flag_errors import SYSTEMS, database_of
 from ephemera_services.demo.servers import Servers
+from ephemera_services.runtime import DEMO_PASSWORD
 
 ADMINISTRATOR = "root@example.com"
-PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
 _WORKERS = 2  # of slides: one may be killed
 
 _TOLD: dict[str, dict[str, str]] = {
     "identity": {
         "ADMIN_EMAIL": ADMINISTRATOR,
-        "ADMIN_PASSWORD": PASSWORD,
+        "ADMIN_PASSWORD": DEMO_PASSWORD,
         "PASSWORD_MEMORY": "8",
     },
     "slides": {

@@ -21,7 +21,7 @@ from ephemera_services.demo.flag_errors import Given
 from ephemera_services.demo.process_plan import Cast, cast
 from ephemera_services.demo.processes import Ended, Processes, running
 from ephemera_services.demo.screen import Screen
-from ephemera_services.demo.servers import Servers, opened_servers
+from ephemera_services.demo.servers import Servers, open_servers
 from ephemera_services.demo.stand_in_model import stand_in_model
 from ephemera_services.demo.tour import toured
 from ephemera_services.demo.traffic import playing
@@ -88,7 +88,7 @@ async def _staged(given: Given, screen: Screen) -> AsyncIterator[Stage]:
         logs = stack.enter_context(_logs(screen))
         with screen.working("The servers start ..."):
             model = await stack.enter_async_context(stand_in_model(_SECONDS_A_SLIDE))
-            servers = await stack.enter_async_context(opened_servers(given))
+            servers = await stack.enter_async_context(open_servers(given))
             plan = cast(servers, model.url)
             processes = await stack.enter_async_context(running(plan.parts, logs.folder))
             await processes.until_ready(lambda late: screen.working_on(f"Waiting for {', '.join(late)} ..."))

@@ -23,9 +23,10 @@ from rich.status import Status
 from ephemera.wire import parse_url
 from ephemera_services.demo.console import USER
 from ephemera_services.demo.flag_errors import SYSTEMS, Given, database_of
-from ephemera_services.demo.process_plan import ADMINISTRATOR, PASSWORD, Cast
+from ephemera_services.demo.process_plan import ADMINISTRATOR, Cast
 from ephemera_services.demo.processes import Ended, Processes
 from ephemera_services.demo.servers import Servers
+from ephemera_services.runtime import DEMO_PASSWORD
 
 _ABOUT = {
     "identity": ("/docs", f"accounts, tokens that can be revoked; {ADMINISTRATOR}"),
@@ -100,7 +101,7 @@ class Screen:
         if given.mongodb_url is not None:
             self._row("MongoDB", shown(given.mongodb_url), "the feeds that were built")
         self._row("logs", str(processes.folder), "")
-        self.line(f"\n  Every password but the console's is: [bold]{PASSWORD}[/]\n\n[bold]Try[/]")
+        self.line(f"\n  Every password but the console's is: [bold]{DEMO_PASSWORD}[/]\n\n[bold]Try[/]")
         for does, typed in suggestions(cast, servers, processes):
             self.line(f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(typed)}[/]")
 

@@ -42,7 +42,7 @@ class Servers:
 
 
 @asynccontextmanager
-async def opened_servers(given: Given) -> AsyncIterator[Servers]:
+async def open_servers(given: Given) -> AsyncIterator[Servers]:
     """All servers, ready for a demonstration; those that the user named were claimed before."""
     ours: list[Valkey | Postgres] = []
     try:

@@ -7,14 +7,14 @@ from contextlib import asynccontextmanager
 
 from fastapi import FastAPI
 
-from ephemera_services.application import Resources, System, application
 from ephemera_services.feed import demo_data
 from ephemera_services.feed.grpc_server import serving_grpc
 from ephemera_services.feed.keys import Declared
 from ephemera_services.feed.routes import router
-from ephemera_services.feed.service import Aggregator, opened_aggregator
+from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.worker import planning_and_building
+from ephemera_services.runtime import Resources, ServiceDefinition, create_application
 
 __all__ = ["Settings", "create_app"]
 
@@ -26,7 +26,7 @@ def create_app(settings: Settings) -> FastAPI:
     @asynccontextmanager
     async def start(resources: Resources) -> AsyncIterator[Aggregator]:
         async with (
-            opened_aggregator(settings, declared, resources) as aggregator,
+            open_aggregator(settings, declared, resources) as aggregator,
             _working_here(aggregator, declared),
             serving_grpc(aggregator, settings.grpc_address),
         ):
@@ -34,13 +34,13 @@ def create_app(settings: Settings) -> FastAPI:
                 await demo_data.seed(aggregator)
             yield aggregator
 
-    system = System(
+    service = ServiceDefinition(
         "feed",
         "What is new for a user, clustered and in words, when it is worth it.",
         declared.catalogue,
         declared.metadata,
     )
-    return application(settings, system, start, router)
+    return create_application(settings, service, start, router)
 
 
 @asynccontextmanager

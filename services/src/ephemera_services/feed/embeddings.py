@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from ephemera.patterns.embedders import Embedder, EmbeddingFailed, Lexical, MiniLM, OpenAICompatible
 from ephemera_services.feed.settings import Settings
-from ephemera_services.settings import InvalidSettings
+from ephemera_services.runtime import InvalidSettings
 
 _AT_ONCE = 256  # texts of one call to an embedder
 

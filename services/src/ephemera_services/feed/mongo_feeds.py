@@ -65,7 +65,7 @@ class MongoFeeds:
 
 
 @asynccontextmanager
-async def opened_mongo_feeds(url: str) -> AsyncIterator[MongoFeeds]:
+async def open_mongo_feeds(url: str) -> AsyncIterator[MongoFeeds]:
     """The feeds of a server, which need not be there yet."""
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
         url, tz_aware=True, serverSelectionTimeoutMS=_PATIENCE, timeoutMS=_PATIENCE

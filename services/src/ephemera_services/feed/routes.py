@@ -22,7 +22,7 @@ from ephemera_services.feed.forms import (
     UserPath,
 )
 from ephemera_services.feed.service import Aggregator, moment
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 
 router = APIRouter(prefix="/feed", tags=["feed"])
 

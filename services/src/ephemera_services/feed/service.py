@@ -15,7 +15,6 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.planner import BoundPlanner, Insight, Tick
-from ephemera_services.application import Resources
 from ephemera_services.feed.cluster_queue import HandingOver, Queue
 from ephemera_services.feed.embeddings import columns_of, opened_embedder
 from ephemera_services.feed.feeds import Feed, FeedCache, SqlFeeds
@@ -25,6 +24,7 @@ from ephemera_services.feed.planner import LastTick
 from ephemera_services.feed.reader import Reader
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.summarizer import opened_wording
+from ephemera_services.runtime import Resources
 
 NEW_USERS_PLAN = "free"
 
@@ -135,7 +135,7 @@ def moment(milliseconds: int) -> datetime | None:
 
 
 @asynccontextmanager
-async def opened_aggregator(
+async def open_aggregator(
     settings: Settings, declared: Declared, resources: Resources
 ) -> AsyncIterator[Aggregator]:
     """The parts that the service and its workers share."""
@@ -173,6 +173,6 @@ async def _opened_cache(
 ) -> FeedCache:
     if settings.mongodb_url is None:
         return SqlFeeds(engine, declared.tables.feeds)
-    from ephemera_services.feed.mongo_feeds import opened_mongo_feeds
+    from ephemera_services.feed.mongo_feeds import open_mongo_feeds
 
-    return await stack.enter_async_context(opened_mongo_feeds(settings.mongodb_url.reveal()))
+    return await stack.enter_async_context(open_mongo_feeds(settings.mongodb_url.reveal()))

@@ -7,15 +7,15 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from ephemera_services.settings import Secret, SystemSettings
+from ephemera_services.runtime import Secret, ServiceSettings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The settings of feed."""
 
-    system: ClassVar[str] = "feed"
+    service: ClassVar[str] = "feed"
 
     # The plans: N, T, A and the cooldown of each.
     free_novelty: Count = 20

@@ -16,18 +16,16 @@ from datetime import timedelta
 from prometheus_client import start_http_server
 
 from ephemera.patterns.events import Delivery
-from ephemera_services.application import System, opened
 from ephemera_services.feed.builder import Builder
 from ephemera_services.feed.cluster_queue import LOST
 from ephemera_services.feed.clusterer import Clusterizer
 from ephemera_services.feed.keys import ClusterUpdate, Declared
 from ephemera_services.feed.planner import Planning
-from ephemera_services.feed.service import Aggregator, opened_aggregator
+from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.feed.settings import Settings
-from ephemera_services.task_shutdown import end_tasks
-from ephemera_services.worker_application import must_name_servers
+from ephemera_services.runtime import ServiceDefinition, cancel_and_wait, open_resources, require_server_urls
 
-__all__ = ["Settings", "working"]
+__all__ = ["Settings", "open_worker"]
 
 logger = logging.getLogger(__name__)
 
@@ -37,14 +35,14 @@ _ENDS_WITHIN = timedelta(seconds=30)
 
 
 @asynccontextmanager
-async def working(settings: Settings) -> AsyncIterator[None]:
+async def open_worker(settings: Settings) -> AsyncIterator[None]:
     """A worker on the servers that the settings name, for the length of a block."""
-    must_name_servers(settings)
+    require_server_urls(settings)
     declared = Declared(settings)
-    system = System("feed", "", declared.catalogue, declared.metadata)
+    service = ServiceDefinition("feed", "", declared.catalogue, declared.metadata)
     async with (
-        opened(settings, system) as resources,
-        opened_aggregator(settings, declared, resources) as aggregator,
+        open_resources(settings, service) as resources,
+        open_aggregator(settings, declared, resources) as aggregator,
         planning_and_building(aggregator, declared),
     ):
         with _shown_metrics(aggregator):
@@ -84,7 +82,7 @@ async def planning_and_building(aggregator: Aggregator, declared: Declared) -> A
             try:
                 yield
             finally:
-                await end_tasks(loops)
+                await cancel_and_wait(loops)
 
 
 async def _look(aggregator: Aggregator, builder: Builder) -> None:

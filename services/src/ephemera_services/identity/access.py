@@ -28,7 +28,7 @@ from ephemera.web._problems import unavailable
 from ephemera_services.identity.keys import HOURLY, REVOKED, SLIDING
 from ephemera_services.identity.settings import Settings
 from ephemera_services.identity.sign_ins import Origin, SignIns
-from ephemera_services.problem_answers import problem, unauthorized
+from ephemera_services.runtime import problem, unauthorized
 
 if TYPE_CHECKING:
     from ephemera_services.identity.service import Identity

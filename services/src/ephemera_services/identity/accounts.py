@@ -20,7 +20,7 @@ from ephemera import Store
 from ephemera.errors import ConnectionFailed
 from ephemera_services.identity.keys import PROFILES, Profile
 from ephemera_services.identity.tables import users
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 _RETRY = 0.5  # seconds
 _NOBODY = "There is no such user."

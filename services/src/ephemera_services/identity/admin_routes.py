@@ -13,7 +13,7 @@ from ephemera.web._problems import unavailable
 from ephemera_services.identity.access import Access, Bearer
 from ephemera_services.identity.auth_routes import session_list
 from ephemera_services.identity.forms import Ended, NewKey, RedisStats, RoleForm, SessionList
-from ephemera_services.problem_answers import problems
+from ephemera_services.runtime import problems
 
 _MAY_NOT_LOOK = (
     "Redis does not let this service look at its keys; rules that do: "

@@ -4,30 +4,30 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ephemera_services.application import System, application
 from ephemera_services.identity import admin_routes, auth_routes, profile_routes
 from ephemera_services.identity.documents import ENVELOPE
 from ephemera_services.identity.keys import catalogue
-from ephemera_services.identity.service import opened_identity
+from ephemera_services.identity.service import open_identity
 from ephemera_services.identity.settings import Settings
 from ephemera_services.identity.tables import metadata
+from ephemera_services.runtime import ServiceDefinition, create_application
 
 __all__ = ["Settings", "create_app"]
 
 
 def create_app(settings: Settings) -> FastAPI:
     """The application, which opens what it needs when it starts."""
-    system = System(
+    service = ServiceDefinition(
         "identity",
         "Accounts, tokens and profiles for a family of services.",
         catalogue,
         metadata,
-        larger_bodies={"/api/documents/upload": settings.document_bytes + ENVELOPE},
+        body_limits={"/api/documents/upload": settings.document_bytes + ENVELOPE},
     )
-    return application(
+    return create_application(
         settings,
-        system,
-        lambda resources: opened_identity(settings, resources),
+        service,
+        lambda resources: open_identity(settings, resources),
         profile_routes.router,
         auth_routes.router,
         admin_routes.router,

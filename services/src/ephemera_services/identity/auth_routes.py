@@ -21,7 +21,7 @@ from ephemera_services.identity.forms import (
 from ephemera_services.identity.keys import ACCESS_LIVES
 from ephemera_services.identity.service import Identity
 from ephemera_services.identity.sign_ins import Issued
-from ephemera_services.problem_answers import UNTOUCHED, problem, problems, unauthorized
+from ephemera_services.runtime import NO_BACKEND, problem, problems, unauthorized
 
 router = APIRouter(tags=["auth"])
 
@@ -84,7 +84,7 @@ async def end_session(sid: UUID, caller: Caller) -> None:
         raise problem(404, "You have no such session.")
 
 
-@router.get("/.well-known/jwks.json", openapi_extra=UNTOUCHED)
+@router.get("/.well-known/jwks.json", openapi_extra=NO_BACKEND)
 async def key_set(service: Service, response: Response) -> KeySet:
     """The public keys that verify our tokens, the coming one included."""
     response.headers["cache-control"] = "public, max-age=60"

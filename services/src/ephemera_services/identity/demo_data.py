@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from ephemera.web._problems import Problem
 from ephemera_services.identity.service import Identity
+from ephemera_services.runtime import DEMO_PASSWORD
 
-PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
-USERS = (
+DEMO_USERS = (
     ("root@example.com", "admin", "Ada", "Root", "", ""),
     ("taro@example.com", "user", "太郎", "山田", "090-1234-5678", "東京都渋谷区1-2-3"),
     ("hanako@example.com", "user", "花子", "佐藤", "080-9876-5432", "大阪府大阪市4-5-6"),
@@ -17,8 +17,8 @@ USERS = (
 async def seed(identity: Identity) -> list[str]:
     """The demonstration's users, one of them an administrator; the addresses that were new."""
     made = []
-    kept = await identity.passwords.hash(PASSWORD)
-    for email, role, first_name, last_name, phone, address in USERS:
+    kept = await identity.passwords.hash(DEMO_PASSWORD)
+    for email, role, first_name, last_name, phone, address in DEMO_USERS:
         profile = {"first_name": first_name, "last_name": last_name, "phone": phone, "address": address}
         try:
             await identity.accounts.register(email, kept, role, **profile)

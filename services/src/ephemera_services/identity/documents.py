@@ -18,7 +18,7 @@ from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
 from ephemera_services.identity.tables import documents
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 _LONGEST_NAME = 200
 ENVELOPE = 4096

@@ -8,11 +8,11 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from ephemera_services.login_formats import ADDRESS, LONGEST_ADDRESS
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN
 
 _NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
-Email = Annotated[str, Field(pattern=ADDRESS, max_length=LONGEST_ADDRESS, examples=["taro@example.com"])]
+Email = Annotated[str, Field(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH, examples=["taro@example.com"])]
 Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
 Name = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL, examples=["Taro"])]
 Line = Annotated[str, Field(max_length=300, pattern=_NO_CONTROL, examples=["1-2-3 Shibuya, Tokyo"])]

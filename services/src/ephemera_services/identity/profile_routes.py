@@ -12,7 +12,7 @@ from ephemera_services.identity.access import Access, Bearer
 from ephemera_services.identity.documents import TYPES, read_document, store_document
 from ephemera_services.identity.forms import DocumentView, ProfileForm, ProfileView
 from ephemera_services.identity.keys import Profile
-from ephemera_services.problem_answers import problems
+from ephemera_services.runtime import problems
 
 router = APIRouter(prefix="/api", tags=["profiles"])
 

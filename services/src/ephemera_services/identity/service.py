@@ -11,14 +11,13 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.tokens import Tokens
 from ephemera.web._problems import Problem
-from ephemera_services.application import Resources
 from ephemera_services.identity.access import Gate
 from ephemera_services.identity.accounts import Accounts
 from ephemera_services.identity.redis_stats import RedisStatistics
 from ephemera_services.identity.settings import Settings
 from ephemera_services.identity.sign_ins import SignIns
 from ephemera_services.identity.signing_keys import SigningKeys
-from ephemera_services.passwords import Passwords
+from ephemera_services.runtime import Passwords, Resources
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +37,7 @@ class Identity:
 
 
 @asynccontextmanager
-async def opened_identity(settings: Settings, resources: Resources) -> AsyncIterator[Identity]:
+async def open_identity(settings: Settings, resources: Resources) -> AsyncIterator[Identity]:
     """The service, with its signing keys and, if configured, its first administrator."""
     engine, store = resources.engine, resources.store
     async with SigningKeys.opened(engine, settings.key_password) as keys:
@@ -52,7 +51,7 @@ async def opened_identity(settings: Settings, resources: Resources) -> AsyncIter
             keys=keys,
             sign_ins=sign_ins,
             gate=Gate(store, keys.ring, tokens, sign_ins, settings),
-            redis=RedisStatistics(resources.urls),
+            redis=RedisStatistics(resources.redis_urls),
         )
         try:
             await _have_administrator(identity)

@@ -7,22 +7,21 @@ from typing import Annotated, ClassVar, Literal
 
 import msgspec
 
-from ephemera_services.login_formats import ADDRESS, LONGEST_ADDRESS
-from ephemera_services.settings import Secret, SystemSettings
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN, Secret, ServiceSettings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The settings of identity."""
 
-    system: ClassVar[str] = "identity"
+    service: ClassVar[str] = "identity"
 
     issuer: str = "ephemera-identity"
     """Who signs the tokens, as other services expect it."""
     audience: str = "ephemera"
     """Whom the tokens are for."""
-    admin_email: Annotated[str, msgspec.Meta(pattern=ADDRESS, max_length=LONGEST_ADDRESS)] | None = None
+    admin_email: Annotated[str, msgspec.Meta(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH)] | None = None
     """An administrator who is created at the start, if there is no user with this address."""
     admin_password: Secret | None = None
     """The password of this administrator."""

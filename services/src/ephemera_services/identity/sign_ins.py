@@ -29,7 +29,7 @@ from ephemera.patterns.tokens import Claims, InvalidToken, Tokens
 from ephemera.web._problems import unavailable
 from ephemera_services.identity.keys import ACCESS_LIVES, REFRESH_LIVES, REVOKED, SESSIONS, SessionRecord
 from ephemera_services.identity.tables import sign_ins, users
-from ephemera_services.problem_answers import unauthorized
+from ephemera_services.runtime import unauthorized
 
 _REUSED = "This refresh token was used before, so everything of its sign-in is void: sign in again."
 _OVER = "This sign-in is over: sign in again."

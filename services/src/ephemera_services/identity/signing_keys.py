@@ -21,12 +21,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.patterns.tokens import KeyRing, SigningKey
-from ephemera_services.databases import one_at_a_time
 from ephemera_services.identity.keys import REFRESH_LIVES
 from ephemera_services.identity.tables import signing_keys
-from ephemera_services.problem_answers import problem
-from ephemera_services.settings import InvalidSettings, Secret
-from ephemera_services.task_shutdown import end_tasks
+from ephemera_services.runtime import InvalidSettings, Secret, advisory_lock, cancel_and_wait, problem
 
 _OVERLAP = REFRESH_LIVES + timedelta(days=1)  # longer than the longest token lives
 _LOOK_EVERY = 5.0  # seconds
@@ -49,7 +46,7 @@ class SigningKeys:
         """The keys, the first one made if there is none, and kept up to date meanwhile."""
         keys = cls(engine, password)
         async with engine.begin() as sql:
-            await one_at_a_time(sql, _LOCK)
+            await advisory_lock(sql, _LOCK)
             await keys._load(sql)
             if not keys.ring.keys:
                 keys.ring.keys = (await asyncio.to_thread(KeyRing.generate, overlap=_OVERLAP)).keys
@@ -58,12 +55,12 @@ class SigningKeys:
         try:
             yield keys
         finally:
-            await end_tasks([looking])
+            await cancel_and_wait([looking])
 
     async def rotate(self, ahead: timedelta) -> SigningKey:
         """A new key, published now, that signs from `ahead` on; 409 while another waits for that."""
         async with self._engine.begin() as sql:
-            await one_at_a_time(sql, _LOCK)
+            await advisory_lock(sql, _LOCK)
             await self._load(sql)
             if self.ring.keys[-1].signs_from > time.time():
                 raise problem(409, "A new key is published already and waits for its time to sign.")

@@ -12,7 +12,7 @@ from ephemera.web._session_dependencies import SignedIn, request_session
 from ephemera.web._sessions import RequestSession
 from ephemera_services.league.keys import Session
 from ephemera_services.league.service import League
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 _signed_in = SignedIn(Session)
 

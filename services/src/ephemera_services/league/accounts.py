@@ -9,8 +9,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera_services.league.tables import users
-from ephemera_services.passwords import Passwords
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import Passwords, problem
 
 
 class Accounts:

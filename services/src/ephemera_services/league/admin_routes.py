@@ -27,7 +27,7 @@ from ephemera_services.league.forms import (
 from ephemera_services.league.keys import ADMIN_STATS, ADS, AdminEvent, Session
 from ephemera_services.league.service import League
 from ephemera_services.league.tables import ads
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 
 router = APIRouter(tags=["admin"])
 

@@ -6,15 +6,14 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
 from ephemera.web._http_cache_routes import add_prewarm
-from ephemera_services.application import System, application
 from ephemera_services.league import admin_routes, page_routes, public_routes, user_routes
 from ephemera_services.league.figures import Meter
 from ephemera_services.league.keys import SITE, catalogue
 from ephemera_services.league.middleware import Front, store_of
-from ephemera_services.league.service import opened_league
+from ephemera_services.league.service import open_league
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.tables import metadata
-from ephemera_services.settings import InvalidSettings, variables
+from ephemera_services.runtime import InvalidSettings, ServiceDefinition, create_application, variable_names
 
 __all__ = ["Settings", "create_app"]
 
@@ -22,17 +21,17 @@ __all__ = ["Settings", "create_app"]
 def create_app(settings: Settings) -> FastAPI:
     """The application, which opens what it needs when it starts."""
     meter = Meter()
-    system = System(
+    service = ServiceDefinition(
         "league",
         "A football league's site: live matches, predictions, and polling by ETag.",
         catalogue,
         metadata,
         middleware=(Middleware(Front, settings=settings, meter=meter),),
     )
-    return application(
+    return create_application(
         settings,
-        system,
-        lambda resources: opened_league(settings, resources, meter),
+        service,
+        lambda resources: open_league(settings, resources, meter),
         public_routes.router,
         _prewarming(settings),
         user_routes.router,
@@ -50,6 +49,6 @@ def _prewarming(settings: Settings) -> APIRouter:
         try:
             add_prewarm(router, "/api/cache/prewarm", SITE, token=token, store=store_of, tags=["cache"])
         except ValueError as problem:  # it is too short
-            name = variables(Settings)["cache_prewarm_token"]
+            name = variable_names(Settings)["cache_prewarm_token"]
             raise InvalidSettings([f"{name}: {problem}"]) from None
     return router

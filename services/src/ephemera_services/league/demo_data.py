@@ -13,14 +13,13 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera_services.databases import one_at_a_time
 from ephemera_services.league.tables import ads, clubs, events, matches, predictions, users
+from ephemera_services.runtime import DEMO_PASSWORD, advisory_lock
 
 if TYPE_CHECKING:
     from ephemera_services.league.service import League
 
-PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
-ADMINISTRATOR = "referee"
+DEMO_ADMINISTRATOR = "referee"
 USERS = ("ann", "bob", "carl", "dora")
 CLUBS = ("Comet", "Meteor", "Quantum", "Reactor", "Proton", "Vortex", "Isotope", "Neutron")
 PLAYERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
@@ -30,9 +29,9 @@ _DAY = timedelta(days=1)
 
 async def seed(league: League, *, live: bool = True, now: datetime | None = None) -> bool:
     """Make the season; False when there are clubs already. `live` has one match under way."""
-    kept = await league.passwords.hash(PASSWORD)
+    kept = await league.passwords.hash(DEMO_PASSWORD)
     async with league.engine.begin() as sql:
-        await one_at_a_time(sql, "demonstration of the league")
+        await advisory_lock(sql, "demonstration of the league")
         if (await sql.execute(select(clubs.c.id).limit(1))).first() is not None:
             return False
         people = await _people(sql, kept)
@@ -48,11 +47,11 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
 
 
 async def _people(sql: AsyncConnection, kept: str) -> list[int]:
-    known = (await sql.execute(select(users.c.id).where(users.c.name == ADMINISTRATOR))).first()
+    known = (await sql.execute(select(users.c.id).where(users.c.name == DEMO_ADMINISTRATOR))).first()
     rows = [{"name": name, "password_hash": kept, "role": "user"} for name in USERS]
     ids = await _inserted(sql, users, rows)
     if known is None:
-        await _inserted(sql, users, [{"name": ADMINISTRATOR, "password_hash": kept, "role": "admin"}])
+        await _inserted(sql, users, [{"name": DEMO_ADMINISTRATOR, "password_hash": kept, "role": "admin"}])
     return ids
 
 

@@ -6,14 +6,14 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from ephemera_services.login_formats import LOGIN_NAME
+from ephemera_services.runtime import LOGIN_NAME_PATTERN
 
 _NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
 MatchId = Annotated[int, Field(ge=1, le=999_999_999_999_999)]
 Goals = Annotated[int, Field(ge=0, le=99, strict=True)]
 Minute = Annotated[int, Field(ge=0, le=150, strict=True)]
-Name = Annotated[str, Field(pattern=LOGIN_NAME, examples=["ann"])]
+Name = Annotated[str, Field(pattern=LOGIN_NAME_PATTERN, examples=["ann"])]
 Line = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL)]
 
 

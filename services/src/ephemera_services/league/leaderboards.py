@@ -16,11 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import EphemeraError
-from ephemera_services.databases import one_at_a_time
 from ephemera_services.league.keys import BOARD, COMPUTING, SITE
 from ephemera_services.league.loaders import BOARDS
 from ephemera_services.league.matches import EXACT
 from ephemera_services.league.tables import computed, matches, predictions, ranks
+from ephemera_services.runtime import advisory_lock
 
 logger = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Leaderboards:
     async def compute(self) -> None:
         """Compute them from all predictions, and load their pages anew."""
         async with self._engine.begin() as sql:
-            await one_at_a_time(sql, _WHAT)
+            await advisory_lock(sql, _WHAT)
             await sql.execute(delete(ranks))
             for board in BOARDS:
                 await _rank(sql, board)

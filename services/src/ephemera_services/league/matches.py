@@ -33,7 +33,7 @@ from ephemera_services.league.keys import (
     AdminEvent,
 )
 from ephemera_services.league.tables import events, matches, predictions
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 EXACT, RIGHT_WINNER = 3, 1
 """Points of a prediction: the exact score, or who wins."""

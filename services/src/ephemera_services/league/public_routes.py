@@ -25,7 +25,7 @@ from ephemera_services.league.keys import (
     VERSIONS,
 )
 from ephemera_services.league.middleware import store_of
-from ephemera_services.problem_answers import problems
+from ephemera_services.runtime import problems
 
 router = APIRouter()
 shared = APIRouter()

@@ -19,7 +19,6 @@ from ephemera.patterns.fanout import BoundFanout
 from ephemera.patterns.http_cache import BoundHttpCache
 from ephemera.patterns.write_behind._postgres import create_tables
 from ephemera.web._problems import Problem
-from ephemera_services.application import Resources
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
 from ephemera_services.league.figures import Meter
@@ -29,8 +28,7 @@ from ephemera_services.league.matches import Matches
 from ephemera_services.league.monitoring import Monitoring, Report
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
-from ephemera_services.passwords import Passwords
-from ephemera_services.task_shutdown import end_tasks
+from ephemera_services.runtime import Passwords, Resources, cancel_and_wait
 
 logger = logging.getLogger(__name__)
 
@@ -70,7 +68,7 @@ class League:
 
 
 @asynccontextmanager
-async def opened_league(settings: Settings, resources: Resources, meter: Meter) -> AsyncIterator[League]:
+async def open_league(settings: Settings, resources: Resources, meter: Meter) -> AsyncIterator[League]:
     """The service, with its background work: votes, leaderboards, prewarming."""
     engine, store = resources.engine, resources.store
     await create_tables(engine)
@@ -99,7 +97,7 @@ async def opened_league(settings: Settings, resources: Resources, meter: Meter) 
         async with league.supporters.flusher:
             yield league
     finally:
-        await end_tasks([boards])
+        await cancel_and_wait([boards])
         passwords.close()
 
 

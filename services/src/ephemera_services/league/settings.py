@@ -7,17 +7,16 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ephemera_services.login_formats import LOGIN_NAME
-from ephemera_services.settings import Secret, SystemSettings
+from ephemera_services.runtime import LOGIN_NAME_PATTERN, Secret, ServiceSettings
 
 Minutes = Annotated[int, msgspec.Meta(ge=0, le=24 * 60)]
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The settings of the league."""
 
-    system: ClassVar[str] = "league"
+    service: ClassVar[str] = "league"
 
     cache_prewarm_token: Secret | None = None
     """What `POST /api/cache/prewarm` wants in `x-prewarm-token`; without it there is no such route."""
@@ -35,7 +34,7 @@ class Settings(SystemSettings, kw_only=True, frozen=True):
     """On live routes, from one address."""
     sign_ins_per_10_minutes: Count = 20
     """From one address."""
-    admin_name: Annotated[str, msgspec.Meta(pattern=LOGIN_NAME)] | None = None
+    admin_name: Annotated[str, msgspec.Meta(pattern=LOGIN_NAME_PATTERN)] | None = None
     """An administrator who is created at the start, if there is no user of this name."""
     admin_password: Secret | None = None
     """The password of this administrator."""

@@ -34,7 +34,7 @@ from ephemera_services.league.keys import (
     Vote,
 )
 from ephemera_services.league.tables import comments, matches, predictions, votes
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 logger = logging.getLogger(__name__)
 

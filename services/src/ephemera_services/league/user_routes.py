@@ -19,7 +19,7 @@ from ephemera_services.league.forms import (
     Score,
 )
 from ephemera_services.league.keys import LIMITS, Session, Vote
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 
 router = APIRouter()
 

@@ -1,1 +1,27 @@
-"""scripture: a content gateway with suffix caches, AI answers, tiered limits, events and a locked ingest."""
+"""Scripture content, answers to questions, and events; see README.md in this folder."""
+
+from typing import TYPE_CHECKING
+
+from ephemera_services._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ephemera_services.scripture.app import create_app
+    from ephemera_services.scripture.events import UserCreated
+    from ephemera_services.scripture.keys import PASSAGES, USERS, catalogue
+    from ephemera_services.scripture.settings import Settings
+    from ephemera_services.scripture.worker import open_worker
+
+__all__ = ["PASSAGES", "USERS", "Settings", "UserCreated", "catalogue", "create_app", "open_worker"]
+
+__getattr__ = lazy_exports(
+    __name__,
+    {
+        "PASSAGES": "keys",
+        "USERS": "keys",
+        "Settings": "settings",
+        "UserCreated": "events",
+        "catalogue": "keys",
+        "create_app": "app",
+        "open_worker": "worker",
+    },
+)

@@ -22,7 +22,7 @@ from ephemera.patterns.rate_limits import Decision
 from ephemera.web._asgi import Header, Scope
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._limit_headers import limit_headers, refusal
-from ephemera_services.problem_answers import problem, unauthorized
+from ephemera_services.runtime import problem, unauthorized
 from ephemera_services.scripture.key_set import KeySet
 from ephemera_services.scripture.keys import LIMITS
 from ephemera_services.scripture.people import FREE, People

@@ -8,7 +8,7 @@ from uuid import UUID
 import msgspec
 from fastapi import APIRouter, Depends
 
-from ephemera_services.problem_answers import problems
+from ephemera_services.runtime import problems
 from ephemera_services.scripture.access import Bearer, Caller
 from ephemera_services.scripture.forms import (
     Feature,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from ephemera_services.application import System, application
+from ephemera_services.runtime import ServiceDefinition, create_application
 from ephemera_services.scripture import account_routes, ai_routes, content_routes, ingest_routes
 from ephemera_services.scripture.corpus import SCHEMAS
 from ephemera_services.scripture.keys import catalogue
-from ephemera_services.scripture.service import opened_scripture
+from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
 from ephemera_services.scripture.tables import metadata
 
@@ -17,10 +17,10 @@ __all__ = ["Settings", "create_app", "described"]
 
 def create_app(settings: Settings) -> FastAPI:
     """The application, which opens what it needs when it starts; `InvalidSettings` when it could not."""
-    return application(
+    return create_application(
         settings,
         described(settings),
-        lambda resources: opened_scripture(settings, resources),
+        lambda resources: open_scripture(settings, resources),
         content_routes.router,
         ai_routes.router,
         account_routes.router,
@@ -28,14 +28,14 @@ def create_app(settings: Settings) -> FastAPI:
     )
 
 
-def described(settings: Settings) -> System:
+def described(settings: Settings) -> ServiceDefinition:
     """What the service is made of."""
     settings.checked()
-    return System(
+    return ServiceDefinition(
         "scripture",
         "A content gateway: passages, chapters, topics, a lexicon, and answers.",
         catalogue,
         metadata,
-        larger_bodies={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
+        body_limits={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
         identity=settings.identity,
     )

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 from fastapi import APIRouter, Request, Response
 
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.scripture.access import ANYBODY, Caller, admitted
 from ephemera_services.scripture.forms import (
     BookPath,

@@ -20,7 +20,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.errors import LockLost, StaleFence
 from ephemera.patterns.locks import HeldLock
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 from ephemera_services.scripture.events import ContentChanged
 from ephemera_services.scripture.ingest_forms import Document, TopicDocument
 from ephemera_services.scripture.ingest_writes import write

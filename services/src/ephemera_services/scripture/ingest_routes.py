@@ -6,7 +6,7 @@ from typing import Annotated
 
 from fastapi import APIRouter, Depends
 
-from ephemera_services.problem_answers import problems
+from ephemera_services.runtime import problems
 from ephemera_services.scripture.access import Bearer, Caller
 from ephemera_services.scripture.forms import ChapterName, Ingested, PartName
 from ephemera_services.scripture.ingest_forms import (

@@ -19,7 +19,7 @@ import msgspec
 
 from ephemera.patterns.tokens import Claims, InvalidToken, Tokens
 from ephemera.web._problems import unavailable
-from ephemera_services.problem_answers import unauthorized
+from ephemera_services.runtime import unauthorized
 from ephemera_services.scripture.settings import Settings
 
 _AGAIN = 5.0  # seconds between two fetches at least

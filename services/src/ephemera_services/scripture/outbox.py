@@ -23,10 +23,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, ServerError
+from ephemera_services.runtime import cancel_and_wait
 from ephemera_services.scripture.events import ContentChanged, UserChanged, UserCreated
 from ephemera_services.scripture.keys import INGESTS, USERS
 from ephemera_services.scripture.tables import waiting_events
-from ephemera_services.task_shutdown import end_tasks
 
 _EVERY = 2.0  # seconds
 _WAITED = text("interval '5 seconds'")  # by then, whoever wrote it has published it or cannot
@@ -69,7 +69,7 @@ class Outbox:
         try:
             yield
         finally:
-            await end_tasks([task])
+            await cancel_and_wait([task])
 
     async def _relay(self) -> None:
         repeated = self._client.connects

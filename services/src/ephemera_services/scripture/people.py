@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import ConnectionFailed
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 from ephemera_services.scripture.events import UserChanged, UserCreated
 from ephemera_services.scripture.keys import FEATURES, PLANS
 from ephemera_services.scripture.outbox import Outbox

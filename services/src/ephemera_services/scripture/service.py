@@ -10,8 +10,7 @@ from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.preferences import Settings as Preferences
-from ephemera_services.application import Resources
-from ephemera_services.databases import one_at_a_time
+from ephemera_services.runtime import Resources, advisory_lock
 from ephemera_services.scripture.access import Gate
 from ephemera_services.scripture.answers import Answers
 from ephemera_services.scripture.consumers import Consumers
@@ -43,7 +42,7 @@ class Scripture:
 
 
 @asynccontextmanager
-async def opened_scripture(settings: Settings, resources: Resources) -> AsyncIterator[Scripture]:
+async def open_scripture(settings: Settings, resources: Resources) -> AsyncIterator[Scripture]:
     """The service, with its corpus, and its consumers unless they run elsewhere."""
     engine, store = resources.engine, resources.store
     await _prepare(engine)
@@ -72,7 +71,7 @@ async def opened_scripture(settings: Settings, resources: Resources) -> AsyncIte
 async def _prepare(engine: AsyncEngine) -> None:
     """Have the guards' tables, the plans' features and the corpus, by one process at a time."""
     async with engine.begin() as sql:
-        await one_at_a_time(sql, "preparing scripture")
+        await advisory_lock(sql, "preparing scripture")
         for guard in (FENCES, ONCE):
             await sql.execute(text(guard.table))
         await have_features(sql)

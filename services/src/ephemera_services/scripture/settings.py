@@ -8,17 +8,17 @@ from typing import Annotated, ClassVar, Self
 
 import msgspec
 
-from ephemera_services.settings import InvalidSettings, Secret, SystemSettings
+from ephemera_services.runtime import InvalidSettings, Secret, ServiceSettings
 
 _WEB = ("http://", "https://")
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The settings of scripture."""
 
-    system: ClassVar[str] = "scripture"
+    service: ClassVar[str] = "scripture"
 
     identity: str | None = "scripture"
     """The name that its Redis must be marked with, so that it is not the graph database next door."""

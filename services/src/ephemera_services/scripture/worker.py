@@ -7,19 +7,21 @@ from contextlib import asynccontextmanager
 
 import msgspec
 
-from ephemera_services.application import opened
+from ephemera_services.runtime import open_resources, require_server_urls
 from ephemera_services.scripture.app import described
-from ephemera_services.scripture.service import opened_scripture
+from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
-from ephemera_services.worker_application import must_name_servers
 
-__all__ = ["Settings", "working"]
+__all__ = ["Settings", "open_worker"]
 
 
 @asynccontextmanager
-async def working(settings: Settings) -> AsyncIterator[None]:
+async def open_worker(settings: Settings) -> AsyncIterator[None]:
     """Handle events for the length of the block, whatever `consumers` says: that is for the service."""
-    must_name_servers(settings)
+    require_server_urls(settings)
     settings = msgspec.structs.replace(settings, consumers=True)
-    async with opened(settings, described(settings)) as resources, opened_scripture(settings, resources):
+    async with (
+        open_resources(settings, described(settings)) as resources,
+        open_scripture(settings, resources),
+    ):
         yield

@@ -27,7 +27,7 @@ from ephemera.web._asgi import Header, Scope
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._limit_headers import limit_headers, refusal
 from ephemera.web._sessions import RequestSession
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 from ephemera_services.slides.accounts import RoleName
 from ephemera_services.slides.keys import BY_KEY, BY_USER, LOGIN, RATES, CachedSession, PlanLimits
 from ephemera_services.slides.settings import Settings

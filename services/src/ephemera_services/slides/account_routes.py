@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request, Response
 
 from ephemera.web._session_dependencies import request_session
 from ephemera.web._sessions import RequestSession
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.access import Caller, Needs
 from ephemera_services.slides.forms import (
     BlockForm,

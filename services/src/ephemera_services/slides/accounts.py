@@ -19,8 +19,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.errors import RevokedMeanwhile
 from ephemera.web._sessions import RequestSession
-from ephemera_services.passwords import Passwords
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import Passwords, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
 from ephemera_services.slides.redis_retry import Repeater
 from ephemera_services.slides.tables import api_keys, organizations, users

@@ -7,7 +7,7 @@ from starlette.middleware import Middleware
 
 from ephemera.web._cookies import Cookie
 from ephemera.web._sessions import SessionMiddleware
-from ephemera_services.application import System, application
+from ephemera_services.runtime import ServiceDefinition, create_application
 from ephemera_services.slides import (
     account_routes,
     document_routes,
@@ -16,7 +16,7 @@ from ephemera_services.slides import (
     presentation_routes,
 )
 from ephemera_services.slides.keys import SESSIONS, catalogue
-from ephemera_services.slides.service import opened_slides
+from ephemera_services.slides.service import open_slides
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import metadata
 
@@ -26,12 +26,12 @@ __all__ = ["Settings", "create_app"]
 def create_app(settings: Settings) -> FastAPI:
     """The application, which opens what it needs when it starts."""
     cookie = Cookie() if settings.secure_cookies else Cookie(name="slides-session", secure=False)
-    system = System(
+    service = ServiceDefinition(
         "slides",
         "Presentations from topics and documents.",
         catalogue,
         metadata,
-        larger_bodies={"/documents": settings.document_bytes + document_routes.ENVELOPE},
+        body_limits={"/documents": settings.document_bytes + document_routes.ENVELOPE},
         middleware=(
             Middleware(
                 SessionMiddleware,
@@ -40,10 +40,10 @@ def create_app(settings: Settings) -> FastAPI:
             ),
         ),
     )
-    return application(
+    return create_application(
         settings,
-        system,
-        lambda resources: opened_slides(settings, resources),
+        service,
+        lambda resources: open_slides(settings, resources),
         account_routes.router,
         document_routes.router,
         presentation_routes.router,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ephemera.web._problems import Problem
+from ephemera_services.runtime import DEMO_PASSWORD
 
 if TYPE_CHECKING:
     from ephemera_services.slides.service import Slides
 
-PASSWORD = "correct horse battery"  # noqa: S105 - everybody may know it
 ORGANIZATIONS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     (
         "Company",
@@ -22,7 +22,7 @@ ORGANIZATIONS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     ),
     ("Studio", "free", (("ivan@studio.example", "admin"),)),
 )
-DOCUMENT = """Whales are mammals that returned to the sea some fifty million years ago.
+DEMO_DOCUMENT = """Whales are mammals that returned to the sea some fifty million years ago.
 
 Baleen whales filter krill from the water. A blue whale may eat four tonnes of it in a day.
 
@@ -44,7 +44,7 @@ async def seed(slides: Slides) -> list[str]:
         organization_id = await slides.accounts.add_organization(name, plan)
         for email, role in members:
             try:
-                await slides.accounts.add(organization_id, email, PASSWORD, role)
+                await slides.accounts.add(organization_id, email, DEMO_PASSWORD, role)
             except Problem:  # somebody has this address
                 continue
             made.append(email)

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Request
 from starlette.datastructures import UploadFile
 
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
 from ephemera_services.slides.document_texts import UnreadableDocument, WrongType, check
 from ephemera_services.slides.forms import Accepted, DocumentView

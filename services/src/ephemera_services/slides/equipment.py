@@ -15,7 +15,7 @@ from ephemera.patterns.embedders import Embedder, Lexical, OpenAICompatible
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant
 from ephemera.patterns.usage import Meter
 from ephemera.patterns.write_behind._postgres import CounterTable
-from ephemera_services.settings import Secret
+from ephemera_services.runtime import Secret
 from ephemera_services.slides.chat_writer import ChatWriter
 from ephemera_services.slides.keys import OUTLINES, USAGE, DeckScope, Outline
 from ephemera_services.slides.library import Library

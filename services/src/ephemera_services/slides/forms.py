@@ -8,13 +8,13 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr
 
-from ephemera_services.login_formats import ADDRESS, LONGEST_ADDRESS
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN
 from ephemera_services.slides.accounts import RoleName
 from ephemera_services.slides.plans import PlanName
 
 _NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
-Email = Annotated[str, Field(pattern=ADDRESS, max_length=LONGEST_ADDRESS, examples=["anna@example.com"])]
+Email = Annotated[str, Field(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH, examples=["anna@example.com"])]
 Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
 Line = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_CONTROL)]
 Format = Literal["pptx", "pdf", "google_slides"]

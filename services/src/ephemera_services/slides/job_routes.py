@@ -14,7 +14,7 @@ from ephemera.patterns.progress import Listener, Snapshot
 from ephemera.web._fanout import fanout_socket
 from ephemera.web._problems import Problem
 from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.access import Caller, admitted
 from ephemera_services.slides.account_routes import Reader
 from ephemera_services.slides.forms import JobView

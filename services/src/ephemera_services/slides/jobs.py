@@ -23,7 +23,7 @@ from ephemera import Store
 from ephemera.errors import JobFailed
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.semantic_cache import VectorsUnavailable
-from ephemera_services.settings import read
+from ephemera_services.runtime import read_settings
 from ephemera_services.slides.chunks import chunks
 from ephemera_services.slides.document_texts import UnreadableDocument
 from ephemera_services.slides.document_texts import read as read_text
@@ -42,7 +42,7 @@ __all__ = ["JOBS", "export", "generate", "ingest"]
 @JOBS.resources
 def opened(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[Equipment]:
     """What a worker's processes open, by the same environment as the service."""
-    return equipped(read(Settings, os.environ), store, engine)
+    return equipped(read_settings(Settings, os.environ), store, engine)
 
 
 JOBS.concluding(conclude)

@@ -12,7 +12,7 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from ephemera_services.application import Resources
+from ephemera_services.runtime import Resources
 from ephemera_services.slides.settings import Settings
 
 _USUAL = 2  # processes, with embedded servers
@@ -73,7 +73,7 @@ def _parent() -> list[str]:
 def _where(resources: Resources) -> dict[str, str]:
     """By the environment: a command line is seen by everybody on the machine."""
     database = resources.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    found = {"EPHEMERA_URL": resources.urls[0], "EPHEMERA_DATABASE_URL": database}
-    if len(resources.urls) > 1:
-        found["EPHEMERA_QUEUE_URL"] = resources.urls[1]
+    found = {"EPHEMERA_URL": resources.redis_urls[0], "EPHEMERA_DATABASE_URL": database}
+    if len(resources.redis_urls) > 1:
+        found["EPHEMERA_QUEUE_URL"] = resources.redis_urls[1]
     return found

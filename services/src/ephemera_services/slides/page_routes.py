@@ -7,7 +7,7 @@ from importlib import resources
 
 from fastapi import APIRouter, Response
 
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 
 router = APIRouter(include_in_schema=False)
 

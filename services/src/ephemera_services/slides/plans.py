@@ -14,7 +14,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 from ephemera_services.slides.keys import LIMITS, PlanLimits
 from ephemera_services.slides.redis_retry import Repeater
 from ephemera_services.slides.tables import organizations

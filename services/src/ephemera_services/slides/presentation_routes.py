@@ -10,7 +10,7 @@ from uuid import UUID
 from fastapi import APIRouter, Path, Request, Response
 
 from ephemera.patterns.usage import money
-from ephemera_services.problem_answers import problem, problems
+from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
 from ephemera_services.slides.export_files import PDF, PPTX
 from ephemera_services.slides.forms import (

@@ -12,9 +12,7 @@ from ephemera import Store
 from ephemera.patterns.usage import Meter
 from ephemera.patterns.write_behind import Flusher
 from ephemera.patterns.write_behind._postgres import CounterTable, create_tables
-from ephemera_services.application import Resources
-from ephemera_services.databases import one_at_a_time
-from ephemera_services.passwords import Passwords
+from ephemera_services.runtime import Passwords, Resources, advisory_lock
 from ephemera_services.slides import demo_data
 from ephemera_services.slides.access import Gate
 from ephemera_services.slides.accounts import Accounts
@@ -47,7 +45,7 @@ class Slides:
 
 
 @asynccontextmanager
-async def opened_slides(settings: Settings, resources: Resources) -> AsyncIterator[Slides]:
+async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator[Slides]:
     """The service, which flushes views and usage, and with servers of its own has workers of its own."""
     engine, store = resources.engine, resources.store
     await create_tables(engine)
@@ -70,7 +68,7 @@ async def opened_slides(settings: Settings, resources: Resources) -> AsyncIterat
         )
         async with engine.begin() as sql:
             # Processes that start at once would each make the organization, and share its people out.
-            await one_at_a_time(sql, "first accounts of slides")
+            await advisory_lock(sql, "first accounts of slides")
             await _have_administrator(slides)
             if settings.demo:
                 await demo_data.seed(slides)

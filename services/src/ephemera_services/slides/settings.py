@@ -7,20 +7,19 @@ from typing import Annotated, ClassVar
 
 import msgspec
 
-from ephemera_services.login_formats import ADDRESS, LONGEST_ADDRESS
-from ephemera_services.settings import Secret, SystemSettings
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN, Secret, ServiceSettings
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000_000)]
 
 
-class Settings(SystemSettings, kw_only=True, frozen=True):
+class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The settings of slides."""
 
-    system: ClassVar[str] = "slides"
+    service: ClassVar[str] = "slides"
 
     workers: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
     """Jobs that the service runs at once in workers of its own; 2 with embedded servers, else 0."""
-    admin_email: Annotated[str, msgspec.Meta(pattern=ADDRESS, max_length=LONGEST_ADDRESS)] | None = None
+    admin_email: Annotated[str, msgspec.Meta(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH)] | None = None
     """An administrator who is created at the start, if there is no user with this address."""
     admin_password: Secret | None = None
     """The password of this administrator."""

@@ -20,7 +20,7 @@ from ephemera import Store
 from ephemera.patterns.jobs._runtime import BoundJobs
 from ephemera.patterns.usage import Meter, QuotaExceeded
 from ephemera.patterns.write_behind._postgres import CounterTable
-from ephemera_services.problem_answers import problem
+from ephemera_services.runtime import problem
 from ephemera_services.slides.access import Caller
 from ephemera_services.slides.forms import Format, Wish
 from ephemera_services.slides.jobs import export, generate, ingest

@@ -19,7 +19,8 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from ephemera_services.league import DEMO_ADMINISTRATOR
+from ephemera_services.runtime import DEMO_PASSWORD
 from tests.chaos.campaign.load.driving import Answer, Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.processes import Member
@@ -130,7 +131,7 @@ class LeagueLoad(Load):
     async def _vote(self) -> None:
         """A new user votes on all matches, and signs out."""
         name = uuid4().hex[:16]
-        form = {"name": name, "password": PASSWORD}
+        form = {"name": name, "password": DEMO_PASSWORD}
         answer = await self.ask("register", self.any_service(), "POST", "/api/users", json=form)
         if answer is None or not answer.ok:
             return await self.rest(0.5)
@@ -161,7 +162,7 @@ class LeagueLoad(Load):
         return None
 
     async def _sign_in(self, name: str) -> str:
-        form = {"name": name, "password": PASSWORD}
+        form = {"name": name, "password": DEMO_PASSWORD}
         answer = await self.ask("sign in", self.any_service(), "POST", "/api/session", json=form)
         if answer is None or not answer.ok:
             return ""
@@ -170,7 +171,7 @@ class LeagueLoad(Load):
     async def _finalize(self) -> None:
         """The referee corrects a result."""
         if not self._referee:
-            self._referee = await self._sign_in(ADMINISTRATOR)
+            self._referee = await self._sign_in(DEMO_ADMINISTRATOR)
         result = self.chance.choice(list(self.results.values()))
         result.written += 1
         number = result.written

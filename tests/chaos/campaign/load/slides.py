@@ -31,7 +31,7 @@ from uuid import uuid4
 
 import httpx
 
-from ephemera_services.slides.demo_data import PASSWORD
+from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides.keys import USAGE
 from tests.chaos.campaign.load.charges import CHARGED, JOBS, MEASURES, Bounds, Job, bounds
 from tests.chaos.campaign.load.driving import Load
@@ -109,7 +109,7 @@ class SlidesLoad(Load):
         self._guesser = self.any_address()
         self.overdraft = Overdraft(self, _SLIDES)
         answer = await self.insist(
-            "sign in", "POST", "/auth/login", json={"email": _ADMIN, "password": PASSWORD}
+            "sign in", "POST", "/auth/login", json={"email": _ADMIN, "password": DEMO_PASSWORD}
         )
         path = f"/admin/organizations/{answer.json()['organization_id']}/plan"
         plan = {"plan": "enterprise", "requests_per_minute": 1_000_000}
@@ -259,7 +259,7 @@ class SlidesLoad(Load):
         return {"cookie": self._cookies.get(email, "")}
 
     async def _sign_in(self, email: str) -> str:
-        form = {"email": email, "password": PASSWORD}
+        form = {"email": email, "password": DEMO_PASSWORD}
         answer = await self.ask("sign in", self.any_service(), "POST", "/auth/login", json=form)
         if answer is None or not answer.ok:
             return ""
@@ -349,7 +349,7 @@ class SlidesLoad(Load):
     async def _block(self) -> None:
         """A new user signs in, and is blocked."""
         email = f"{uuid4().hex[:12]}@company.example"
-        form = {"email": email, "password": PASSWORD, "role": "viewer"}
+        form = {"email": email, "password": DEMO_PASSWORD, "role": "viewer"}
         made = await self.ask(
             "add user", self.any_service(), "POST", "/admin/users", json=form, headers=await self._as(_ADMIN)
         )

@@ -37,7 +37,7 @@ def _limits(headers: dict[str, str]) -> str:
 
 
 async def _invalidated(guide: Guide) -> None:
-    from ephemera_services.scripture.keys import PASSAGES, catalogue
+    from ephemera_services.scripture import PASSAGES, catalogue
 
     administrator = Administrator(guide.scene)
     await administrator.want(200, "POST", "/ingest/passages", json=_verse("before"))

@@ -6,8 +6,8 @@ import random
 from typing import Any
 from uuid import uuid4
 
-from ephemera_services.demo.process_plan import PASSWORD
 from ephemera_services.demo.visitors import Scene, Visitor
+from ephemera_services.runtime import DEMO_PASSWORD
 
 _NAMES = (("太郎", "山田"), ("花子", "佐藤"), ("Ann", "Smith"), ("Jürgen", "Groß"), ("Zoë", "Ng"))
 
@@ -16,7 +16,7 @@ async def new_member(visitor: Visitor) -> dict[str, Any]:
     """Somebody new who is signed in: their tokens, and `email`."""
     email = f"{uuid4().hex[:10]}@example.com"
     first, last = random.choice(_NAMES)
-    form = {"email": email, "password": PASSWORD, "first_name": first, "last_name": last}
+    form = {"email": email, "password": DEMO_PASSWORD, "first_name": first, "last_name": last}
     await visitor.want(201, "POST", "/auth/register", json=form)
     return {**await sign_in(visitor, email), "email": email}
 
@@ -24,7 +24,7 @@ async def new_member(visitor: Visitor) -> dict[str, Any]:
 async def sign_in(visitor: Visitor, email: str) -> dict[str, Any]:
     """The tokens of a sign-in."""
     tokens: dict[str, Any] = await visitor.want(
-        200, "POST", "/auth/login", json={"email": email, "password": PASSWORD}
+        200, "POST", "/auth/login", json={"email": email, "password": DEMO_PASSWORD}
     )
     return tokens
 

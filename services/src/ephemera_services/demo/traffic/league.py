@@ -6,8 +6,8 @@ import random
 from typing import Any
 from uuid import uuid4
 
-from ephemera_services.demo.process_plan import PASSWORD
 from ephemera_services.demo.visitors import Scene, Visitor
+from ephemera_services.runtime import DEMO_PASSWORD
 
 REFEREE = "referee"
 _PAGES = (
@@ -23,13 +23,13 @@ _UNCHANGED = 304
 
 async def signed_in(visitor: Visitor, name: str) -> None:
     """Sign somebody in; the visitor keeps the cookie."""
-    await visitor.want(200, "POST", "/api/session", json={"name": name, "password": PASSWORD})
+    await visitor.want(200, "POST", "/api/session", json={"name": name, "password": DEMO_PASSWORD})
 
 
 async def new_supporter(visitor: Visitor) -> str:
     """Somebody new who is signed in; their name."""
     name = f"fan-{uuid4().hex[:8]}"
-    await visitor.want(201, "POST", "/api/users", json={"name": name, "password": PASSWORD})
+    await visitor.want(201, "POST", "/api/users", json={"name": name, "password": DEMO_PASSWORD})
     await signed_in(visitor, name)
     return name
 

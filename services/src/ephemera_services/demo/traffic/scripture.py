@@ -119,8 +119,7 @@ class LostUser:
 
 async def publish_poison(cache_url: str, queue_url: str) -> str:
     """Publish an event that no consumer can handle; its user's id."""
-    from ephemera_services.scripture.events import UserCreated
-    from ephemera_services.scripture.keys import USERS, catalogue
+    from ephemera_services.scripture import USERS, UserCreated, catalogue
 
     lost = str(uuid4())
     cache, queue = database_of(cache_url, "scripture"), database_of(queue_url, "scripture")

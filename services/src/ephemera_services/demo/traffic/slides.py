@@ -6,8 +6,8 @@ import asyncio
 import random
 from typing import Any
 
-from ephemera_services.demo.process_plan import PASSWORD
 from ephemera_services.demo.visitors import Scene, Unexpected, Visitor
+from ephemera_services.runtime import DEMO_PASSWORD
 
 AUTHOR = "anna@company.example"
 ADMINISTRATOR = "root@company.example"
@@ -38,7 +38,7 @@ class Author:
 
     async def sign_in(self) -> dict[str, Any]:
         """Who signed in."""
-        form = {"email": self._email, "password": PASSWORD}
+        form = {"email": self._email, "password": DEMO_PASSWORD}
         account: dict[str, Any] = await self.visitor.want(200, "POST", "/auth/login", json=form)
         self._known = True
         return account

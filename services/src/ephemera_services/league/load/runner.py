@@ -23,8 +23,9 @@ from typing import Any, Literal
 import httpx
 
 from ephemera.embedded import free_ports
-from ephemera_services.league.demo_data import ADMINISTRATOR, PASSWORD
+from ephemera_services.league.demo_data import DEMO_ADMINISTRATOR
 from ephemera_services.league.monitoring import Pages, RedisFigures, advise
+from ephemera_services.runtime import DEMO_PASSWORD
 
 Scenario = Literal["realistic", "worst"]
 _TOKEN = "load-" + "0" * 27
@@ -57,7 +58,7 @@ def run(scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, a
         _service(Path(folder), prewarm=prewarm) as url,
         httpx.Client(base_url=url, timeout=60) as referee,
     ):
-        sign_in = {"name": ADMINISTRATOR, "password": PASSWORD}
+        sign_in = {"name": DEMO_ADMINISTRATOR, "password": DEMO_PASSWORD}
         referee.post("/api/session", json=sign_in).raise_for_status()
         if prewarm:
             referee.post("/api/admin/prewarm").raise_for_status()

@@ -1,11 +1,10 @@
-"""Structured logs: one JSON object a line on stderr, with the id of the request that it belongs to.
+"""Structured logs: one JSON object per line on stderr, with the id of the request it belongs to.
 
-    configure("info")
-    logger.info("signed in", extra={"user_id": user_id})      # extra becomes members of the line
+    configure_logging("info")
+    logger.info("signed in", extra={"user_id": user_id})      # `extra` is merged into the line
 
-No secrets: of an exception, the type and where it was raised is logged; its text only where it is one of
-Ephemera's errors, which promise to hold none: those of databases repeat what was being written. What is known
-of requests is `requests`.
+Logs contain no secrets. Of an exception, the type and the stack are logged, and its text only if it is one of
+Ephemera's errors, which never contain values; database errors repeat what was being written.
 """
 
 from __future__ import annotations
@@ -26,15 +25,17 @@ from ephemera.errors import EphemeraError
 REQUEST_ID: ContextVar[str | None] = ContextVar("request_id", default=None)
 """The id of the request that is being served, if any."""
 
-_USUAL = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message"))
-_FRAMES = 12  # of a trace, the innermost
+_STANDARD_FIELDS = frozenset(
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "color_message")
+)
+_FRAMES = 12  # of a stack trace, the innermost
 
 
-class JsonLines(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the line."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -43,14 +44,14 @@ class JsonLines(logging.Formatter):
         }
         if (request_id := REQUEST_ID.get()) is not None:
             line["request_id"] = request_id
-        line |= {name: value for name, value in vars(record).items() if name not in _USUAL}
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
         if record.exc_info and record.exc_info[1] is not None:
-            line["error"] = _described(record.exc_info[1])
+            line["error"] = _describe(record.exc_info[1])
         return msgspec.json.encode(line, enc_hook=str).decode()
 
 
-class _Stderr(logging.Handler):
-    """Writes to what `sys.stderr` is at the time: who replaces it for a while closes theirs afterwards."""
+class _StderrHandler(logging.Handler):
+    """Writes to the current `sys.stderr`, which tests and tools replace temporarily."""
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line."""
@@ -61,39 +62,39 @@ class _Stderr(logging.Handler):
             self.handleError(record)
 
 
-def configure(level: str) -> None:
-    """Send everything that is logged in this process to stderr as JSON, from a level on."""
-    handler = _Stderr()
-    handler.setFormatter(JsonLines())
+def configure_logging(level: str) -> None:
+    """Log everything in this process at or above a level to stderr, as JSON."""
+    handler = _StderrHandler()
+    handler.setFormatter(JsonFormatter())
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)
-    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # they bring handlers of their own
+    for name in ("uvicorn", "uvicorn.error", "uvicorn.access"):  # they install handlers of their own
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [], True
-    logging.getLogger("uvicorn.access").disabled = True  # it logs whole paths
-    # A start that fails is logged by us; uvicorn repeats it with the error's text.
+    logging.getLogger("uvicorn.access").disabled = True  # it logs complete paths
+    # A failed startup is logged by us; uvicorn would repeat it with the error's text.
     logging.getLogger("uvicorn.error").addFilter(lambda record: "Traceback (most" not in record.getMessage())
 
 
 @contextmanager
-def only_from(level: int) -> Iterator[None]:
-    """For a while, nothing of ours below this level: where lost connections are part of the show."""
-    ours = logging.getLogger("ephemera")
-    before = ours.level
-    ours.setLevel(level)
+def minimum_log_level(level: int) -> Iterator[None]:
+    """Raise the level of Ephemera's loggers within a block, where lost connections are expected."""
+    ephemera = logging.getLogger("ephemera")
+    before = ephemera.level
+    ephemera.setLevel(level)
     try:
         yield
     finally:
-        ours.setLevel(before)
+        ephemera.setLevel(before)
 
 
-def _described(error: BaseException) -> dict[str, Any]:
+def _describe(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
-    described: dict[str, Any] = {
+    description: dict[str, Any] = {
         "type": f"{type(error).__module__}.{type(error).__qualname__}",
         "at": [f"{frame.filename}:{frame.lineno} {frame.name}" for frame in frames],
     }
     if isinstance(error, EphemeraError):
-        described["says"] = str(error)
+        description["message"] = str(error)
     if error.__cause__ is not None:
-        described["because"] = _described(error.__cause__)
-    return described
+        description["cause"] = _describe(error.__cause__)
+    return description

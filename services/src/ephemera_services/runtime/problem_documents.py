@@ -1,12 +1,13 @@
-"""Every error of a service as a problem document (RFC 9457), and an OpenAPI document that says so.
+"""Every error of a service as a problem document (RFC 9457), also in its OpenAPI document.
 
-Handlers turn what routes raise into problems: `Problem` itself, HTTP errors such as 404 and 405, input that
-does not validate (422, which says where and never repeats what was given), Redis or SQL away (503 with
-Retry-After). What nobody expected is a 500 that says nothing, and is logged (`logs`, `requests`).
+Exception handlers turn what routes raise into problem documents: `Problem` itself, HTTP errors such as 404
+and 405, invalid input (422, which says where the error is and never repeats the input), and an unavailable Redis
+or database (503 with Retry-After). Any other exception becomes a 500 without details and is logged
+(`middleware`).
 
-In the OpenAPI document a route names only what is its own, `responses=problems(403, 404)`. What follows from
-its form is added: 401 where it is secured, 400, 413 and 422 where it takes a body, and 503 everywhere but
-where `untouched` says that neither Redis nor SQL is asked.
+For the OpenAPI document a route lists only its specific problems, `responses=problems(403, 404)`. The others
+are derived: 401 where the route is secured, 400, 413 and 422 where it has a body, and 503 everywhere except
+where `NO_BACKEND` says that the route uses neither Redis nor SQL.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from starlette.routing import Route
 from ephemera.errors import ConnectionFailed, LoadTimeout
 from ephemera.web._problems import Problem, unavailable
 
-_MOST_ERRORS = 20  # of one invalid request that are told
+_MAX_ERRORS = 20  # reported for one invalid request
 _SECONDS = {"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 0}}
 _CHALLENGE = {"description": "How to authenticate", "schema": {"type": "string"}}
 _HEADERS: dict[int, dict[str, Any]] = {
@@ -57,51 +58,51 @@ _SCHEMA: dict[str, Any] = {
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    """For a route's `responses`: the problems that are its own to give."""
-    return {status: _answer(status) for status in statuses}
+    """Return the `responses` of a route: the problems that are specific to it."""
+    return {status: _response(status) for status in statuses}
 
 
-UNTOUCHED: dict[str, Any] = {"x-untouched": True}
-"""For a route's `openapi_extra`: it asks neither Redis nor SQL, so that it never answers 503."""
+NO_BACKEND: dict[str, Any] = {"x-no-backend": True}
+"""For a route's `openapi_extra`: it uses neither Redis nor SQL, so it never answers 503."""
 
 
-def install(app: FastAPI) -> None:
-    """Have an application answer with problem documents, and say so in its OpenAPI document."""
+def install_problem_handlers(app: FastAPI) -> None:
+    """Make an application answer with problem documents, and add them to its OpenAPI document."""
     handlers: dict[Any, Callable[[Request, Any], Awaitable[Any]]] = {
-        Problem: _itself,
-        HTTPException: _of_http,
-        RequestValidationError: _of_input,
-        **dict.fromkeys((ConnectionFailed, LoadTimeout), _redis_away),
-        **dict.fromkeys((OperationalError, InterfaceError, PoolTimeout), _sql_away),
+        Problem: _identity,
+        HTTPException: _from_http_error,
+        RequestValidationError: _from_invalid_input,
+        **dict.fromkeys((ConnectionFailed, LoadTimeout), _redis_unavailable),
+        **dict.fromkeys((OperationalError, InterfaceError, PoolTimeout), _sql_unavailable),
     }
     for kind, handler in handlers.items():
         app.add_exception_handler(kind, handler)
-    plain = app.openapi
+    generate = app.openapi
 
     def openapi() -> dict[str, Any]:
         if app.openapi_schema is None:
-            _complete(plain())
-        return plain()
+            _complete(generate())
+        return generate()
 
     app.openapi = openapi  # type: ignore[method-assign]
 
 
 def problem(status: int, detail: str, **more: Any) -> Problem:
-    """A problem with the usual title of its status."""
+    """Return a problem with the standard title of its status."""
     return Problem(status, HTTPStatus(status).phrase, detail, **more)
 
 
 def unauthorized(detail: str, *, token: bool = True) -> Problem:
-    """401: no access token was sent (`token=False`), or one that is not valid."""
+    """Return a 401: an invalid token was sent, or none (`token=False`)."""
     challenge = b'Bearer error="invalid_token"' if token else b"Bearer"
     return problem(401, detail, headers=[(b"www-authenticate", challenge)])
 
 
-async def _itself(_: Request, raised: Problem) -> Problem:
+async def _identity(_: Request, raised: Problem) -> Problem:
     return raised
 
 
-async def _of_http(request: Request, raised: HTTPException) -> Problem:
+async def _from_http_error(request: Request, raised: HTTPException) -> Problem:
     headers = [(name.encode(), value.encode()) for name, value in (raised.headers or {}).items()]
     if raised.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
         headers = [(b"allow", ", ".join(_allowed(request)).encode())]
@@ -111,7 +112,7 @@ async def _of_http(request: Request, raised: HTTPException) -> Problem:
 
 
 def _allowed(request: Request) -> list[str]:
-    """The methods of a path; Starlette names only those of the first route that has it."""
+    """The methods of a path; Starlette lists only those of the first route that matches."""
     path = request.scope["path"].removeprefix(request.scope.get("root_path", ""))
     matching = (
         route for route in request.app.routes if isinstance(route, Route) and route.path_regex.fullmatch(path)
@@ -119,24 +120,24 @@ def _allowed(request: Request) -> list[str]:
     return sorted({method for route in matching for method in route.methods or ()})
 
 
-async def _of_input(_: Request, raised: RequestValidationError) -> Problem:
+async def _from_invalid_input(_: Request, raised: RequestValidationError) -> Problem:
     errors = [
         {"at": ".".join(map(str, each["loc"]))[:200], "problem": str(each["msg"])[:200]}
-        for each in raised.errors()[:_MOST_ERRORS]
+        for each in raised.errors()[:_MAX_ERRORS]
     ]
-    return problem(422, "The request is not as this route takes it.", errors=errors)
+    return problem(422, "The request is invalid.", errors=errors)
 
 
-async def _redis_away(_: Request, __: Exception) -> Problem:
+async def _redis_unavailable(_: Request, __: Exception) -> Problem:
     return unavailable()
 
 
-async def _sql_away(_: Request, __: Exception) -> Problem:
-    return unavailable("The database cannot be asked at the moment; please try again.", retry_after=2)
+async def _sql_unavailable(_: Request, __: Exception) -> Problem:
+    return unavailable("The database is unavailable at the moment; please try again.", retry_after=2)
 
 
 def _complete(document: dict[str, Any]) -> None:
-    """Add what follows from a route's form, in place."""
+    """Add the derived problems to a document, in place."""
     for path in document["paths"].values():
         for operation in path.values():
             _complete_operation(operation)
@@ -147,21 +148,23 @@ def _complete(document: dict[str, Any]) -> None:
 
 
 def _complete_operation(operation: dict[str, Any]) -> None:
-    answers: dict[str, Any] = operation["responses"]
-    added = set() if operation.pop("x-untouched", False) else {503}
+    responses: dict[str, Any] = operation["responses"]
+    added = set() if operation.pop("x-no-backend", False) else {503}
     if "security" in operation:
         added.add(401)
     if "requestBody" in operation:
         added |= {400, 413, 422}
-    if "422" in answers:  # FastAPI's own, where there are parameters
+    if "422" in responses:  # FastAPI's own, where there are parameters
         added.add(422)
-    answers |= {str(status): _answer(status) for status in added if status != 503 or "503" not in answers}
-    operation["responses"] = dict(sorted(answers.items()))
+    responses |= {
+        str(status): _response(status) for status in added if status != 503 or "503" not in responses
+    }
+    operation["responses"] = dict(sorted(responses.items()))
 
 
-def _answer(status: int) -> dict[str, Any]:
+def _response(status: int) -> dict[str, Any]:
     content = {"application/problem+json": {"schema": {"$ref": "#/components/schemas/Problem"}}}
-    answer: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": content}
+    response: dict[str, Any] = {"description": HTTPStatus(status).phrase, "content": content}
     if status in _HEADERS:
-        answer["headers"] = _HEADERS[status]
-    return answer
+        response["headers"] = _HEADERS[status]
+    return response

@@ -1,18 +1,19 @@
-"""What a service is told by its environment: read once at the start, checked, and immutable after that.
+"""Settings from environment variables: read once at startup, validated, and immutable.
 
-    class Settings(SystemSettings, kw_only=True, frozen=True):
-        system: ClassVar[str] = "identity"
+    class Settings(ServiceSettings, kw_only=True, frozen=True):
+        service: ClassVar[str] = "identity"
         logins_per_hour: Annotated[int, msgspec.Meta(ge=1)] = 5       # EPHEMERA_IDENTITY_LOGINS_PER_HOUR
 
-    settings = read(Settings, os.environ)
+    settings = read_settings(Settings, os.environ)
 
-One rule for names: a field of `SystemSettings` itself is `EPHEMERA_FIELD`, shared by all systems; a field
-that a system adds is `EPHEMERA_SYSTEM_FIELD`. Values are text: numbers, `true` or `false`, durations as `15m`
-or `7d`, lists with commas. An empty variable is as good as none. A variable of the system's own that no field
-has is an error, too, so that a typing mistake is not silently the default.
+*Names.* A field of `ServiceSettings` itself is `EPHEMERA_FIELD`, shared by all services; a field that a
+service adds is `EPHEMERA_SERVICE_FIELD`. A variable with a service's prefix that matches no field is an
+error, so that a typing mistake does not silently become the default.
 
-All problems are told at once, each with its variable's name. A `Secret` shows itself to nobody who does not
-ask for it: not in a repr, a log or an error.
+*Values.* Numbers, `true` or `false`, durations such as `15m` or `7d`, comma-separated lists. An empty
+variable counts as not set. A `Secret` is never shown in a repr, a log or an error.
+
+*Errors.* All problems are reported at once, each with the name of its variable.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ import msgspec
 from ephemera.errors import EphemeraError, InvalidUrl
 from ephemera.wire import parse_url
 
-S = TypeVar("S", bound="SystemSettings")
+S = TypeVar("S", bound="ServiceSettings")
 
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
@@ -36,15 +37,15 @@ _DURATION = re.compile(r"(\d{1,9}(?:\.\d{1,6})?)(ms|s|m|h|d)")
 
 
 class InvalidSettings(EphemeraError, ValueError):
-    """An environment that a service cannot start with; `problems` has one line for each variable."""
+    """The environment variables are invalid; `problems` has one line per variable."""
 
     def __init__(self, problems: list[str]) -> None:
-        super().__init__("the environment does not fit: " + "; ".join(problems))
+        super().__init__("invalid settings: " + "; ".join(problems))
         self.problems = problems
 
 
 class Secret:
-    """A text that is shown to nobody who does not ask by `reveal`."""
+    """A text that is only shown by `reveal`."""
 
     __slots__ = ("_text",)
 
@@ -65,81 +66,81 @@ class Secret:
         return hash(self._text)
 
 
-class SystemSettings(msgspec.Struct, kw_only=True, frozen=True):
-    """What every system takes; without URLs it starts servers of its own, which end with it."""
+class ServiceSettings(msgspec.Struct, kw_only=True, frozen=True):
+    """The settings that all services share. Without URLs a service starts embedded servers."""
 
-    system: ClassVar[str] = ""
+    service: ClassVar[str] = ""
 
     url: Secret | None = None
     """Redis: sessions, caches, limits; `redis://`, `rediss://`, `unix://`, `redis+cluster://`, ..."""
     queue_url: Secret | None = None
-    """A second Redis that never evicts, for what must not be; the first one unless given."""
+    """A second Redis that never evicts, for data that must not be evicted; default: the first one."""
     database_url: Secret | None = None
     """PostgreSQL: `postgresql://user:password@host/database`."""
     data: str | None = None
-    """The folder in which embedded servers keep their data; without it, it goes with them."""
+    """The folder where embedded servers keep their data; without it the data is deleted with them."""
     log_level: Literal["debug", "info", "warning", "error"] = "info"
-    """From which level on to log; `info` has a line for each request."""
+    """The lowest level that is logged; `info` has one line per request."""
     trusted_proxies: tuple[str, ...] = ()
-    """Addresses and networks whose X-Forwarded-For is believed."""
+    """Addresses and networks whose X-Forwarded-For is trusted."""
     metrics_token: Secret | None = None
-    """What Prometheus sends to read `/metrics`, 16 characters at least; without it there is no such route."""
+    """The bearer token for `/metrics`, at least 16 characters; without it there is no such route."""
 
 
-def read(settings: type[S], environment: Mapping[str, str]) -> S:
-    """The settings of an environment, or `InvalidSettings` with everything that is wrong with it."""
-    names = variables(settings)
-    problems = list(_unknown(settings.system, names, environment))
+def read_settings(settings: type[S], environment: Mapping[str, str]) -> S:
+    """Return the settings of an environment, or raise `InvalidSettings` with everything that is wrong."""
+    names = variable_names(settings)
+    problems = list(_unknown(settings.service, names, environment))
     values: dict[str, Any] = {}
     for field in msgspec.structs.fields(settings):
         variable = names[field.name]
-        text = environment.get(variable, "").rstrip("\r\n")  # of a secret that was kept in a file
+        text = environment.get(variable, "").rstrip("\r\n")  # a secret read from a file may end with one
         if text:
             try:
-                values[field.name] = _converted(text, field.type)
+                values[field.name] = _convert(text, field.type)
             except ValueError as problem:
                 problems.append(f"{variable}: {problem}")
         elif field.required:
             problems.append(f"{variable} must be set")
     if not problems:
-        made = settings(**values)
-        problems = list(_wrong_urls(made))
+        result = settings(**values)
+        problems = list(_url_problems(result))
         if not problems:
-            return made
+            return result
     raise InvalidSettings(problems)
 
 
-def variables(settings: type[SystemSettings]) -> dict[str, str]:
-    """The name of each field's variable."""
-    shared = {field.name for field in msgspec.structs.fields(SystemSettings)}
-    own = f"EPHEMERA_{settings.system.upper()}_"
+def variable_names(settings: type[ServiceSettings]) -> dict[str, str]:
+    """Return the name of each field's environment variable."""
+    shared = {field.name for field in msgspec.structs.fields(ServiceSettings)}
+    own = f"EPHEMERA_{settings.service.upper()}_"
     return {
         field.name: ("EPHEMERA_" if field.name in shared else own) + field.name.upper()
         for field in msgspec.structs.fields(settings)
     }
 
 
-def _unknown(system: str, names: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[str]:
+def _unknown(service: str, names: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[str]:
     known = set(names.values())
     for variable in sorted(environment):
-        if variable.startswith(f"EPHEMERA_{system.upper()}_") and variable not in known:
-            near = _near(variable, known, f"EPHEMERA_{system.upper()}_")
-            yield f"{variable} is no setting" + (f"; did you mean {near}?" if near else "")
+        if variable.startswith(f"EPHEMERA_{service.upper()}_") and variable not in known:
+            near = _closest(variable, known, f"EPHEMERA_{service.upper()}_")
+            yield f"{variable} is not a setting" + (f"; did you mean {near}?" if near else "")
 
 
-def _near(variable: str, known: set[str], own: str) -> str | None:
-    """The variable that was meant: one that begins like this, or else one that is written much like it."""
-    begun = {each for each in known if len(variable) > len(own) and each.startswith(variable)}
-    near = get_close_matches(variable, sorted(begun), 1, cutoff=0) or get_close_matches(
+def _closest(variable: str, known: set[str], own: str) -> str | None:
+    """The variable that was probably meant: one with this prefix, or else the most similar one."""
+    completions = {each for each in known if len(variable) > len(own) and each.startswith(variable)}
+    near = get_close_matches(variable, sorted(completions), 1, cutoff=0) or get_close_matches(
         variable, sorted(known), 1
     )
     return near[0] if near else None
 
 
-def _converted(text: str, kind: Any) -> Any:
-    """A text as a value of a field's type; ValueError says what was expected, and never repeats a secret."""
+def _convert(text: str, kind: Any) -> Any:
+    """Convert a text to a field's type. ValueError says what was expected and never repeats a secret."""
     if _CONTROL.search(text):
-        raise ValueError("there is a line break or another control character in it, as at a file's end")
+        raise ValueError("it contains a line break or another control character")
     kinds = [each for each in get_args(kind) if each is not type(None)] or [kind]
     only = kinds[0] if len(kinds) == 1 and get_origin(kind) is not Annotated else kind
     if only is Secret:
@@ -157,11 +158,11 @@ def _converted(text: str, kind: Any) -> Any:
 def _duration(text: str) -> timedelta:
     found = _DURATION.fullmatch(text.strip())
     if found is None or float(found[1]) <= 0:
-        raise ValueError(f"{text[:60]!r} is no duration above 0, as in 500ms, 30s, 15m, 1h or 7d")
+        raise ValueError(f"{text[:60]!r} is not a duration above 0, such as 500ms, 30s, 15m, 1h or 7d")
     return timedelta(seconds=float(found[1]) * _UNITS[found[2]])
 
 
-def _wrong_urls(settings: SystemSettings) -> Iterator[str]:
+def _url_problems(settings: ServiceSettings) -> Iterator[str]:
     for variable, url in (("EPHEMERA_URL", settings.url), ("EPHEMERA_QUEUE_URL", settings.queue_url)):
         try:
             if url is not None:
@@ -172,4 +173,4 @@ def _wrong_urls(settings: SystemSettings) -> Iterator[str]:
     if database is not None and not database.reveal().startswith(("postgresql://", "postgres://")):
         yield "EPHEMERA_DATABASE_URL: it must begin with postgresql://"
     if settings.queue_url is not None and settings.url is None:
-        yield "EPHEMERA_QUEUE_URL is set and EPHEMERA_URL is not: name both servers, or none"
+        yield "EPHEMERA_QUEUE_URL is set and EPHEMERA_URL is not: set both or neither"

@@ -1,0 +1,68 @@
+"""What the five services share: settings, resources, application, workers, logs and problem documents.
+
+A service describes itself with a `ServiceDefinition`, reads its `ServiceSettings` from the environment, and
+passes both to `create_application`. Its worker process uses `open_resources` and `run_until_signalled`.
+README.md in the folder above shows how to write a new service.
+"""
+
+from ephemera_services.runtime.application import bind_sockets, create_application
+from ephemera_services.runtime.credentials import (
+    DEMO_PASSWORD,
+    EMAIL_LENGTH,
+    EMAIL_PATTERN,
+    LOGIN_NAME_PATTERN,
+    Passwords,
+)
+from ephemera_services.runtime.logs import JsonFormatter, configure_logging, minimum_log_level
+from ephemera_services.runtime.problem_documents import NO_BACKEND, problem, problems, unauthorized
+from ephemera_services.runtime.resources import (
+    Resources,
+    ServiceDefinition,
+    advisory_lock,
+    open_engine,
+    open_resources,
+)
+from ephemera_services.runtime.settings import (
+    InvalidSettings,
+    Secret,
+    ServiceSettings,
+    read_settings,
+    variable_names,
+)
+from ephemera_services.runtime.worker import (
+    SHUTDOWN_TIMEOUT,
+    cancel_and_wait,
+    require_server_urls,
+    run_until_signalled,
+)
+
+__all__ = [
+    "DEMO_PASSWORD",
+    "EMAIL_LENGTH",
+    "EMAIL_PATTERN",
+    "LOGIN_NAME_PATTERN",
+    "NO_BACKEND",
+    "SHUTDOWN_TIMEOUT",
+    "InvalidSettings",
+    "JsonFormatter",
+    "Passwords",
+    "Resources",
+    "Secret",
+    "ServiceDefinition",
+    "ServiceSettings",
+    "advisory_lock",
+    "bind_sockets",
+    "cancel_and_wait",
+    "configure_logging",
+    "create_application",
+    "minimum_log_level",
+    "open_engine",
+    "open_resources",
+    "problem",
+    "problems",
+    "read_settings",
+    "require_server_urls",
+    "run_until_signalled",
+    "unauthorized",
+    "variable_names",
+]

@@ -1,0 +1,88 @@
+"""The FastAPI application of a service, and the sockets that it listens on.
+
+    def create_app(settings: Settings) -> FastAPI:
+        return create_application(settings, SERVICE, open_identity, auth_routes.router, profile_routes.router)
+
+The application's lifespan opens the store and the SQL engine (`open_resources`) and then `start`, whose
+result the routes find as `request.app.state.service`. Everything is closed in reverse order. Redis may be
+unavailable at startup and at any time later; SQL must be available at startup.
+
+Every application has `/healthz` and `/readyz`, `/metrics` behind a token (`monitoring`), errors as problem
+documents (`problem_documents`), bounded request bodies, request ids and one log line per request
+(`middleware`, `logs`). It keeps nothing in ASGI's lifespan state, so it can be mounted under a prefix if the
+parent application runs `app.router.lifespan_context(app)`.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import uvicorn
+from fastapi import APIRouter, FastAPI
+
+from ephemera.web._gc_tuning import settle
+from ephemera_services.runtime import monitoring
+from ephemera_services.runtime.middleware import BodyLimits, RequestLogging
+from ephemera_services.runtime.problem_documents import install_problem_handlers
+from ephemera_services.runtime.resources import Resources, ServiceDefinition, open_resources
+from ephemera_services.runtime.settings import ServiceSettings
+
+logger = logging.getLogger(__name__)
+
+_DESCRIPTORS = 16  # of the listening socket
+
+
+def create_application(
+    settings: ServiceSettings,
+    service: ServiceDefinition,
+    start: Callable[[Resources], AbstractAsyncContextManager[Any]],
+    *routers: APIRouter,
+) -> FastAPI:
+    """Return an application with these routes, matched in this order, and everything the services share."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with AsyncExitStack() as stack:
+            try:
+                resources = await stack.enter_async_context(open_resources(settings, service))
+                app.state.metrics = monitoring.store_metrics(settings, resources)
+                app.state.service = await stack.enter_async_context(start(resources))
+                app.state.resources = resources
+            except Exception as failure:
+                app.state.failure = failure
+                logger.exception("the service did not start")
+                raise
+            settle()
+            yield
+
+    app = FastAPI(
+        title=f"Ephemera: {service.name}",
+        description=service.description,
+        version="1",
+        lifespan=lifespan,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+    )
+    install_problem_handlers(app)
+    for router in (*routers, monitoring.router, monitoring.metrics_router(settings)):
+        app.router.routes.extend(router.routes)  # not nested: each level is searched on every request
+    app.user_middleware.extend(service.middleware)
+    app.add_middleware(BodyLimits, larger=service.body_limits)
+    app.add_middleware(RequestLogging)  # the last one added is the outermost
+    return app
+
+
+def bind_sockets(config: uvicorn.Config) -> list[socket.socket]:
+    """Bind the sockets of a configuration for `uvicorn.Server.run`: one socket under several descriptors.
+
+    uvloop accepts one connection per descriptor and loop iteration. An iteration also serves every request
+    that is ready, so the busier a service is, the slower it accepts: a few hundred new clients per second
+    overflow the kernel's backlog, and a dropped client retries after 1, 3, 7 and 15 seconds. With several
+    descriptors of the same socket, that many connections are accepted per iteration.
+    """
+    first = config.bind_socket()
+    return [first, *(first.dup() for _ in range(_DESCRIPTORS - 1))]
