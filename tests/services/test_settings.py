@@ -71,19 +71,19 @@ def test_each_field_has_its_variable() -> None:
         ("EPHEMERA_SHOP_LIMIT", "many", "EPHEMERA_SHOP_LIMIT: 'many': Expected `int`"),
         ("EPHEMERA_SHOP_LIMIT", "11", "EPHEMERA_SHOP_LIMIT: '11': Expected `int` <= 10"),
         ("EPHEMERA_SHOP_OPEN", "perhaps", "EPHEMERA_SHOP_OPEN: 'perhaps': Expected `bool`"),
-        ("EPHEMERA_SHOP_LIFE", "long", "EPHEMERA_SHOP_LIFE: 'long' is no duration above 0"),
-        ("EPHEMERA_SHOP_LIFE", "0s", "EPHEMERA_SHOP_LIFE: '0s' is no duration above 0"),
+        ("EPHEMERA_SHOP_LIFE", "long", "EPHEMERA_SHOP_LIFE: 'long' is not a duration above 0"),
+        ("EPHEMERA_SHOP_LIFE", "0s", "EPHEMERA_SHOP_LIFE: '0s' is not a duration above 0"),
         ("EPHEMERA_SHOP_MODE", "both", "EPHEMERA_SHOP_MODE: 'both': Invalid enum value"),
         ("EPHEMERA_LOG_LEVEL", "loud", "EPHEMERA_LOG_LEVEL: 'loud': Invalid enum value"),
         (
             "EPHEMERA_SHOP_LIMITS",
             "5",
-            "EPHEMERA_SHOP_LIMITS is no setting; did you mean EPHEMERA_SHOP_LIMIT?",
+            "EPHEMERA_SHOP_LIMITS is not a setting; did you mean EPHEMERA_SHOP_LIMIT?",
         ),
         (
             "EPHEMERA_SHOP_ORDERS",
             "5",
-            "EPHEMERA_SHOP_ORDERS is no setting; did you mean EPHEMERA_SHOP_ORDERS_PER_HOUR?",
+            "EPHEMERA_SHOP_ORDERS is not a setting; did you mean EPHEMERA_SHOP_ORDERS_PER_HOUR?",
         ),
         ("EPHEMERA_URL", "http://:hunter2@localhost", "EPHEMERA_URL: "),
         ("EPHEMERA_DATABASE_URL", "mysql://root:hunter2@db", "EPHEMERA_DATABASE_URL: it must begin with"),
@@ -114,7 +114,7 @@ def test_a_service_that_is_configured_wrongly_does_not_start(tmp_path: Path) -> 
     )
     assert done.returncode == 2
     assert done.stderr.startswith(
-        "ephemera: the environment does not fit: EPHEMERA_IDENTITY_LOGINS_PER_HOUR:"
+        "ephemera: invalid settings: EPHEMERA_IDENTITY_LOGINS_PER_HOUR:"
     )
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout

@@ -1,8 +1,8 @@
 """Every error of a service as a problem document (RFC 9457), also in its OpenAPI document.
 
 Exception handlers turn what routes raise into problem documents: `Problem` itself, HTTP errors such as 404
-and 405, invalid input (422, which says where the error is and never repeats the input), and an unavailable Redis
-or database (503 with Retry-After). Any other exception becomes a 500 without details and is logged
+and 405, invalid input (422, which says where the error is and never repeats the input), and an unavailable
+Redis or database (503 with Retry-After). Any other exception becomes a 500 without details and is logged
 (`middleware`).
 
 For the OpenAPI document a route lists only its specific problems, `responses=problems(403, 404)`. The others
