@@ -207,6 +207,6 @@ def test_a_secret_of_a_file_is_without_the_line_break_at_its_end() -> None:
     read_from_files = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_SHOP_SECRET": "s3cret\r\n"}
     assert read_settings(Settings, read_from_files).secret == Secret("s3cret")
     broken = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_DATABASE_URL": "postgresql://shop:s3cret\n@sql/shop"}
-    with pytest.raises(InvalidSettings, match=r"EPHEMERA_DATABASE_URL: there is a line break") as caught:
+    with pytest.raises(InvalidSettings, match=r"EPHEMERA_DATABASE_URL: it contains a line break") as caught:
         read_settings(Settings, broken)
     assert "s3cret" not in str(caught.value)

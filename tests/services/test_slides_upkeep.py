@@ -184,7 +184,7 @@ def test_guessing_passwords_is_limited(slides_places: dict[str, str], tmp_path: 
 @pytest.mark.parametrize(
     ("variable", "value", "says"),
     [
-        ("EPHEMERA_SLIDES_USAGE_FLUSH", "never", "no duration"),
+        ("EPHEMERA_SLIDES_USAGE_FLUSH", "never", "not a duration"),
         ("EPHEMERA_SLIDES_LOGINS_PER_MINUTE", "0", ">= 1"),
         ("EPHEMERA_SLIDES_MODELURL", "x", "did you mean EPHEMERA_SLIDES_MODEL_URL?"),
     ],
