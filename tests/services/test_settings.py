@@ -113,9 +113,7 @@ def test_a_service_that_is_configured_wrongly_does_not_start(tmp_path: Path) -> 
         [COMMAND, "serve", "identity"], env=wrong, cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr.startswith(
-        "ephemera: invalid settings: EPHEMERA_IDENTITY_LOGINS_PER_HOUR:"
-    )
+    assert done.stderr.startswith("ephemera: invalid settings: EPHEMERA_IDENTITY_LOGINS_PER_HOUR:")
     assert len(done.stderr.splitlines()) == 1
     assert not done.stdout
 
