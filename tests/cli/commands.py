@@ -8,9 +8,9 @@ from typing import Any
 import typer.main
 from typer.testing import CliRunner
 
-from ephemera.cli import app
+from ephemera.cli import create_app
 
-TREE: Any = typer.main.get_command(app)
+TREE: Any = typer.main.get_command(create_app())
 """The group of all commands, as the parser sees it."""
 
 
@@ -49,4 +49,4 @@ class Outcome:
 
 def ephemera(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
     """Run `ephemera WORDS`; only an error that the command line should have caught is raised."""
-    return Outcome(CliRunner().invoke(app, words, env=dict(env or {})))
+    return Outcome(CliRunner().invoke(create_app(), words, env=dict(env or {})))

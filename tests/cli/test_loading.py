@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ephemera.cli._catalogue_lookup import load_catalogue
+from ephemera.cli import load_catalogue
 from ephemera.keyspace import RESERVED
 from tests.cli.commands import ephemera
 
@@ -38,8 +38,8 @@ def test_the_current_folder_comes_first(here: Path) -> None:
         ("no.such.module:catalogue", "the module no.such.module cannot be imported: ModuleNotFoundError"),
         ("ephemera.keyspace:marks", "has no marks; its catalogues: RESERVED"),
         ("ephemera.errors:catalogue", "the module ephemera.errors has no catalogue; it has no catalogue"),
-        ("ephemera.errors:EphemeraError", "is no Catalogue, but of type type"),
-        ("nosuchsystem", "there is no system 'nosuchsystem'"),
+        ("ephemera.errors:EphemeraError", "is a type, not a Catalogue"),
+        ("nosuchsystem", "no installed package registers 'nosuchsystem'"),
         (":catalogue", "is not module:object, as in myservice.keys:catalogue"),
         ("ephemera.errors:", "is not module:object, as in myservice.keys:catalogue"),
     ],

@@ -11,14 +11,13 @@ from typing import Any
 
 import pytest
 
-from ephemera.cli import COMMANDS
-from ephemera.cli._command import Command
+from ephemera.cli import Command, commands
 from tests.cli.commands import ephemera, names, parsed
 from tests.cli.demonstrations import SCRIPT
 from tools.reference.cli_page import reference
 from tools.reference.source_reader import default_shown
 
-EVERY = pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)
+EVERY = pytest.mark.parametrize("command", commands(), ids=lambda command: command.name)
 CLI_PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
@@ -28,8 +27,8 @@ def parameters_of(command: Command) -> list[Any]:
 
 
 def test_the_tree_holds_the_declared_commands_and_no_others() -> None:
-    """Whatever `ephemera` offers went through `COMMANDS`, where its examples are."""
-    assert sorted(names()) == sorted(command.name for command in COMMANDS)
+    """Whatever `ephemera` offers went through `commands()`, where its examples are."""
+    assert sorted(names()) == sorted(command.name for command in commands())
 
 
 @EVERY

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 import typer.main
 
-from ephemera.cli import app
-from ephemera.cli._catalogue_lookup import systems
+from ephemera.cli import create_app
+from ephemera_services import SERVICES
 from ephemera_services.runtime import ServiceSettings
 from tests.docs.pages import ROOT, blocks, blocks_of, generated, pages, prose, spans_of, written
 from tools.reference.settings_page import APART, command_variables, own_settings, settings_of
 
-_TREE: Any = typer.main.get_command(app)
+_TREE: Any = typer.main.get_command(create_app())
 _SHELL = ("console", "sh", "bash", "shell")
 _VARIABLE = re.compile(r"\bEPHEMERA_[A-Z0-9_]*[A-Z0-9]\b(?![_.]?\.\.)")
 FOREIGN = {
@@ -129,7 +129,7 @@ def test_every_target_of_make_is_there() -> None:
 def known_variables() -> set[str]:
     """What the reference of settings has."""
     known = {setting.variable for setting in settings_of(ServiceSettings)}
-    known |= {setting.variable for name in systems() for setting in own_settings(name)}
+    known |= {setting.variable for name in SERVICES for setting in own_settings(name)}
     return known | set(command_variables()) | set(APART)
 
 

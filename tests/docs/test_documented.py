@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import ast
-import pkgutil
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
-from ephemera.cli import COMMANDS, app
-from ephemera.cli._catalogue_lookup import systems
+from ephemera.cli import commands, create_app
 from ephemera.operations.metrics import METRICS
+from ephemera_services import SERVICES
 from ephemera_services.runtime import ServiceSettings
 from tests.docs.pages import blocks_of, generated, pages, spans_of, written
 from tools.reference import __main__ as references
@@ -23,31 +21,7 @@ from tools.reference.cli_page import found
 from tools.reference.metrics_page import service_metrics
 from tools.reference.settings_page import Setting, own_settings, settings_of
 
-MODULES = [module for modules in api.PUBLIC.values() for module in modules]
-INTERNAL = {
-    "ephemera.patterns": {
-        "local_cache": "the copies behind `Cache(local=Local(...))`; `Local` is exported by the cache",
-        "stored_records": "how sessions, preferences and entitlements keep a Struct",
-    },
-    "ephemera.web": {
-        "asgi": "names of ASGI's types",
-        "http_cache_conditions": "the reading of If-None-Match, behind `Served`",
-        "standing": "the asking behind `allowed=` of sockets and streams",
-    },
-    "ephemera.operations": dict.fromkeys(
-        (
-            "audit_coverage", "audit_servers", "audit_spaces", "audit_unknown", "beginnings", "branches",
-            "contents", "cursors", "dashboard_panels", "decoding", "dissecting", "health_checks",
-            "infer_source", "names", "probing", "proposing", "recognizing", "sampling", "scanning",
-            "server_facts", "shapes", "showing", "sniffing", "survey", "wording",
-        ),
-        "a part of the audit, of inference, of the dashboard or of a check-up",
-    )
-    | dict.fromkeys(
-        ("finding", "limits", "planner", "sessions", "write_behind"), "what the console shows, in its form"
-    ),
-}  # fmt: skip
-"""Modules of the public layers that are not public, each with the reason."""
+MODULES = [module for modules in api.public_modules().values() for module in modules]
 
 
 def undocumented(module: str, names: list[api.Name], texts: dict[str, str]) -> list[str]:
@@ -109,13 +83,15 @@ def test_every_public_name_is_documented(module: str) -> None:
     assert undocumented(module, api.public_names(module), explaining()) == []
 
 
-@pytest.mark.parametrize("package", INTERNAL)
-def test_every_module_is_public_or_says_why_not(package: str) -> None:
-    """A new module of a public layer is in the reference, or on the list above with a reason."""
-    found = {info.name for info in pkgutil.iter_modules(import_module(package).__path__)}
-    public = {module.split(".")[2] for module in MODULES if module.startswith(f"{package}.")}
-    assert found == public | set(INTERNAL[package])
-    assert not public & set(INTERNAL[package])
+def test_every_module_of_a_package_is_private() -> None:
+    """A package's `__init__` is its only public surface; `ephemera.web.fastapi` is the one module beside it."""
+    outside = {"ephemera.errors", "ephemera.testing", "ephemera.web.fastapi"}
+    public = {
+        ".".join(file.relative_to(api.SOURCE).with_suffix("").parts)
+        for file in api.SOURCE.rglob("*.py")
+        if not file.name.startswith("_") and not any(part.startswith("_") for part in file.parts)
+    }
+    assert public <= outside
 
 
 def unexplained(command: str, flags: list[str], texts: dict[str, str]) -> list[str]:
@@ -129,9 +105,9 @@ def unexplained(command: str, flags: list[str], texts: dict[str, str]) -> list[s
 
 def test_every_command_and_option_is_on_a_page_that_people_wrote() -> None:
     """A page outside of the reference shows each command, and one that shows the command has each option."""
-    tree: Any = typer.main.get_command(app)
+    tree: Any = typer.main.get_command(create_app())
     missing = []
-    for command in COMMANDS:
+    for command in commands():
         flags = [flag for each in found(tree, command.name).params for flag in each.opts if flag[0] == "-"]
         missing += unexplained(command.name, flags, explaining())
     assert missing == []
@@ -146,7 +122,7 @@ def _shows(command: str, text: str) -> bool:
 def test_every_setting_says_what_it_is_for() -> None:
     """Each field of the settings of each service has a text below it, which the reference shows."""
     shared = settings_of(ServiceSettings)
-    assert silent(shared + [setting for name in systems() for setting in own_settings(name)]) == []
+    assert silent(shared + [setting for name in SERVICES for setting in own_settings(name)]) == []
 
 
 def silent(settings: list[Setting]) -> list[str]:
@@ -157,7 +133,7 @@ def silent(settings: list[Setting]) -> list[str]:
 def test_every_metric_says_what_it_is() -> None:
     """Each metric of a store or of a service has a meaning, and the reference names it."""
     page = generated()["docs/reference/metrics.md"]()
-    own = [row for name in systems() if f"### The service {name}\n" in page for row in service_metrics(name)]
+    own = [row for name in SERVICES if f"### The service {name}\n" in page for row in service_metrics(name)]
     told = {metric.name: metric.help for metric in METRICS} | {row[0]: row[3] for row in own}
     assert obscure(told, page) == []
 

@@ -113,7 +113,7 @@ def working(
     many = ("--processes", str(processes)) if system == "slides" else ()
     with (folder / f"{system}-worker.log").open("ab") as log:
         process = subprocess.Popen(
-            [COMMAND, "worker", "--system", system, *many],
+            [COMMAND, "worker", system, *many],
             env=environment(**places),
             stdout=log,
             stderr=log,

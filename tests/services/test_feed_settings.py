@@ -38,7 +38,7 @@ def test_what_cannot_work_is_refused_by_name(variable: str, value: str) -> None:
 
 def test_a_worker_needs_servers() -> None:
     """A worker without the service's servers says which variables name them."""
-    told = command("worker", "--system", "feed")
+    told = command("worker", "feed")
     assert told.code != 0
     assert "EPHEMERA_DATABASE_URL" in told.err + told.out
 

@@ -49,12 +49,12 @@ def mails() -> Iterator[MailServer]:
 
 @contextmanager
 def worker(places: dict[str, str], folder: Path, mails: MailServer) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker that works, as `ephemera worker --system scripture` runs it."""
+    """A worker that works, as `ephemera worker scripture` runs it."""
     log = folder / f"worker-{uuid4().hex}.log"
     variables = {**places, **keys_in(folder), "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
     with log.open("wb") as stderr:
         process = subprocess.Popen(
-            [COMMAND, "worker", "--system", "scripture"], env=environment(**variables), stderr=stderr
+            [COMMAND, "worker", "scripture"], env=environment(**variables), stderr=stderr
         )
     try:
         eventually(lambda: b'"working"' in log.read_bytes(), 60)

@@ -1,4 +1,4 @@
-"""`ephemera worker --system`: which systems have work, and what a worker needs."""
+"""`ephemera worker NAME`: which services have a worker, and what a worker needs."""
 
 from __future__ import annotations
 
@@ -22,28 +22,26 @@ from tests.cli.commands import ephemera
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "give jobs as NAME, or a built-in system as --system"),
-        (("--system", "nowhere"), "'nowhere' is no built-in system with work to do"),
-        (("--system", "identity"), "'identity' is no built-in system with work to do"),
-        (("--system", "scripture"), "EPHEMERA_URL must be set: a worker shares the service's"),
-        (("--system", "scripture", "--queue", "mail"), "scripture has no jobs"),
-        (("--system", "slides"), "jobs need it"),
+        ((), "Missing argument 'NAME'"),
+        (("nowhere",), "no installed package registers 'nowhere'"),
+        (("identity",), "no installed package registers 'identity'"),
+        (("scripture",), "EPHEMERA_URL must be set: a worker shares the service's"),
+        (("scripture", "--queue", "mail"), "scripture has no jobs"),
         (("slides",), "jobs need it"),
     ],
 )
 def test_a_worker_that_cannot_work_says_why(words: tuple[str, ...], told: str) -> None:
-    """Neither jobs nor a system, a system without work, or no servers to share: code 2, and the reason."""
+    """No name, a service without a worker, or no servers to share: code 2, and the reason."""
     outcome = ephemera("worker", *words)
     assert outcome.code == 2
     assert told in outcome.said
 
 
-@pytest.mark.parametrize("words", [("--system", "slides"), ("slides",)])
-def test_a_wrong_setting_is_told_before_the_first_job(words: tuple[str, ...]) -> None:
+def test_a_wrong_setting_is_reported_before_the_first_job() -> None:
     """A worker of slides whose environment does not fit ends at once, with code 2 and the variable's name."""
     places = ("--url", "redis://127.0.0.1:1", "--database-url", "postgresql://127.0.0.1:1/slides")
     wrong = {"EPHEMERA_SLIDES_PASSWORD_MEMORY": "a lot", "EPHEMERA_SLIDES_MODELL": "mine"}
-    outcome = ephemera("worker", *words, *places, env=wrong)
+    outcome = ephemera("worker", "slides", *places, env=wrong)
     assert outcome.code == 2
     assert "EPHEMERA_SLIDES_PASSWORD_MEMORY" in outcome.said
     assert "EPHEMERA_SLIDES_MODELL" in outcome.said

@@ -42,7 +42,7 @@ from tools.deploy.layout import (
 )
 
 HEADER = "# Made by `python -m tools.deploy`; do not edit.\n"
-_FOLDER = Path(__file__).parent
+_FOLDER = Path(__file__).parents[2] / "deploy"
 _CLI = "valkey-cli --tls --cacert /tls/ca.crt --cert /tls/tls.crt --key /tls/tls.key"
 _WRITABLE = {"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
 

@@ -68,7 +68,7 @@ SERVICES = (
             "EPHEMERA_SLIDES_ADMIN_EMAIL": "slides-admin-email",
             "EPHEMERA_SLIDES_ADMIN_PASSWORD": "slides-admin",
         },
-        worker=("worker", "--system", "slides", "--processes", "4"),
+        worker=("worker", "slides", "--processes", "4"),
     ),
     Service(
         "scripture",
@@ -78,13 +78,13 @@ SERVICES = (
             "EPHEMERA_SCRIPTURE_CONSUMERS": "false",
             "EPHEMERA_SCRIPTURE_JWKS": f"http://identity:{PORT}/.well-known/jwks.json",
         },
-        worker=("worker", "--system", "scripture"),
+        worker=("worker", "scripture"),
     ),
     Service(
         "feed",
         "cache",
         settings={"EPHEMERA_FEED_GRPC_ADDRESS": "0.0.0.0:50051"},
-        worker=("worker", "--system", "feed"),
+        worker=("worker", "feed"),
         public=False,
     ),
     Service(

@@ -9,8 +9,9 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from ephemera.cli._catalogue_lookup import load_catalogue, systems
+from ephemera.cli import load_catalogue
 from ephemera.operations.inspect._documentation import as_markdown
+from ephemera_services import SERVICES
 from tools.reference import api_page as reference_api
 from tools.reference import cli_page as reference
 from tools.reference import metrics_page as reference_metrics
@@ -45,7 +46,7 @@ def pages(folder: Path) -> dict[str, Callable[[], str]]:
         "reference/api.md": reference_api.reference,
         "decisions/README.md": partial(_decisions, folder / "decisions"),
         "proof/README.md": partial(_proof, folder / "proof"),
-        **{f"systems/{name}.md": partial(_catalogue, name) for name in systems()},
+        **{f"services/{name}.md": partial(_catalogue, name) for name in SERVICES},
     }
 
 

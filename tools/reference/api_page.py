@@ -1,49 +1,43 @@
 """The reference of public names, read from the source: each with its arguments and its docstring's beginning.
 
-A module is public when it is in `PUBLIC`. Its public names are those of its `__all__`, or else the classes
-and functions it defines without an underscore. Nothing is imported, so no extra has to be installed; a name
-that is re-exported is followed to where it is defined.
+A module is public when no part of its path has an underscore and it has an `__all__`. Nothing is imported, so
+no extra has to be installed; a name that is re-exported is followed to where it is defined.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from tools.reference.source_reader import default_shown, statements, target
 from tools.reference.source_reader import tree as _tree
 
-PUBLIC = {
-    "The core": (
-        "ephemera", "ephemera.keyspace", "ephemera.wire", "ephemera.errors", "ephemera.sync",
-        "ephemera.embedded", "ephemera.testing",
-    ),
-    "Patterns": tuple(
-        f"ephemera.patterns.{name}"
-        for name in (
-            "sessions", "revocation", "tokens", "preferences", "entitlements", "rate_limits", "usage",
-            "write_behind", "write_behind.postgres", "cache", "fences", "http_cache",
-            "windows", "prewarm", "semantic_cache", "embedders", "locks", "events", "progress", "fanout",
-            "jobs", "langgraph_checkpoints", "planner",
-        )
-    ),
-    "Web": tuple(
-        f"ephemera.web.{name}"
-        for name in (
-            "sessions", "session_dependencies", "cookies", "limits", "limit_dependencies", "limit_headers",
-            "client_address", "problems", "http_cache", "http_cache_routes", "http_cache_prewarm", "progress",
-            "sse", "websocket_progress", "fanout", "websocket_fanout", "health", "metrics", "collector",
-        )
-    ),
-    "Operations": tuple(
-        f"ephemera.operations.{name}"
-        for name in (
-            "documentation", "audit", "audit_report", "findings", "health", "capacity", "infer", "acl",
-            "server_config", "identity", "locks", "events", "jobs", "metrics", "dashboard", "tracing",
-        )
-    ),
-}  # fmt: skip
-"""Every public module, in the order of the page."""
+SOURCE = Path(__file__).parents[2] / "src"
+_SECTIONS = {
+    "The core": r"ephemera(\.(?!patterns|web|operations|cli|console)\w+)?",
+    "Patterns": r"ephemera\.patterns\.\w+",
+    "Web": r"ephemera\.web(\.\w+)?",
+    "Operations": r"ephemera\.operations\.\w+",
+    "Command line and console": r"ephemera\.(cli|console)",
+}
+
+
+def public_modules() -> dict[str, tuple[str, ...]]:
+    """Every public module by section: those without an underscore in their path that have an `__all__`."""
+    found = []
+    for file in SOURCE.rglob("*.py"):
+        parts = file.relative_to(SOURCE).with_suffix("").parts
+        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+        if "._" not in name and "\n__all__ =" in file.read_text(encoding="utf-8"):
+            found.append(name)
+    found.append("ephemera.errors")
+    return {
+        title: tuple(name for name in sorted(set(found)) if re.fullmatch(section, name))
+        for title, section in _SECTIONS.items()
+    }
+
 
 _INTRODUCTION = """\
 # Public names
@@ -76,7 +70,7 @@ class Name:
 def reference() -> str:
     """The whole page."""
     parts = [_INTRODUCTION]
-    for title, modules in PUBLIC.items():
+    for title, modules in public_modules().items():
         parts.append(f"## {title}\n")
         parts += [_section(module) for module in modules]
     return "\n".join(parts)

@@ -8,8 +8,7 @@ from typing import Any
 
 import typer.main
 
-from ephemera.cli import COMMANDS, app
-from ephemera.cli._command import Command
+from ephemera.cli import Command, commands, create_app
 
 _INTRODUCTION = """\
 # The command line
@@ -29,8 +28,8 @@ The extra `cli` gives the command `ephemera`.
 
 def reference() -> str:
     """The whole page."""
-    tree: Any = typer.main.get_command(app)
-    return "\n".join([_INTRODUCTION, *(_section(each, found(tree, each.name)) for each in COMMANDS)])
+    tree: Any = typer.main.get_command(create_app())
+    return "\n".join([_INTRODUCTION, *(_section(each, found(tree, each.name)) for each in commands())])
 
 
 def found(tree: Any, name: str) -> Any:

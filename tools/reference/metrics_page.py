@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry
 
-from ephemera.cli._catalogue_lookup import SYSTEMS, systems
 from ephemera.operations.metrics._reference import as_markdown
+from ephemera_services import SERVICES
 
 _INTRODUCTION = """\
 # Reference of metrics
@@ -24,7 +24,7 @@ have them, what a scrape costs, and what to alert on.
 
 def reference() -> str:
     """The whole page."""
-    own = "\n".join(_section(name) for name in systems() if _has_metrics(name))
+    own = "\n".join(_section(name) for name in SERVICES if _has_metrics(name))
     return f"{_INTRODUCTION}\n{as_markdown()}\n{own}"
 
 
@@ -33,12 +33,12 @@ def service_metrics(name: str) -> list[tuple[str, str, str, str]]:
     from prometheus_client import CollectorRegistry
 
     registry = CollectorRegistry()
-    importlib.import_module(f"{SYSTEMS}.{name}.metrics").Metrics(registry)
+    importlib.import_module(f"ephemera_services.{name}.metrics").Metrics(registry)
     return sorted(_declared(registry))
 
 
 def _has_metrics(name: str) -> bool:
-    return importlib.util.find_spec(f"{SYSTEMS}.{name}.metrics") is not None
+    return importlib.util.find_spec(f"ephemera_services.{name}.metrics") is not None
 
 
 def _section(name: str) -> str:

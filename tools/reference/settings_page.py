@@ -16,8 +16,8 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 import msgspec
 import typer.main
 
-from ephemera.cli import COMMANDS, app
-from ephemera.cli._catalogue_lookup import SYSTEMS, systems
+from ephemera.cli import commands, create_app
+from ephemera_services import SERVICES
 from ephemera_services.runtime import Secret, ServiceSettings, variable_names
 from tools.reference.cli_page import found
 
@@ -57,7 +57,7 @@ class Setting:
 def reference() -> str:
     """The whole page."""
     parts = [_INTRODUCTION, _section("All services", settings_of(ServiceSettings))]
-    parts += [_section(f"The service {name}", own_settings(name)) for name in systems()]
+    parts += [_section(f"The service {name}", own_settings(name)) for name in SERVICES]
     parts.append(_commands())
     return "\n".join(parts)
 
@@ -65,7 +65,7 @@ def reference() -> str:
 def own_settings(system: str) -> list[Setting]:
     """The variables that one service has besides those of all."""
     shared = set(variable_names(ServiceSettings).values())
-    settings = importlib.import_module(f"{SYSTEMS}.{system}.settings").Settings
+    settings = importlib.import_module(f"ephemera_services.{system}.settings").Settings
     return [setting for setting in settings_of(settings) if setting.variable not in shared]
 
 
@@ -87,9 +87,9 @@ def _section(title: str, settings: list[Setting]) -> str:
 
 def command_variables() -> dict[str, set[str]]:
     """The variables of all commands, each with the commands that take it."""
-    tree: Any = typer.main.get_command(app)
+    tree: Any = typer.main.get_command(create_app())
     users: dict[str, set[str]] = defaultdict(set)
-    for command in COMMANDS:
+    for command in commands():
         for parameter in found(tree, command.name).params:
             users[parameter.envvar].add(command.name)
     return users

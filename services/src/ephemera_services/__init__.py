@@ -1,1 +1,6 @@
-"""Complete services on Ephemera's public API, and the few pieces that they share; see README.md here."""
+"""Five complete services built on `ephemera-data`, and a demonstration that runs all of them."""
+
+SERVICES = ("feed", "identity", "league", "scripture", "slides")
+"""The names of the services, as `ephemera serve NAME` takes them."""
+
+__all__ = ["SERVICES"]

@@ -3,55 +3,48 @@
 All commands keep to these rules, and `tests/cli` holds them to it:
 
 - exit code 0: done; 1: it failed, or it found something; 2: it was called wrongly;
-- every flag has an environment twin, `--some-flag` is `EPHEMERA_SOME_FLAG`;
+- every flag has an environment variable, `--some-flag` is `EPHEMERA_SOME_FLAG`;
 - results go to stdout, everything else to stderr, and what a machine may read has `--json`;
 - an error is one line that says what to do, and no secret is ever printed.
+
+Installed packages add commands, catalogues, jobs and workers by entry point (`_plugins`). A command is a
+`Command` around a function whose parameters are annotated with `flag(...)`.
 """
 
 import importlib.util
 
 if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich") is None:
-    raise SystemExit(
-        "ephemera: the command line is an extra of its own: pip install '/path/to/ephemera[cli]'"
-    )
+    raise SystemExit("ephemera: the command line needs an extra: pip install 'ephemera-data[cli]'")
 
-from ephemera.cli import _acl as acl
-from ephemera.cli import _audit as audit
-from ephemera.cli import _catalogue as catalogue
-from ephemera.cli import _console as console
-from ephemera.cli import _dashboard as dashboard
-from ephemera.cli import _demo as demo
-from ephemera.cli import _doctor as doctor
-from ephemera.cli import _events as events
-from ephemera.cli import _infer as infer
-from ephemera.cli import _jobs as jobs
-from ephemera.cli import _locks as locks
-from ephemera.cli import _mark as mark
-from ephemera.cli import _serve as serve
-from ephemera.cli import _server_config as server_config
-from ephemera.cli import _worker as worker
-from ephemera.cli._application import app, main
+from ephemera.cli._catalogue_lookup import load_catalogue, load_jobs
+from ephemera.cli._command import AsJson, CatalogueArgument, CatalogueFlag, Command, Url, flag, run
+from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, address, refusal
+from ephemera.cli._logs import configure_logs
+from ephemera.cli._main import commands, create_app, main
+from ephemera.cli._ports import check_free
+from ephemera.cli._worker import RunWorker, WorkerOptions, run_jobs
 
-COMMANDS = (
-    catalogue.COMMAND,
-    audit.COMMAND,
-    doctor.COMMAND,
-    dashboard.COMMAND,
-    infer.COMMAND,
-    acl.COMMAND,
-    server_config.COMMAND,
-    mark.COMMAND,
-    locks.COMMAND,
-    *events.COMMANDS,
-    *jobs.COMMANDS,
-    worker.COMMAND,
-    serve.COMMAND,
-    console.COMMAND,
-    demo.COMMAND,
-)
-"""Every command, in the order of the help."""
-
-for _command in COMMANDS:
-    _command.add_to(app)
-
-__all__ = ["COMMANDS", "app", "main"]
+__all__ = [
+    "AsJson",
+    "CatalogueArgument",
+    "CatalogueFlag",
+    "Command",
+    "DatabaseUrl",
+    "JobsArgument",
+    "QueueUrl",
+    "RunWorker",
+    "Url",
+    "WorkerOptions",
+    "address",
+    "check_free",
+    "commands",
+    "configure_logs",
+    "create_app",
+    "flag",
+    "load_catalogue",
+    "load_jobs",
+    "main",
+    "refusal",
+    "run",
+    "run_jobs",
+]

@@ -60,35 +60,33 @@ def _nobody_reads() -> bool:
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in looked.poll(0))
 
 
-app = typer.Typer(
-    name="ephemera",
-    cls=_Commands,
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+def new_application() -> typer.Typer:
+    """An application without commands."""
+    app = typer.Typer(
+        name="ephemera",
+        cls=_Commands,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback(
+        epilog="[bold]Exit codes[/]: 0 done, 1 failed or something was found, 2 called wrongly.\n\n"
+        "Each flag has an environment variable: [cyan]--some-flag[/] is [cyan]EPHEMERA_SOME_FLAG[/]."
+    )(_root)
+    return app
 
 
 def _show_version(wanted: bool) -> None:
     if wanted:
-        typer.echo(f"ephemera {version('ephemera')}, Python {sys.version.split()[0]}")
+        typer.echo(f"ephemera {version('ephemera-data')}, Python {sys.version.split()[0]}")
         raise typer.Exit
 
 
-@app.callback(
-    epilog="[bold]Exit codes[/]: 0 done, 1 failed or something was found, 2 called wrongly.\n\n"
-    "Each flag may be given by the environment: [cyan]--some-flag[/] is [cyan]EPHEMERA_SOME_FLAG[/]."
-)
-def root(
+def _root(
     _version: Annotated[
         bool,
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
     """The expendable data layer of a service: what its keys are, and whether a server agrees."""
-
-
-def main() -> None:
-    """Run the command line; the entry point of the console script."""
-    app(prog_name="ephemera")

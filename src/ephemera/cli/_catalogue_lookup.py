@@ -1,31 +1,30 @@
-"""Finding a catalogue, or jobs, by name: `module:object`, or a built-in system such as `identity`.
+"""Finding a catalogue, or jobs, by name: `module:object`, or a name that an installed package registers.
 
-Modules are looked for as `python -m` does, the current folder first. Importing runs the module's code.
-Whatever keeps it from being what is looked for is a usage error that says what that was, and what went wrong.
+Modules are looked up as `python -m` does, the current folder first. Importing runs the module's code.
+Anything that cannot be loaded is a usage error that says what went wrong and which names there are.
 """
 
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import os
-import pkgutil
 import sys
-from typing import TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 import typer
 
+from ephemera.cli import _plugins
 from ephemera.keyspace import Catalogue
-from ephemera.patterns.jobs import Jobs
+
+if TYPE_CHECKING:
+    from ephemera.patterns.jobs import Jobs
 
 T = TypeVar("T")
-
-SYSTEMS = "ephemera_services"
 
 
 def load_catalogue(name: str) -> Catalogue:
     """The catalogue of a name, or `typer.BadParameter`."""
-    return _loaded(name, Catalogue, "catalogue", "keys:catalogue")
+    return _lookup(name, _plugins.CATALOGUES, Catalogue, "catalogue", "keys:catalogue")
 
 
 def load_jobs(name: str) -> Jobs:
@@ -34,45 +33,40 @@ def load_jobs(name: str) -> Jobs:
         from ephemera.patterns.jobs import Jobs
     except ModuleNotFoundError as missing:
         raise typer.BadParameter(str(missing)) from missing
-    return _loaded(name, Jobs, "Jobs", "jobs:JOBS")
+    return _lookup(name, _plugins.JOBS, Jobs, "Jobs", "jobs:JOBS")
 
 
-def _loaded(name: str, wanted: type[T], word: str, usual: str) -> T:
+def _lookup(name: str, group: str, wanted: type[T], word: str, usual: str) -> T:
     module, colon, attribute = name.partition(":")
-    if not colon:
-        module, _, attribute = f"{SYSTEMS}.{_system(name, usual)}.{usual}".partition(":")
+    found: object = _import(module, attribute, wanted, word, usual) if colon else _plugin(name, group, usual)
+    if not isinstance(found, wanted):
+        raise typer.BadParameter(f"{name} is a {type(found).__name__}, not a {wanted.__name__}")
+    return found
+
+
+def _plugin(name: str, group: str, usual: str) -> object:
+    points = _plugins.registered(group)
+    if name not in points:
+        raise typer.BadParameter(
+            f"no installed package registers {name!r} (registered: {', '.join(points) or 'none'}); "
+            f"name your own as module:object, as in myservice.{usual}"
+        )
+    return _plugins.load(points[name])
+
+
+def _import(module: str, attribute: str, wanted: type, word: str, usual: str) -> object:
     if not module or not attribute:
-        raise typer.BadParameter(f"{name!r} is not module:object, as in myservice.{usual}")
-    found: object = _imported(module)
+        raise typer.BadParameter(f"{module}:{attribute} is not module:object, as in myservice.{usual}")
+    found: object = _import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
             raise typer.BadParameter(_no_such(module, attribute, found, wanted, word))
         found = getattr(found, part)
-    if not isinstance(found, wanted):
-        raise typer.BadParameter(f"{name} is no {wanted.__name__}, but of type {type(found).__name__}")
     return found
 
 
-def systems() -> list[str]:
-    """The names of the built-in systems."""
-    spec = importlib.util.find_spec(SYSTEMS)
-    places = spec.submodule_search_locations if spec else None
-    packages = (each.name for each in pkgutil.iter_modules(places or []) if each.ispkg)
-    return sorted(name for name in packages if importlib.util.find_spec(f"{SYSTEMS}.{name}.keys"))
-
-
-def _system(name: str, usual: str) -> str:
-    known = systems()
-    if name not in known:
-        raise typer.BadParameter(
-            f"there is no system {name!r} (built in: {', '.join(known) or 'none'}); "
-            f"name one of your own as module:object, as in myservice.{usual}"
-        )
-    return name
-
-
-def _imported(module: str) -> object:
-    here = os.getcwd()  # noqa: PTH109
+def _import_module(module: str) -> object:
+    here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
     try:

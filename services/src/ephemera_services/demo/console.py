@@ -50,7 +50,7 @@ def console_environment(
 
 def serve_console(environment: Mapping[str, str]) -> bool:
     """Run the console until it is told to stop; whether it started."""
-    from ephemera.cli._catalogue_lookup import load_catalogue
+    from ephemera.cli import load_catalogue
     from ephemera.console._connections import PlaceSettings
     from ephemera.console._console import Settings
     from ephemera.console._server import serve

@@ -120,11 +120,11 @@ def _service(system: str, url: str, told: Mapping[str, str]) -> Part:
 
 
 def _workers(told: Mapping[str, Mapping[str, str]]) -> list[Part]:
-    slides = ("worker", "--system", "slides", "--processes", "1")
+    slides = ("worker", "slides", "--processes", "1")
     names = [f"slides-worker-{number}" for number in range(1, _WORKERS + 1)]
     return [
         *(Part(name, slides, told["slides"], says="ready") for name in names),
-        Part("feed-worker", ("worker", "--system", "feed"), told["feed"], says='"working"'),
+        Part("feed-worker", ("worker", "feed"), told["feed"], says='"working"'),
     ]
 
 

@@ -74,4 +74,4 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     demo: bool = False
     """Whether `ephemera serve feed` makes some channels and users to look at."""
     worker_metrics_port: Annotated[int, msgspec.Meta(ge=1, le=65535)] | None = None
-    """Where `ephemera worker --system feed` shows its metrics, on 127.0.0.1; nowhere without it."""
+    """Where `ephemera worker feed` shows its metrics, on 127.0.0.1; nowhere without it."""

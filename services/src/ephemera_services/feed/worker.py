@@ -1,4 +1,4 @@
-"""The background side: `ephemera worker --system feed` plans, and clusters whom a planner handed over.
+"""The background side: `ephemera worker feed` plans, and clusters whom a planner handed over.
 
 Any number of these processes work together: one of them ticks at a time, a user is clustered by one. SIGTERM
 or Ctrl-C: no user is taken any more, and runs under way have half a minute to end. Killed in any other way,

@@ -13,7 +13,7 @@ from ephemera_services.runtime.credentials import (
     LOGIN_NAME_PATTERN,
     Passwords,
 )
-from ephemera_services.runtime.logs import JsonFormatter, configure_logging, minimum_log_level
+from ephemera_services.runtime.logs import configure_logging, minimum_log_level
 from ephemera_services.runtime.problem_documents import NO_BACKEND, problem, problems, unauthorized
 from ephemera_services.runtime.resources import (
     Resources,
@@ -44,7 +44,6 @@ __all__ = [
     "NO_BACKEND",
     "SHUTDOWN_TIMEOUT",
     "InvalidSettings",
-    "JsonFormatter",
     "Passwords",
     "Resources",
     "Secret",

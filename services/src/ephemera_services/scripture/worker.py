@@ -1,4 +1,4 @@
-"""`ephemera worker --system scripture`: the consumers of its events, and the relay of those left behind."""
+"""`ephemera worker scripture`: the consumers of its events, and the relay of those left behind."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The jobs of slides, one for each queue: `ephemera worker --system slides` runs them.
+"""The jobs of slides, one for each queue: `ephemera worker slides` runs them.
 
 What a job makes is written to SQL in the same transaction as the step that says so. When it has ended, in
 whatever way, its user is notified (`endings`).

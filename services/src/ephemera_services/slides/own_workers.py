@@ -1,6 +1,6 @@
 """Workers that the service runs itself: for a look at it, with one command and nothing else.
 
-In production they are processes of their own (`ephemera worker --system slides`), one or more for each queue.
+In production they are processes of their own (`ephemera worker slides`), one or more for each queue.
 Here one is started with the service's environment and told where its servers are, and ended with it.
 """
 
@@ -45,7 +45,6 @@ async def own_workers(settings: Settings, resources: Resources) -> AsyncIterator
             _START,
             *_parent(),
             "worker",
-            "--system",
             "slides",
             "--processes",
             str(number),

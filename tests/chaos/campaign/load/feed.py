@@ -67,7 +67,7 @@ class FeedLoad(Load):
         ]
         return [
             *serving,
-            *(self.member(place, "worker", "--system", "feed", **environment) for place in places),
+            *(self.member(place, "worker", "feed", **environment) for place in places),
         ]
 
     async def prepare(self) -> None:

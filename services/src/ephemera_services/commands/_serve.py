@@ -7,16 +7,17 @@ from typing import Annotated, Any
 
 import typer
 
-from ephemera.cli._catalogue_lookup import SYSTEMS, systems
-from ephemera.cli._command import Command, flag
-from ephemera.cli._job_flags import address, refusal
-from ephemera.cli._ports import check_free
+from ephemera.cli import Command, address, check_free, flag, refusal
 from ephemera.errors import EphemeraError
+from ephemera_services import SERVICES
 
 
 def serve(
     name: Annotated[
-        str, typer.Argument(help="The service: one of the built-in systems.", envvar="EPHEMERA_SYSTEM")
+        str,
+        typer.Argument(
+            help="The service: identity, slides, scripture, feed or league.", envvar="EPHEMERA_SERVICE"
+        ),
     ],
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8000,
@@ -27,7 +28,7 @@ def serve(
     EPHEMERA_DATABASE_URL it starts a Valkey and a PostgreSQL of its own, which end with it; EPHEMERA_DATA
     names a folder where their data stays. Logs are JSON lines on stderr.
     """
-    create_app, settings_type = _system(name)
+    create_app, settings_type = _service(name)
     import uvicorn
 
     from ephemera_services.runtime import bind_sockets, configure_logging, read_settings
@@ -74,21 +75,15 @@ def _explain(name: str, state: Any, database: Any) -> None:
         )
 
 
-def _system(name: str) -> tuple[Any, Any]:
-    if name not in systems():
-        known = ", ".join(systems())
-        raise typer.BadParameter(f"there is no system {name!r}; there are {known}", param_hint="NAME")
-    try:
-        app = importlib.import_module(f"{SYSTEMS}.{name}.app")
-    except ImportError as missing:
-        typer.echo(
-            f"ephemera: {missing}; the services need: pip install '/path/to/ephemera[systems]'", err=True
-        )
-        raise typer.Exit(1) from missing
-    return app.create_app, app.Settings
+def _service(name: str) -> tuple[Any, Any]:
+    if name not in SERVICES:
+        known = ", ".join(SERVICES)
+        raise typer.BadParameter(f"there is no service {name!r}; there are {known}", param_hint="NAME")
+    service = importlib.import_module(f"ephemera_services.{name}")
+    return service.create_app, service.Settings
 
 
-COMMAND = Command(
+SERVE = Command(
     "serve",
     serve,
     examples=(

