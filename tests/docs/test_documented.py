@@ -84,7 +84,7 @@ def test_every_public_name_is_documented(module: str) -> None:
 
 
 def test_every_module_of_a_package_is_private() -> None:
-    """A package's `__init__` is its only public surface; `ephemera.web.fastapi` is the one module beside it."""
+    """A package's `__init__` is its only public surface, with `ephemera.web.fastapi` beside it."""
     outside = {"ephemera.errors", "ephemera.testing", "ephemera.web.fastapi"}
     public = {
         ".".join(file.relative_to(api.SOURCE).with_suffix("").parts)
