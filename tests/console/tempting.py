@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-from ephemera.cli import app
+from ephemera.cli import create_app
 from ephemera.console import _server as serving
 from ephemera.console._components import Action, Column, Empty, confirm_button, section, table
 from ephemera.console._page import Page
@@ -61,4 +61,4 @@ if __name__ == "__main__":
     pages = (*PAGES, Page("/tempting", "Tempting", "edit", build))
     serve = serving.serve
     serving.serve = lambda settings: serve(settings, pages)  # type: ignore[assignment,misc]
-    app(["console", *sys.argv[1:]], prog_name="ephemera")
+    create_app()(["console", *sys.argv[1:]], prog_name="ephemera")

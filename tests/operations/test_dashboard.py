@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ephemera import Catalogue, fixed
-from ephemera.cli import app
+from ephemera.cli import create_app
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue
 from ephemera.operations.metrics import METRICS
@@ -103,7 +103,7 @@ def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
 
 def test_the_command_prints_what_grafana_imports() -> None:
     """`ephemera dashboard NAME` writes the JSON of that catalogue and nothing else."""
-    done = CliRunner().invoke(app, ["dashboard", "tests.operations.measured:catalogue"])
+    done = CliRunner().invoke(create_app(), ["dashboard", "tests.operations.measured:catalogue"])
     assert done.exit_code == 0
     assert json.loads(done.stdout) == dashboard(catalogue)
 

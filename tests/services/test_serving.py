@@ -23,9 +23,9 @@ from sqlalchemy import MetaData, text
 from starlette.applications import Starlette
 
 from ephemera import Catalogue
+from ephemera.cli import JsonFormatter
 from ephemera.embedded import Postgres, Valkey
 from ephemera_services.runtime import (
-    JsonFormatter,
     Resources,
     Secret,
     ServiceDefinition,

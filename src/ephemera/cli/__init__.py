@@ -19,7 +19,7 @@ if importlib.util.find_spec("typer") is None or importlib.util.find_spec("rich")
 from ephemera.cli._catalogue_lookup import load_catalogue, load_jobs
 from ephemera.cli._command import AsJson, CatalogueArgument, CatalogueFlag, Command, Url, flag, run
 from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, address, refusal
-from ephemera.cli._logs import configure_logs
+from ephemera.cli._logs import JsonFormatter, configure_logs
 from ephemera.cli._main import commands, create_app, main
 from ephemera.cli._ports import check_free
 from ephemera.cli._worker import RunWorker, WorkerOptions, run_jobs
@@ -31,6 +31,7 @@ __all__ = [
     "Command",
     "DatabaseUrl",
     "JobsArgument",
+    "JsonFormatter",
     "QueueUrl",
     "RunWorker",
     "Url",

@@ -23,7 +23,7 @@ _STANDARD = frozenset((*vars(logging.makeLogRecord({})), "message", "asctime", "
 _FRAMES = 12  # of a traceback, the innermost
 
 
-class _JsonFormatter(logging.Formatter):
+class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
@@ -53,7 +53,7 @@ class _StderrHandler(logging.Handler):
 def configure_logs(level: str, *filters: logging.Filter) -> None:
     """Send everything this process logs at `level` or above to stderr as JSON; `filters` may add members."""
     handler = _StderrHandler()
-    handler.setFormatter(_JsonFormatter())
+    handler.setFormatter(JsonFormatter())
     for each in filters:
         handler.addFilter(each)
     logging.basicConfig(handlers=[handler], level=level.upper(), force=True)

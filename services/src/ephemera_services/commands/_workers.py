@@ -17,10 +17,11 @@ from ephemera_services import feed, scripture, slides
 from ephemera_services.runtime import SHUTDOWN_TIMEOUT, ServiceSettings, read_settings, run_until_signalled
 
 S = TypeVar("S", bound=ServiceSettings)
+S_contra = TypeVar("S_contra", bound=ServiceSettings, contravariant=True)
 
 
-class _OpenWorker(Protocol[S]):
-    def __call__(self, settings: S, /) -> AbstractAsyncContextManager[None]: ...
+class _OpenWorker(Protocol[S_contra]):
+    def __call__(self, settings: S_contra, /) -> AbstractAsyncContextManager[None]: ...
 
 
 def run_slides(options: WorkerOptions) -> int:
