@@ -51,4 +51,6 @@ def _run_until_signalled(open_worker: _OpenWorker[S], settings_type: type[S], op
 
 def _settings(settings_type: type[S], options: WorkerOptions) -> S:
     flags = {"URL": options.url, "DATABASE_URL": options.database_url, "QUEUE_URL": options.queue_url or ""}
-    return read_settings(settings_type, {**os.environ, **{f"EPHEMERA_{name}": value for name, value in flags.items()}})
+    return read_settings(
+        settings_type, {**os.environ, **{f"EPHEMERA_{name}": value for name, value in flags.items()}}
+    )
