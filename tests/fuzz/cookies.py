@@ -15,7 +15,7 @@ from ephemera.keyspace import Store, connect
 from ephemera.web._cookies import Cookie
 from tests.fuzz.asking import ask
 from tests.fuzz.trials import Area, Trial
-from tests.patterns.accounts import CATALOGUE, SLIDING, Session
+from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session
 from tests.web.accounts import application
 
 _NAME = b"__Host-session"
@@ -70,7 +70,7 @@ class _Sessions:
         assert opened.status == 200, opened
         signed_in = json.loads(opened.body)["signed_in"]
         if signed_in:
-            assert token in _named(lines), "somebody without the token was let in"
+            assert token in _named(lines), "a request without the token was admitted"
         if _named(lines) == {token}:
             assert signed_in, "the token was there, and alone"
         assert (await ask(self._app, "/me", headers)).status == (200 if signed_in else 401)

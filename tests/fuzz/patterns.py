@@ -28,11 +28,11 @@ from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.revocation import Revocation, TokenKind
 from tests.fuzz.trials import Trial
-from tests.patterns import accounts, limited, progressing
-from tests.patterns.accounts import FIXED, SLIDING, Session, SignIn
+from tests.patterns import limited, progressing, session_fixtures
 from tests.patterns.league_site import League, Source
 from tests.patterns.limited import LIMITS
 from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
+from tests.patterns.session_fixtures import FIXED, SLIDING, Session, SignIn
 
 
 class Note(msgspec.Struct):
@@ -63,7 +63,13 @@ _REVOKED = Revocation(
 )
 _EVENTS: Events[Note] = Events(_catalogue, "fuzz:events", Note, purpose="fuzzing")
 _LEAGUE = League("fuzz-league")
-_CATALOGUES = (_catalogue, accounts.CATALOGUE, limited.CATALOGUE, progressing.CATALOGUE, _LEAGUE.catalogue)
+_CATALOGUES = (
+    _catalogue,
+    session_fixtures.CATALOGUE,
+    limited.CATALOGUE,
+    progressing.CATALOGUE,
+    _LEAGUE.catalogue,
+)
 
 
 async def _load() -> Note:
@@ -71,11 +77,11 @@ async def _load() -> Note:
 
 
 async def _sessions(store: Store) -> None:
-    for sessions, somebody in ((SLIDING, Session("ann")), (FIXED, SignIn(user_id=7))):
+    for sessions, session in ((SLIDING, Session("ann")), (FIXED, SignIn(user_id=7))):
         live: Any = store[sessions]
         user = "ann" if sessions is SLIDING else "7"
         with suppress(EphemeraError):
-            token = await live.create(somebody)
+            token = await live.create(session)
             await live.update(token, **({"role": "x"} if sessions is SLIDING else {"note": "x"}))
             await live.get(token)
             token = await live.rotate(token) or token

@@ -12,7 +12,7 @@ import pytest
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
 from ephemera.operations.inspect._sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
-from tests.patterns.accounts import CATALOGUE, FIXED, SLIDING, Session, SignIn, somebody
+from tests.patterns.session_fixtures import CATALOGUE, FIXED, SLIDING, Session, SignIn, new_user
 from tests.patterns.test_revocation import CATALOGUE as REVOCABLE
 from tests.patterns.test_revocation import REVOKED
 
@@ -26,7 +26,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
 async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(store: Store) -> None:
     """Ids, when they were used and when they end; no field of a session, no token."""
-    user, live = somebody(), store[SLIDING]
+    user, live = new_user(), store[SLIDING]
     token = await live.create(Session(user_id=user, email="secret@example.org"))
     (seen,) = await sessions_of(store, SLIDING, user)
     now = datetime.now(UTC)
@@ -41,7 +41,7 @@ async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(sto
 
 async def test_a_session_ends_by_the_id_that_was_seen(store: Store) -> None:
     """Of two sessions one is ended by its id, and the other is still there."""
-    user, live = somebody(), store[SLIDING]
+    user, live = new_user(), store[SLIDING]
     tokens = [await live.create(Session(user_id=user)) for _ in range(2)]
     seen = await sessions_of(store, SLIDING, user)
     assert await live.end_by_id(user, seen[0].id)
@@ -60,7 +60,7 @@ async def test_sessions_that_do_not_slide_say_when_they_began(store: Store) -> N
 
 async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> None:
     """Users with sessions are listed with how many; one whose sessions have ended is not."""
-    here, gone = somebody(), somebody()
+    here, gone = new_user(), new_user()
     for user in (here, here, gone):
         await store[SLIDING].create(Session(user_id=user))
     await store[SLIDING].end_all(gone)
@@ -74,7 +74,7 @@ async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> N
 
 async def test_revocations_are_seen(store: Store) -> None:
     """A revoked token, a family and a user's instant are marks that lapse; an unknown user has none."""
-    user, jti, family = somebody(), uuid4().hex, uuid4().hex
+    user, jti, family = new_user(), uuid4().hex, uuid4().hex
     revoked = store[REVOKED]
     assert await tokens_void_until(store, REVOKED, user) is None
     await revoked.revoke_token("access", jti, until=datetime.now(UTC) + timedelta(minutes=5))

@@ -11,7 +11,7 @@ from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Store
 from tests import least_privilege
 from tests.patterns import lock_fixtures
-from tests.patterns.accounts import CATALOGUE
+from tests.patterns.session_fixtures import CATALOGUE
 from tests.wire.debian_redis import BINARY, DebianRedis
 
 

@@ -14,7 +14,7 @@ from ephemera.embedded import valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, connect, fixed, sliding
 from ephemera.patterns.entitlements import Entitlements
-from tests.patterns.accounts import somebody
+from tests.patterns.session_fixtures import new_user
 from tests.wire.waiting import eventually
 
 
@@ -68,7 +68,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 async def test_a_value_is_loaded_once_and_then_read(store: Store) -> None:
     """The second reader is spared the load, and the copy lives as long as declared."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team", 50, {"api": True})
     for _ in range(3):
         found = await store[LIMITS].get(table.load, organization_id=organization)
@@ -88,7 +88,7 @@ async def test_a_flag_that_is_off_is_cached_too(store: Store) -> None:
         loads += 1
         return feature == "search"
 
-    plan = somebody()
+    plan = new_user()
     for _ in range(2):
         assert await store[FEATURE].get(load, plan_id=plan, feature="search") is True
         assert await store[FEATURE].get(load, plan_id=plan, feature="export") is False
@@ -111,7 +111,7 @@ async def test_what_is_being_loaded_is_a_miss_to_everybody(
         seen.append(await store[declared.space].get(**fields))
         return value
 
-    fields = dict.fromkeys(declared.space.template.fields, somebody())
+    fields = dict.fromkeys(declared.space.template.fields, new_user())
     for _ in range(2):
         assert await store[declared].get(load, **fields) == value
     assert seen == [None]
@@ -120,7 +120,7 @@ async def test_what_is_being_loaded_is_a_miss_to_everybody(
 
 async def test_a_change_is_seen_at_once(store: Store) -> None:
     """After a drop the next reader has the new row."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     for plan in ("free", "team", "pro"):
         table.rows[organization] = PlanLimits(plan)
         await store[LIMITS].drop(organization_id=organization)
@@ -130,7 +130,7 @@ async def test_a_change_is_seen_at_once(store: Store) -> None:
 
 async def test_who_asks_after_a_change_does_not_share_an_older_load(store: Store) -> None:
     """A load that began before a drop serves those who asked before it, and nobody who asks after."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     table.gate.clear()
     before = asyncio.create_task(store[LIMITS].get(table.load, organization_id=organization))
@@ -147,7 +147,7 @@ async def test_who_asks_after_a_change_does_not_share_an_older_load(store: Store
 
 async def test_who_misses_together_loads_once(store: Store) -> None:
     """A hundred callers of one process are one load, and one who gives up does not end it for the others."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     table.gate.clear()
     asking = [
@@ -164,7 +164,7 @@ async def test_who_misses_together_loads_once(store: Store) -> None:
 
 async def test_what_does_not_exist_is_not_cached(store: Store) -> None:
     """None is asked for again, and what comes into being is seen at once."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     assert await store[LIMITS].get(table.load, organization_id=organization) is None
     table.rows[organization] = PlanLimits("free")
     assert await store[LIMITS].get(table.load, organization_id=organization) == PlanLimits("free")
@@ -172,7 +172,7 @@ async def test_what_does_not_exist_is_not_cached(store: Store) -> None:
 
 async def test_a_loaders_error_is_its_callers(store: Store) -> None:
     """A failed load is raised to all who waited for it, and the next caller tries again."""
-    organization, attempts = somebody(), 0
+    organization, attempts = new_user(), 0
 
     async def load(organization_id: str) -> PlanLimits:
         nonlocal attempts
@@ -188,7 +188,7 @@ async def test_a_loaders_error_is_its_callers(store: Store) -> None:
 
 async def test_anybodys_delete_is_a_change(store: Store) -> None:
     """An operator's DEL while a value is being loaded keeps the old value out, too."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     table.gate.clear()
     before = asyncio.create_task(store[LIMITS].get(table.load, organization_id=organization))
@@ -201,7 +201,7 @@ async def test_anybodys_delete_is_a_change(store: Store) -> None:
 
 async def test_a_load_that_takes_too_long_is_not_cached(store: Store) -> None:
     """A fence lives only as long as a load may take; a slower one gives its value to its caller alone."""
-    name = somebody()
+    name = new_user()
 
     async def load(x: str) -> PlanLimits:
         while await store.call("EXISTS", f"slow:{x}"):
@@ -214,7 +214,7 @@ async def test_a_load_that_takes_too_long_is_not_cached(store: Store) -> None:
 
 async def test_what_is_of_another_shape_is_loaded_again(store: Store) -> None:
     """Leftovers of an older Struct, and of other programs, are replaced."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     await store.call("HSET", f"plan_limits:{organization}", "_v", "older", "plan", "x")
     for _ in range(2):
@@ -225,7 +225,7 @@ async def test_what_is_of_another_shape_is_loaded_again(store: Store) -> None:
 
 async def test_a_foreign_type_in_its_place_is_loaded_around(store: Store) -> None:
     """A key of another type is an error of the server, and never one of the request."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     await store.call("SADD", f"plan_limits:{organization}", "x")
     assert await store[LIMITS].get(table.load, organization_id=organization) == PlanLimits("team")
@@ -237,7 +237,7 @@ async def test_sql_serves_and_is_not_stormed_when_redis_is_down_or_hung(how: str
     """Every reader has an answer; loads are shared and at most three at once; a drop says that it failed."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
-            table, names = Table(), [somebody() for _ in range(10)]
+            table, names = Table(), [new_user() for _ in range(10)]
             table.rows = {name: PlanLimits(name) for name in names}
             getattr(server, how)()
             await _down(store)

@@ -6,7 +6,7 @@ import pytest
 
 from ephemera import keyspace
 from ephemera.errors import ServerError
-from tests.patterns.accounts import CATALOGUE
+from tests.patterns.session_fixtures import CATALOGUE
 
 
 async def _asks_for(key: str, url: str) -> None:

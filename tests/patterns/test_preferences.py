@@ -16,7 +16,7 @@ from ephemera.embedded import Valkey, valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, Store, connect, sliding
 from ephemera.patterns.preferences import Preferences
-from tests.patterns.accounts import somebody
+from tests.patterns.session_fixtures import new_user
 
 
 class Look(msgspec.Struct, rename="camel"):
@@ -42,7 +42,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 async def test_nothing_set_is_the_defaults(store: Store) -> None:
     """Who never set anything has the defaults, and whoever forgets has them again."""
-    looks, user = store[LOOK], somebody()
+    looks, user = store[LOOK], new_user()
     assert await looks.get(user_id=user, device="phone") == Look()
     await looks.merge({"theme": "dark"}, user_id=user, device="phone")
     assert await looks.forget(user_id=user, device="phone")
@@ -52,7 +52,7 @@ async def test_nothing_set_is_the_defaults(store: Store) -> None:
 
 async def test_a_merge_leaves_the_other_fields(store: Store) -> None:
     """Fields that a merge does not name keep their values, whatever marks are in them."""
-    looks, user = store[LOOK], somebody()
+    looks, user = store[LOOK], new_user()
     odd = {'a}"': {"b,[": [1, 2]}, "\\": {}}
     await looks.merge({"nested": odd, "note": 'say "}{", \\'}, user_id=user, device="tablet")
     await looks.merge({"pinned": ["x", "]"]}, user_id=user, device="tablet")
@@ -83,7 +83,7 @@ def test_any_text_survives_a_merge(server: Valkey, first: dict[str, Any], then: 
 
     async def merge() -> None:
         async with connect(server.url, CATALOGUE) as store:
-            where = {"user_id": somebody(), "device": "d"}
+            where = {"user_id": new_user(), "device": "d"}
             await store[LOOK].merge(first, **where)
             assert await store[LOOK].merge(then, **where) == Look(**{**first, **then})
 
@@ -92,7 +92,7 @@ def test_any_text_survives_a_merge(server: Valkey, first: dict[str, Any], then: 
 
 async def test_merges_at_the_same_time_all_survive(server: Valkey) -> None:
     """Of merges of different fields from several connections, none undoes another."""
-    user = somebody()
+    user = new_user()
     async with connect(server.url, CATALOGUE) as one, connect(server.url, CATALOGUE) as two:
         for number in range(100):
             changes: list[dict[str, Any]] = [
@@ -127,7 +127,7 @@ async def _calls(store: Store) -> int:
 
 async def test_every_write_starts_the_week_anew(store: Store) -> None:
     """A merge and a replacement give seven days; a read gives none."""
-    looks, user = store[LOOK], somebody()
+    looks, user = store[LOOK], new_user()
     key = f"prefs:{user}:d"
     for write in (
         looks.merge({"theme": "dark"}, user_id=user, device="d"),
@@ -144,7 +144,7 @@ async def test_every_write_starts_the_week_anew(store: Store) -> None:
 
 async def test_what_is_stored_in_another_shape_counts_as_nothing(store: Store) -> None:
     """An older Struct's text, a foreign one and a damaged one are defaults, and a merge begins anew."""
-    looks, user = store[LOOK], somebody()
+    looks, user = store[LOOK], new_user()
     key = f"prefs:{user}:d"
     await looks.merge({"theme": "dark"}, user_id=user, device="d")
     ours: bytes = await store.call("GET", key)
@@ -158,7 +158,7 @@ async def test_what_is_stored_in_another_shape_counts_as_nothing(store: Store) -
 
 async def test_a_wrong_change_is_refused_before_it_is_sent(store: Store) -> None:
     """Unknown fields and values of another type are refused, and nothing is stored."""
-    user = somebody()
+    user = new_user()
     wrong: list[dict[str, Any]] = [{}, {"colour": 1}, {"theme": 1}, {"font_size": "9"}, {"fontSize": 9}]
     for changes in wrong:
         with pytest.raises(InvalidValue):

@@ -14,7 +14,7 @@ from ephemera.embedded import Valkey, valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidLifetime, InvalidValue
 from ephemera.keyspace import Catalogue, Store, connect
 from ephemera.patterns.revocation import Revocation, TokenKind, Verdict
-from tests.patterns.accounts import somebody
+from tests.patterns.session_fixtures import new_user
 from tests.wire.waiting import eventually
 
 CATALOGUE = Catalogue("tokens")
@@ -42,7 +42,7 @@ def soon() -> float:
 
 async def test_a_token_is_void_from_its_revocation_on(store: Store) -> None:
     """Only the token of that kind and id is void, and its mark ends when the token would."""
-    revoked, jti = store[REVOKED], somebody()
+    revoked, jti = store[REVOKED], new_user()
     assert await revoked.check("access", jti=jti) == _VALID
     assert await revoked.revoke_token("access", jti, until=soon())
     assert await revoked.check("access", jti=jti) == Verdict(revoked=True, by="token")
@@ -52,7 +52,7 @@ async def test_a_token_is_void_from_its_revocation_on(store: Store) -> None:
 
 async def test_an_expired_token_needs_no_revocation(store: Store) -> None:
     """Revoking what has expired writes nothing and is no error."""
-    revoked, jti = store[REVOKED], somebody()
+    revoked, jti = store[REVOKED], new_user()
     assert not await revoked.revoke_token("access", jti, until=time.time() - 1)
     assert not await revoked.revoke_token("access", jti, until=datetime(2020, 1, 1, tzinfo=UTC))
     assert await store.call("EXISTS", f"blacklist:access:{jti}") == 0
@@ -61,7 +61,7 @@ async def test_an_expired_token_needs_no_revocation(store: Store) -> None:
 async def test_an_expiry_further_away_than_tokens_live_is_a_mistake(store: Store) -> None:
     """Milliseconds in place of seconds do not make a mark for thousands of years."""
     with pytest.raises(InvalidLifetime):
-        await store[REVOKED].revoke_token("access", somebody(), until=time.time() * 1000)
+        await store[REVOKED].revoke_token("access", new_user(), until=time.time() * 1000)
 
 
 @pytest.mark.parametrize("behind", [90, 86_400, -86_400])
@@ -69,13 +69,13 @@ async def test_no_revocation_is_refused_for_this_machines_clock(
     store: Store, monkeypatch: pytest.MonkeyPatch, behind: float
 ) -> None:
     """What was issued by Redis's clock can be revoked, however wrong the clock here; mistakes are seen."""
-    revoked, jti, right = store[REVOKED], somebody(), time.time
+    revoked, jti, right = store[REVOKED], new_user(), time.time
     issued = await revoked.now("ann")
     monkeypatch.setattr(time, "time", lambda: right() - behind)
     assert await revoked.revoke_token("access", jti, until=issued + 900)
     assert 890 < await store.call("TTL", f"blacklist:access:{jti}") <= 900
     with pytest.raises(InvalidLifetime, match="at most 15 min"):
-        await revoked.revoke_token("access", somebody(), until=issued * 1000)
+        await revoked.revoke_token("access", new_user(), until=issued * 1000)
 
 
 async def test_tokens_of_clocks_that_are_ahead_can_be_revoked(server: Valkey) -> None:
@@ -92,13 +92,13 @@ async def test_tokens_of_clocks_that_are_ahead_can_be_revoked(server: Valkey) ->
     )
     async with connect(server.url, catalogue) as store:
         ahead = await store[declared].now("ann") + 290
-        assert await store[declared].revoke_token("access", jti := somebody(), until=ahead + 900)
+        assert await store[declared].revoke_token("access", jti := new_user(), until=ahead + 900)
         assert await store.call("TTL", f"ahead:{jti}") > 1180
 
 
 async def test_what_a_user_was_issued_before_is_void(store: Store) -> None:
     """A user's tokens are void up to the instant of the revocation, those issued after it are valid."""
-    revoked, user = store[REVOKED], somebody()
+    revoked, user = store[REVOKED], new_user()
     before = await revoked.now(user)
     assert await revoked.check("access", user=user, issued_at=before) == _VALID
     instant = await revoked.revoke_user(user)
@@ -108,12 +108,12 @@ async def test_what_a_user_was_issued_before_is_void(store: Store) -> None:
         assert await revoked.check("access", user=user, issued_at=issued) == Verdict(revoked=True, by="user")
     assert await revoked.check("access", user=user, issued_at=after) == _VALID
     assert await revoked.check("access", user=user, issued_at=datetime.fromtimestamp(before, UTC)) != _VALID
-    assert await revoked.check("access", user=somebody(), issued_at=before) == _VALID
+    assert await revoked.check("access", user=new_user(), issued_at=before) == _VALID
 
 
 async def test_an_instant_never_moves_back(store: Store) -> None:
     """After a fail-over to a clock that is behind, what was void stays void, and new tokens are valid."""
-    revoked, user = store[REVOKED], somebody()
+    revoked, user = store[REVOKED], new_user()
     ahead = round(time.time() * 1e6) + 60_000_000
     await store.call("SET", f"revoked:user:{user}", ahead, "EX", 600)
     assert await revoked.revoke_user(user) == ahead / 1e6
@@ -134,7 +134,7 @@ async def test_clocks_that_are_ahead_are_allowed_for(server: Valkey) -> None:
     )
     async with connect(server.url, catalogue) as store:
         for check in (store[declared].check, _checks_elsewhere(server, catalogue, declared)):
-            instant = await store[declared].revoke_user(user := somebody())
+            instant = await store[declared].revoke_user(user := new_user())
             assert (await check("access", user=user, issued_at=instant + 1.9)).revoked
             assert not (await check("access", user=user, issued_at=instant + 2.1)).revoked
 
@@ -149,10 +149,10 @@ def _checks_elsewhere(server: Valkey, catalogue: Catalogue, declared: Revocation
 
 async def test_a_family_is_void_with_what_is_issued_in_it_later(store: Store) -> None:
     """All tokens of a revoked family are void, whenever they were issued."""
-    revoked, family = store[REVOKED], somebody()
-    assert await revoked.check("refresh", jti=somebody(), family=family) == _VALID
+    revoked, family = store[REVOKED], new_user()
+    assert await revoked.check("refresh", jti=new_user(), family=family) == _VALID
     await revoked.revoke_family(family)
-    assert await revoked.check("refresh", jti=somebody(), family=family) == Verdict(revoked=True, by="family")
+    assert await revoked.check("refresh", jti=new_user(), family=family) == Verdict(revoked=True, by="family")
     week = timedelta(days=7).total_seconds()
     assert await store.call("TTL", f"revoked:family:{family}") > week
 
@@ -161,10 +161,10 @@ async def test_a_family_is_void_with_what_is_issued_in_it_later(store: Store) ->
 async def test_all_three_are_asked_in_one_trip(server: Valkey) -> None:
     """A check of token, user and family is one command on one server."""
     async with connect(server.url, CATALOGUE) as store:
-        revoked, user = store[REVOKED], somebody()
+        revoked, user = store[REVOKED], new_user()
         await revoked.listening()
         before = await _commands(store)
-        await revoked.check("access", jti=somebody(), user=user, issued_at=1.0, family=somebody())
+        await revoked.check("access", jti=new_user(), user=user, issued_at=1.0, family=new_user())
         assert await _commands(store) - before == 2  # the check, and the INFO that counted before it
 
 
@@ -175,24 +175,24 @@ async def _commands(store: Store) -> int:
 
 async def test_a_token_that_may_be_used_once_is_spent_once(store: Store) -> None:
     """Of many who try at once one succeeds, and the reuse revokes the whole family."""
-    revoked, jti, family = store[REVOKED], somebody(), somebody()
+    revoked, jti, family = store[REVOKED], new_user(), new_user()
     until = soon()
     tries = [revoked.spend("refresh", jti, until=until, family=family) for _ in range(10)]
     assert sorted(await asyncio.gather(*tries)) == ["reused"] * 9 + ["spent"]
-    assert (await revoked.check("refresh", jti=somebody(), family=family)).by == "family"
+    assert (await revoked.check("refresh", jti=new_user(), family=family)).by == "family"
     assert (await revoked.check("refresh", jti=jti)).by == "token"
 
 
 async def test_an_expired_token_cannot_be_spent(store: Store) -> None:
     """A token at its end is expired, not reused: its family stays."""
-    revoked, family = store[REVOKED], somebody()
-    assert await revoked.spend("refresh", somebody(), until=time.time() - 1, family=family) == "expired"
-    assert await revoked.check("refresh", jti=somebody(), family=family) == _VALID
+    revoked, family = store[REVOKED], new_user()
+    assert await revoked.spend("refresh", new_user(), until=time.time() - 1, family=family) == "expired"
+    assert await revoked.check("refresh", jti=new_user(), family=family) == _VALID
 
 
 async def test_a_token_is_not_spent_until_further_than_it_lives(store: Store) -> None:
     """Milliseconds in place of seconds are an error, not a mark for thousands of years."""
-    revoked, jti = store[REVOKED], somebody()
+    revoked, jti = store[REVOKED], new_user()
     with pytest.raises(InvalidLifetime, match="further ahead"):
         await revoked.spend("refresh", jti, until=soon() * 1000)
     assert await revoked.check("refresh", jti=jti) == _VALID
@@ -200,8 +200,8 @@ async def test_a_token_is_not_spent_until_further_than_it_lives(store: Store) ->
 
 
 async def test_a_revoked_token_cannot_be_spent(store: Store) -> None:
-    """Signing out makes a refresh token useless, and trying it later shows that somebody kept it."""
-    revoked, jti = store[REVOKED], somebody()
+    """Signing out makes a refresh token useless, and a later use of it shows that it was kept."""
+    revoked, jti = store[REVOKED], new_user()
     await revoked.revoke_token("refresh", jti, until=soon())
     assert await revoked.spend("refresh", jti, until=soon()) == "reused"
 
@@ -210,7 +210,7 @@ async def test_revocations_are_heard_by_other_processes(store: Store, url: str) 
     """What one store revokes, another that has never asked for it remembers."""
     async with connect(url, CATALOGUE) as other:
         await other[REVOKED].listening()
-        jti, user, family = somebody(), somebody(), somebody()
+        jti, user, family = new_user(), new_user(), new_user()
         await store[REVOKED].revoke_token("access", jti, until=soon())
         await store[REVOKED].revoke_user(user)
         await store[REVOKED].revoke_family(family)
@@ -228,7 +228,7 @@ async def test_the_memory_is_bounded(server: Valkey) -> None:
         catalogue, tokens=kinds, users="smallu:{u}", families="smallf:{f}", news="smalln", remembered=3
     )
     async with connect(server.url, catalogue) as store:
-        revoked, ids = store[declared], [somebody() for _ in range(10)]
+        revoked, ids = store[declared], [new_user() for _ in range(10)]
         for jti in ids:
             await revoked.revoke_token("access", jti, until=soon())
         assert len(revoked.memory) == 3
@@ -241,7 +241,7 @@ async def test_a_clock_that_jumps_makes_nobody_forget(monkeypatch: pytest.Monkey
     right = time.time
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
-            revoked, jti, family = store[REVOKED], somebody(), somebody()
+            revoked, jti, family = store[REVOKED], new_user(), new_user()
             await revoked.revoke_token("access", jti, until=soon())
             monkeypatch.setattr(time, "time", lambda: right() - 86_400)
             await revoked.revoke_family(family)
@@ -256,7 +256,7 @@ async def test_what_a_server_has_lost_is_written_again() -> None:
     """A master that died takes its last writes along: whoever made them repeats them when it is replaced."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
-            revoked, jti, used, user, family = store[REVOKED], somebody(), somebody(), somebody(), somebody()
+            revoked, jti, used, user, family = store[REVOKED], new_user(), new_user(), new_user(), new_user()
             await revoked.listening()
             before = await revoked.now(user)
             await revoked.revoke_token("access", jti, until=soon())
@@ -285,7 +285,7 @@ async def test_the_policy_decides_when_redis_is_down_or_hung(how: str) -> None:
     """Closed, open and local each say what they promise, at once, and that they are not certain."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
-            revoked, known, unknown = store[REVOKED], somebody(), somebody()
+            revoked, known, unknown = store[REVOKED], new_user(), new_user()
             await revoked.revoke_token("access", known, until=soon())
             await revoked.listening()
             getattr(server, how)()
@@ -306,18 +306,18 @@ async def test_a_process_that_never_heard_of_revocations_vouches_for_nothing() -
         server.kill()
         async with connect(server.url, CATALOGUE, required=False) as store:
             revoked = store[REVOKED]
-            assert await revoked.check("access", jti=somebody()) == Verdict(revoked=True, certain=False)
+            assert await revoked.check("access", jti=new_user()) == Verdict(revoked=True, certain=False)
             server.restart()
             await revoked.listening()
             server.kill()
-            assert await revoked.check("access", jti=somebody()) == Verdict(revoked=False, certain=False)
+            assert await revoked.check("access", jti=new_user()) == Verdict(revoked=False, certain=False)
 
 
 async def test_what_could_not_be_revoked_is_remembered() -> None:
     """While Redis is down revoking raises, and this process still refuses what was to be revoked."""
     with valkey() as victim:
         async with connect(victim.url, CATALOGUE) as store:
-            revoked, jti, user, family = store[REVOKED], somebody(), somebody(), somebody()
+            revoked, jti, user, family = store[REVOKED], new_user(), new_user(), new_user()
             issued = time.time()
             victim.kill()
             for revoking in (
@@ -333,8 +333,8 @@ async def test_what_could_not_be_revoked_is_remembered() -> None:
 
 
 async def test_a_mark_that_cannot_be_read_makes_everything_void(store: Store) -> None:
-    """What somebody else wrote in a user's place is taken for a revocation, not ignored."""
-    user = somebody()
+    """An unreadable mark of a user counts as a revocation, and is not ignored."""
+    user = new_user()
     await store.call("SET", f"revoked:user:{user}", "yesterday", "EX", 60)
     assert (await store[REVOKED].check("access", user=user, issued_at=time.time() + 5)).by == "user"
 

@@ -112,15 +112,15 @@ async def test_a_check_without_a_subject_says_what_is_missing(
             pass  # until a denial is remembered, which is looked for before all else
 
 
-async def test_no_cookie_is_no_token(store: Store) -> None:
-    """None in place of a token is an error that says what a token is, whatever is asked."""
+async def test_none_is_not_a_token(store: Store) -> None:
+    """None instead of a token is an error that says what a token is, for every operation."""
     sessions: Any = store[SESSIONS]
-    says = r"'mistaken:session:\{session_id\}' holds sessions by their tokens, each a str.*; given NoneType$"
+    says = r"'mistaken:session:\{session_id\}' holds sessions, found by tokens of type str; given NoneType$"
     for asked in (sessions.get, sessions.end, sessions.rotate):
         with pytest.raises(InvalidValue, match=says):
             await asked(None)
     with pytest.raises(InvalidValue, match=says):
-        sessions.reading(None)
+        sessions.reader.send(None)
     assert await sessions.get("") is None
 
 

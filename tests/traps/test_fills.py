@@ -9,7 +9,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store, connect
-from tests.patterns.accounts import somebody
+from tests.patterns.session_fixtures import new_user
 from tests.patterns.test_entitlements import CATALOGUE, LIMITS, PlanLimits, Table
 from tests.wire.waiting import eventually
 
@@ -23,7 +23,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, server: Valkey) -> None:
     """Cache-aside keeps the old row for its whole life; a fenced fill is refused, whoever attempts it."""
-    table, organization = Table(), somebody()
+    table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     naive = f"naive:{organization}"
     assert await store.call("GET", naive) is None
@@ -49,7 +49,7 @@ async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, 
 
 async def test_i4_fills_and_changes_in_any_order_never_leave_an_old_row(store: Store) -> None:
     """Readers and updaters at full speed: who reads after a drop has that change or a newer one."""
-    organization, version = somebody(), 0
+    organization, version = new_user(), 0
 
     async def load(organization_id: str) -> PlanLimits:
         seen = version

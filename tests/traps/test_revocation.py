@@ -9,14 +9,14 @@ import pytest
 from ephemera.embedded import Valkey, valkey
 from ephemera.errors import EphemeraError, ServerError
 from ephemera.keyspace import Store, connect
-from tests.patterns.accounts import somebody
+from tests.patterns.session_fixtures import new_user
 from tests.patterns.test_revocation import CATALOGUE, REVOKED
 
 
 async def test_i2_revoking_an_expired_token_does_nothing(server: Valkey) -> None:
     """SETEX with a time that is over fails the sign-out; ours writes nothing and is no error."""
     async with connect(server.url, CATALOGUE) as store:
-        expired, jti = time.time() - 30, somebody()
+        expired, jti = time.time() - 30, new_user()
         for seconds in (0, int(expired - time.time())):
             with pytest.raises(ServerError, match="invalid expire time"):
                 await store.call("SETEX", f"blacklist:access:{jti}", seconds, "true")
@@ -36,7 +36,7 @@ async def test_i7_a_check_that_cannot_be_made_does_not_pass_silently() -> None:
     """With Redis down the naive check admits a revoked token; ours refuses it, or says that it guesses."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
-            revoked, jti = store[REVOKED], somebody()
+            revoked, jti = store[REVOKED], new_user()
             await other[REVOKED].listening()
             await revoked.listening()
             await revoked.revoke_token("access", jti, until=time.time() + 600)
@@ -47,9 +47,9 @@ async def test_i7_a_check_that_cannot_be_made_does_not_pass_silently() -> None:
 
             for process in (revoked, other[REVOKED]):
                 assert (await process.check("access", jti=jti)).revoked
-            unknown = await revoked.check("refresh", jti=somebody())
+            unknown = await revoked.check("refresh", jti=new_user())
             assert (unknown.revoked, unknown.certain) == (True, False)
-            admin = await revoked.check("access", jti=somebody(), when_down="closed")
+            admin = await revoked.check("access", jti=new_user(), when_down="closed")
             assert (admin.revoked, admin.certain) == (True, False)
-            guessed = await revoked.check("access", jti=somebody())
+            guessed = await revoked.check("access", jti=new_user())
             assert (guessed.revoked, guessed.certain) == (False, False)

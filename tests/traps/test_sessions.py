@@ -1,4 +1,4 @@
-"""Traps I3, S1, S2 and S3: sessions that a dump opens, that outlive their revocation, or that rise again."""
+"""Traps I3, S1, S2 and S3: sessions that a dump opens, that survive their revocation, or that are revived."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, RevokedMeanwhile
 from ephemera.keyspace import Catalogue, Store, connect, fixed
 from ephemera.patterns.sessions import Sessions
-from tests.patterns.accounts import CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, somebody
+from tests.patterns.session_fixtures import CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, new_user
 from tests.traps.interrupted import Interrupted
 
 
@@ -29,7 +29,7 @@ _READ = {b"string": ("GET",), b"hash": ("HGETALL",), b"zset": ("ZRANGE", 0, -1),
 
 
 async def _dump(store: Store) -> bytes:
-    """Every key and every value that matters here, as somebody with a copy of the server has them."""
+    """Every key and value, as in a copy of the server's data."""
     found: list[object] = []
     async for key in all_keys(store):
         name, *rest = _READ.get(await store.call("TYPE", key), ("EXISTS",))
@@ -38,13 +38,13 @@ async def _dump(store: Store) -> bytes:
 
 
 async def test_i3_a_dump_of_the_server_opens_no_session(store: Store) -> None:
-    """The seed's JSON holds tokens that anybody with a dump can use; nothing of ours lets anybody in."""
+    """A naive JSON session holds tokens that are usable from a dump; nothing in ours is."""
     secret = "eyJhbGciOiJSUzI1NiJ9.raw-refresh-token"
     naive = {"user_id": "u1", "session_id": "s1", "access_token": "a", "refresh_token": secret}
-    await store.call("SETEX", f"naive-session:u1:{somebody()}", 60, json.dumps(naive))
+    await store.call("SETEX", f"naive-session:u1:{new_user()}", 60, json.dumps(naive))
     assert secret.encode() in await _dump(store)
 
-    for sessions, session in ((store[SLIDING], Session(somebody())), (store[FIXED], SignIn(user_id=7))):
+    for sessions, session in ((store[SLIDING], Session(new_user())), (store[FIXED], SignIn(user_id=7))):
         token = await sessions.create(session)  # type: ignore[arg-type]
         dump = await _dump(store)
         assert token.encode() not in dump
@@ -55,7 +55,7 @@ async def test_i3_a_dump_of_the_server_opens_no_session(store: Store) -> None:
 
 
 def test_i3_a_session_that_would_hold_a_token_is_refused() -> None:
-    """The seed's field list cannot even be declared, and the error says what to keep instead."""
+    """A Struct with token fields cannot be declared, and the error says what to store instead."""
 
     class Naive(msgspec.Struct):
         user_id: str
@@ -72,16 +72,16 @@ def test_i3_a_session_that_would_hold_a_token_is_refused() -> None:
 async def test_s1_a_session_created_during_a_revocation_does_not_escape_it(
     server: Valkey, store: Store
 ) -> None:
-    """SMEMBERS, then DEL, lets a session created in between escape for ever; ours is refused, or listed.
+    """SMEMBERS, then DEL, misses a session created in between forever; ours is refused, or listed.
 
     Refused where its sign-in was announced before the revocation; otherwise the next revocation ends it.
     """
-    user = somebody()
+    user = new_user()
     index = f"naive-index:{user}"
     await store.call("SADD", index, "first")
     await store.call("SET", f"naive:{user}:first", "in", "EX", 60)
     members = await store.call("SMEMBERS", index)
-    await store.call("SET", f"naive:{user}:second", "in", "EX", 60)  # somebody signs in now
+    await store.call("SET", f"naive:{user}:second", "in", "EX", 60)  # a sign-in in between
     await store.call("SADD", index, "second")
     for member in members:
         await store.call("DEL", f"naive:{user}:{member.decode()}")
@@ -91,20 +91,20 @@ async def test_s1_a_session_created_during_a_revocation_does_not_escape_it(
 
     async with connect(server.url, CATALOGUE) as elsewhere:
         sessions, other = store[SLIDING], elsewhere[SLIDING]
-        begun, late = await other.begin(user), await other.begin(user)
+        sign_in, late = await other.begin_sign_in(user), await other.begin_sign_in(user)
         first, second = [await other.create(Session(user)) for _ in range(2)]
         created: list[str] = []
 
         async def meanwhile() -> None:
             assert await other.rotate(first) is None
             with pytest.raises(RevokedMeanwhile):
-                await other.create(Session(user), begun=begun)
+                await other.create(Session(user), sign_in=sign_in)
             created.append(await other.create(Session(user)))
 
         client: Any = Interrupted(store.client("cache"), meanwhile)
         assert await Store({"cache": client}, CATALOGUE)[SLIDING].end_all(user) == 2
         with pytest.raises(RevokedMeanwhile):
-            await other.create(Session(user), begun=late)
+            await other.create(Session(user), sign_in=late)
         for token in (first, second):
             assert [await each.get(token) for each in (sessions, other)] == [None, None]
         (during,) = created
@@ -114,8 +114,8 @@ async def test_s1_a_session_created_during_a_revocation_does_not_escape_it(
 
 
 async def test_s2_an_old_but_active_session_is_revoked(store: Store) -> None:
-    """An index that does not slide ends before its sessions, which then escape; ours lives as they do."""
-    user = somebody()
+    """An index that does not slide expires before its sessions, which then escape; ours slides with them."""
+    user = new_user()
     index, naive = f"naive-index:{user}", f"naive:{user}:s"
     sessions = store[SLIDING]
     token = await sessions.create(Session(user))
@@ -123,7 +123,7 @@ async def test_s2_an_old_but_active_session_is_revoked(store: Store) -> None:
     await store.call("SADD", index, "s")
     await store.call("PEXPIRE", index, sessions.lifetime)
     ours = (f"session:{sessions.id_of(token)}", f"user_sessions:{user}")
-    for _ in range(3):  # half a life of all of them goes by, and then the sessions are used
+    for _ in range(3):  # half a lifetime of all of them passes, and then the sessions are used
         for key in (index, naive, *ours):
             left = await store.call("PTTL", key)
             await store.call("PEXPIRE", key, left - sessions.lifetime // 2)
@@ -139,9 +139,9 @@ async def test_s2_an_old_but_active_session_is_revoked(store: Store) -> None:
     assert await sessions.get(token) is None
 
 
-async def test_s3_a_late_update_does_not_raise_the_dead(server: Valkey, store: Store) -> None:
-    """HSET after a concurrent DEL leaves half a session that looks alive; ours writes nothing and says so."""
-    user = somebody()
+async def test_s3_a_late_update_does_not_revive_a_session(server: Valkey, store: Store) -> None:
+    """HSET after a concurrent DEL leaves half a session that looks valid; ours writes nothing."""
+    user = new_user()
     naive = f"naive:{user}"
     await store.call("HSET", naive, "user_id", user, "role", "admin")
     await store.call("DEL", naive)
@@ -150,7 +150,7 @@ async def test_s3_a_late_update_does_not_raise_the_dead(server: Valkey, store: S
     await store.call("DEL", naive)
 
     sessions, overtaken = store[SLIDING], 0
-    async with connect(server.url, CATALOGUE) as elsewhere:  # another connection: any order may come about
+    async with connect(server.url, CATALOGUE) as elsewhere:  # another connection, so that any order may occur
         for turn in range(100):
             token = await sessions.create(Session(user))
             calls: list[Any] = [elsewhere[SLIDING].update(token, role="admin") for _ in range(4)]

@@ -12,7 +12,7 @@ from fastapi import Depends, FastAPI, Response
 from ephemera.keyspace import Store, connect
 from ephemera.web._session_dependencies import SignedIn, request_session
 from ephemera.web._sessions import RequestSession, SessionMiddleware
-from tests.patterns.accounts import CATALOGUE, SLIDING, Session
+from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session
 
 Handle = Annotated[RequestSession[Session], Depends(request_session)]
 User = Annotated[Session, Depends(SignedIn(Session))]
@@ -42,8 +42,8 @@ def application(store: Store, **options: Any) -> FastAPI:
 
     @app.post("/login/{user_id}")
     async def login(user_id: str, handle: Handle) -> None:
-        begun = await handle.begin(user_id)
-        await handle.start(Session(user_id=user_id), begun=begun)
+        sign_in = await handle.begin_sign_in(user_id)
+        await handle.start(Session(user_id=user_id), sign_in=sign_in)
 
     @app.post("/promote")
     async def promote(handle: Handle, user: User) -> dict[str, bool]:

@@ -17,7 +17,7 @@ from ephemera.web._asgi import ASGIApp, Scope
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._limits import LimitMiddleware
 from ephemera.web._sessions import SessionMiddleware
-from tests.patterns.accounts import Session, somebody
+from tests.patterns.session_fixtures import Session, new_user
 from tests.web.gateway import get
 
 CATALOGUE = Catalogue("plans")
@@ -60,7 +60,7 @@ async def test_a_limit_is_that_of_the_plan_of_who_is_signed_in(server: Valkey) -
     async with connect(server.url, CATALOGUE) as store:
         app = application(store)
         for plan, limit in (("free", 2), ("pro", 4)):
-            user = somebody()
+            user = new_user()
             tokens = [await store[SESSIONS].create(Session(user, plan=plan)) for _ in range(2)]
             statuses = []
             for number in range(limit + 2):

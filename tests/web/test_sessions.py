@@ -20,7 +20,7 @@ from ephemera.web._asgi import Message, Receive, Scope, Send
 from ephemera.web._cookies import Cookie, InvalidCookie, for_one_browser
 from ephemera.web._problems import Problem
 from ephemera.web._sessions import RequestSession, SessionMiddleware
-from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
+from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user
 from tests.web.accounts import application, browser
 
 COOKIE = "__Host-session"
@@ -35,7 +35,7 @@ async def client(server: Valkey) -> AsyncIterator[httpx.AsyncClient]:
 
 async def test_signing_in_and_out(client: httpx.AsyncClient) -> None:
     """The cookie comes with the sign-in, lets its bearer in, and is void and cleared after the sign-out."""
-    user = somebody()
+    user = new_user()
     assert (await client.get("/me")).status_code == 401
     signed_in = await client.post(f"/login/{user}")
     token = client.cookies[COOKIE]
@@ -54,7 +54,7 @@ async def test_signing_in_and_out(client: httpx.AsyncClient) -> None:
 
 async def test_an_ordinary_response_sets_no_cookie(client: httpx.AsyncClient) -> None:
     """Only a change of the token is worth a header."""
-    await client.post(f"/login/{somebody()}")
+    await client.post(f"/login/{new_user()}")
     assert "set-cookie" not in (await client.get("/me")).headers
     assert "set-cookie" not in (await client.get("/open")).headers
 
@@ -63,7 +63,7 @@ async def test_an_ordinary_response_sets_no_cookie(client: httpx.AsyncClient) ->
 async def test_every_request_of_a_bearer_lets_the_session_slide(server: Valkey) -> None:
     """Also one whose route does not look at the session, and whose response is out before Redis answers."""
     async with connect(server.url, CATALOGUE) as store:
-        token = await store[SLIDING].create(Session(somebody()))
+        token = await store[SLIDING].create(Session(new_user()))
         key = f"session:{store[SLIDING].id_of(token)}"
         await store.call("PEXPIRE", key, 60_000)
         await store.call("SCRIPT", "FLUSH")
@@ -90,7 +90,7 @@ async def test_a_stranger_gets_a_problem_document(client: httpx.AsyncClient) -> 
 
 async def test_rotation_and_update(client: httpx.AsyncClient) -> None:
     """After a promotion the browser has another token, the old one is void, and the session has changed."""
-    await client.post(f"/login/{somebody()}")
+    await client.post(f"/login/{new_user()}")
     old = client.cookies[COOKIE]
     assert (await client.post("/promote")).json() == {"updated": True, "rotated": True}
     assert client.cookies[COOKIE] != old
@@ -100,17 +100,17 @@ async def test_rotation_and_update(client: httpx.AsyncClient) -> None:
 
 
 async def test_signing_in_again_ends_the_session_before(client: httpx.AsyncClient) -> None:
-    """An id that somebody planted before the sign-in is worth nothing after it."""
-    await client.post(f"/login/{somebody()}")
+    """An id that was planted before the sign-in is worth nothing after it."""
+    await client.post(f"/login/{new_user()}")
     planted = client.cookies[COOKIE]
-    await client.post(f"/login/{somebody()}")
+    await client.post(f"/login/{new_user()}")
     client.cookies.clear()
     assert (await client.get("/me", headers={"cookie": f"{COOKIE}={planted}"})).status_code == 401
 
 
 async def test_a_cookie_whose_session_is_over_is_left_alone(client: httpx.AsyncClient) -> None:
     """A late response to an old token must not take the new one away."""
-    await client.post(f"/login/{somebody()}")
+    await client.post(f"/login/{new_user()}")
     old = client.cookies[COOKIE]
     await client.post("/promote")
     client.cookies.clear()
@@ -122,7 +122,7 @@ async def test_no_shared_cache_keeps_a_cookie(server: Valkey) -> None:
     async with browser(server.url, cookie=Cookie(persistent=True)) as client:
         public = await client.get("/front")
         assert public.headers["cache-control"] == "public, max-age=60, s-maxage=600"
-        await client.post(f"/login/{somebody()}")
+        await client.post(f"/login/{new_user()}")
         known = await client.get("/front")
         assert "set-cookie" in known.headers
         assert known.headers["cache-control"] == "private, max-age=60"
@@ -148,7 +148,7 @@ def test_a_response_with_a_cookie_is_for_one_browser(told: list[bytes], becomes:
 async def test_a_persistent_cookie_slides(server: Valkey) -> None:
     """It is sent anew with every response, for as long as the session may now live."""
     async with browser(server.url, cookie=Cookie(persistent=True)) as client:
-        await client.post(f"/login/{somebody()}")
+        await client.post(f"/login/{new_user()}")
         token = client.cookies[COOKIE]
         header = (await client.get("/me")).headers["set-cookie"]
         assert header == f"{COOKIE}={token}; Max-Age=86400; Path=/; HttpOnly; Secure; SameSite=Lax"
@@ -158,7 +158,7 @@ async def test_a_cookie_for_a_domain(server: Valkey) -> None:
     """Another name, a domain, a path and another policy for foreign sites appear in the header."""
     cookie = Cookie("sid", same_site="strict", domain="example.org", path="/app", secure=False)
     async with browser(server.url, cookie=cookie) as client:
-        header = (await client.post(f"/login/{somebody()}")).headers["set-cookie"]
+        header = (await client.post(f"/login/{new_user()}")).headers["set-cookie"]
         assert header.endswith("; Path=/app; Domain=example.org; HttpOnly; SameSite=Strict")
 
 
@@ -210,7 +210,7 @@ async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> 
     """A bearer is told to come again soon, and keeps the cookie; who needs no session is served as ever."""
     with valkey() as server:
         async with browser(server.url) as client:
-            await client.post(f"/login/{somebody()}")
+            await client.post(f"/login/{new_user()}")
             getattr(server, how)()
             for path in ("/me", "/open"):
                 refused = await client.get(path)
@@ -218,7 +218,7 @@ async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> 
                 assert refused.headers["retry-after"] == "1"
                 assert refused.headers["content-type"] == "application/problem+json"
                 assert "set-cookie" not in refused.headers
-            for path in (f"/login/{somebody()}", "/logout"):
+            for path in (f"/login/{new_user()}", "/logout"):
                 undone = await client.post(path)
                 assert (undone.status_code, undone.headers["retry-after"]) == (503, "1")
                 assert "set-cookie" not in undone.headers  # whoever is not signed out yet can try again
@@ -236,7 +236,7 @@ async def test_a_read_that_nobody_asked_for_fails_without_a_word(how: str) -> No
     asyncio.get_running_loop().set_exception_handler(lambda _, about: overlooked.append(about["message"]))
     with valkey() as server:
         async with browser(server.url) as client:
-            await client.post(f"/login/{somebody()}")
+            await client.post(f"/login/{new_user()}")
             getattr(server, how)()
             for _ in range(3):
                 assert (await client.get("/plain")).status_code == 200
@@ -250,7 +250,7 @@ async def test_redis_down_can_leave_open_routes_open() -> None:
     """With `anonymous` a bearer is a stranger on open routes, and nobody is told to sign in by mistake."""
     with valkey() as server:
         async with browser(server.url, when_down="anonymous") as client:
-            await client.post(f"/login/{somebody()}")
+            await client.post(f"/login/{new_user()}")
             server.kill()
             assert (await client.get("/open")).json() == {"signed_in": False, "known": False}
             refused = await client.get("/me")
@@ -286,7 +286,7 @@ def test_any_change_to_a_token_makes_it_worthless(server: Valkey, data: st.DataO
 
     async def ask() -> None:
         async with connect(server.url, CATALOGUE) as store:
-            token = await store[SLIDING].create(Session(somebody()))
+            token = await store[SLIDING].create(Session(new_user()))
             at = data.draw(st.integers(0, len(token) - 1))
             put = data.draw(st.text(max_size=2))
             changed = token[:at] + put + token[at + 1 :]
@@ -341,7 +341,7 @@ async def test_websockets_have_sessions_too(server: Valkey) -> None:
 
     async with connect(server.url, CATALOGUE) as store:
         wrapped = SessionMiddleware(app, lambda _: store[SLIDING])
-        token = await store[SLIDING].create(Session(somebody()))
+        token = await store[SLIDING].create(Session(new_user()))
         cookie = [(b"cookie", f"{COOKIE}={token}".encode())]
         accepted = await _respond(wrapped, "/", cookie, "websocket")
         assert dict(accepted[0]["headers"])[b"set-cookie"].startswith(COOKIE.encode())
@@ -378,7 +378,7 @@ async def test_a_request_leaves_no_garbage_behind(server: Valkey) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
 
     async with connect(server.url, CATALOGUE) as store:
-        token = await store[SLIDING].create(Session(somebody()))
+        token = await store[SLIDING].create(Session(new_user()))
         wrapped = SessionMiddleware(app, lambda _: store[SLIDING])
         exchange = Exchange({"type": "http", "headers": [(b"cookie", f"{COOKIE}={token}".encode())]})
         gone = weakref.ref(exchange)

@@ -26,9 +26,10 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 import msgspec
 
+from ephemera._futures import discard
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import REDIS_ERRORS
-from ephemera.patterns.sessions import BoundSessions, let_go
+from ephemera.patterns.sessions import BoundSessions
 from ephemera.web._asgi import ASGIApp, Message, Receive, Scope, Send
 from ephemera.web._cookies import Cookie, for_one_browser
 from ephemera.web._problems import Problem, unavailable
@@ -67,7 +68,7 @@ class SessionMiddleware:
         token = self._cookie.find(scope["headers"])
         sessions = self._sessions(scope)
         reply = None
-        if token is not None and (reply := sessions.reading(token)) is None:
+        if token is not None and (reply := sessions.reader.send(token)) is None:
             token = None  # what is no token has no session
         handle = RequestSession(sessions, token, self._cookie, send, self._refuses, reply)
         scope.setdefault("state", {})["session"] = handle
@@ -118,9 +119,9 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         reply = self._reply
         if reply is None:
             return self._value
-        sessions = self._sessions
+        reader = self._sessions.reader
         try:
-            self._value = session = sessions.taken(reply) if reply.done() else await sessions.coming(reply)
+            self._value = session = reader.decode(reply) if reply.done() else await reader.receive(reply)
         except REDIS_ERRORS:
             self.known = False
             if self._refuses:
@@ -130,25 +131,25 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         if session is None:
             self._token = None
         elif self._cookie.persistent and self._token is not None:
-            self._header = self._cookie.set(self._token, sessions.lifetime)
+            self._header = self._cookie.set(self._token, self._sessions.lifetime)
         return session
 
     async def lives(self) -> bool:
         """Whether the session is valid now, asked anew and without sliding: for what goes on for long."""
-        return self._token is not None and await self._sessions.look(self._token) is not None
+        return self._token is not None and await self._sessions.peek(self._token) is not None
 
     @property
     def id(self) -> str | None:
         """The session's id, as a list of the user's sessions shows it; None without a token."""
         return None if self._token is None else self._sessions.id_of(self._token)
 
-    async def begin(self, user: str) -> str:
-        """Announce a sign-in before its account is read, for `start(..., begun=...)`."""
-        return await self._sessions.begin(user)
+    async def begin_sign_in(self, user: str) -> str:
+        """Announce a sign-in before you read the account, for `start(..., sign_in=...)`."""
+        return await self._sessions.begin_sign_in(user)
 
-    async def start(self, session: S, *, begun: str | None = None) -> None:
+    async def start(self, session: S, *, sign_in: str | None = None) -> None:
         """Sign in: a new session with a new token in place of what there was."""
-        token = await self._sessions.create(session, begun=begun, replacing=self._token)
+        token = await self._sessions.create(session, sign_in=sign_in, replacing=self._token)
         self._use(token)
         self._value = session
 
@@ -172,8 +173,7 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         """Sign out: end the session, and have the browser forget its token."""
         if self._token is not None:
             await self._sessions.end(self._token)
-        let_go(self._reply)
-        self._reply = None
+        self._discard_read()
         self._token = self._value = None
         self._header = self._cookie.clear()
 
@@ -188,15 +188,18 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
 
     def close(self) -> None:
         """Forget the request, when it is over."""
-        let_go(self._reply)
-        self._reply = None
+        self._discard_read()
         # The server's `send` leads to the scope, and the scope to this: left alone, the circle would keep all
         # objects of the request until the garbage collector comes, which costs more than reading the session.
         self._send = _over
 
+    def _discard_read(self) -> None:
+        if self._reply is not None:
+            discard(self._reply)  # not cancelled: the read extends the session in any case
+            self._reply = None
+
     def _use(self, token: str) -> None:
-        let_go(self._reply)
-        self._reply = None
+        self._discard_read()
         self._token = token
         self._header = self._cookie.set(token, self._sessions.lifetime)
 

@@ -62,7 +62,9 @@ class SignIns:
 
     async def begin(self, user_id: UUID, origin: Origin) -> Issued:
         """Sign a user in, whose password was right."""
-        begun, now = await asyncio.gather(self._records.begin(str(user_id)), self._revoked.now(str(user_id)))
+        sign_in, now = await asyncio.gather(
+            self._records.begin_sign_in(str(user_id)), self._revoked.now(str(user_id))
+        )
         sid, refresh_id = uuid4(), uuid4().hex
         row = {
             "id": sid,
@@ -76,13 +78,15 @@ class SignIns:
             lapsed = (sign_ins.c.user_id == user_id) & (sign_ins.c.expires_at < func.now())
             await sql.execute(delete(sign_ins).where(lapsed))
             await sql.execute(insert(sign_ins).values(row))
-        return await self._issue(user_id, sid, refresh_id, role, now, origin, begun)
+        return await self._issue(user_id, sid, refresh_id, role, now, origin, sign_in)
 
     async def refresh(self, token: str, origin: Origin) -> Issued:
         """New tokens for a refresh token, which is used up; 401 when it is void."""
         claims = await self._current(token)
         user_id, sid, refresh_id = UUID(claims.sub), UUID(claims.family), uuid4().hex
-        begun, now = await asyncio.gather(self._records.begin(claims.sub), self._revoked.now(claims.sub))
+        sign_in, now = await asyncio.gather(
+            self._records.begin_sign_in(claims.sub), self._revoked.now(claims.sub)
+        )
         async with self._engine.begin() as sql:
             changed = await sql.execute(
                 update(sign_ins)
@@ -105,7 +109,7 @@ class SignIns:
             raise unauthorized(_REUSED)
         with suppress(ConnectionFailed):  # SQL knows that it is used up
             await self._revoked.revoke_token("refresh", claims.jti, until=claims.exp)
-        issued = await self._issue(user_id, sid, refresh_id, role, now, origin, begun)
+        issued = await self._issue(user_id, sid, refresh_id, role, now, origin, sign_in)
         with suppress(ConnectionFailed):
             await self._drop_records(claims.sub, str(sid), but=refresh_id)
         return issued
@@ -188,7 +192,7 @@ class SignIns:
         return claims
 
     async def _issue(
-        self, user_id: UUID, sid: UUID, refresh_id: str, role: str, now: float, origin: Origin, begun: str
+        self, user_id: UUID, sid: UUID, refresh_id: str, role: str, now: float, origin: Origin, sign_in: str
     ) -> Issued:
         """Sign the tokens, and note in Redis that the sign-in is in use."""
         user, family, access_id = str(user_id), str(sid), uuid4().hex
@@ -203,7 +207,7 @@ class SignIns:
         )
         try:
             with suppress(ConnectionFailed):  # the record is for lists only
-                await self._records.create(record, begun=begun)
+                await self._records.create(record, sign_in=sign_in)
         except RevokedMeanwhile:
             raise unavailable("Your account was changed at this moment; please try again.") from None
         usual: dict[str, Any] = {"sub": user, "iat": now, "family": family}

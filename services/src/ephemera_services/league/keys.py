@@ -240,7 +240,7 @@ SESSIONS = Sessions(
     user="user_id",
     lifetime=sliding(hours=24),
     kind="value",
-    most_per_user=10,
+    max_per_user=10,
 )
 
 _VOTED = timedelta(days=30)

@@ -83,7 +83,7 @@ class Accounts:
         right = await self._passwords.verify(password, None if known is None else known.password_hash)
         if known is None or not right:
             return None
-        begun = await handle.begin(str(known.id))
+        sign_in = await handle.begin_sign_in(str(known.id))
         account = await self._read(users.c.id == known.id)
         if account is None or account.blocked:
             raise problem(403, "This account is blocked.")
@@ -99,7 +99,7 @@ class Accounts:
             ip=ip,
         )
         try:
-            await handle.start(session, begun=begun)
+            await handle.start(session, sign_in=sign_in)
         except RevokedMeanwhile:
             raise problem(409, "Your rights were just changed; sign in again.") from None
         return account

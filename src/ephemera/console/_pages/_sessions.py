@@ -66,7 +66,7 @@ class _SessionsPage:
         revocations: list[tuple[Place, Revocation]],
     ) -> None:
         self._view = view
-        self._sessions = {f"{place.name}/{each.space.pattern}": (place, each) for place, each in sessions}
+        self._sessions = {f"{place.name}/{each.keyspace.pattern}": (place, each) for place, each in sessions}
         self._revocations = {
             f"{place.name}/{each.users.pattern}": (place, each) for place, each in revocations
         }

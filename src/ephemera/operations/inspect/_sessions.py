@@ -17,7 +17,6 @@ from ephemera.keyspace import Keyspace, Sliding, Store
 from ephemera.operations.inspect._finder import Finder
 from ephemera.patterns.revocation import Revocation
 from ephemera.patterns.sessions import Sessions
-from ephemera.patterns.sessions._token_keys import Places
 
 
 class SessionSeen(msgspec.Struct, frozen=True):
@@ -66,16 +65,17 @@ class SignedInUsers:
 
 async def sessions_of(store: Store, sessions: Sessions[Any], user: str, most: int = 200) -> list[SessionSeen]:
     """A user's sessions, the one that ends last first; looking does not let them slide, nor read them."""
-    client = store.client(sessions.space.role)
-    places = Places(sessions.space, sessions.index, sessions.user_field)
+    client = store.client(sessions.keyspace.role)
     newest = ("(+inf", "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
     clock, listed = await asyncio.gather(
-        client.call("TIME"), client.call("ZRANGE", places.index(user), *newest)
+        client.call("TIME"), client.call("ZRANGE", sessions.keys.index_key(user), *newest)
     )
     now = int(clock[0]) * 1000 + int(clock[1]) // 1000
     ends = {session_id.decode(): float(score) for session_id, score in listed if float(score) > now}
-    there = await asyncio.gather(*(client.call("EXISTS", places.key(user, each)) for each in ends))
-    lifetime = sessions.space.lifetime
+    there = await asyncio.gather(
+        *(client.call("EXISTS", sessions.keys.session_key(user, each)) for each in ends)
+    )
+    lifetime = sessions.keyspace.lifetime
     return [
         SessionSeen(
             session_id,

@@ -1,4 +1,4 @@
-"""Sessions: who is signed in, for as long as they use it, and not a moment after that is revoked.
+"""Server-side sessions that can be revoked without races.
 
     SESSIONS = Sessions(
         catalogue, "session:{session_id}", Session, user="user_id", lifetime=sliding(hours=24)
@@ -8,25 +8,27 @@
     session = await sessions.get(token)
     await sessions.end_all("u1")
 
-Keys: the session itself, a hash or a JSON value under a digest of its token; and the user's index, a sorted
-set of session ids by the instant they end. All keys of a user share a cluster slot (`places`).
-Lifetimes: a sliding session's life starts anew when it is used, its index entry's with it, and the index
-lives as long as its longest session. So that reading need not be writing, a use within a thousandth of the
-life (at most a minute) after the last slide leaves both as they are: a session ends that much early at
-most.
-Atomic: every operation is one script. A session is valid only while its index lists it, and only `create`
-and `rotate` enter an id there, a fresh one. So a revocation, which removes the index, cannot be outrun by
-anything: whatever was listed before it is dead, whatever else survived of it. A sign-in that began before a
-revocation and ends after it is refused when it was announced: `begun = await sessions.begin(user_id)`, read
-the account, `create(session, begun=begun)`.
-Down or hung: every call raises `ConnectionFailed` at once or after the wire's time-out; nobody is let in or
-thrown out by guessing (`web.sessions` answers 503). A lost reply to `create` leaves a session whose token
-nobody has; `end_all` may be repeated. Evicted: a lost session or index ends sessions early, it never keeps
-one. Failing over: a revocation that the new master had not received yet is undone with everything else of
-that moment; revoke again after a fail-over.
+*Keys.* A session is a hash (or a JSON value) under a digest of its token. A sorted set per user, the index,
+lists the ids of that user's valid sessions by expiry. All keys of a user share one cluster slot.
+
+*Lifetimes.* Reading a sliding session extends it and its index entry; the index lives as long as its longest
+session. To keep reads cheap, a read within a thousandth of the lifetime (at most a minute) after the last
+extension writes nothing, so a session may expire that much early.
+
+*Atomicity.* Every operation is one Lua script. A session is valid only while its user's index lists it, and
+only `create` and `rotate` add an id to the index, always a fresh one. So revoking all sessions of a user
+means deleting one key, and no session created before that moment can survive it. To refuse a sign-in that
+began before a revocation and ends after it, announce it: `sign_in = await sessions.begin_sign_in(user_id)`,
+read the account, then `create(session, sign_in=sign_in)`.
+
+*When Redis is down.* Every call raises `ConnectionFailed` at once, or after the timeout if the server hangs.
+Users are never signed in or out by guesswork; the web layer answers 503. A lost reply to `create` leaves a
+session whose token was never delivered. `end_all` may be repeated. An eviction ends sessions early, and never
+keeps one alive. A failover undoes a revocation that the new master had not received; revoke again after a
+failover.
 """
 
 from ephemera.patterns.sessions._declaration import Sessions
-from ephemera.patterns.sessions._runtime import BoundSessions, Listed, let_go
+from ephemera.patterns.sessions._runtime import BoundSessions, ListedSession, SessionReader
 
-__all__ = ["BoundSessions", "Listed", "Sessions", "let_go"]
+__all__ = ["BoundSessions", "ListedSession", "SessionReader", "Sessions"]

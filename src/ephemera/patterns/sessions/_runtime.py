@@ -1,20 +1,21 @@
-"""The operations on sessions; what they promise, and what happens when Redis is down: see the package."""
+"""The operations on sessions. The package's docstring has their guarantees and failure behaviour."""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
 import msgspec
 
+from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
 from ephemera.patterns._stored_records import Records, changing, records_of
-from ephemera.patterns.sessions._token_keys import Place, Places
+from ephemera.patterns.sessions._token_keys import SessionKeys
 from ephemera.wire import Arg, PreparedScript, Script
 
 if TYPE_CHECKING:
@@ -31,115 +32,69 @@ END_ALL = Script.load("ephemera.patterns.sessions", "end_all")
 LIST = Script.load("ephemera.patterns.sessions", "list")
 BEGIN = Script.load("ephemera.patterns.sessions", "begin")
 
-_SIGN_IN = 600_000  # milliseconds that a sign-in may take from `begin` to `create`
-_COARSEST_SLIDE = 60_000  # milliseconds
-_MOST_KNOWN = (
-    4096  # tokens whose reads are kept in this process, so that they need not be made for each request
-)
+_MAX_SIGN_IN = 600_000  # milliseconds from `begin_sign_in` to `create`
+_MAX_SLIDE_STEP = 60_000  # milliseconds
+_READS_CACHED = 4096  # prepared reads, by token
 
 
-class Listed(NamedTuple, Generic[S]):
-    """One session in a list: its id opens nothing, and ends it by `end_by_id`."""
+class ListedSession(NamedTuple, Generic[S]):
+    """One session of a user's list; the id is not a credential, but ends the session by `end_by_id`."""
 
     id: str
     session: S
     ends: datetime
 
 
-class BoundSessions(Generic[S]):
-    """The sessions of one store: what `store[SESSIONS]` gives."""
+class SessionReader(Generic[S]):
+    """Reads sessions in two steps, for a middleware that sends the read early and may never need it.
 
-    def __init__(self, declared: Sessions[S], store: Store) -> None:
-        self._space, self._user_field = declared.space, declared.user_field
-        self.stats = store[declared.space].stats
-        store[declared.index]  # refuses a store without it
-        client = store.client(declared.space.role)
-        self._run, self._call = client.run, client.call
-        self._ask: Callable[[PreparedScript], asyncio.Future[Any]] = client.run_prepared
-        self._known: dict[str, PreparedScript] = {}
-        self._places = Places(declared.space, declared.index, declared.user_field)
-        self._records: Records[S] = records_of(declared.space)
-        self._decode = self._records.decode
-        self._most = declared.most_per_user
-        lifetime = declared.space.lifetime
-        self.lifetime = cast("int", lifetime.milliseconds)
-        """Milliseconds, from the last use when it slides."""
-        self._slides_to = self.lifetime if isinstance(lifetime, Sliding) else 0
-        enough = self._slides_to and self.lifetime - min(self.lifetime // 1000, _COARSEST_SLIDE)
-        self._reading = (self._records.read, enough, self.lifetime)
+    `send` returns a future for `receive`, or for `decode` once it is done; `discard` it otherwise. The read
+    extends a sliding session in any case.
+    """
 
-    async def begin(self, user: FieldValue) -> str:
-        """Announce a sign-in before its account is read: `create(..., begun=...)` notices a revocation."""
-        fresh = "~" + secrets.token_urlsafe(12)
-        mark: bytes = await self._do(BEGIN, (self._places.index(user),), fresh, _SIGN_IN)
-        return mark.decode()
+    def __init__(self, declaration: Sessions[S], store: Store) -> None:
+        self.stats = store[declaration.keyspace].stats
+        self._run_prepared = store.client(declaration.keyspace.role).run_prepared
+        self._keys = declaration.keys
+        self._reads: BoundedCache[str, PreparedScript] = BoundedCache(_READS_CACHED)
+        records: Records[S] = records_of(declaration.keyspace)
+        self._decode = records.decode
+        lifetime = declaration.keyspace.lifetime
+        milliseconds = cast("int", lifetime.milliseconds)
+        step = min(milliseconds // 1000, _MAX_SLIDE_STEP)
+        self._command = records.read
+        self._extend_below = milliseconds - step if isinstance(lifetime, Sliding) else 0
+        self._lifetime = milliseconds
 
-    async def create(self, session: S, *, begun: str | None = None, replacing: str | None = None) -> str:
-        """Store a new session and return its token, which is nowhere else.
+    def send(self, token: str) -> asyncio.Future[Any] | None:
+        """Send the read of a token's session now; None for text that is not a token.
 
-        `begun` is what `begin` gave: `RevokedMeanwhile` when the user's sessions were ended since.
-        `replacing` is the token of a session to end first, such as the anonymous one of whoever signs in
-        now.
+        Call it on the loop's thread. A read that could not be sent is a future with its exception.
         """
-        writing = self._records.write(session)
-        user = str(getattr(session, self._user_field))
-        token = self._places.mint(user)
-        place = cast("Place", self._places.of_token(token))
-        if replacing is not None:
-            await self.end(replacing)
-        keys = (place.key, place.index_key)
-        gone = await self._do(CREATE, keys, place.id, self.lifetime, self._most, begun or "", *writing)
-        if gone is None:
-            raise RevokedMeanwhile(self._space.pattern, user)
-        self.stats.writes += 1
-        self.stats.bytes_written += payload_size(writing)
-        await self._remove(user, gone)
-        return token
+        return self.send_prepared(self._reads.get(token) or self._prepare_token(token))
 
-    async def get(self, token: str) -> S | None:
-        """The session of a token, which slides by being read; None when there is none (any more)."""
-        return await self.coming(self.reading(token))
-
-    async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
-        """The same by id, for callers that know in another way who asks, such as by a signed token."""
-        place = self._places.of_id(user, session_id)
-        return await self.coming(self._sent(None if place is None else self._read(place)))
-
-    async def look(self, token: str) -> S | None:
-        """The same as `get`, but looking does not let it slide: whoever leaves a page open is not there."""
-        place = self._places.of_token(token)
-        return await self.coming(self._sent(None if place is None else self._read(place, slides=False)))
-
-    def reading(self, token: str) -> asyncio.Future[Any] | None:
-        """Send the read of a token's session now, on the loop's thread; None for a text that is no token.
-
-        The reply is for `coming`, or for `taken` once it is here, or for nobody: then `let_go` of it. It
-        lets the session slide in any case, and holds what could not be sent as well.
-        """
-        return self._sent(self._known.get(token) or self._learn(token))
-
-    async def coming(self, reply: asyncio.Future[Any] | None) -> S | None:
-        """The session of a read; None when there is none. `ConnectionFailed` when Redis cannot be asked."""
+    async def receive(self, reply: asyncio.Future[Any] | None) -> S | None:
+        """Await a read; None without a session. Raises `ConnectionFailed` when Redis is unavailable."""
         if reply is None:
             return None
         if not reply.done():
-            try:  # noqa: SIM105 - contextlib.suppress would be called for each session
+            try:  # noqa: SIM105 - `contextlib.suppress` would be created for each read
                 await reply
             except REDIS_ERRORS:
-                pass  # `taken` counts and raises it
-        return self.taken(reply)
+                pass  # `decode` counts and raises it
+        return self.decode(reply)
 
-    def taken(self, reply: asyncio.Future[Any]) -> S | None:
-        """The same of a read that is done."""
+    def decode(self, reply: asyncio.Future[Any]) -> S | None:
+        """Decode a read whose reply has arrived."""
         stats = self.stats
         try:
-            said = reply.result()
+            stored = reply.result()
         except REDIS_ERRORS:
             stats.errors += 1
             raise
-        if said is not None:
-            stats.bytes_read += len(said) if said.__class__ is bytes else payload_size(said)
-            session = self._decode(said)
+        if stored is not None:
+            stats.bytes_read += len(stored) if stored.__class__ is bytes else payload_size(stored)
+            session = self._decode(stored)
             if session is not None:
                 stats.hits += 1
                 return session
@@ -147,123 +102,177 @@ class BoundSessions(Generic[S]):
         stats.misses += 1
         return None
 
-    async def update(self, token: str, /, **changes: Any) -> bool:
-        """Change some fields of a session; False, and nothing written, when there is none (any more)."""
-        if self._user_field in changes:
-            raise InvalidValue(self._space.pattern, "a session that stays its user's", self._user_field)
-        change = self._records.change(changes)
-        place = self._places.of_token(token)
-        if place is None:
-            return False
-        keys = (place.key, place.index_key)
-        updated = bool(await self._do(UPDATE, keys, place.id, self._slides_to, *change))
-        self.stats.writes += updated
-        self.stats.bytes_written += payload_size(change)
-        return updated
-
-    async def rotate(self, token: str) -> str | None:
-        """Another token for the same session; the old one is void. None when there is none (any more)."""
-        old = self._places.of_token(token)
-        if old is None:
+    def prepare(self, keys: SessionKeys | None, *, extend: bool = True) -> PreparedScript | None:
+        """Prepare the read of one session, which is the same each time; None without keys."""
+        if keys is None:
             return None
-        fresh = self._places.mint_again(token)
-        new = cast("Place", self._places.of_token(fresh))
-        rotated = bool(await self._do(ROTATE, (old.key, old.index_key, new.key), old.id, new.id))
-        self.stats.writes += rotated
-        return fresh if rotated else None
+        arguments = (keys.id, self._command, self._extend_below if extend else 0, self._lifetime)
+        return PreparedScript(GET, (keys.key, keys.index_key), arguments)
 
-    async def end(self, token: str) -> bool:
-        """End a session; False when there was none (any more)."""
-        return await self._end(self._places.of_token(token))
-
-    async def end_by_id(self, user: FieldValue, session_id: str) -> bool:
-        """End a user's session by the id that a list shows."""
-        return await self._end(self._places.of_id(user, session_id))
-
-    async def end_all(self, user: FieldValue, *, keep: str | None = None) -> int:
-        """End all sessions of a user, except that of the token `keep`; how many there were.
-
-        When this returns, none of them is valid, and no sign-in that was announced before it can succeed.
-        """
-        kept = self._places.of_token(keep) if keep is not None else None
-        index = self._places.index(user)
-        kept_id = kept.id if kept is not None and kept.index_key == index else ""
-        ended = await self._do(END_ALL, (index,), kept_id)
-        self.stats.writes += len(ended)
-        await self._remove(user, ended)
-        return len(ended)
-
-    async def of_user(self, user: FieldValue) -> list[Listed[S]]:
-        """A user's sessions, the one that ends first first; looking does not let them slide."""
-        flat = await self._do(LIST, (self._places.index(user),))
-        ids = [session_id.decode() for session_id in flat[::2]]
-        reads = (self._call(self._records.read, self._places.key(user, each)) for each in ids)
-        found = zip(ids, await asyncio.gather(*reads), flat[1::2], strict=True)
-        return [
-            Listed(session_id, session, datetime.fromtimestamp(float(ends) / 1000, UTC))
-            for session_id, reply, ends in found
-            if reply and (session := self._records.decode(reply)) is not None
-        ]
-
-    def id_of(self, token: str) -> str | None:
-        """The id of a token's session, as a list shows it; None for a text that is no token."""
-        place = self._places.of_token(token)
-        return None if place is None else place.id
-
-    def _sent(self, read: PreparedScript | None) -> asyncio.Future[Any] | None:
+    def send_prepared(self, read: PreparedScript | None) -> asyncio.Future[Any] | None:
+        """Send a read; None, counted as a miss, without one."""
         if read is None:
             self.stats.misses += 1
             return None
         try:
-            return self._ask(read)
+            return self._run_prepared(read)
         except REDIS_ERRORS as problem:
             failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             failed.set_exception(problem)
             return failed
 
-    def _read(self, place: Place, *, slides: bool = True) -> PreparedScript:
-        """The read of one session, which is the same whenever it is read."""
-        command, enough, life = self._reading
-        arguments = (place.id, command, enough if slides else 0, life)
-        return PreparedScript(GET, (place.key, place.index_key), arguments)
-
-    def _learn(self, token: str) -> PreparedScript | None:
-        """The read of a token that has not been here lately; None for a text that is no token."""
-        place = self._places.of_token(token)
-        if place is None:
-            return None
-        if len(self._known) >= _MOST_KNOWN:
-            self._known.clear()
-        read = self._known[token] = self._read(place)
+    def _prepare_token(self, token: str) -> PreparedScript | None:
+        read = self.prepare(self._keys.of_token(token))
+        if read is not None:
+            self._reads[token] = read
         return read
 
-    async def _end(self, place: Place | None) -> bool:
-        if place is None:
+
+class BoundSessions(Generic[S]):
+    """The sessions of one store: what `store[SESSIONS]` gives."""
+
+    def __init__(self, declaration: Sessions[S], store: Store) -> None:
+        store[declaration.index]  # raises if the store does not have it
+        self._keyspace, self._user_field = declaration.keyspace, declaration.user_field
+        self.reader = SessionReader(declaration, store)
+        """Reads in two steps, for a middleware."""
+        self.stats = self.reader.stats
+        client = store.client(declaration.keyspace.role)
+        self._run, self._call = client.run, client.call
+        self._keys = declaration.keys
+        self._records: Records[S] = records_of(declaration.keyspace)
+        self._max_per_user = declaration.max_per_user
+        lifetime = declaration.keyspace.lifetime
+        self.lifetime = cast("int", lifetime.milliseconds)
+        """Milliseconds; of a sliding session from its last use."""
+        self._extend_to = self.lifetime if isinstance(lifetime, Sliding) else 0
+
+    async def begin_sign_in(self, user: FieldValue) -> str:
+        """Announce a sign-in before you read the account, for `create(..., sign_in=...)`."""
+        fresh = "~" + secrets.token_urlsafe(12)
+        marker: bytes = await self._run_script(BEGIN, (self._keys.index_key(user),), fresh, _MAX_SIGN_IN)
+        return marker.decode()
+
+    async def create(self, session: S, *, sign_in: str | None = None, replacing: str | None = None) -> str:
+        """Store a new session and return its token, which is stored nowhere.
+
+        `sign_in` is what `begin_sign_in` returned: raises `RevokedMeanwhile` when the user's sessions were
+        ended since. `replacing` is the token of a session to end first, such as the anonymous one before a
+        sign-in.
+        """
+        write = self._records.write(session)
+        user = str(getattr(session, self._user_field))
+        token = self._keys.mint(user)
+        keys = cast("SessionKeys", self._keys.of_token(token))
+        if replacing is not None:
+            await self.end(replacing)
+        arguments = (keys.id, self.lifetime, self._max_per_user, sign_in or "", *write)
+        evicted = await self._run_script(CREATE, (keys.key, keys.index_key), *arguments)
+        if evicted is None:
+            raise RevokedMeanwhile(self._keyspace.pattern, user)
+        self.stats.writes += 1
+        self.stats.bytes_written += payload_size(write)
+        await self._unlink(user, evicted)
+        return token
+
+    async def get(self, token: str) -> S | None:
+        """Read the session of a token, and extend it if it slides; None when there is none (any more)."""
+        reader = self.reader
+        return await reader.receive(reader.send(token))
+
+    async def get_by_id(self, user: FieldValue, session_id: str) -> S | None:
+        """Read a session by id, where the user is authenticated otherwise, such as by a signed token."""
+        reader = self.reader
+        keys = self._keys.of_id(user, session_id)
+        return await reader.receive(reader.send_prepared(reader.prepare(keys)))
+
+    async def peek(self, token: str) -> S | None:
+        """Read a session like `get`, but without extending it: an open page is not a use."""
+        reader = self.reader
+        keys = self._keys.of_token(token)
+        return await reader.receive(reader.send_prepared(reader.prepare(keys, extend=False)))
+
+    async def update(self, token: str, /, **changes: Any) -> bool:
+        """Change some fields of a session; False, and nothing written, when there is none (any more)."""
+        if self._user_field in changes:
+            raise InvalidValue(self._keyspace.pattern, "a session that keeps its user", self._user_field)
+        change = self._records.change(changes)
+        keys = self._keys.of_token(token)
+        if keys is None:
             return False
-        ended = bool(await self._do(END, (place.key, place.index_key), place.id))
+        updated = bool(
+            await self._run_script(UPDATE, (keys.key, keys.index_key), keys.id, self._extend_to, *change)
+        )
+        self.stats.writes += updated
+        self.stats.bytes_written += payload_size(change)
+        return updated
+
+    async def rotate(self, token: str) -> str | None:
+        """Replace the token of a session, and return the new one; None when there is none (any more)."""
+        old = self._keys.of_token(token)
+        if old is None:
+            return None
+        fresh = self._keys.mint_for_same_user(token)
+        new = cast("SessionKeys", self._keys.of_token(fresh))
+        keys = (old.key, old.index_key, new.key)
+        rotated = bool(await self._run_script(ROTATE, keys, old.id, new.id))
+        self.stats.writes += rotated
+        return fresh if rotated else None
+
+    async def end(self, token: str) -> bool:
+        """End a session; False when there was none (any more)."""
+        return await self._end(self._keys.of_token(token))
+
+    async def end_by_id(self, user: FieldValue, session_id: str) -> bool:
+        """End a user's session by the id that `of_user` shows."""
+        return await self._end(self._keys.of_id(user, session_id))
+
+    async def end_all(self, user: FieldValue, *, keep: str | None = None) -> int:
+        """End all sessions of a user, except that of the token `keep`, and return how many.
+
+        When this returns, none of them is valid, and no sign-in announced before it can succeed.
+        """
+        kept = self._keys.of_token(keep) if keep is not None else None
+        index = self._keys.index_key(user)
+        kept_id = kept.id if kept is not None and kept.index_key == index else ""
+        ended = await self._run_script(END_ALL, (index,), kept_id)
+        self.stats.writes += len(ended)
+        await self._unlink(user, ended)
+        return len(ended)
+
+    async def of_user(self, user: FieldValue) -> list[ListedSession[S]]:
+        """List a user's sessions by expiry, without extending them."""
+        flat = await self._run_script(LIST, (self._keys.index_key(user),))
+        ids = [session_id.decode() for session_id in flat[::2]]
+        reads = (self._call(self._records.read, self._keys.session_key(user, each)) for each in ids)
+        found = zip(ids, await asyncio.gather(*reads), flat[1::2], strict=True)
+        return [
+            ListedSession(session_id, session, datetime.fromtimestamp(float(ends) / 1000, UTC))
+            for session_id, reply, ends in found
+            if reply and (session := self._records.decode(reply)) is not None
+        ]
+
+    def id_of(self, token: str) -> str | None:
+        """Return the id of a token's session, as `of_user` shows it; None for text that is not a token."""
+        keys = self._keys.of_token(token)
+        return None if keys is None else keys.id
+
+    async def _end(self, keys: SessionKeys | None) -> bool:
+        if keys is None:
+            return False
+        ended = bool(await self._run_script(END, (keys.key, keys.index_key), keys.id))
         self.stats.writes += ended
         return ended
 
-    async def _do(self, script: Script, keys: Sequence[str], *arguments: Arg) -> Any:
+    async def _run_script(self, script: Script, keys: Sequence[str], *arguments: Arg) -> Any:
         try:
             return await self._run(script, keys, arguments)
         except REDIS_ERRORS:
             self.stats.errors += 1
             raise
 
-    async def _remove(self, user: FieldValue, ids: list[bytes]) -> None:
-        """Free the memory of sessions that no index lists; they are void already, so it may fail."""
+    async def _unlink(self, user: FieldValue, ids: list[bytes]) -> None:
+        """Free the memory of sessions that no index lists; they are void already, so this may fail."""
         if ids:
             with suppress(ConnectionFailed):
-                await self._call("UNLINK", *(self._places.key(user, each.decode()) for each in ids))
-
-
-def let_go(reply: asyncio.Future[Any] | None) -> None:
-    """Nobody will ask for this read's session any more, nor for its error."""
-    if reply is None:
-        return
-    if not reply.done():
-        # Not cancelled, because the wire does not bring a server a script for a caller who has left.
-        reply.add_done_callback(let_go)
-    elif not reply.cancelled():
-        reply.exception()
+                await self._call("UNLINK", *(self._keys.session_key(user, each.decode()) for each in ids))

@@ -1,7 +1,7 @@
--- Ends all sessions of a user, and all sign-ins under way: without the index, none of them is valid.
+-- Ends all sessions of a user, and all sign-ins in progress: without the index, none of them is valid.
 -- KEYS[1]  the user's index
 -- ARGV[1]  the id of a session to keep, or ''
--- RETURNS  the ids of the sessions that were ended, whose keys may now be removed
+-- RETURNS  the ids of the ended sessions, whose keys may now be removed
 local index, keep = KEYS[1], ARGV[1]
 local ends = keep ~= '' and redis.call('ZSCORE', index, keep)
 local ended = {}

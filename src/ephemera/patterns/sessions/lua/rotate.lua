@@ -1,4 +1,4 @@
--- Gives a session another id and lets the old one go, as one step; its end stays where it is.
+-- Replaces the id of a session; its expiry stays the same.
 -- KEYS[1]  the session
 -- KEYS[2]  the user's index
 -- KEYS[3]  the session under its new id

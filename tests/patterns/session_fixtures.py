@@ -1,4 +1,4 @@
-"""The sessions of two services as their owners declare them: hashes that slide, and JSON that does not."""
+"""Session declarations for tests: hashes that slide, and JSON values that do not."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ephemera.patterns.sessions import Sessions
 
 
 class Session(msgspec.Struct):
-    """What slides keeps of who is signed in."""
+    """A session with fields of several types."""
 
     user_id: str
     role: str = "viewer"
@@ -25,7 +25,7 @@ class Session(msgspec.Struct):
 
 
 class SignIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What identity keeps: token ids and expiries, never a token."""
+    """A session that stores token ids and expiries, never a token."""
 
     user_id: int
     access_id: str = ""
@@ -36,7 +36,7 @@ class SignIn(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 CATALOGUE = Catalogue("accounts")
 SLIDING = Sessions(
-    CATALOGUE, "session:{session_id}", Session, user="user_id", lifetime=sliding(hours=24), most_per_user=5
+    CATALOGUE, "session:{session_id}", Session, user="user_id", lifetime=sliding(hours=24), max_per_user=5
 )
 FIXED = Sessions(
     CATALOGUE,
@@ -57,8 +57,8 @@ BRIEF = Sessions(
 )
 
 
-def somebody() -> str:
-    """A user whom no other test knows."""
+def new_user() -> str:
+    """A user id that no other test uses."""
     return uuid4().hex
 
 
@@ -66,7 +66,7 @@ async def all_keys(store: Store) -> AsyncIterator[bytes]:
     """Every key on every node of a store's server."""
     calls = [store.call]
     if len(store.client("cache").nodes()) > 1:
-        # Those of the test's own client: that of patterns may be restricted (tests/least_privilege).
+        # The nodes of the test's own client: the patterns' client may be restricted (tests/least_privilege).
         whole: Any = store.call
         calls = [node.call for node in whole.__self__.nodes()]
     for call in calls:

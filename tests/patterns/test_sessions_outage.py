@@ -1,4 +1,4 @@
-"""Sessions when Redis is down, hung, emptied, or evicting whatever it likes."""
+"""Sessions when Redis is down, hung, flushed or evicting."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ephemera.embedded import valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.keyspace import connect
 from ephemera.patterns.sessions import BoundSessions
-from tests.patterns.accounts import CATALOGUE, SLIDING, Session, somebody
+from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user
 from tests.wire.waiting import answered
 
 OPERATIONS: dict[str, Callable[[BoundSessions[Session], str], Awaitable[object]]] = {
@@ -23,12 +23,12 @@ OPERATIONS: dict[str, Callable[[BoundSessions[Session], str], Awaitable[object]]
     "end": lambda sessions, token: sessions.end(token),
     "end_all": lambda sessions, _: sessions.end_all("ann"),
     "of_user": lambda sessions, _: sessions.of_user("ann"),
-    "begin": lambda sessions, _: sessions.begin("ann"),
+    "begin_sign_in": lambda sessions, _: sessions.begin_sign_in("ann"),
 }
 
 
-async def test_down_every_operation_fails_at_once_and_recovers() -> None:
-    """Nobody is let in or thrown out by guessing; an empty server that returns knows nobody."""
+async def test_every_operation_fails_at_once_when_redis_is_down_and_recovers() -> None:
+    """Users are never signed in or out by guesswork; an empty server that returns has no sessions."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
             sessions = store[SLIDING]
@@ -42,8 +42,8 @@ async def test_down_every_operation_fails_at_once_and_recovers() -> None:
                 with pytest.raises(Unavailable):
                     await operation(sessions, token)
                 took.append(time.perf_counter() - began)
-            assert statistics.median(took) < 0.1  # none waits for the wire's time-out; this machine may
-            assert store.stats[SLIDING.space].errors >= len(OPERATIONS)
+            assert statistics.median(took) < 0.1  # no operation waits for the timeout
+            assert store.stats[SLIDING.keyspace].errors >= len(OPERATIONS)
             server.restart()
             await answered(lambda: sessions.get(token))
             assert await sessions.get(token) is None
@@ -51,8 +51,8 @@ async def test_down_every_operation_fails_at_once_and_recovers() -> None:
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-async def test_hung_an_operation_fails_in_time_and_the_session_outlasts_it(name: str) -> None:
-    """A frozen server costs its callers the wire's time-out; who was signed in before can be so after."""
+async def test_an_operation_on_a_hung_server_times_out_and_sessions_survive(name: str) -> None:
+    """Callers of a hung server wait for the timeout; sessions from before remain valid after."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
             sessions = store[SLIDING]
@@ -68,16 +68,16 @@ async def test_hung_an_operation_fails_in_time_and_the_session_outlasts_it(name:
             assert await sessions.get(bystander) == Session("bob")
 
 
-async def test_a_server_that_evicts_keeps_nothing_that_was_revoked() -> None:
-    """Whichever keys go, also the coldest of indexes, no session outlives its revocation."""
+async def test_an_evicting_server_keeps_no_revoked_session() -> None:
+    """Whichever keys are evicted, even indexes, no session survives its revocation."""
     config = {"maxmemory": "4mb", "maxmemory-policy": "allkeys-lru", "maxmemory-samples": "10"}
     with valkey(config=config) as server:
         async with connect(server.url, CATALOGUE) as store:
-            sessions, users = store[SLIDING], [somebody() for _ in range(40)]
+            sessions, users = store[SLIDING], [new_user() for _ in range(40)]
             tokens = {user: [await sessions.create(Session(user)) for _ in range(5)] for user in users}
             for number in range(3000):
                 await store.call("SET", f"ballast:{number}", "x" * 1000)
-                if number % 10 == 0:  # some sessions are in use meanwhile
+                if number % 10 == 0:  # some sessions stay in use
                     await sessions.get(tokens[users[number % 7]][number % 3])
             evicted = int(str(server.ask("INFO", "stats")).split("evicted_keys:")[1].split()[0])
             assert evicted > 200

@@ -13,30 +13,30 @@ from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import RevokedMeanwhile
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.sessions import BoundSessions
-from tests.patterns.accounts import CATALOGUE, SLIDING, Session, all_keys, somebody
+from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, all_keys, new_user
 
 _CONNECTIONS = 8
 _ROUNDS_AT_ONCE = 25
 
 
-class Fight:
-    """One user's sessions, and actors on several connections that do random things to them at once.
+class Race:
+    """One user's sessions, and actors on several connections that change them concurrently.
 
-    When a revocation begins, every token and every sign-in known so far is doomed, and so is whatever comes
-    of them later: a token rotated from a doomed one, a session created for a doomed sign-in.
+    When a revocation begins, every token and every sign-in known so far is doomed, and so is what derives
+    from them later: a token rotated from a doomed one, a session created for a doomed sign-in.
     """
 
     def __init__(self, connections: list[BoundSessions[Session]], seed: int) -> None:
         self._connections = connections
         self._chance = random.Random(seed)
-        self._user = somebody()
+        self._user = new_user()
         self._known: list[str] = []
         self._doomed: set[str] = set()
 
-    async def fight(self) -> None:
-        """Let six actors act; nothing doomed may be left, and nothing at all after one more revocation."""
+    async def run(self) -> None:
+        """Run six actors; nothing doomed may remain valid, and nothing at all after one more revocation."""
         await asyncio.gather(*(self._act() for _ in range(6)))
-        await self._see_that_they_are_void(self._doomed)
+        await self._check_void(self._doomed)
         await self._revoke()
         assert await self._sessions.of_user(self._user) == []
 
@@ -51,10 +51,10 @@ class Fight:
         self._known.append(await self._sessions.create(Session(user_id=self._user)))
 
     async def _sign_in(self) -> None:
-        begun = await self._sessions.begin(self._user)
-        self._known.append(begun)
+        sign_in = await self._sessions.begin_sign_in(self._user)
+        self._known.append(sign_in)
         with suppress(RevokedMeanwhile):
-            self._learn(begun, await self._sessions.create(Session(user_id=self._user), begun=begun))
+            self._learn(sign_in, await self._sessions.create(Session(user_id=self._user), sign_in=sign_in))
 
     async def _use(self) -> None:
         if self._known:
@@ -76,58 +76,58 @@ class Fight:
         before = set(self._known)
         self._doomed |= before
         await self._sessions.end_all(self._user)
-        await self._see_that_they_are_void(before)
+        await self._check_void(before)
 
-    async def _see_that_they_are_void(self, tokens: set[str]) -> None:
+    async def _check_void(self, tokens: set[str]) -> None:
         survivors = await asyncio.gather(*(self._sessions.get(token) for token in tokens))
         assert survivors == [None] * len(tokens)
 
     @property
     def _sessions(self) -> BoundSessions[Session]:
-        """The sessions as one of the connections has them, another one each time."""
+        """The sessions on a random one of the connections."""
         return self._chance.choice(self._connections)
 
 
-async def _fights(url: str, rounds: int) -> None:
+async def _race(url: str, rounds: int) -> None:
     async with AsyncExitStack() as opened:
         connections = [
             (await opened.enter_async_context(connect(url, CATALOGUE)))[SLIDING] for _ in range(_CONNECTIONS)
         ]
         seeds = iter(range(rounds))
 
-        async def ring() -> None:
+        async def race() -> None:
             for seed in seeds:
-                await Fight(connections, seed).fight()
+                await Race(connections, seed).run()
 
-        await asyncio.gather(*(ring() for _ in range(_ROUNDS_AT_ONCE)))
+        await asyncio.gather(*(race() for _ in range(_ROUNDS_AT_ONCE)))
 
 
 async def test_ten_thousand_interleavings_leave_no_survivor(server: Valkey) -> None:
-    """In whatever order creates, reads, rotations and revocations come, nothing revoked is valid later."""
-    await _fights(server.url, 10_000)
+    """In any order of creates, reads, rotations and revocations, no revoked session is valid later."""
+    await _race(server.url, 10_000)
 
 
 async def test_interleavings_on_a_cluster_leave_no_survivor(cluster: Cluster) -> None:
-    """The same where the keys of different users live on different nodes."""
-    await _fights(cluster.url, 1_000)
+    """The same holds where the keys of different users are on different nodes."""
+    await _race(cluster.url, 1_000)
 
 
-def _hammers(url: str, users: list[str], operations: int, count: int) -> list[subprocess.Popen[str]]:
-    command = [sys.executable, "-m", "tests.patterns.session_hammer", url, str(operations)]
+def _start_processes(url: str, users: list[str], operations: int, count: int) -> list[subprocess.Popen[str]]:
+    command = [sys.executable, "-m", "tests.patterns.session_load", url, str(operations)]
     return [
         subprocess.Popen([*command, str(seed), *users], stdout=subprocess.PIPE, text=True)
         for seed in range(count)
     ]
 
 
-async def test_processes_that_fight_leave_no_survivor(server: Valkey) -> None:
-    """A token that some process was given before any process revoked its user's sessions is void."""
-    users = [somebody() for _ in range(3)]
-    hammers = _hammers(server.url, users, 2_000, 4)
+async def test_concurrent_processes_leave_no_survivor(server: Valkey) -> None:
+    """A token that any process received before any process revoked its user's sessions is void."""
+    users = [new_user() for _ in range(3)]
+    processes = _start_processes(server.url, users, 2_000, 4)
     events = [
-        json.loads(line) for hammer in hammers for line in hammer.communicate(timeout=60)[0].splitlines()
+        json.loads(line) for process in processes for line in process.communicate(timeout=60)[0].splitlines()
     ]
-    assert [hammer.returncode for hammer in hammers] == [0] * 4
+    assert [process.returncode for process in processes] == [0] * 4
     last_revocation = {user: max(e[1] for e in events if e[0] == "revoke" and e[2] == user) for user in users}
     tokens = [event for event in events if event[0] == "token"]
     revoked = [token for _, when, user, token in tokens if when < last_revocation[user]]
@@ -139,13 +139,13 @@ async def test_processes_that_fight_leave_no_survivor(server: Valkey) -> None:
         assert [token for _, _, _, token in tokens if await store[SLIDING].get(token) is not None] == []
 
 
-async def test_a_process_that_is_killed_leaves_nothing_beyond_revocation(server: Valkey) -> None:
+async def test_a_killed_process_leaves_nothing_beyond_revocation(server: Valkey) -> None:
     """After SIGKILL at any moment every listed session has its content, and a revocation ends everything."""
     chance = random.Random(4)
     async with connect(server.url, CATALOGUE) as store:
         for _ in range(12):
-            user = somebody()
-            tokens = await _killed_hammer(server.url, user, chance.uniform(0.01, 0.1))
+            user = new_user()
+            tokens = await _killed_operate(server.url, user, chance.uniform(0.01, 0.1))
             listed = await store.call("ZRANGE", f"user_sessions:{user}", "-inf", "(+inf", "BYSCORE")
             assert len(await store[SLIDING].of_user(user)) == len(listed)
             await store[SLIDING].end_all(user)
@@ -153,20 +153,20 @@ async def test_a_process_that_is_killed_leaves_nothing_beyond_revocation(server:
             assert await _reachable(store, user) == []
 
 
-async def _killed_hammer(url: str, user: str, after: float) -> list[str]:
-    """The tokens that a process was given before it was killed in the middle of its work."""
-    (hammer,) = _hammers(url, [user], 1_000_000, 1)
-    assert hammer.stdout is not None
-    lines = [await asyncio.to_thread(hammer.stdout.readline) for _ in range(10)]
-    await asyncio.sleep(after)  # a random moment is the point of it
-    hammer.kill()
-    rest, _ = await asyncio.to_thread(hammer.communicate)
+async def _killed_operate(url: str, user: str, after: float) -> list[str]:
+    """The tokens that a process received before it was killed in the middle of its work."""
+    (process,) = _start_processes(url, [user], 1_000_000, 1)
+    assert process.stdout is not None
+    lines = [await asyncio.to_thread(process.stdout.readline) for _ in range(10)]
+    await asyncio.sleep(after)  # a random moment
+    process.kill()
+    rest, _ = await asyncio.to_thread(process.communicate)
     complete = [json.loads(line) for line in [*lines, *rest.splitlines(keepends=True)] if line.endswith("\n")]
     return [event[3] for event in complete if event[0] == "token"]
 
 
 async def _reachable(store: Store, user: str) -> list[bytes]:
-    """Session keys that the user's index still lets somebody in by."""
+    """Session keys that the user's index still admits."""
     keys = [key async for key in all_keys(store) if key.startswith(b"session:")]
     ids = [key.removeprefix(b"session:").decode() for key in keys]
     return [key for key, each in zip(keys, ids, strict=True) if await store[SLIDING].get_by_id(user, each)]
