@@ -15,7 +15,7 @@ import pytest
 
 from ephemera import sync
 from ephemera.embedded import Cluster, Valkey
-from ephemera.errors import CannotConnect, LoopMisuse, ServerError, StoreClosed, Unavailable
+from ephemera.errors import CannotConnect, ServerError, StoreClosed, SyncCallInEventLoop, Unavailable
 from ephemera.sync import SyncStore
 
 
@@ -82,9 +82,9 @@ def test_wait_runs_coroutines_of_the_store(store: SyncStore, key: str) -> None:
 async def test_call_on_an_event_loop_is_refused_and_says_what_to_do(server: Valkey) -> None:
     """A blocking call inside a coroutine raises instead of stopping the loop."""
     store = await asyncio.to_thread(sync.connect(server.url).__enter__)
-    with pytest.raises(LoopMisuse, match=r"use async with ephemera\.connect.*asyncio\.to_thread"):
+    with pytest.raises(SyncCallInEventLoop, match=r"use async with ephemera\.connect.*asyncio\.to_thread"):
         store.call("PING")
-    with pytest.raises(LoopMisuse):
+    with pytest.raises(SyncCallInEventLoop):
         store.wait(asyncio.sleep(0))
     await asyncio.to_thread(store.close)
 
@@ -95,7 +95,7 @@ def test_call_from_the_stores_own_loop_is_refused(store: SyncStore) -> None:
     async def reenter() -> None:
         store.call("PING")
 
-    with pytest.raises(LoopMisuse):
+    with pytest.raises(SyncCallInEventLoop):
         store.wait(reenter())
 
 

@@ -6,7 +6,6 @@ accessors and patterns. Everything kept there may vanish without harm.
 
 from ephemera.errors import (
     CannotConnect,
-    CommandRefused,
     ConnectionFailed,
     CrossSlot,
     EphemeraError,
@@ -14,6 +13,7 @@ from ephemera.errors import (
     ServerError,
     StoreClosed,
     Unavailable,
+    UnsupportedCommand,
 )
 from ephemera.keyspace import (
     Catalogue,
@@ -31,7 +31,6 @@ from ephemera.wire import Message, Script
 __all__ = [
     "CannotConnect",
     "Catalogue",
-    "CommandRefused",
     "ConnectionFailed",
     "CrossSlot",
     "EphemeraError",
@@ -43,6 +42,7 @@ __all__ = [
     "Store",
     "StoreClosed",
     "Unavailable",
+    "UnsupportedCommand",
     "connect",
     "fixed",
     "permanent",

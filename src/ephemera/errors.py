@@ -1,25 +1,34 @@
-"""Every error Ephemera raises; each carries its facts as fields and says what to do next.
+"""Every error Ephemera raises. Each message says what to do next, and carries its facts as attributes.
 
-Two of them decide how a caller may react when the server is away, so they are kept apart:
-`Unavailable` means the command was certainly not executed, `OutcomeUnknown` means it was sent and nobody
-can tell. Both are `ConnectionFailed`, which is what a pattern catches to fall back.
+All derive from `EphemeraError`; those that mean what a built-in exception means derive from it too, such as
+`LockTimeout` from `TimeoutError`. The file has a section for the server, for declarations and values, and one
+for each group of patterns.
+
+When the server cannot be reached, two errors tell a caller what may be done about it. `Unavailable`: the
+command was not executed. `OutcomeUnknown`: it was sent, and may or may not have been executed. Both are
+`ConnectionFailed`, which is what code catches to fall back.
 """
 
 from __future__ import annotations
 
 __all__ = [
-    "AlreadyHeld",
+    "BacklogFull",
     "CannotConnect",
-    "CommandRefused",
+    "CheckpointLost",
     "ConnectionFailed",
     "CrossSlot",
+    "DatabaseUnavailable",
+    "DuplicateStep",
     "EmbeddedError",
+    "EmbeddingFailed",
     "EphemeraError",
     "InvalidClaim",
+    "InvalidCookie",
     "InvalidCursor",
     "InvalidDeclaration",
     "InvalidField",
     "InvalidLifetime",
+    "InvalidToken",
     "InvalidUrl",
     "InvalidValue",
     "JobFailed",
@@ -28,40 +37,61 @@ __all__ = [
     "KeyTooLong",
     "LoadFailed",
     "LoadTimeout",
+    "LockAlreadyHeld",
     "LockLost",
     "LockTimeout",
-    "LoopMisuse",
+    "MissingExtra",
+    "MissingResource",
     "OutcomeUnknown",
     "OverlappingPatterns",
-    "RepeatedStep",
-    "RevokedMeanwhile",
+    "PortInUse",
+    "QuotaExceeded",
     "ServerError",
-    "StaleFence",
+    "SessionsRevoked",
+    "SlowConsumer",
+    "StaleFencingToken",
     "StillLoading",
     "StoreClosed",
-    "ThreadGone",
+    "SyncCallInEventLoop",
     "Unavailable",
     "UndeclaredKeyspace",
+    "UndecodableItems",
     "UnknownJob",
-    "Unreadable",
+    "UnsupportedCommand",
+    "VectorStoreUnavailable",
     "WrongFields",
     "WrongServer",
 ]
 
 
 class EphemeraError(Exception):
-    """The base of every error that Ephemera raises."""
+    """The base class of every error that Ephemera raises."""
+
+
+class MissingExtra(EphemeraError, ImportError):
+    """A feature whose optional packages are not installed; `extra` names what to install."""
+
+    def __init__(self, feature: str, extra: str, problem: str) -> None:
+        super().__init__(
+            f"{feature} needs the extra {extra!r}: pip install 'ephemera-data[{extra}]' ({problem})"
+        )
+        self.feature = feature
+        self.extra = extra
+        self.problem = problem
+
+
+# The server and the connection to it
 
 
 class InvalidUrl(EphemeraError, ValueError):
-    """A server URL that cannot be understood; the message never repeats its password."""
+    """A server URL that cannot be parsed; the message never repeats its password."""
 
 
-class CommandRefused(EphemeraError, ValueError):
-    """A command that cannot share a connection with others, and what to use instead."""
+class UnsupportedCommand(EphemeraError, ValueError):
+    """A command that cannot be sent on a shared connection; `reason` names the alternative."""
 
     def __init__(self, command: str, reason: str) -> None:
-        super().__init__(f"{command} is refused: {reason}")
+        super().__init__(f"{command} is not supported here: {reason}")
         self.command = command
         self.reason = reason
 
@@ -70,16 +100,20 @@ class StoreClosed(EphemeraError):
     """The store was closed before this call."""
 
 
-class LoopMisuse(EphemeraError, RuntimeError):
-    """A blocking call made on an event loop's own thread, which would stop that loop."""
+class SyncCallInEventLoop(EphemeraError, RuntimeError):
+    """A synchronous call made on the thread of a running event loop, which it would block."""
 
 
 class EmbeddedError(EphemeraError, RuntimeError):
-    """An embedded server that did not start, with the end of its own log."""
+    """An embedded server that did not start; the message ends with the last lines of its log."""
+
+
+class PortInUse(EmbeddedError):
+    """Another process listens on the port that an embedded server was to use."""
 
 
 class ConnectionFailed(EphemeraError):
-    """The server could not be asked, or did not answer; see `Unavailable` and `OutcomeUnknown`."""
+    """The server could not be reached, or did not reply; see `Unavailable` and `OutcomeUnknown`."""
 
     def __init__(self, address: str, problem: str) -> None:
         super().__init__(f"{address}: {problem}")
@@ -96,7 +130,7 @@ class OutcomeUnknown(ConnectionFailed):
 
 
 class CannotConnect(Unavailable):
-    """A connection that could not be opened, and what to do about it."""
+    """A connection that could not be opened; `advice` says what to check."""
 
     def __init__(self, address: str, problem: str, advice: str) -> None:
         super().__init__(address, f"cannot connect: {problem}. {advice}")
@@ -104,8 +138,40 @@ class CannotConnect(Unavailable):
         self.advice = advice
 
 
+class WrongServer(CannotConnect):
+    """A server that is not the expected one: it has the identity `found`, or unexpected `modules`."""
+
+    def __init__(
+        self, address: str, expected: str | None, *, found: str | None = None, modules: tuple[str, ...] = ()
+    ) -> None:
+        if modules:
+            problem = f"has unexpected modules: {', '.join(modules)}"
+            advice = f"correct the URL, or allow them with modules={modules!r}"
+        elif expected is None:
+            problem = f"is marked as {found!r}, and the store was opened without an identity"
+            advice = f"correct the URL, or open the store with identity={found!r}"
+        elif found is not None:
+            problem = f"is marked as {found!r}, not as {expected!r}"
+            advice = (
+                "correct the URL, or if the server now belongs to this service: "
+                f"ephemera mark --url URL --name {expected} --force"
+            )
+        else:
+            problem = f"has no mark, and {expected!r} was expected"
+            advice = (
+                f"correct the URL, or if it is the right server: ephemera mark --url URL --name {expected}"
+            )
+        super().__init__(address, problem, advice)
+        self.expected = expected
+        self.found = found
+        self.modules = modules
+
+    def __str__(self) -> str:
+        return f"{self.address} {self.problem}; {self.advice}"
+
+
 class ServerError(EphemeraError):
-    """An error reply of the server: `code` is its first word, `command` and `key` what it answered."""
+    """An error reply of the server. `code` is its first word; `command` and `key` are what it replied to."""
 
     def __init__(self, message: str, command: str | None = None, key: str | None = None) -> None:
         self.message = message
@@ -115,16 +181,19 @@ class ServerError(EphemeraError):
         super().__init__(message)
 
     def __str__(self) -> str:
-        asked = " ".join(part for part in (self.command, self.key and repr(self.key)) if part)
-        return f"{asked}: {self.message}" if asked else self.message
+        request = " ".join(part for part in (self.command, self.key and repr(self.key)) if part)
+        return f"{request}: {self.message}" if request else self.message
 
 
 class CrossSlot(ServerError):
-    """Keys of one command that live in different cluster slots."""
+    """One command with keys in different cluster slots."""
+
+
+# Declarations, keys and values
 
 
 class InvalidDeclaration(EphemeraError, ValueError):
-    """A keyspace that cannot be declared as written: which pattern, what is wrong, what to do."""
+    """A declaration that cannot work: which pattern, what is wrong, what to do."""
 
     def __init__(self, pattern: str, problem: str, advice: str) -> None:
         super().__init__(f"{pattern!r}: {problem}; {advice}")
@@ -140,14 +209,28 @@ class OverlappingPatterns(InvalidDeclaration):
         super().__init__(
             pattern,
             f"overlaps {other!r}: the key {example!r} could belong to both",
-            "give one of them another literal start or another number of ':' segments",
+            "start one of them with another literal, or give it another number of ':' segments",
         )
         self.other = other
         self.example = example
 
 
 class InvalidLifetime(EphemeraError, ValueError):
-    """A duration or an instant that cannot end a key's life, and what to give instead."""
+    """A duration or an instant that cannot be the lifetime of a key."""
+
+
+class UndeclaredKeyspace(EphemeraError, LookupError):
+    """A keyspace used on a store that was opened without its catalogue."""
+
+    def __init__(self, pattern: str, catalogue: str, known: tuple[str, ...]) -> None:
+        have = ", ".join(map(repr, known)) or "none"
+        super().__init__(
+            f"{pattern!r} belongs to the catalogue {catalogue!r}, and this store was opened with "
+            f"{have}; pass that catalogue to connect()"
+        )
+        self.pattern = pattern
+        self.catalogue = catalogue
+        self.known = known
 
 
 class MissingResource(EphemeraError, LookupError):
@@ -164,20 +247,6 @@ class MissingResource(EphemeraError, LookupError):
         )
 
 
-class UndeclaredKeyspace(EphemeraError, LookupError):
-    """A keyspace used on a store that was not opened with its catalogue."""
-
-    def __init__(self, pattern: str, catalogue: str, known: tuple[str, ...]) -> None:
-        have = ", ".join(map(repr, known)) or "none"
-        super().__init__(
-            f"{pattern!r} belongs to the catalogue {catalogue!r}, and this store was opened with "
-            f"{have}; give that catalogue to connect()"
-        )
-        self.pattern = pattern
-        self.catalogue = catalogue
-        self.known = known
-
-
 class WrongFields(EphemeraError, TypeError):
     """Field arguments that are not those of the pattern."""
 
@@ -190,7 +259,7 @@ class WrongFields(EphemeraError, TypeError):
 
 
 class InvalidField(EphemeraError, ValueError):
-    """A field value that no key can be made of."""
+    """A field value that cannot be part of a key."""
 
     def __init__(self, pattern: str, field: str, problem: str) -> None:
         super().__init__(f"{pattern!r}, field {field!r}: {problem}")
@@ -200,7 +269,7 @@ class InvalidField(EphemeraError, ValueError):
 
 
 class KeyTooLong(InvalidField):
-    """A key above its length limit; `field` is the longest of its fields, lengths are in bytes."""
+    """A key above its length limit, in bytes; `field` is the longest of its fields."""
 
     def __init__(self, pattern: str, field: str, length: int, limit: int) -> None:
         super().__init__(
@@ -214,7 +283,7 @@ class KeyTooLong(InvalidField):
 
 
 class InvalidValue(EphemeraError, TypeError):
-    """A value of another type than its space was declared with."""
+    """A value of another type than its keyspace was declared with."""
 
     def __init__(self, pattern: str, expected: str, given: str) -> None:
         super().__init__(f"{pattern!r} holds {expected}; given {given}")
@@ -223,52 +292,20 @@ class InvalidValue(EphemeraError, TypeError):
         self.given = given
 
 
-class Unreadable(EphemeraError):
-    """Items of a queue that are not of its space's type; they stay in their place, nothing is lost."""
+class UndecodableItems(EphemeraError):
+    """A queue whose next items are not of its declared type; they stay in the queue."""
 
     def __init__(self, pattern: str, key: str) -> None:
         super().__init__(
-            f"{pattern!r}: {key!r} holds items of another shape, which stay there; let the version of "
-            "the program that wrote them take them out, or move them away"
+            f"{pattern!r}: {key!r} holds items of another type, which stay there; consume them with the "
+            "version of the program that wrote them, or move them to another key"
         )
         self.pattern = pattern
         self.key = key
 
 
-class WrongServer(CannotConnect):
-    """A server that is not the one it was taken for: `found` is its mark, `modules` those nobody expected."""
-
-    def __init__(
-        self, address: str, expected: str | None, *, found: str | None = None, modules: tuple[str, ...] = ()
-    ) -> None:
-        if modules:
-            problem = f"carries the modules {', '.join(modules)}, which nobody here expects"
-            advice = f"correct the URL, or say that they belong there: modules={modules!r}"
-        elif expected is None:
-            problem = f"is marked as {found!r}, and the store was opened without a name"
-            advice = f"correct the URL, or say that it is this one's: identity={found!r}"
-        elif found is not None:
-            problem = f"is marked as {found!r}, not as {expected!r}"
-            advice = (
-                "correct the URL, or if the server has changed hands: "
-                f"ephemera mark --url URL --name {expected} --force"
-            )
-        else:
-            problem = f"carries no mark, and {expected!r} was expected"
-            advice = (
-                f"correct the URL, or if it is the right server: ephemera mark --url URL --name {expected}"
-            )
-        super().__init__(address, problem, advice)
-        self.expected = expected
-        self.found = found
-        self.modules = modules
-
-    def __str__(self) -> str:
-        return f"{self.address} {self.problem}; {self.advice}"
-
-
 class InvalidCursor(EphemeraError, ValueError):
-    """A place in a scan that cannot be continued from."""
+    """A scan cursor that cannot be continued."""
 
     def __init__(self, cursor: str, problem: str) -> None:
         super().__init__(f"the cursor {cursor!r} cannot be continued: {problem}; start again without it")
@@ -276,16 +313,137 @@ class InvalidCursor(EphemeraError, ValueError):
         self.problem = problem
 
 
-class RevokedMeanwhile(EphemeraError):
-    """All sessions of a user were ended while a new one was being prepared from what was true before."""
+# Sessions, tokens and cookies
+
+
+class SessionsRevoked(EphemeraError):
+    """All sessions of a user were revoked while a new one was being created from older facts."""
 
     def __init__(self, pattern: str, user: str) -> None:
         super().__init__(
-            f"{pattern!r}: the sessions of {user!r} were ended after this sign-in had begun; "
-            "read the account again, and begin again if it may still sign in"
+            f"{pattern!r}: the sessions of {user!r} were revoked after this sign-in began; "
+            "read the account again, and start over if it may still sign in"
         )
         self.pattern = pattern
         self.user = user
+
+
+class InvalidToken(EphemeraError, ValueError):
+    """A token that does not verify; `reason` is for the log and holds no secret."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"the token is not valid: {reason}")
+        self.reason = reason
+
+
+class InvalidCookie(EphemeraError, ValueError):
+    """A combination of cookie attributes that browsers refuse, or that would not protect the session."""
+
+
+# Caches
+
+
+class LoadTimeout(EphemeraError, TimeoutError):
+    """A load that took longer than its cache allows, in seconds, with no stale entry to serve instead."""
+
+    def __init__(self, key: str, seconds: float) -> None:
+        super().__init__(
+            f"{key!r}: not loaded within {seconds:g} s; make the loader faster, or give the cache a longer "
+            "hard_timeout, or a `stale` time so that it can serve its last value"
+        )
+        self.key = key
+        self.seconds = seconds
+
+
+class LoadFailed(EphemeraError):
+    """A load that failed, with nothing stale to serve; the next one is tried after `retry_after` seconds."""
+
+    def __init__(self, key: str, retry_after: float) -> None:
+        super().__init__(f"{key!r}: its load failed, and is not retried for {retry_after:.3g} s; see the log")
+        self.key = key
+        self.retry_after = retry_after
+
+
+class StillLoading(EphemeraError, TimeoutError):
+    """A load that takes longer than this caller waits, in seconds; ask again later."""
+
+    def __init__(self, key: str, waited: float) -> None:
+        super().__init__(f"{key!r}: still loading after {waited:g} s; ask again in a moment")
+        self.key = key
+        self.waited = waited
+
+
+class EmbeddingFailed(EphemeraError):
+    """An embedding model that could not compute vectors; the message holds no secret."""
+
+    def __init__(self, model: str, problem: str) -> None:
+        super().__init__(f"embeddings by {model!r}: {problem}")
+        self.model = model
+        self.problem = problem
+
+
+class VectorStoreUnavailable(EphemeraError):
+    """A vector database that could not be reached, or refused a request."""
+
+    def __init__(self, location: str, problem: str) -> None:
+        super().__init__(f"the vectors at {location}: {problem}")
+        self.location = location
+        self.problem = problem
+
+
+# Locks
+
+
+class LockLost(EphemeraError):
+    """A lock that its holder no longer has; its last writes may have met another holder's."""
+
+    def __init__(self, key: str, fence: int, reason: str) -> None:
+        super().__init__(
+            f"{key!r}: the lock (fence {fence}) was lost: {reason}; "
+            "another holder may have it by now, so start over"
+        )
+        self.key = key
+        self.fence = fence
+        self.reason = reason
+
+
+class LockTimeout(EphemeraError, TimeoutError):
+    """A lock that `holder` kept for longer than this caller waited, in seconds."""
+
+    def __init__(self, key: str, waited: float, holder: str, fence: int) -> None:
+        by = f"{holder} (fence {fence}) holds it" if holder else "it is being handed over"
+        super().__init__(f"{key!r}: not free within {waited:.3g} s, {by}; wait longer, or try again later")
+        self.key = key
+        self.waited = waited
+        self.holder = holder
+        self.fence = fence
+
+
+class LockAlreadyHeld(EphemeraError, RuntimeError):
+    """A task that acquires a lock it already holds: it would wait for itself."""
+
+    def __init__(self, key: str, fence: int) -> None:
+        super().__init__(
+            f"{key!r}: this task holds the lock already (fence {fence}) and would wait for itself; "
+            "pass the held lock down to where it is needed"
+        )
+        self.key = key
+        self.fence = fence
+
+
+class StaleFencingToken(EphemeraError):
+    """A write that SQL refused: a later holder of the lock has already written."""
+
+    def __init__(self, key: str, fence: int) -> None:
+        super().__init__(
+            f"{key!r}: the fence {fence} is older than one that SQL has seen; the lock was lost meanwhile, "
+            "so roll back and start over"
+        )
+        self.key = key
+        self.fence = fence
+
+
+# Rate limits, usage and write-behind
 
 
 class InvalidClaim(EphemeraError, ValueError):
@@ -298,105 +456,55 @@ class InvalidClaim(EphemeraError, ValueError):
         self.advice = advice
 
 
-class LoadTimeout(EphemeraError, TimeoutError):
-    """A load that took longer than its cache allows, in seconds, with no stale entry to serve instead."""
+class QuotaExceeded(EphemeraError):
+    """A reservation that exceeds the quota of an organization; nothing was reserved."""
 
-    def __init__(self, key: str, seconds: float) -> None:
+    def __init__(
+        self,
+        organization_id: str,
+        period: str,
+        measure: str,
+        asked: int,
+        limit: int,
+        used: int,
+        reserved: int,
+    ) -> None:
         super().__init__(
-            f"{key!r}: not loaded within {seconds:g} s; make the loader faster, or give the cache a longer "
-            "hard_timeout, or a `stale` time to serve what it had"
+            f"{organization_id!r} has used {used} {measure} in {period}, and {reserved} are reserved: "
+            f"{asked} more would be over the limit of {limit}; ask for less, or wait for the next period"
         )
-        self.key = key
-        self.seconds = seconds
+        self.organization_id = organization_id
+        self.period = period
+        self.measure = measure
+        self.asked = asked
+        self.limit = limit
+        self.used = used
+        self.reserved = reserved
 
 
-class LoadFailed(EphemeraError):
-    """A resource whose load has failed, with nothing stale to serve; no other is tried for some seconds."""
+class BacklogFull(EphemeraError):
+    """A write-behind buffer that has reached its limit: nothing was added. SQL is down, or too slow."""
 
-    def __init__(self, key: str, retry_after: float) -> None:
+    def __init__(self, name: str, shard: int, limit: int) -> None:
         super().__init__(
-            f"{key!r}: its load has failed, and is not repeated for {retry_after:.3g} s; see the log"
+            f"{name!r}: shard {shard} holds {limit} that wait for SQL, which is its limit, and nothing was "
+            "added; check that its Flusher runs and SQL accepts its batches, or raise `backlog`"
         )
-        self.key = key
-        self.retry_after = retry_after
+        self.name = name
+        self.shard = shard
+        self.limit = limit
 
 
-class StillLoading(EphemeraError, TimeoutError):
-    """A resource that is being loaded for longer than its caller would wait, in seconds; ask again later."""
-
-    def __init__(self, key: str, waited: float) -> None:
-        super().__init__(f"{key!r}: still being loaded after {waited:g} s; ask again in a moment")
-        self.key = key
-        self.waited = waited
-
-
-class LockLost(EphemeraError):
-    """A lock that its holder no longer has; what was done last may have met another holder's work."""
-
-    def __init__(self, key: str, fence: int, reason: str) -> None:
-        super().__init__(
-            f"{key!r}: the lock (fence {fence}) was lost: {reason}; another may hold it by now, so begin anew"
-        )
-        self.key = key
-        self.fence = fence
-        self.reason = reason
-
-
-class LockTimeout(EphemeraError, TimeoutError):
-    """A lock that stayed with others for as long as its caller would wait, in seconds; `holder` has it."""
-
-    def __init__(self, key: str, waited: float, holder: str, fence: int) -> None:
-        by = f"{holder} (fence {fence}) holds it" if holder else "it is being handed over"
-        super().__init__(f"{key!r}: not free within {waited:.3g} s, {by}; wait longer, or try again later")
-        self.key = key
-        self.waited = waited
-        self.holder = holder
-        self.fence = fence
-
-
-class AlreadyHeld(EphemeraError, RuntimeError):
-    """A task that asks for a lock it has: it would wait for itself."""
-
-    def __init__(self, key: str, fence: int) -> None:
-        super().__init__(
-            f"{key!r}: this task holds the lock already (fence {fence}) and would wait for itself; "
-            "pass what `hold` gave down to where it is needed"
-        )
-        self.key = key
-        self.fence = fence
-
-
-class StaleFence(EphemeraError):
-    """A write refused by SQL: a later holder of the lock was there before it."""
-
-    def __init__(self, key: str, fence: int) -> None:
-        super().__init__(
-            f"{key!r}: the fence {fence} is older than one that SQL has seen; the lock was lost meanwhile, "
-            "so roll back and begin anew"
-        )
-        self.key = key
-        self.fence = fence
-
-
-class ThreadGone(EphemeraError):
-    """A graph's checkpoint that builds on one which is gone, and cannot do without it."""
-
-    def __init__(self, thread_id: str, parent: str) -> None:
-        super().__init__(
-            f"the thread {thread_id!r} was deleted while its graph ran, or Redis lost what its channels "
-            f"build on (checkpoint {parent}), so nothing is added; invoke the graph anew, with its input"
-        )
-        self.thread_id = thread_id
-        self.parent = parent
+# Jobs, graphs and fan-out
 
 
 class JobLost(EphemeraError):
-    """A job that is no longer this worker's: taken over, cancelled, or its lease could not be kept."""
+    """A job that no longer belongs to this worker: taken over, cancelled, or its lease expired."""
 
     def __init__(self, job_id: str, fence: int, reason: str) -> None:
         super().__init__(
             f"the job {job_id} (fence {fence}) is no longer this worker's: {reason}; "
-            "what it does from here on is refused"
+            "its further writes are refused"
         )
         self.job_id = job_id
         self.fence = fence
@@ -404,7 +512,7 @@ class JobLost(EphemeraError):
 
 
 class JobFailed(EphemeraError):
-    """Raise it in a job that no further attempt can help: its state becomes `failed`, with this reason."""
+    """Raise it in a job that no retry can help: its state becomes `failed`, with this reason."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason)
@@ -417,7 +525,7 @@ class JobTimedOut(EphemeraError, TimeoutError):
     def __init__(self, job_id: str, seconds: float, step: str) -> None:
         super().__init__(
             f"the job {job_id} did not end within {seconds:g} s, and was in the step {step!r}; "
-            "the next attempt goes on from there; make the step shorter, or give the job a longer time_limit"
+            "the next attempt resumes there; make the step shorter, or give the job a longer time_limit"
         )
         self.job_id = job_id
         self.seconds = seconds
@@ -425,7 +533,7 @@ class JobTimedOut(EphemeraError, TimeoutError):
 
 
 class UnknownJob(EphemeraError, LookupError):
-    """A job that is not in the table, or in no state for what was asked."""
+    """A job that is not in the table, or not in a state that allows the operation."""
 
     def __init__(self, job_id: str, problem: str) -> None:
         super().__init__(f"the job {job_id!r} {problem}")
@@ -433,7 +541,7 @@ class UnknownJob(EphemeraError, LookupError):
         self.problem = problem
 
 
-class RepeatedStep(EphemeraError, ValueError):
+class DuplicateStep(EphemeraError, ValueError):
     """Two steps of one job with the same name: a resumed job could not tell which was done."""
 
     def __init__(self, kind: str, step: str) -> None:
@@ -442,3 +550,39 @@ class RepeatedStep(EphemeraError, ValueError):
         )
         self.kind = kind
         self.step = step
+
+
+class CheckpointLost(EphemeraError):
+    """A graph's checkpoint whose parent is gone, and which cannot be stored without it."""
+
+    def __init__(self, thread_id: str, parent: str) -> None:
+        super().__init__(
+            f"the thread {thread_id!r} was deleted while its graph ran, or Redis lost what its channels "
+            f"build on (checkpoint {parent}), so nothing is added; invoke the graph again, with its input"
+        )
+        self.thread_id = thread_id
+        self.parent = parent
+
+
+class SlowConsumer(EphemeraError):
+    """A fan-out connection that was dropped because too many messages waited for it."""
+
+    def __init__(self, key: str, backlog: int) -> None:
+        super().__init__(
+            f"{key!r}: a connection was dropped with {backlog} messages waiting; let its client reconnect "
+            "and fetch what it missed"
+        )
+        self.key = key
+        self.backlog = backlog
+
+
+# The console
+
+
+class DatabaseUnavailable(EphemeraError):
+    """A service's database that cannot be used; the message repeats nothing that was sent to it."""
+
+    def __init__(self, service: str, problem: str) -> None:
+        super().__init__(f"the database of {service} cannot be used: {problem}. Is --database-url right?")
+        self.service = service
+        self.problem = problem

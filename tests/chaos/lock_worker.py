@@ -15,7 +15,7 @@ from typing import Any
 import psycopg
 
 from ephemera import Store, connect
-from ephemera.errors import LockLost, StaleFence
+from ephemera.errors import LockLost, StaleFencingToken
 from ephemera.patterns.locks import FenceGuard
 from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, KEPT
 
@@ -52,7 +52,7 @@ async def write_late(store: Store, postgres: str, name: str, flag: str) -> None:
                     GUARD.admit(held, row)
                     sql.execute(WRITE, {"name": name, "total": -1, "fence": held.fence})
                 report("written")
-        except StaleFence:
+        except StaleFencingToken:
             report("refused")
 
 

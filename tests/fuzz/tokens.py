@@ -22,7 +22,8 @@ from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import padding
 from hypothesis import strategies as st
 
-from ephemera.patterns.tokens import Claims, InvalidToken, KeyRing, Tokens
+from ephemera.errors import InvalidToken
+from ephemera.patterns.tokens import Claims, KeyRing, Tokens
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
 from tests.services.identity_users import Person, newcomer

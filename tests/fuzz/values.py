@@ -14,7 +14,7 @@ import zstandard
 from hypothesis import strategies as st
 
 from ephemera import embedded
-from ephemera.errors import ServerError, Unreadable
+from ephemera.errors import ServerError, UndecodableItems
 from ephemera.keyspace import Catalogue, Store, bare_codec, choose_codec, connect, fixed, sliding
 from tests.fuzz.patterns import damaged_keys
 from tests.fuzz.trials import Area, Trial
@@ -182,7 +182,7 @@ class _OnServer:
             # Another kind of Redis' own, or no number where Redis itself adds: it says so, with the key.
             assert error.code in ("WRONGTYPE", "ERR"), error
             assert error.key == key or error.command in ("EVALSHA", "EVAL"), error
-        except Unreadable:
+        except UndecodableItems:
             assert kind == "list"
 
     async def _plant(self, command: str, key: str, words: list[bytes]) -> None:

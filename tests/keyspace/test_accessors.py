@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from ephemera.embedded import valkey
-from ephemera.errors import InvalidValue, Unreadable, WrongFields
+from ephemera.errors import InvalidValue, UndecodableItems, WrongFields
 from ephemera.keyspace import Catalogue, Lifetime, Store, Until, connect, fixed, permanent, sliding, until
 from tests.keyspace.spaces import Session
 
@@ -277,9 +277,9 @@ async def test_a_queue_keeps_what_a_newer_program_cannot_read(url: str, key: str
     read = after.list("acc:queue:{id}", JobWithRetries, role="queue", lifetime=queued, purpose="x")
     async with connect(url, before) as old, connect(url, after) as new:
         await old[written].push(Job("a"), Job("b"), Job("c"), id=key)
-        with pytest.raises(Unreadable, match="stay there"):
+        with pytest.raises(UndecodableItems, match="stay there"):
             await new[read].pop(id=key)
-        with pytest.raises(Unreadable):
+        with pytest.raises(UndecodableItems):
             await new[read].pop_many(10, id=key)
         assert await old[written].pop_many(10, id=key) == [Job("a"), Job("b"), Job("c")]
 
@@ -295,7 +295,7 @@ async def test_what_cannot_be_read_never_leaves_a_queue(lifetime: Lifetime, key:
             await store[space].push(Job("a"), until=end, id=key)
             await store.call("RPUSH", space.key(id=key), b"garbage")
             before = await _changes(store), await store.call("PEXPIRETIME", space.key(id=key))
-            with pytest.raises(Unreadable):
+            with pytest.raises(UndecodableItems):
                 await store[space].pop_many(10, id=key)
             assert (await _changes(store), await store.call("PEXPIRETIME", space.key(id=key))) == before
             assert await store[space].pop(id=key) == Job("a")

@@ -130,7 +130,7 @@ def test_overlapping_patterns_are_refused() -> None:
     """Two patterns that could render the same key cannot be declared, and the error shows such a key."""
     catalogue = Catalogue("x")
     catalogue.counter("rate:{subject}:{endpoint}", lifetime=DAY, purpose="x")
-    with pytest.raises(OverlappingPatterns, match="another literal start") as caught:
+    with pytest.raises(OverlappingPatterns, match="start one of them with another literal") as caught:
         catalogue.counter("rate:user:{id}", lifetime=DAY, purpose="x")
     assert (caught.value.pattern, caught.value.other) == ("rate:user:{id}", "rate:{subject}:{endpoint}")
     assert caught.value.example == "rate:user:a"

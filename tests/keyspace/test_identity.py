@@ -82,7 +82,7 @@ async def test_a_store_opens_on_the_server_with_its_name(ours: Valkey) -> None:
 async def test_an_unmarked_server_is_refused_and_left_as_it_is(server: Valkey) -> None:
     """A store with a name does not adopt a server by itself: the error says how to mark it."""
     database = f"{server.url}/9"
-    with pytest.raises(WrongServer, match="carries no mark, and 'slides' was expected") as refused:
+    with pytest.raises(WrongServer, match="has no mark, and 'slides' was expected") as refused:
         async with connect(database, identity="slides"):
             pytest.fail("it must not open")
     assert (refused.value.expected, refused.value.found) == ("slides", None)
@@ -99,7 +99,7 @@ async def test_anothers_server_is_refused_by_name(ours: Valkey) -> None:
     assert (refused.value.found, refused.value.expected) == ("slides-cache", "feed")
     assert str(refused.value) == (
         f"127.0.0.1:{ours.port} is marked as 'slides-cache', not as 'feed'; correct the URL, or if the "
-        "server has changed hands: ephemera mark --url URL --name feed --force"
+        "server now belongs to this service: ephemera mark --url URL --name feed --force"
     )
 
 
@@ -215,7 +215,7 @@ async def test_a_module_nobody_expects_is_refused_unless_told(
     with embedded.valkey(config={"loadmodule": graph_module}) as graph:
         if name:
             graph.ask("SET", SERVER_IDENTITY.key(), name)
-        with pytest.raises(WrongServer, match="carries the modules Graph, which nobody here") as refused:
+        with pytest.raises(WrongServer, match="has unexpected modules: Graph") as refused:
             async with connect(graph.url, identity=name, required=required):
                 pytest.fail("it must not open")
         assert refused.value.modules == ("Graph",)
@@ -233,7 +233,7 @@ async def test_a_graph_database_that_takes_the_place_gets_no_command(graph_modul
                 while True:
                     with pytest.raises(ConnectionFailed) as failed:
                         await store.call("SET", "a", 1, "EX", 60)
-                    if "carries the modules Graph" in str(failed.value):
+                    if "has unexpected modules: Graph" in str(failed.value):
                         break
                     await asyncio.sleep(0.005)
                 assert neighbour.ask("DBSIZE") == 0

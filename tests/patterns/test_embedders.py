@@ -17,7 +17,8 @@ import pytest
 
 from ephemera import keyspace
 from ephemera.embedded import Valkey
-from ephemera.patterns.embedders import Embedder, EmbeddingFailed, Lexical, MiniLM, OpenAICompatible
+from ephemera.errors import EmbeddingFailed
+from ephemera.patterns.embedders import Embedder, Lexical, MiniLM, OpenAICompatible
 from ephemera.patterns.semantic_cache import Qdrant
 from tests.patterns.answering import CATALOGUE, OUTLINES, Model, scope
 

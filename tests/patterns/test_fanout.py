@@ -11,8 +11,8 @@ import pytest
 
 from ephemera import Catalogue, Store, connect, keyspace, sliding
 from ephemera.embedded import Valkey
-from ephemera.errors import ConnectionFailed, InvalidDeclaration
-from ephemera.patterns.fanout import MISSED, Fanout, TooSlow
+from ephemera.errors import ConnectionFailed, InvalidDeclaration, SlowConsumer
+from ephemera.patterns.fanout import MISSED, Fanout
 from ephemera.patterns.fanout._runtime import BoundFanout
 from tests.chaos.conftest import victim
 from tests.patterns.fanning import CATALOGUE, NOTES, Note
@@ -135,7 +135,7 @@ async def test_a_slow_connection_is_dropped(server: Valkey, key: str) -> None:
                 await store[NOTES].push(Note(str(number)), user_id=key)
                 assert await anext(quick) == Note(str(number))
             assert slow.dropped.done()
-            with pytest.raises(TooSlow, match="10 messages"):
+            with pytest.raises(SlowConsumer, match="10 messages"):
                 await anext(slow)
 
 

@@ -13,7 +13,7 @@ from langgraph.types import Command, interrupt
 
 from ephemera import keyspace, sync
 from ephemera.embedded import Valkey
-from ephemera.errors import LoopMisuse
+from ephemera.errors import SyncCallInEventLoop
 from ephemera.keyspace import Store
 from tests.patterns.graphs import CATALOGUE, STEPS, THREADS, State, chain, config, slides, write_slide
 
@@ -173,5 +173,5 @@ async def test_waiting_on_an_event_loop_is_refused(local: Store) -> None:
     graph = StateGraph(State)
     graph.add_node("only", lambda _: {"slides": []})
     graph.add_edge(START, "only")
-    with pytest.raises(LoopMisuse, match=r"graph.ainvoke.*GraphCheckpoints.blocking"):
+    with pytest.raises(SyncCallInEventLoop, match=r"graph.ainvoke.*GraphCheckpoints.blocking"):
         graph.compile(checkpointer=local[THREADS]).invoke({"topic": "", "slides": []}, config())

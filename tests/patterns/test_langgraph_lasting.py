@@ -13,7 +13,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.memory import InMemorySaver
 
 from ephemera import keyspace
-from ephemera.errors import ThreadGone
+from ephemera.errors import CheckpointLost
 from ephemera.keyspace import Store
 from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
 from tests.patterns.graphs import (
@@ -123,7 +123,7 @@ async def test_a_deleted_thread_is_not_brought_back_by_a_graph_that_still_runs(s
     """Deleted in mid-run: the graph is told, and a conversation begun meanwhile is left alone."""
     fresh, became, outcome = await deleted_in_mid_run(store[THREADS])
     assert became == fresh == {"topic": "squids", "slides": slides(4, "squids")}
-    assert isinstance(outcome, ThreadGone)
+    assert isinstance(outcome, CheckpointLost)
     assert "deleted while its graph ran" in str(outcome)
 
 
@@ -211,5 +211,5 @@ async def test_delta_channels_that_lost_their_past_say_so(store: Store) -> None:
         return await write_slide(number, state)
 
     graph = chain(vanish, 5, Deltas).compile(checkpointer=store[THREADS])
-    with pytest.raises(ThreadGone, match="Redis lost"):
+    with pytest.raises(CheckpointLost, match="Redis lost"):
         await graph.ainvoke({"topic": "whales", "slides": []}, where, durability="sync")

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import Catalogue, Store, connect
 from ephemera.embedded import Valkey
-from ephemera.errors import AlreadyHeld, InvalidDeclaration, UndeclaredKeyspace
+from ephemera.errors import InvalidDeclaration, LockAlreadyHeld, UndeclaredKeyspace
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.locks._held_lock import RENEWER
 from ephemera.wire import key_slot
@@ -115,12 +115,12 @@ async def test_locks_acquired_at_different_moments_are_renewed_together(locked: 
 
 
 async def test_a_task_cannot_acquire_a_lock_it_holds(locked: Store, key: str) -> None:
-    """A task that asks for its own lock gets `AlreadyHeld`; it may hold others, and other tasks may wait."""
+    """A task that acquires its own lock gets `LockAlreadyHeld`; other locks and other tasks may wait."""
     async with locked[LOCKS].hold(name=key) as held, locked[LOCKS].hold(name=f"{key}-other"):
-        with pytest.raises(AlreadyHeld) as caught:
+        with pytest.raises(LockAlreadyHeld) as caught:
             async with locked[LOCKS].hold(name=key):
                 pass
-        with pytest.raises(AlreadyHeld):
+        with pytest.raises(LockAlreadyHeld):
             async with locked[LOCKS].try_hold(name=key):
                 pass
         assert (caught.value.key, caught.value.fence) == (held.key, held.fence)

@@ -12,7 +12,7 @@ import pytest
 
 from ephemera import Store
 from ephemera.embedded import Postgres
-from ephemera.errors import InvalidValue, StaleFence
+from ephemera.errors import InvalidValue, StaleFencingToken
 from ephemera.patterns.locks import FenceGuard, HeldLock
 from tests.patterns.lock_fixtures import LOCKS
 
@@ -48,7 +48,7 @@ async def test_an_older_fence_is_refused(locked: Store, sql: Connection, key: st
     older, newer = await _two_holders(locked, key)
     for held in (older, older, newer, newer):
         await _pass(sql, held)
-    with pytest.raises(StaleFence) as caught:
+    with pytest.raises(StaleFencingToken) as caught:
         await _pass(sql, older)
     assert (caught.value.key, caught.value.fence) == (older.key, older.fence)
 
@@ -77,7 +77,7 @@ async def test_of_two_concurrent_holders_the_older_commits_first_or_is_refused(
             await _pass(other, newer)
             late = asyncio.create_task(_pass(sql, older))
             await _blocked(postgres, sql)
-        with pytest.raises(StaleFence):
+        with pytest.raises(StaleFencingToken):
             await late
 
 
@@ -99,7 +99,7 @@ async def test_the_named_form_works_on_sqlite(locked: Store, key: str) -> None:
         database.execute(GUARD.table)
         for held in (older, newer):
             GUARD.admit(held, database.execute(GUARD.named, GUARD.values(held)).fetchone())
-        with pytest.raises(StaleFence):
+        with pytest.raises(StaleFencingToken):
             GUARD.admit(older, database.execute(GUARD.named, GUARD.values(older)).fetchone())
     database.close()
 

@@ -13,7 +13,8 @@ import pytest
 
 from ephemera import keyspace
 from ephemera.embedded import Valkey
-from ephemera.patterns.semantic_cache import Page, Point, Qdrant, VectorsUnavailable
+from ephemera.errors import VectorStoreUnavailable
+from ephemera.patterns.semantic_cache import Page, Point, Qdrant
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
 from tests.patterns.qdrant_server import QdrantServer
 
@@ -109,9 +110,9 @@ async def test_many_at_once(vectors: Qdrant, key: str) -> None:
 
 
 async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
-    """A collection that is not there is `VectorsUnavailable`, and a key is shown nowhere."""
+    """A collection that is not there is `VectorStoreUnavailable`, and a key is shown nowhere."""
     await vectors.keep(_name(key), ONE, [1.0, 0.0])
-    with pytest.raises(VectorsUnavailable, match="retrieve failed"):
+    with pytest.raises(VectorStoreUnavailable, match="retrieve failed"):
         await vectors.get("nowhere", ONE.id)
     assert "secret" not in repr(Qdrant(vectors.location, api_key="secret"))
 
@@ -119,7 +120,7 @@ async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
 async def test_a_password_in_a_url_is_shown_nowhere() -> None:
     """Errors and the repr name the server without it; there is nobody at that port."""
     async with Qdrant("http://ann:passw0rd@127.0.0.1:9") as vectors:
-        with pytest.raises(VectorsUnavailable, match=r"127\.0\.0\.1:9") as caught:
+        with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1:9") as caught:
             await vectors.collections("")
     assert "passw0rd" not in f"{vectors!r} {caught.value}"
 
@@ -154,11 +155,11 @@ async def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
     """A second process that opens the folder is told why it cannot, at once."""
     script = (
         "import asyncio, sys\n"
-        "from ephemera.patterns.semantic_cache import Qdrant, VectorsUnavailable\n"
+        "from ephemera.patterns.semantic_cache import Qdrant, VectorStoreUnavailable\n"
         "async def main():\n"
         "    try:\n"
         "        async with Qdrant(sys.argv[1]): pass\n"
-        "    except VectorsUnavailable as problem: print(problem)\n"
+        "    except VectorStoreUnavailable as problem: print(problem)\n"
         "asyncio.run(main())\n"
     )
     async with Qdrant(str(tmp_path / "v")):
@@ -184,13 +185,13 @@ async def test_stores_share_a_server(server: Valkey, over_http: QdrantServer) ->
 
 
 async def test_a_server_that_hangs_is_given_up(over_http: QdrantServer) -> None:
-    """After its timeout a paused server is `VectorsUnavailable`; resumed, it works again."""
+    """After its timeout a paused server is `VectorStoreUnavailable`; resumed, it works again."""
     async with Qdrant(over_http.url, timeout=timedelta(seconds=30)) as vectors:
         await vectors.keep("hangs", ONE, [1.0, 0.0])
         over_http.pause()
         vectors._timeout = 0.2
         try:
-            with pytest.raises(VectorsUnavailable, match="TimeoutError"):
+            with pytest.raises(VectorStoreUnavailable, match="TimeoutError"):
                 await vectors.get("hangs", ONE.id)
         finally:
             over_http.resume()
@@ -214,10 +215,10 @@ def test_a_missing_extra_is_named() -> None:
     script = (
         "import asyncio, sys\n"
         "sys.modules['qdrant_client'] = None\n"
-        "from ephemera.patterns.semantic_cache import Qdrant, VectorsUnavailable\n"
+        "from ephemera.patterns.semantic_cache import Qdrant, VectorStoreUnavailable\n"
         "async def main():\n"
         "    try: await Qdrant().collections('')\n"
-        "    except VectorsUnavailable as problem: print(problem)\n"
+        "    except VectorStoreUnavailable as problem: print(problem)\n"
         "asyncio.run(main())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -16,7 +16,7 @@ from ephemera.errors import (
     InvalidDeclaration,
     InvalidField,
     InvalidValue,
-    RevokedMeanwhile,
+    SessionsRevoked,
     UndeclaredKeyspace,
 )
 from ephemera.keyspace import Catalogue, Store, connect, permanent, sliding
@@ -282,7 +282,7 @@ async def test_an_announced_sign_in_is_refused_after_a_revocation(accounts: Stor
     sign_in, late_sign_in = await sessions.begin_sign_in(user), await sessions.begin_sign_in(user)
     assert await sessions.get(await sessions.create(Session(user_id=user), sign_in=sign_in)) is not None
     assert await sessions.end_all(user) == 1
-    with pytest.raises(RevokedMeanwhile) as refused:
+    with pytest.raises(SessionsRevoked) as refused:
         await sessions.create(Session(user_id=user, role="admin"), sign_in=late_sign_in)
     assert refused.value.user == user
     assert await sessions.of_user(user) == []

@@ -10,7 +10,7 @@ import sys
 from contextlib import AsyncExitStack, suppress
 
 from ephemera.embedded import Cluster, Valkey
-from ephemera.errors import RevokedMeanwhile
+from ephemera.errors import SessionsRevoked
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.sessions import BoundSessions
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, all_keys, new_user
@@ -53,7 +53,7 @@ class Race:
     async def _sign_in(self) -> None:
         sign_in = await self._sessions.begin_sign_in(self._user)
         self._known.append(sign_in)
-        with suppress(RevokedMeanwhile):
+        with suppress(SessionsRevoked):
             self._learn(sign_in, await self._sessions.create(Session(user_id=self._user), sign_in=sign_in))
 
     async def _use(self) -> None:

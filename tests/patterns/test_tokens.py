@@ -16,7 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ephemera.patterns.tokens import Claims, InvalidToken, KeyRing, SigningKey, Tokens
+from ephemera.errors import InvalidToken
+from ephemera.patterns.tokens import Claims, KeyRing, SigningKey, Tokens
 
 RING = KeyRing.generate(overlap=timedelta(days=8))
 TOKENS = Tokens(RING, issuer="https://id.example", audience="api")

@@ -14,10 +14,16 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, Store, keyspace
 from ephemera.embedded import Postgres, Valkey
-from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace, WrongFields
-from ephemera.patterns.usage import Meter, QuotaExceeded, Usage, micros, money
+from ephemera.errors import (
+    BacklogFull,
+    InvalidDeclaration,
+    InvalidValue,
+    QuotaExceeded,
+    UndeclaredKeyspace,
+    WrongFields,
+)
+from ephemera.patterns.usage import Meter, Usage, micros, money
 from ephemera.patterns.usage._periods import period_at
-from ephemera.patterns.write_behind import BacklogFull
 from ephemera.patterns.write_behind._postgres import CounterTable
 from tests.patterns.behind import prepared, rows
 from tests.patterns.lock_fixtures import until

@@ -15,6 +15,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Catalogue, Store, keyspace
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import (
+    BacklogFull,
     InvalidDeclaration,
     InvalidField,
     InvalidValue,
@@ -23,14 +24,7 @@ from ephemera.errors import (
     UndeclaredKeyspace,
     WrongFields,
 )
-from ephemera.patterns.write_behind import (
-    BacklogFull,
-    Batch,
-    DeferredCounters,
-    DeferredRecords,
-    Flushed,
-    Flusher,
-)
+from ephemera.patterns.write_behind import Batch, DeferredCounters, DeferredRecords, Flushed, Flusher
 from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
 from ephemera.patterns.write_behind._queues import shard_of
 from ephemera.patterns.write_behind._records import row_maker

@@ -10,8 +10,7 @@ import pytest
 
 from ephemera import Store, keyspace, sync
 from ephemera.embedded import Valkey
-from ephemera.errors import ServerError
-from ephemera.patterns.write_behind import BacklogFull
+from ephemera.errors import BacklogFull, ServerError
 from ephemera.patterns.write_behind._coalescing import Pace, summed
 from tests.patterns.behind import CATALOGUE, CLICKS, FEW, VIEWS, WIDE, emptied
 

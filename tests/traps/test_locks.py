@@ -11,7 +11,7 @@ import pytest
 
 from ephemera import Store, connect
 from ephemera.embedded import Postgres, Valkey
-from ephemera.errors import LockLost, StaleFence
+from ephemera.errors import LockLost, StaleFencingToken
 from ephemera.patterns.locks import FenceGuard, HeldLock
 from tests.patterns.lease_expiry import outlive_the_lease, renew_often
 from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, LOCKS, free, queued
@@ -114,7 +114,7 @@ async def test_c4_sql_refuses_an_older_holder(store: Store, postgres: Postgres, 
                     cursor = await sql.execute(GUARD.pyformat, GUARD.values(held))
                     GUARD.admit(held, await cursor.fetchone())
                     await _write(sql, key, content)
-            except StaleFence:
+            except StaleFencingToken:
                 assert held is old
         assert await _content(sql, key) == "of the new holder"
 

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.errors import InvalidDeclaration, RevokedMeanwhile
+from ephemera.errors import InvalidDeclaration, SessionsRevoked
 from ephemera.keyspace import Catalogue, Store, connect, fixed
 from ephemera.patterns.sessions import Sessions
 from tests.patterns.session_fixtures import CATALOGUE, FIXED, SLIDING, Session, SignIn, all_keys, new_user
@@ -97,13 +97,13 @@ async def test_s1_a_session_created_during_a_revocation_does_not_escape_it(
 
         async def meanwhile() -> None:
             assert await other.rotate(first) is None
-            with pytest.raises(RevokedMeanwhile):
+            with pytest.raises(SessionsRevoked):
                 await other.create(Session(user), sign_in=sign_in)
             created.append(await other.create(Session(user)))
 
         client: Any = Interrupted(store.client("cache"), meanwhile)
         assert await Store({"cache": client}, CATALOGUE)[SLIDING].end_all(user) == 2
-        with pytest.raises(RevokedMeanwhile):
+        with pytest.raises(SessionsRevoked):
             await other.create(Session(user), sign_in=late)
         for token in (first, second):
             assert [await each.get(token) for each in (sessions, other)] == [None, None]

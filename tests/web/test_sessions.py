@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 
 from ephemera.embedded import Valkey, valkey
+from ephemera.errors import InvalidCookie
 from ephemera.keyspace import connect
 from ephemera.web._asgi import Message, Receive, Scope, Send
-from ephemera.web._cookies import Cookie, InvalidCookie, for_one_browser
+from ephemera.web._cookies import Cookie, for_one_browser
 from ephemera.web._problems import Problem
 from ephemera.web._sessions import RequestSession, SessionMiddleware
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user

@@ -12,11 +12,11 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import (
     CannotConnect,
-    CommandRefused,
     OutcomeUnknown,
     ServerError,
     StoreClosed,
     Unavailable,
+    UnsupportedCommand,
 )
 from ephemera.wire import NodeClient
 from tests.wire.clients import single
@@ -119,7 +119,7 @@ async def test_a_cancelled_waiter_takes_nothing(client: NodeClient, server: Valk
 @pytest.mark.parametrize("limit", ["soon", -1, "nan", "inf"])
 async def test_a_time_limit_must_be_one(client: NodeClient, key: str, limit: Any) -> None:
     """A blocking command whose time limit is no number from 0 on is refused."""
-    with pytest.raises(CommandRefused, match="time limit"):
+    with pytest.raises(UnsupportedCommand, match="time limit"):
         client.call("BLPOP", key, limit)
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ephemera.embedded import Cluster as Servers
-from ephemera.errors import CommandRefused, CrossSlot, ServerError
+from ephemera.errors import CrossSlot, ServerError, UnsupportedCommand
 from ephemera.wire import Address, ClusterClient, Script, command_name, key_slot
 from ephemera.wire._topology import redirection
 from tests.wire.clients import clustered
@@ -106,7 +106,7 @@ async def test_scripts_run_where_their_keys_are(client: ClusterClient) -> None:
 )
 async def test_what_concerns_one_server_must_say_which(client: ClusterClient, words: tuple[Any, ...]) -> None:
     """A command without a key is refused with how to send it to each node, unless any node will do."""
-    with pytest.raises(CommandRefused, match=r"for node in client.nodes\(\)"):
+    with pytest.raises(UnsupportedCommand, match=r"for node in client.nodes\(\)"):
         client.call(*words)
 
 
@@ -121,7 +121,7 @@ async def test_what_any_node_answers(client: ClusterClient) -> None:
 async def test_stateful_commands_are_refused_here_too(client: ClusterClient) -> None:
     """What would change a shared connection is refused on a cluster as on a single server."""
     for words in (("MULTI",), ("SSUBSCRIBE", "x"), ("READONLY",), ("CLIENT", "REPLY", "OFF")):
-        with pytest.raises(CommandRefused):
+        with pytest.raises(UnsupportedCommand):
             client.call(*words)
 
 

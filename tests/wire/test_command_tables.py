@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.errors import CommandRefused
+from ephemera.errors import UnsupportedCommand
 from ephemera.wire import NodeClient
 from ephemera.wire import _commands as commands
 from tests.wire.clients import single
@@ -104,7 +104,7 @@ async def test_every_subscription_command_is_refused(known_to: str) -> None:
     stateful |= {n for n in described if n in {"MULTI", "EXEC", "WATCH", "MONITOR", "SYNC", "PSYNC", "AUTH"}}
     assert len(stateful) == 13
     for name in stateful:
-        with pytest.raises(CommandRefused):
+        with pytest.raises(UnsupportedCommand):
             commands.refuse_stateful(name, (name,))
 
 

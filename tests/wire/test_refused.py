@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ephemera.errors import CommandRefused, ServerError
+from ephemera.errors import ServerError, UnsupportedCommand
 from ephemera.wire import NodeClient
 
 
@@ -46,7 +46,7 @@ async def test_stateful_commands_are_refused(client: NodeClient, command: str, a
     spellings = [words, [words[0].lower(), *words[1:]], [word.encode() for word in words]]
     spellings.append([memoryview(word.encode()) for word in words])
     for spelled in spellings:
-        with pytest.raises(CommandRefused, match=advice) as caught:
+        with pytest.raises(UnsupportedCommand, match=advice) as caught:
             client.call(*spelled)
         assert caught.value.command.split() == words[: len(caught.value.command.split())]
     assert client.link.connects == 1
@@ -55,7 +55,7 @@ async def test_stateful_commands_are_refused(client: NodeClient, command: str, a
 @pytest.mark.parametrize("words", [(), (7, "key"), (None,)])
 async def test_what_is_no_command_is_refused(client: NodeClient, words: Any) -> None:
     """A call without a name, or with one that is no text, is refused at once."""
-    with pytest.raises(CommandRefused):
+    with pytest.raises(UnsupportedCommand):
         client.call(*words)
 
 

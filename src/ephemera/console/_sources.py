@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 
 from ephemera.console._components import Column
 from ephemera.console._view import View
-from ephemera.errors import EphemeraError
+from ephemera.errors import DatabaseUnavailable
 
 Row = dict[str, Any]
 
@@ -23,13 +23,6 @@ K = TypeVar("K")
 def of_place(view: View) -> list[Column]:
     """The column that says whose a row is, where there are several places."""
     return [Column("place", "Service")] if len(view.places) > 1 else []
-
-
-class DatabaseAway(EphemeraError):
-    """The database of a place cannot be used; the text repeats nothing that was sent to it."""
-
-    def __init__(self, place: str, problem: str) -> None:
-        super().__init__(f"the database of {place} cannot be used: {problem}. Is --database-url right?")
 
 
 class Sources:
@@ -72,6 +65,6 @@ def database_of(place: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise DatabaseAway(place, str(error.orig).strip().partition("\n")[0]) from None
+        raise DatabaseUnavailable(place, str(error.orig).strip().partition("\n")[0]) from None
     except (PoolTimeout, OSError) as error:
-        raise DatabaseAway(place, type(error).__name__) from None
+        raise DatabaseUnavailable(place, type(error).__name__) from None

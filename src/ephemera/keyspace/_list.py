@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ephemera.errors import Unreadable
+from ephemera.errors import UndecodableItems
 from ephemera.keyspace._accessor import Accessor, Command, in_chunks
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
@@ -55,7 +55,7 @@ class ListAccessor(Accessor, Generic[V]):
     async def pop_many(self, count: int, /, **fields: FieldValue) -> list[V]:
         """Remove and return up to `count` of the oldest items, oldest first.
 
-        In a space of role `queue`, when some cannot be read all stay, and `Unreadable` is raised.
+        In a space of role `queue`, when some cannot be read all stay, and `UndecodableItems` is raised.
         """
         key = self._render(fields)
         if self.keyspace.role == "queue" and count > 0:
@@ -78,7 +78,7 @@ class ListAccessor(Accessor, Generic[V]):
         while front:
             if any(self._decode(data) is None for data in front):
                 self.stats.errors += 1
-                raise Unreadable(self.keyspace.pattern, key)
+                raise UndecodableItems(self.keyspace.pattern, key)
             arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
             try:
                 others: list[bytes] | None = await self._run(TAKE, (key,), arguments)

@@ -26,7 +26,7 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from ephemera.errors import LoopMisuse, StoreClosed
+from ephemera.errors import StoreClosed, SyncCallInEventLoop
 from ephemera.keyspace import Catalogue, Store
 from ephemera.keyspace import connect as connect_async
 from ephemera.wire import Arg
@@ -226,8 +226,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _misuse() -> LoopMisuse:
-    return LoopMisuse(
+def _misuse() -> SyncCallInEventLoop:
+    return SyncCallInEventLoop(
         "a blocking call on a thread that runs an event loop would stop that loop; "
         "use async with ephemera.connect(...) there, or move this work to a thread (asyncio.to_thread)"
     )

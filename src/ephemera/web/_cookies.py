@@ -7,17 +7,13 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Literal
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import InvalidCookie
 from ephemera.web._asgi import Header
 
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
 _FOR_ALL = (b"public", b"s-maxage", b"private=")  # what shared caches are told, or browsers in part
 _SHORT = 512  # bytes of a line that is remembered
-
-
-class InvalidCookie(EphemeraError, ValueError):
-    """A combination of cookie attributes that browsers refuse, or that would not protect the session."""
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from typing import Any
 
 import msgspec
 
-from ephemera.patterns.fanout import MISSED, Connection, TooSlow
+from ephemera.errors import SlowConsumer
+from ephemera.patterns.fanout import MISSED, Connection
 from ephemera.web._asgi import Receive, Send
 
 TOO_SLOW = {"type": "websocket.close", "code": 1013, "reason": "too slow"}
@@ -48,7 +49,7 @@ async def send_messages(connection: Connection[Any], receive: Receive, send: Sen
 
 
 async def _send_all(connection: Connection[Any], send: Send) -> None:
-    with suppress(TooSlow, OSError):
+    with suppress(SlowConsumer, OSError):
         async for message in connection:
             text = _MISSED if message is MISSED else f'{{"message":{msgspec.json.encode(message).decode()}}}'
             await send({"type": "websocket.send", "text": text})

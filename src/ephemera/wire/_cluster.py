@@ -19,12 +19,12 @@ from typing import Any
 
 from ephemera.errors import (
     CannotConnect,
-    CommandRefused,
     ConnectionFailed,
     EphemeraError,
     ServerError,
     StoreClosed,
     Unavailable,
+    UnsupportedCommand,
     WrongServer,
 )
 from ephemera.wire._client import Invalidations, NodeClient
@@ -195,7 +195,7 @@ class ClusterClient:
         name = command_name(args)
         refuse_stateful(name, args)
         if first_key(name, args) is None and name not in ANYWHERE and not name.startswith(("EVAL", "FCALL")):
-            raise CommandRefused(
+            raise UnsupportedCommand(
                 name,
                 "on a cluster it must say which node: for node in client.nodes(): await node.call(...)",
             )
@@ -307,9 +307,9 @@ class ClusterClient:
     async def _map_of(self, address: Address) -> list[Shard]:
         node = self._nodes.get(address) or await self.node(address)
         try:
-            shards = read_shards(await node.call("CLUSTER", "SLOT_COUNT"), address)
+            shards = read_shards(await node.call("CLUSTER", "SLOTS"), address)
         except ServerError as error:
-            advice = "Allow the user CLUSTER SLOT_COUNT by ACL"
+            advice = "Allow the user CLUSTER SLOTS by ACL"
             raise CannotConnect(str(address), f"it tells no map of slots ({error.message})", advice) from None
         if not shards:
             advice = "Create the cluster first: valkey-cli --cluster create"

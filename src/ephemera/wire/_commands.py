@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from ephemera.errors import CommandRefused
+from ephemera.errors import UnsupportedCommand
 
 Arg: TypeAlias = str | bytes | int | float | memoryview
 """One argument of a command, as it goes over the wire."""
@@ -274,13 +274,13 @@ ANYWHERE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "C
 def command_name(args: tuple[Arg, ...]) -> str:
     """The command's name in capitals."""
     if not args:
-        raise CommandRefused("an empty command", "give its name and arguments: call('GET', key)")
+        raise UnsupportedCommand("an empty command", "give its name and arguments: call('GET', key)")
     name = args[0]
     if isinstance(name, str):
         return name.upper()
     if isinstance(name, (bytes, memoryview)):
         return bytes(name).decode("ascii", "replace").upper()
-    raise CommandRefused(repr(name), "a command's name is text")
+    raise UnsupportedCommand(repr(name), "a command's name is text")
 
 
 def unpackable(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
@@ -293,7 +293,7 @@ def unpackable(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
 
 
 def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
-    """Raise `CommandRefused` for a command that would change the shared connection."""
+    """Raise `UnsupportedCommand` for a command that would change the shared connection."""
     reason = REFUSED.get(name)
     part = _text(args[1]) if len(args) > 1 else ""
     if reason is None and part in _REFUSED_PARTS.get(name, ()):
@@ -301,7 +301,7 @@ def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
         if part == "TRACKING":
             reason = "use store.track(listener), which survives a reconnection"
     if reason is not None:
-        raise CommandRefused(name, reason)
+        raise UnsupportedCommand(name, reason)
 
 
 def blocking_seconds(name: str, args: tuple[Arg, ...]) -> float | None:
@@ -383,5 +383,5 @@ def _seconds(name: str, arg: Arg) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise CommandRefused(name, f"its time limit must be a number from 0 on, not {as_text(arg)!r}")
+        raise UnsupportedCommand(name, f"its time limit must be a number from 0 on, not {as_text(arg)!r}")
     return seconds

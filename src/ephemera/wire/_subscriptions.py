@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
-from ephemera.errors import CommandRefused, ServerError, StoreClosed
+from ephemera.errors import ServerError, StoreClosed, UnsupportedCommand
 from ephemera.wire._handshake import Endpoint
 from ephemera.wire._link import Link
 
@@ -62,7 +62,7 @@ class Subscription:
         self._hub = hub
         self._wanted = list(dict.fromkeys((kind, _bytes(name)) for name in names))
         if not self._wanted:
-            raise CommandRefused(_JOIN[kind], "name at least one channel")
+            raise UnsupportedCommand(_JOIN[kind], "name at least one channel")
         self._messages: deque[Message] = deque()
         self._backlog = backlog
         self._arrived = asyncio.Event()

@@ -25,7 +25,7 @@ class Shard:
 
 
 def read_shards(reply: Any, asked: Address) -> list[Shard]:
-    """The shards in a CLUSTER SLOT_COUNT reply; a node that does not know its own host is where we asked."""
+    """The shards in a CLUSTER SLOTS reply; a node that does not know its own host is where we asked."""
     try:
         return [_shard(each, asked) for each in reply]
     except (TypeError, ValueError, LookupError, OverflowError):

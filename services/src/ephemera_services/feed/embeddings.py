@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ephemera.patterns.embedders import Embedder, EmbeddingFailed, Lexical, MiniLM, OpenAICompatible
+from ephemera.errors import EmbeddingFailed
+from ephemera.patterns.embedders import Embedder, Lexical, MiniLM, OpenAICompatible
 from ephemera_services.feed.settings import Settings
 from ephemera_services.runtime import InvalidSettings
 

@@ -20,7 +20,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ephemera import Store
-from ephemera.patterns.tokens import Claims, InvalidToken, KeyRing, Tokens
+from ephemera.errors import InvalidToken
+from ephemera.patterns.tokens import Claims, KeyRing, Tokens
 from ephemera.web._asgi import Header, Scope
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._limit_headers import limit_headers, refusal

@@ -24,8 +24,8 @@ from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
-from ephemera.errors import ConnectionFailed, RevokedMeanwhile
-from ephemera.patterns.tokens import Claims, InvalidToken, Tokens
+from ephemera.errors import ConnectionFailed, InvalidToken, SessionsRevoked
+from ephemera.patterns.tokens import Claims, Tokens
 from ephemera.web._problems import unavailable
 from ephemera_services.identity.keys import ACCESS_LIVES, REFRESH_LIVES, REVOKED, SESSIONS, SessionRecord
 from ephemera_services.identity.tables import sign_ins, users
@@ -208,7 +208,7 @@ class SignIns:
         try:
             with suppress(ConnectionFailed):  # the record is for lists only
                 await self._records.create(record, sign_in=sign_in)
-        except RevokedMeanwhile:
+        except SessionsRevoked:
             raise unavailable("Your account was changed at this moment; please try again.") from None
         usual: dict[str, Any] = {"sub": user, "iat": now, "family": family}
         access = Claims(

@@ -18,7 +18,7 @@ from sqlalchemy import select, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera.errors import LockLost, StaleFence
+from ephemera.errors import LockLost, StaleFencingToken
 from ephemera.patterns.locks import HeldLock
 from ephemera_services.runtime import problem
 from ephemera_services.scripture.events import ContentChanged
@@ -53,7 +53,7 @@ class Ingest:
         _refuse_twice(document)
         try:
             written = await self._locked(schema, document)
-        except (StaleFence, LockLost):
+        except (StaleFencingToken, LockLost):
             raise problem(
                 409, "Another ingest of this schema has taken over: look at what is there, and repeat yours."
             ) from None

@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from ephemera.patterns.tokens import Claims, InvalidToken, Tokens
+from ephemera.errors import InvalidToken
+from ephemera.patterns.tokens import Claims, Tokens
 from ephemera.web._problems import unavailable
 from ephemera_services.runtime import unauthorized
 from ephemera_services.scripture.settings import Settings

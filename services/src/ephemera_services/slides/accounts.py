@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera.errors import RevokedMeanwhile
+from ephemera.errors import SessionsRevoked
 from ephemera.web._sessions import RequestSession
 from ephemera_services.runtime import Passwords, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
@@ -100,7 +100,7 @@ class Accounts:
         )
         try:
             await handle.start(session, sign_in=sign_in)
-        except RevokedMeanwhile:
+        except SessionsRevoked:
             raise problem(409, "Your rights were just changed; sign in again.") from None
         return account
 

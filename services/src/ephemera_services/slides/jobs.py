@@ -20,9 +20,8 @@ from sqlalchemy.ext.asyncio import (
 )
 
 from ephemera import Store
-from ephemera.errors import JobFailed
+from ephemera.errors import JobFailed, VectorStoreUnavailable
 from ephemera.patterns.jobs import Run
-from ephemera.patterns.semantic_cache import VectorsUnavailable
 from ephemera_services.runtime import read_settings
 from ephemera_services.slides.chunks import chunks
 from ephemera_services.slides.document_texts import UnreadableDocument
@@ -75,7 +74,7 @@ async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UU
         return await equipment.library.keep(sql, document_id, pieces, vectors)
 
     made = await run.transact("keep", kept)
-    with suppress(VectorsUnavailable):  # then by whoever searches first
+    with suppress(VectorStoreUnavailable):  # then by whoever searches first
         await equipment.library.index(document_id)
     return {"document_id": str(document_id), "chunks": made}
 

@@ -16,8 +16,9 @@ from uuid import UUID, uuid5
 from sqlalchemy import delete, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from ephemera.patterns.embedders import Embedder, EmbeddingFailed
-from ephemera.patterns.semantic_cache import Near, Point, Vectors, VectorsUnavailable
+from ephemera.errors import EmbeddingFailed, VectorStoreUnavailable
+from ephemera.patterns.embedders import Embedder
+from ephemera.patterns.semantic_cache import Near, Point, Vectors
 from ephemera_services.slides.tables import chunks, documents
 
 _AT_ONCE = 64  # texts that are embedded together
@@ -93,7 +94,7 @@ class Library:
             return []
         try:
             found = await self._nearest(wanted, query, most)
-        except (VectorsUnavailable, EmbeddingFailed) as problem:
+        except (VectorStoreUnavailable, EmbeddingFailed) as problem:
             logger.warning("documents are read in order: %s", problem)
             found = []
         return await self._read(found) or await self.beginning(wanted, most)

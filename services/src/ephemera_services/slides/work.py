@@ -17,8 +17,9 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
+from ephemera.errors import QuotaExceeded
 from ephemera.patterns.jobs._runtime import BoundJobs
-from ephemera.patterns.usage import Meter, QuotaExceeded
+from ephemera.patterns.usage import Meter
 from ephemera.patterns.write_behind._postgres import CounterTable
 from ephemera_services.runtime import problem
 from ephemera_services.slides.access import Caller

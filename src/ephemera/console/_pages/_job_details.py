@@ -12,8 +12,9 @@ from ephemera.console._components._drawers import Drawer
 from ephemera.console._connections import Place
 from ephemera.console._moments import NOTHING, clock
 from ephemera.console._pages._job_rows import TONES
-from ephemera.console._sources import DatabaseAway, database_of
+from ephemera.console._sources import database_of
 from ephemera.console._view import View
+from ephemera.errors import DatabaseUnavailable
 from ephemera.patterns.jobs import JobRow, Jobs
 
 _RESULT = 200  # characters of a step's result
@@ -28,7 +29,7 @@ async def draw_details(view: View, panel: Drawer, place: Place, jobs: Jobs, job_
     try:
         with database_of(place.name):
             row, steps = await rows.get(job_id), await rows.steps(job_id)
-    except DatabaseAway as away:
+    except DatabaseUnavailable as away:
         view.tell(str(away), "bad")
         return
     if row is None:

@@ -12,7 +12,8 @@ None of them touches Redis. `embed` raises `EmbeddingFailed`, or what it likes: 
 without it.
 """
 
-from ephemera.patterns.embedders._embedder import Embedder, EmbeddingFailed
+from ephemera.errors import EmbeddingFailed
+from ephemera.patterns.embedders._embedder import Embedder
 from ephemera.patterns.embedders._lexical import Lexical
 from ephemera.patterns.embedders._minilm import MiniLM
 from ephemera.patterns.embedders._openai import OpenAICompatible

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Protocol
 from urllib.parse import urlsplit
 
-from ephemera.errors import EphemeraError
-
 
 class Embedder(Protocol):
     """Makes vectors of texts."""
@@ -24,12 +22,3 @@ def without_secrets(url: str) -> str:
     """A URL as it may be shown: without user, password and query."""
     parts = urlsplit(url)
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
-
-
-class EmbeddingFailed(EphemeraError):
-    """Vectors that could not be made: by which model, why, and nothing secret."""
-
-    def __init__(self, model: str, problem: str) -> None:
-        super().__init__(f"embeddings by {model!r}: {problem}")
-        self.model = model
-        self.problem = problem

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from typing import Any
 
-from ephemera.patterns.embedders._embedder import EmbeddingFailed
+from ephemera.errors import EmbeddingFailed
 
 
 class MiniLM:

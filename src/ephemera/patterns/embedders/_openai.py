@@ -18,8 +18,9 @@ from typing import Any, Self
 
 import msgspec
 
+from ephemera.errors import EmbeddingFailed
 from ephemera.keyspace import check_durations
-from ephemera.patterns.embedders._embedder import EmbeddingFailed, without_secrets
+from ephemera.patterns.embedders._embedder import without_secrets
 
 _MOST_TEXTS = 128  # of one request
 _SHOWN = 200  # characters of an endpoint's complaint that are worth showing

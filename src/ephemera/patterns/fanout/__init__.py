@@ -14,13 +14,14 @@ Atomic: finding a user's processes, sending to them and forgetting what has laps
 Promised: a message reaches each connection at most once, in the order it was sent from one process. It is
 kept by nobody: what must not be lost is in SQL, and the message says that there is news. A connection that
 may have missed messages (its process lost the subscription, or it was not listed for a while) is told by
-`MISSED`; one that is `backlog` messages behind is dropped with `TooSlow`, and costs the others nothing.
+`MISSED`; one that is `backlog` messages behind is dropped with `SlowConsumer`, and costs the others nothing.
 Down or hung: `push` and `broadcast` raise `ConnectionFailed`; connections stay, and are entered again within
 seconds of the server's return. Evicted or emptied: the same within a third of the lifetime.
 """
 
-from ephemera.patterns.fanout._connections import MISSED, Connection, TooSlow
+from ephemera.errors import SlowConsumer
+from ephemera.patterns.fanout._connections import MISSED, Connection
 from ephemera.patterns.fanout._declaration import Fanout
 from ephemera.patterns.fanout._runtime import BoundFanout, Presence
 
-__all__ = ["MISSED", "BoundFanout", "Connection", "Fanout", "Presence", "TooSlow"]
+__all__ = ["MISSED", "BoundFanout", "Connection", "Fanout", "Presence", "SlowConsumer"]

@@ -8,7 +8,7 @@ from enum import Enum
 from types import TracebackType
 from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import SlowConsumer
 
 if TYPE_CHECKING:
     from ephemera.patterns.fanout._runtime import BoundFanout
@@ -24,18 +24,6 @@ class Missing(Enum):
 
 MISSED: Literal[Missing.MISSED] = Missing.MISSED
 """In place of messages that may have been lost: look for yourself."""
-
-
-class TooSlow(EphemeraError):
-    """A connection that left more messages waiting than its fan-out allows, and was dropped for it."""
-
-    def __init__(self, key: str, backlog: int) -> None:
-        super().__init__(
-            f"{key!r}: a connection was dropped with {backlog} messages waiting; let its client come back "
-            "and look for what it missed"
-        )
-        self.key = key
-        self.backlog = backlog
 
 
 class Connection(Generic[M]):
@@ -80,7 +68,7 @@ class Connection(Generic[M]):
     async def __anext__(self) -> M | Literal[Missing.MISSED]:
         while not self._waiting or self._too_slow:
             if self._too_slow:
-                raise TooSlow(self.key, self._fanout.declared.backlog)
+                raise SlowConsumer(self.key, self._fanout.declared.backlog)
             if self.closed:
                 raise StopAsyncIteration
             self._arrived = asyncio.get_running_loop().create_future()

@@ -24,9 +24,9 @@ from sqlalchemy import text
 
 from ephemera.errors import (
     ConnectionFailed,
+    DuplicateStep,
     InvalidValue,
     JobLost,
-    RepeatedStep,
     ServerError,
 )
 from ephemera.patterns.jobs._annotations import annotation
@@ -183,7 +183,7 @@ class Run:
 
     def _enter(self, name: str) -> bytes | None:
         if name in self._met:
-            raise RepeatedStep(self.kind, name)
+            raise DuplicateStep(self.kind, name)
         self._met.add(name)
         known = self._known.get(name)
         if known is None:

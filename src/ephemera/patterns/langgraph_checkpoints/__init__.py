@@ -10,7 +10,7 @@ Keys: the thread, a hash with everything that is known of it; `runs:...:{run_id}
 run is in, only where runs have ids. Lifetimes: as declared, from the thread's last change; a run's set twice
 that. Atomic: each call is one script on one hash, so a thread is whole or gone, in a cluster too. A value is
 stored once, however many checkpoints have it. Fenced: a checkpoint is not added to one that was deleted, so a
-graph that still runs cannot bring a deleted thread back (`ThreadGone`); in a job, a worker that lost it
+graph that still runs cannot bring a deleted thread back (`CheckpointLost`); in a job, a worker that lost it
 cannot change or read anything (`JobLost`).
 Redis down or hung: `ConnectionFailed`, and the graph fails; in a job it goes on in memory, and who takes over
 begins at an older state. Emptied or evicted: the graph that runs stores the whole state with its next step,

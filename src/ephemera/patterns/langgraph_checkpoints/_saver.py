@@ -17,7 +17,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from ephemera.errors import InvalidValue, LoopMisuse, ThreadGone
+from ephemera.errors import CheckpointLost, InvalidValue, SyncCallInEventLoop
 from ephemera.patterns.langgraph_checkpoints._fields import Place
 from ephemera.patterns.langgraph_checkpoints._threads import (
     DELETE,
@@ -102,7 +102,7 @@ class GraphSaver(BaseCheckpointSaver[str]):
         if reply == b"incomplete":  # what it builds on has expired, or was lost with Redis
             reply = await self._threads.run(thread_id, PUT, *put.whole(self.serde).arguments(self._history))
         if reply == b"gone":
-            raise ThreadGone(thread_id, put.parent)
+            raise CheckpointLost(thread_id, put.parent)
         self._threads.stats.writes += 1
         return config_of(thread_id, put.place)
 
@@ -254,7 +254,7 @@ async def _all(found: AsyncIterator[T]) -> Sequence[T]:
 
 def _refuse(work: Coroutine[Any, Any, Any]) -> NoReturn:
     work.close()
-    raise LoopMisuse(
+    raise SyncCallInEventLoop(
         "this checkpointer is for `await graph.ainvoke(...)`; for `graph.invoke(...)` give compile() one "
         "of a blocking store: GraphCheckpoints.blocking(store)"
     )

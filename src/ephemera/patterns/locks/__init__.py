@@ -25,7 +25,7 @@ clock has caught up; it never admits an older holder after a newer one.
 after the timeout of the connection. A release that fails is retried until the lease is over, and so is the
 release of a lock whose acquisition ended in `OutcomeUnknown` or was cancelled. After an eviction, a flush or
 a failover a second holder may acquire the lock before the first notices; hence role `queue`, and the fencing
-token. A task that asks for a lock it already holds gets `AlreadyHeld`; other tasks wait.
+token. A task that asks for a lock it already holds gets `LockAlreadyHeld`; other tasks wait.
 """
 
 from ephemera.patterns.locks._acquire import BoundLocks

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from ephemera.errors import InvalidDeclaration, InvalidValue, StaleFence
+from ephemera.errors import InvalidDeclaration, InvalidValue, StaleFencingToken
 from ephemera.keyspace import Catalogue, FieldValue, Role, Store, check_declaration, fixed, sliding
 from ephemera.patterns.locks._acquire import BoundLocks
 from ephemera.patterns.locks._held_lock import HeldLock, LockKeys
@@ -143,7 +143,7 @@ class FenceGuard:
         await connection.execute(GUARD.table)                           # once, with the other tables
         async with store[INGEST].hold(schema="bible") as held, connection.transaction():
             cursor = await connection.execute(GUARD.pyformat, GUARD.values(held))
-            GUARD.admit(held, await cursor.fetchone())                   # StaleFence: roll back
+            GUARD.admit(held, await cursor.fetchone())                   # StaleFencingToken: roll back
             ...                                                          # writes of the same transaction
 
     It must be the first statement of the transaction that writes. It locks the fence's row until the commit,
@@ -168,9 +168,9 @@ class FenceGuard:
         return {"lock": held.key, "fence": held.fence}
 
     def admit(self, held: HeldLock, row: object) -> None:
-        """Raise `StaleFence` when the statement returned no row."""
+        """Raise `StaleFencingToken` when the statement returned no row."""
         if row is None:
-            raise StaleFence(held.key, held.fence)
+            raise StaleFencingToken(held.key, held.fence)
 
 
 def _last_field(pattern: str) -> str | None:

@@ -25,7 +25,7 @@ from math import inf
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, cast
 
-from ephemera.errors import AlreadyHeld, ConnectionFailed, EphemeraError, LockLost
+from ephemera.errors import ConnectionFailed, EphemeraError, LockAlreadyHeld, LockLost
 from ephemera.keyspace import FieldValue, Store
 from ephemera.wire import Client, Script
 
@@ -201,10 +201,10 @@ class LeaseRenewer:
         store.before_close(self.aclose)
 
     def new_owner(self, key: str) -> str:
-        """A token and this process's name, for one attempt; `AlreadyHeld` if this task holds the lock."""
+        """A token and this process's name, for one attempt; `LockAlreadyHeld` if this task holds the lock."""
         mine = self.held.get(key)
         if mine is not None and mine._task is asyncio.current_task():
-            raise AlreadyHeld(key, mine.fence)
+            raise LockAlreadyHeld(key, mine.fence)
         return next(self._owners)
 
     def add(self, held: HeldLock) -> None:

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from ephemera.errors import ConnectionFailed, EphemeraError, LockLost, StaleFence
+from ephemera.errors import ConnectionFailed, EphemeraError, LockLost, StaleFencingToken
 from ephemera.patterns.locks import BoundLocks
 from ephemera.patterns.planner._plans import Facts, trigger
 from ephemera.patterns.planner._working_set import Copies
@@ -108,7 +108,7 @@ class Working:
                 fence = await self._lock(user, held)
                 if fence is not None:
                     await self._work(run, fence, build, invalidate, also_save, even_if_not_due)
-        except (LockLost, StaleFence):
+        except (LockLost, StaleFencingToken):
             if run.ending != "rebuilt":
                 run.ending = "overtaken"
         run.seconds = time.perf_counter() - began

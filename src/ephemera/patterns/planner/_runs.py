@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera.errors import StaleFence
+from ephemera.errors import StaleFencingToken
 from ephemera.patterns.planner._columns import interval, ms, now
 from ephemera.patterns.planner._plans import Plan
 from ephemera.patterns.planner._queries import Truth
@@ -67,7 +67,7 @@ class Runs:
         if (await sql.execute(there)).first() is None:
             return "unknown user"
         if fence:
-            raise StaleFence(user, fence)
+            raise StaleFencingToken(user, fence)
         return "busy"
 
     async def _spans(self, sql: AsyncConnection, user: str) -> tuple[Span, ...]:
@@ -89,7 +89,7 @@ class Runs:
         )
 
     async def save(self, dataset: Dataset, plan: Plan, clusters: Any, also: AlsoSave | None) -> Saved:
-        """Save clusters and everything that follows from them; `StaleFence` when a later run began."""
+        """Save clusters and everything that follows from them; `StaleFencingToken` when a later run began."""
         async with self._truth.engine.begin() as sql:
             await self._admit(sql, dataset, cluster_version=dataset.version)
             await sql.execute(
@@ -150,7 +150,7 @@ class Runs:
             .values(**values)
         )
         if changed.rowcount == 0:
-            raise StaleFence(dataset.user_id, dataset.fence)
+            raise StaleFencingToken(dataset.user_id, dataset.fence)
 
     async def _advance(self, sql: AsyncConnection, dataset: Dataset) -> None:
         """Move the high-water marks to what the run has read."""

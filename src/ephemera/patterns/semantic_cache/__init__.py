@@ -30,7 +30,7 @@ from ephemera.patterns.semantic_cache._scope import Scope
 from ephemera.patterns.semantic_cache._shadow import Shadow
 from ephemera.patterns.semantic_cache._sweeper import Swept
 from ephemera.patterns.semantic_cache._tally import Hits, Tally
-from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, Vectors, VectorsUnavailable
+from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, Vectors
 
 __all__ = [
     "Answer",
@@ -48,5 +48,4 @@ __all__ = [
     "Swept",
     "Tally",
     "Vectors",
-    "VectorsUnavailable",
 ]

@@ -19,11 +19,12 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ephemera.patterns.embedders import Embedder, EmbeddingFailed
+from ephemera.errors import EmbeddingFailed, VectorStoreUnavailable
+from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache._entries import Entries, Kept
 from ephemera.patterns.semantic_cache._scope import Identity
 from ephemera.patterns.semantic_cache._tally import Counting
-from ephemera.patterns.semantic_cache._vectors import Point, Vectors, VectorsUnavailable
+from ephemera.patterns.semantic_cache._vectors import Point, Vectors
 
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
@@ -78,7 +79,7 @@ class Neighbours(Generic[V]):
                 found, buried = await self._search(prompt, vector, identity, scope, refused)
                 if found is not None or not buried:
                     return found
-        except (EmbeddingFailed, VectorsUnavailable) as problem:
+        except (EmbeddingFailed, VectorStoreUnavailable) as problem:
             self._fail(problem)
         if self._rests():
             self._counting.add(without_vectors=1)
@@ -91,7 +92,7 @@ class Neighbours(Generic[V]):
             if vector is not None:
                 point = Point(identity.id, secrets.token_hex(8), identity.scope, tuple(sorted(sources)))
                 await self._vectors.keep(self._collection(vector), point, vector)
-        except (EmbeddingFailed, VectorsUnavailable) as problem:
+        except (EmbeddingFailed, VectorStoreUnavailable) as problem:
             self._fail(problem)
 
     async def close(self) -> None:
@@ -122,7 +123,7 @@ class Neighbours(Generic[V]):
                 buried.append(point)
         try:
             await self._vectors.remove(collection, buried)
-        except VectorsUnavailable as problem:
+        except VectorStoreUnavailable as problem:
             if found is None:
                 raise
             self._fail(problem)  # the orphans can wait, the answer is there

@@ -7,8 +7,8 @@
 Needs the extra `semantic`. The embedded one is synchronous and knows no threads, so all its work is done by
 one thread of its own, in order: the event loop never waits for it, and nothing of it happens twice at once.
 It compares with every vector there is; take a server above a few thousand.
-A server that does not answer within `timeout` is `VectorsUnavailable`, as is any other failure. Collections
-are made when they are first used, for cosine similarity. The key is in no repr and no error.
+A server that does not answer within `timeout` is `VectorStoreUnavailable`, as is any other failure.
+Collections are created when they are first used, for cosine similarity. The key is in no repr and no error.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
+from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import check_durations
 from ephemera.patterns.embedders._embedder import without_secrets
-from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, VectorsUnavailable
+from ephemera.patterns.semantic_cache._vectors import Near, Page, Point
 
 _FEW = 64
 
@@ -144,7 +145,7 @@ class Qdrant:
             params = self._models.VectorParams(size=size, distance=self._models.Distance.COSINE)
             try:
                 await self._do("create_collection", collection_name=name, vectors_config=params)
-            except VectorsUnavailable:
+            except VectorStoreUnavailable:
                 if not await self._do("collection_exists", collection_name=name):
                     raise
         if self.shared:  # so that a filter does not read every point; the embedded one has no indexes
@@ -186,7 +187,7 @@ class Qdrant:
             return await self._in_thread(partial(method, **arguments))
         except Exception as problem:
             self._ready.discard(arguments.get("collection_name", ""))  # it may be gone
-            raise VectorsUnavailable(self.location, f"{operation} failed: {_said(problem)}") from problem
+            raise VectorStoreUnavailable(self.location, f"{operation} failed: {_said(problem)}") from problem
 
     async def _open(self) -> Any:
         """The client, made in the thread: importing it alone takes a second."""
@@ -196,9 +197,9 @@ class Qdrant:
             return await asyncio.shield(self._opening)
         except Exception as problem:
             self._opening = None
-            if isinstance(problem, VectorsUnavailable):
+            if isinstance(problem, VectorStoreUnavailable):
                 raise
-            raise VectorsUnavailable(self.location, f"cannot be opened: {_said(problem)}") from problem
+            raise VectorStoreUnavailable(self.location, f"cannot be opened: {_said(problem)}") from problem
 
     def _make(self) -> Any:
         try:
@@ -206,7 +207,7 @@ class Qdrant:
             self._models = import_module("qdrant_client.models")
         except ImportError:
             advice = "qdrant-client is missing: pip install '/path/to/ephemera[semantic]'"
-            raise VectorsUnavailable(self.location, advice) from None
+            raise VectorStoreUnavailable(self.location, advice) from None
         if self.shared:
             return package.AsyncQdrantClient(
                 url=self._location,

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
+from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache._entries import NOTHING, Entries
@@ -15,7 +16,7 @@ from ephemera.patterns.semantic_cache._scope import Identity, Scope
 from ephemera.patterns.semantic_cache._shadow import Shadowing
 from ephemera.patterns.semantic_cache._sweeper import Sweeping, Swept
 from ephemera.patterns.semantic_cache._tally import Counting, Hits, Tally
-from ephemera.patterns.semantic_cache._vectors import Vectors, VectorsUnavailable
+from ephemera.patterns.semantic_cache._vectors import Vectors
 
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
@@ -98,7 +99,7 @@ class BoundSemanticCache(Generic[V, S]):
         await self._cache.end_tag(source)
         try:
             return (await self._sweeping.sweep(source)).removed
-        except VectorsUnavailable as problem:
+        except VectorStoreUnavailable as problem:
             log.warning("%r: what rests on %r is over, and swept later: %s", self._declared, source, problem)
             return 0
 
@@ -171,6 +172,6 @@ class BoundSemanticCache(Generic[V, S]):
         await self._entries.bury(answer_id, NOTHING)
         try:
             await self._sweeping.remove(answer_id)
-        except VectorsUnavailable as problem:
+        except VectorStoreUnavailable as problem:
             log.warning("%r: an evicted answer's vector is swept later: %s", self._declared, problem)
         return evicted

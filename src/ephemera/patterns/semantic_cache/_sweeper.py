@@ -12,9 +12,10 @@ import logging
 import random
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.semantic_cache._entries import Entries
-from ephemera.patterns.semantic_cache._vectors import Point, Vectors, VectorsUnavailable
+from ephemera.patterns.semantic_cache._vectors import Point, Vectors
 
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
@@ -98,5 +99,5 @@ class Sweeping:
             try:
                 if not self._vectors.shared or await self._turns.set_if_absent():
                     await self.sweep()
-            except (*REDIS_ERRORS, VectorsUnavailable) as problem:
+            except (*REDIS_ERRORS, VectorStoreUnavailable) as problem:
                 log.warning("%r could not be swept, and will be later: %s", self._declared, problem)

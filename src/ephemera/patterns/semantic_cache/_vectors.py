@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
-from ephemera.errors import EphemeraError
-
 
 class Point(NamedTuple):
     """One vector as it is stored, without its numbers."""
@@ -37,17 +35,8 @@ class Page(NamedTuple):
     following: str | None
 
 
-class VectorsUnavailable(EphemeraError):
-    """The vector database could not be asked, or refused: where it is and why."""
-
-    def __init__(self, location: str, problem: str) -> None:
-        super().__init__(f"the vectors at {location}: {problem}")
-        self.location = location
-        self.problem = problem
-
-
 class Vectors(Protocol):
-    """A vector database; each method raises `VectorsUnavailable` when it cannot do its work."""
+    """A vector database; each method raises `VectorStoreUnavailable` when it cannot do its work."""
 
     shared: bool
     """Whether other processes see the same vectors."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 import msgspec
 
 from ephemera._bounded_cache import BoundedCache
-from ephemera.errors import ConnectionFailed, InvalidValue, RevokedMeanwhile
+from ephemera.errors import ConnectionFailed, InvalidValue, SessionsRevoked
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
 from ephemera.patterns._stored_records import Records, changing, records_of
 from ephemera.patterns.sessions._token_keys import SessionKeys
@@ -156,7 +156,7 @@ class BoundSessions(Generic[S]):
     async def create(self, session: S, *, sign_in: str | None = None, replacing: str | None = None) -> str:
         """Store a new session and return its token, which is stored nowhere.
 
-        `sign_in` is what `begin_sign_in` returned: raises `RevokedMeanwhile` when the user's sessions were
+        `sign_in` is what `begin_sign_in` returned: raises `SessionsRevoked` when the user's sessions were
         ended since. `replacing` is the token of a session to end first, such as the anonymous one before a
         sign-in.
         """
@@ -169,7 +169,7 @@ class BoundSessions(Generic[S]):
         arguments = (keys.id, self.lifetime, self._max_per_user, sign_in or "", *write)
         evicted = await self._run_script(CREATE, (keys.key, keys.index_key), *arguments)
         if evicted is None:
-            raise RevokedMeanwhile(self._keyspace.pattern, user)
+            raise SessionsRevoked(self._keyspace.pattern, user)
         self.stats.writes += 1
         self.stats.bytes_written += payload_size(write)
         await self._unlink(user, evicted)

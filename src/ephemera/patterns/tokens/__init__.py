@@ -30,7 +30,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import InvalidToken
 from ephemera.keyspace import check_durations
 
 try:
@@ -51,14 +51,6 @@ _REQUIRED = ["aud", "exp", "iat", "iss", "jti", "sub", "typ"]
 _OURS = ("exp", "family", "iat", "jti", "sub", "typ")
 _BITS = 2048
 _FOREVER = float("inf")
-
-
-class InvalidToken(EphemeraError, ValueError):
-    """A token that does not verify; `reason` is for the log, and no secret."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(f"the token is not valid: {reason}")
-        self.reason = reason
 
 
 class Claims(msgspec.Struct, frozen=True):

@@ -19,9 +19,10 @@ way round Redis here: totals that did not see an addition would be wrong for as 
 Emptied or evicted: totals are made anew out of SQL and what still waits; what was not flushed is lost.
 """
 
+from ephemera.errors import QuotaExceeded
 from ephemera.patterns.usage._declaration import Usage
 from ephemera.patterns.usage._meter import Meter, Totals, Used
 from ephemera.patterns.usage._money import micros, money
-from ephemera.patterns.usage._reservations import QuotaExceeded, Reservation
+from ephemera.patterns.usage._reservations import Reservation
 
 __all__ = ["Meter", "QuotaExceeded", "Reservation", "Totals", "Usage", "Used", "micros", "money"]

@@ -14,11 +14,11 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from ephemera.errors import EphemeraError, InvalidValue, WrongFields
+from ephemera.errors import BacklogFull, EphemeraError, InvalidValue, QuotaExceeded, WrongFields
 from ephemera.keyspace import FieldCodec, Fields
 from ephemera.patterns.usage._periods import Clock, Period
-from ephemera.patterns.usage._reservations import Place, QuotaExceeded, Reservation
-from ephemera.patterns.write_behind import BacklogFull, BoundCounters, Flusher, Sink
+from ephemera.patterns.usage._reservations import Place, Reservation
+from ephemera.patterns.write_behind import BoundCounters, Flusher, Sink
 from ephemera.patterns.write_behind._counters import checked, row_name
 from ephemera.wire import Client, Script
 

@@ -5,37 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from ephemera.errors import EphemeraError
 from ephemera.patterns.usage._periods import Period
 
 if TYPE_CHECKING:
     from ephemera.patterns.usage._meter import Meter
-
-
-class QuotaExceeded(EphemeraError):
-    """A reservation that does not fit; nothing was reserved."""
-
-    def __init__(
-        self,
-        organization_id: str,
-        period: str,
-        measure: str,
-        asked: int,
-        limit: int,
-        used: int,
-        reserved: int,
-    ) -> None:
-        super().__init__(
-            f"{organization_id!r} has used {used} {measure} in {period}, and {reserved} are reserved: "
-            f"{asked} more would be over the limit of {limit}; ask for less, or wait for the next period"
-        )
-        self.organization_id = organization_id
-        self.period = period
-        self.measure = measure
-        self.asked = asked
-        self.limit = limit
-        self.used = used
-        self.reserved = reserved
 
 
 class Place(NamedTuple):

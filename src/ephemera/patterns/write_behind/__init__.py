@@ -22,14 +22,13 @@ What SQL refuses is put aside in SQL, with the reason, and does not hold up the 
 The sinks for PostgreSQL are in `ephemera.patterns.write_behind._postgres` (the extra `sql`).
 """
 
-from ephemera.patterns.write_behind._batches import BacklogFull, Batch, Behind, Row, Sink, Unread, Written
+from ephemera.patterns.write_behind._batches import Batch, Behind, Row, Sink, Unread, Written
 from ephemera.patterns.write_behind._counters import BoundCounters
 from ephemera.patterns.write_behind._declaration import DeferredCounters, DeferredRecords
 from ephemera.patterns.write_behind._flusher import Flushed, Flusher
 from ephemera.patterns.write_behind._records import BoundRecords
 
 __all__ = [
-    "BacklogFull",
     "Batch",
     "Behind",
     "BoundCounters",

@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ephemera.errors import EphemeraError
-
 Row: TypeAlias = tuple[Any, ...]
 """The values of one row, in the order of its batch's columns."""
 
@@ -72,16 +70,3 @@ class Sink(Protocol):
 
     async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         """Write rows at once, without a batch; for those who cannot wait for Redis to come back."""
-
-
-class BacklogFull(EphemeraError):
-    """What waits for SQL has reached its limit: nothing was added. SQL is down, or too slow."""
-
-    def __init__(self, name: str, shard: int, limit: int) -> None:
-        super().__init__(
-            f"{name!r}: shard {shard} holds {limit} that wait for SQL, which is its limit, and nothing was "
-            "added; see whether its Flusher runs and SQL takes its batches, or raise `backlog`"
-        )
-        self.name = name
-        self.shard = shard
-        self.limit = limit

@@ -13,9 +13,8 @@ from asyncio import Future, InvalidStateError
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from ephemera.errors import ServerError
+from ephemera.errors import BacklogFull, ServerError
 from ephemera.keyspace import Stats
-from ephemera.patterns.write_behind._batches import BacklogFull
 from ephemera.wire import Client, ScriptPrefix, pack_argument
 
 if TYPE_CHECKING:

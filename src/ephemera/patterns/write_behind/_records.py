@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
-from ephemera.errors import InvalidValue, Unavailable
+from ephemera.errors import BacklogFull, InvalidValue, Unavailable
 from ephemera.keyspace import REDIS_ERRORS, Stats
-from ephemera.patterns.write_behind._batches import BacklogFull, Batch, Row, Sink, Unread
+from ephemera.patterns.write_behind._batches import Batch, Row, Sink, Unread
 from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
 from ephemera.wire import Client, Script
 
