@@ -8,8 +8,7 @@ import os
 import sys
 
 from ephemera import Catalogue
-from ephemera.patterns.jobs import Jobs, Run
-from ephemera.patterns.jobs._worker import Settings, serve
+from ephemera.patterns.jobs import Jobs, Run, WorkerSettings, run_worker
 
 CATALOGUE = Catalogue("bench-jobs")
 JOBS = Jobs(CATALOGUE, "bench:checkpoint:{job_id}", queues=("bench",))
@@ -24,4 +23,4 @@ async def steps(run: Run, count: int) -> None:
 
 if __name__ == "__main__":
     logging.basicConfig(level="CRITICAL")
-    sys.exit(serve(JOBS, Settings(os.environ["BENCH_URL"], os.environ["BENCH_SQL"]), processes=1))
+    sys.exit(run_worker(JOBS, WorkerSettings(os.environ["BENCH_URL"], os.environ["BENCH_SQL"]), processes=1))

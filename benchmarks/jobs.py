@@ -22,8 +22,7 @@ from benchmarks.job_worker import CATALOGUE, JOBS, steps
 from benchmarks.rows import Absolute, Round, Row
 from benchmarks.servers import Servers
 from ephemera import connect, embedded
-from ephemera.patterns.jobs import BoundJobs, JobRow
-from ephemera.patterns.jobs._engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs, JobRow, sql_engine
 
 _CELERY = 89.0  # seconds
 _MANY = 10_000  # steps: more than anybody waits for
@@ -91,8 +90,8 @@ async def ours(servers: Servers) -> AsyncIterator[Round]:
     with embedded.postgres() as postgres:
         engine, crew = sql_engine(postgres.url), Crew(servers.valkey.url, postgres.url)
         try:
-            async with connect(servers.valkey.url, CATALOGUE) as store:
-                jobs = JOBS.on(store, engine)
+            async with connect(servers.valkey.url, CATALOGUE, resources={JOBS: engine}) as store:
+                jobs = store[JOBS]
                 await jobs.create_tables()
 
                 async def round_of(_: float) -> float:

@@ -9,8 +9,8 @@ from sqlalchemy import func, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.jobs import BoundJobs
+from tests.patterns.job_fixtures import EFFECTS, JOBS
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import EFFECTS, JOBS
 
 
 class Workers:

@@ -12,16 +12,16 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from ephemera.patterns.jobs._checkpoints import Checkpoint
-from ephemera.patterns.jobs._rows import Rows
+from ephemera.patterns.jobs import Checkpoint
+from ephemera.patterns.jobs._rows import JobRows
 from tests.patterns.job_store import attempt_by, opened
 
 PLACES: dict[str, tuple[type, str]] = {
-    "claim": (Rows, "claim"),
-    "record": (Rows, "record"),
+    "claim": (JobRows, "claim"),
+    "record": (JobRows, "record"),
     "checkpoint": (Checkpoint, "save"),
-    "finish": (Rows, "finish"),
-    "end": (Checkpoint, "end"),
+    "finish": (JobRows, "complete"),
+    "end": (Checkpoint, "_end"),
 }
 
 

@@ -17,7 +17,9 @@ from ephemera import Store, connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ServerError
 from ephemera.keyspace import SERVER_IDENTITY
-from ephemera.patterns.jobs._run_context import Run
+from ephemera.patterns.jobs import Run
+from ephemera.patterns.jobs._checkpoint import Checkpoints
+from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.patterns.progress import Missed, Snapshot
 from ephemera_services.feed.cluster_queue import LOST
 from ephemera_services.runtime import Secret
@@ -28,10 +30,10 @@ from ephemera_services.scripture.outbox import Outbox
 from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.tables import users
 from tests.chaos.campaign.proxy import Network
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
 from tests.services.feed_world import feed_world
 
 
@@ -66,7 +68,8 @@ async def _heard(store: Store, job_id: str) -> list[Any]:
 async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> None:
     """Whoever follows a job is told of the gap where the server took no event, also before the end."""
     async with connect(victim.url, CATALOGUE) as store:
-        checkpoint = store[JOBS].of("job", 1, "worker")
+        checkpoints = Checkpoints(JOBS.checkpoints, PROGRESS, store)
+        checkpoint = checkpoints.open("job", 1, "worker")
         await checkpoint.save({}, event=Stepped(1))
         async with _full(victim):
             with pytest.raises(ServerError):
@@ -76,7 +79,7 @@ async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> 
         async with _full(victim):
             with pytest.raises(ServerError):
                 await checkpoint.save({}, event=Stepped(5))
-        await store[JOBS].of("job", 1, "worker").end(event=Ended("done"))
+        await checkpoints.open("job", 1, "worker")._end(event=Ended("done"))
         assert await _heard(store, "job") == [1, "missed", 3, 4, "missed", "ended"]
 
 
@@ -92,18 +95,20 @@ async def test_a_worker_that_takes_over_tells_that_events_are_missing(
         async with _full(victim):
             await _step(run, 2)
             await _step(run, 3)
-        await first.rows.renew(job_id, run.fence, timedelta(seconds=-1))  # rather than wait for its lease
+        await first._backend.rows.renew(
+            job_id, run.fence, timedelta(seconds=-1)
+        )  # rather than wait for its lease
         run = await _claimed(second, job_id)
         for number in (1, 2, 3, 4):
             await _step(run, number)
-        await run.checkpoint.end(event=Ended("done"))
+        await run.checkpoint._end(event=Ended("done"))
         assert await _heard(second.store, job_id) == [1, "missed", 3, 4, "ended"]
 
 
 async def _claimed(live: Any, job_id: str) -> Run:
-    row = await live.rows.claim(job_id, "worker", timedelta(seconds=30))
+    row = await live._backend.rows.claim(job_id, "worker", timedelta(seconds=30))
     assert row is not None
-    return await Run.resumed(live, row)
+    return await resume_run(live._backend, row)
 
 
 async def _step(run: Run, number: int) -> None:

@@ -20,10 +20,10 @@ from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs
 from tests.chaos.job_campaign import Workers, check, killing, unfinished
 from tests.chaos.killed_attempt import PLACES
+from tests.patterns.job_fixtures import effects, export, generate
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import effects, export, generate
 
 FULL = os.environ.get("EPHEMERA_CAMPAIGN") == "full"
 SLIDES = 15
@@ -76,7 +76,7 @@ async def test_killed_at_any_moment_an_attempt_leaves_nothing_half_done(
     command = [sys.executable, "-m", "tests.chaos.killed_attempt", victim.url, sql, job_id, when, what]
     died = await asyncio.to_thread(subprocess.run, command, timeout=60, check=False)
     assert died.returncode == -signal.SIGKILL
-    await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))  # rather than wait for its lease
+    await jobs._backend.rows.renew(job_id, 1, timedelta(seconds=-1))  # rather than wait for its lease
     ended_before = (what, when) in (("finish", "after"), ("end", "before"), ("end", "after"))
     assert await attempt_by(jobs, "next").run(job_id) == ("refused" if ended_before else "done")
     await check(jobs, jobs.engine, [job_id], 3)

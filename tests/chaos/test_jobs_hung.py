@@ -17,14 +17,14 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, embedded, keyspace
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import JobRow, Jobs, Run
-from ephemera.patterns.jobs._engines import sql_engine
-from ephemera.patterns.jobs._reaper import reap
+from ephemera.patterns.jobs import JobRow, Jobs, Run, sql_engine
+from ephemera.patterns.jobs._reaper import run_reaper
+from ephemera.patterns.jobs._rows import JobRows
 from ephemera.patterns.progress import Progress
+from tests.patterns.job_fixtures import effects, generate
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import effects, generate
 
 SLIDES = 15
 ONCE = {f"slide:{number}": 1 for number in range(SLIDES)}
@@ -44,7 +44,7 @@ JOBS = Jobs(
     queues=("work",),
     name="hung",
     progress=PROGRESS,
-    ended=lambda row: Over(row.state),
+    final_event=lambda row: Over(row.state),
     lease=timedelta(seconds=1),
 )
 LAST: dict[str, Valkey] = {}
@@ -105,15 +105,15 @@ async def test_the_end_is_told_however_long_the_server_takes(
 ) -> None:
     """The renewal that finds the job done by its own worker does not keep that worker from saying so."""
     engine = sql_engine(postgres.database(key[:60]))
-    async with keyspace.connect(f"{victim.url}?timeout=10", CATALOGUE) as store:
-        jobs = JOBS.on(store, engine)
+    async with keyspace.connect(f"{victim.url}?timeout=10", CATALOGUE, resources={JOBS: engine}) as store:
+        jobs = store[JOBS]
         await jobs.create_tables()
         job_id = await jobs.enqueue(stopping)
         LAST[job_id] = victim
         assert await attempt_by(jobs).run(job_id) == "done"
         (entry,) = await store.call("XRANGE", PROGRESS.key(job_id=job_id), "-", "+")
         assert b'"over"' in entry[1][1]
-        assert await jobs.checkpoint(await jobs.get(job_id)).load() == {}
+        assert await jobs._backend.checkpoint(await jobs.get(job_id)).load() == {}
     await engine.dispose()
 
 
@@ -121,8 +121,8 @@ async def test_a_lease_that_hangs_is_lost_in_time(victim: Valkey, postgres: Post
     """A worker whose database does not answer stops when its lease ends, not when the driver gives up."""
     url = postgres.database(key[:60])
     engine, other = sql_engine(f"{url}&application_name=hung"), sql_engine(url)
-    async with keyspace.connect(victim.url, CATALOGUE) as store:
-        jobs = JOBS.on(store, engine)
+    async with keyspace.connect(victim.url, CATALOGUE, resources={JOBS: engine}) as store:
+        jobs = store[JOBS]
         await jobs.create_tables()
         job_id = await jobs.enqueue(waiting)
         HELD[job_id] = asyncio.Event()
@@ -132,10 +132,9 @@ async def test_a_lease_that_hangs_is_lost_in_time(victim: Valkey, postgres: Post
             async with asyncio.timeout(60):
                 assert await attempt == "lost"
             # It did not wait for the driver, which takes five seconds or ten to give up.
-            assert any("_renewed" in repr(task.get_coro()) for task in asyncio.all_tasks())
-            async with keyspace.connect(victim.url, CATALOGUE) as another:
-                rows = JOBS.on(another, other).rows
-                await until(lambda: rows.claim(job_id, "next", timedelta(seconds=9)))
+            assert any("_renew_once" in repr(task.get_coro()) for task in asyncio.all_tasks())
+            rows = JobRows(JOBS.tables, other)
+            await until(lambda: rows.claim(job_id, "next", timedelta(seconds=9)))
     await disposed(engine, other)
 
 
@@ -144,12 +143,12 @@ async def test_a_reaper_that_hangs_gives_up_its_turn(victim: Valkey, postgres: P
     url = postgres.database(key[:60])
     engine, other = sql_engine(f"{url}&application_name=leader"), sql_engine(url)
     async with (
-        keyspace.connect(victim.url, CATALOGUE) as store,
-        keyspace.connect(victim.url, CATALOGUE) as another,
+        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: engine}) as store,
+        keyspace.connect(victim.url, CATALOGUE, resources={JOBS: other}) as another,
     ):
-        jobs, next_jobs = JOBS.on(store, engine), JOBS.on(another, other)
+        jobs, next_jobs = store[JOBS], another[JOBS]
         await jobs.create_tables()
-        leading = asyncio.create_task(reap(jobs))
+        leading = asyncio.create_task(run_reaper(jobs._backend))
 
         async def led() -> bool:
             return await store[JOBS.leader].holder() is not None
@@ -159,12 +158,12 @@ async def test_a_reaper_that_hangs_gives_up_its_turn(victim: Valkey, postgres: P
 
         await until(looked)
         with frozen(await backends(other, "leader")):
-            following = asyncio.create_task(reap(next_jobs))
+            following = asyncio.create_task(run_reaper(next_jobs._backend))
             async with other.begin() as sql:
                 await next_jobs.enqueue_in(sql, waiting)
 
             async def sent() -> bool:
-                return await next_jobs.queued("work") == 1
+                return await next_jobs._backend.queue_length("work") == 1
 
             await until(sent)
     await asyncio.gather(leading, following)  # a closed store ends them

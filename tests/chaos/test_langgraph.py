@@ -21,9 +21,9 @@ from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.patterns.jobs import BoundJobs, Run
 from tests.patterns.graph_jobs import MOMENTS, present
 from tests.patterns.graphs import CATALOGUE, STEPS, THREADS, State, chain, config, write_slide
+from tests.patterns.job_fixtures import EFFECTS, effects
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import until
-from tests.patterns.jobbing import EFFECTS, effects
 
 ONCE = {f"node:{number}": 1 for number in range(1, STEPS + 1)}
 SLIDES = [f"whales {number}" for number in range(1, STEPS + 1)]
@@ -55,7 +55,7 @@ async def process(*arguments: str) -> tuple[int, str]:
 async def free(jobs: BoundJobs, job_id: str) -> None:
     """Let the next worker have a job, rather than wait for its lease."""
     row = await jobs.get(job_id)
-    await jobs.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
 
 
 async def test_a_killed_workers_graph_goes_on_in_another_process(

@@ -287,7 +287,7 @@ async def test_without_a_server_listeners_have_sql(victim: Valkey) -> None:
         async with store[PROGRESS].listen(job_id="down", snapshot=truth.snapshot) as updates:
             first = await anext(updates)
             assert isinstance(first, Missed)
-            assert not first.ends
+            assert not first.is_last
         truth.ended = True
         listener = store[PROGRESS].listen(job_id="down", after=first.id, snapshot=truth.snapshot)
         assert await collect(listener) == [{"job": "down", "slides": 0}]

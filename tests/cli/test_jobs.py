@@ -18,11 +18,11 @@ from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.keyspace import SERVER_IDENTITY
 from ephemera.patterns.jobs import BoundJobs
 from tests.cli.commands import ephemera
+from tests.patterns.job_fixtures import generate, ingest
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped
-from tests.patterns.jobbing import generate, ingest
 
-NAME = "tests.patterns.jobbing:JOBS"
+NAME = "tests.patterns.job_fixtures:JOBS"
 MAIN = "from ephemera.cli import main; main()"
 
 
@@ -61,10 +61,10 @@ async def run(*words: str) -> Any:
 async def dead(jobs: BoundJobs) -> str:
     """A job that was given up."""
     job_id = await jobs.enqueue(ingest)
-    row = await jobs.rows.claim(job_id, "one", jobs.declared.lease)
+    row = await jobs._backend.rows.claim(job_id, "one", jobs.declared.lease)
     assert row is not None
-    await jobs.rows.record(None, job_id, row.fence, "parse", b'["a","b"]')
-    await jobs.rows.give_up(job_id, row.fence, "dead", "ValueError: no\nmore of it")
+    await jobs._backend.rows.record(None, job_id, row.fence, "parse", b'["a","b"]')
+    await jobs._backend.rows.fail(job_id, row.fence, "dead", "ValueError: no\nmore of it")
     return job_id
 
 
@@ -134,7 +134,7 @@ async def test_a_database_without_the_tables_is_told_in_one_line(
 
 def test_a_name_that_is_no_jobs_is_told() -> None:
     """As with catalogues, the module's own jobs are named."""
-    outcome = ephemera("jobs", "list", "tests.patterns.jobbing:nothing")
+    outcome = ephemera("jobs", "list", "tests.patterns.job_fixtures:nothing")
     assert (outcome.code, "its Jobs: JOBS" in outcome.said) == (2, True)
 
 

@@ -19,9 +19,8 @@ from ephemera.keyspace import Store, connect, fixed
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
-from ephemera.patterns.jobs import BoundJobs, Jobs, Run
-from ephemera.patterns.jobs._attempts import Attempt
-from ephemera.patterns.jobs._engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
+from ephemera.patterns.jobs._worker import AttemptRunner
 from ephemera.patterns.local_cache import Local
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner import BoundPlanner, Plan, Planner
@@ -85,7 +84,7 @@ class Service:
 
     def __init__(self, store: Store, engine: AsyncEngine) -> None:
         self.store = store
-        self.jobs: BoundJobs = JOBS.on(store, engine)
+        self.jobs: BoundJobs = store[JOBS]
         self.planner: BoundPlanner = store[FEED].using(engine)
         self.metrics = StoreMetrics(store, every=timedelta(hours=1))  # tests sample when they want to
 
@@ -95,7 +94,10 @@ class Service:
         async def nothing() -> None:
             return None
 
-        return await Attempt(self.jobs, "worker", resources=nothing, stopping=lambda: False).run(job_id)
+        runner = AttemptRunner(
+            self.jobs._backend, "worker", worker_context=nothing, is_stopping=lambda: False
+        )
+        return await runner.run(job_id)
 
     async def use_everything(self, key: str) -> None:
         """Use each kind of thing once or a few times; `key` is for ids that nobody else has."""
@@ -115,7 +117,7 @@ class Service:
         async with store[NEWS].consume("readers", _read) as consumer:
             while not consumer.counts.handled:
                 await asyncio.sleep(0.005)
-        await self.jobs.rows.claim(await self.jobs.enqueue(draw, 1), "worker", DAY)
+        await self.jobs._backend.rows.claim(await self.jobs.enqueue(draw, 1), "worker", DAY)
         await self.metrics.sample()  # what ends from here on is counted
         await self.run(await self.jobs.enqueue(draw, 2))
         await self.planner.enroll(key, plan="free")
@@ -137,7 +139,7 @@ async def service(url: str, postgres: Postgres, **options: Any) -> AsyncIterator
             await sql.execute(sa.text("CREATE SCHEMA IF NOT EXISTS measured"))
             await sql.run_sync(METADATA.drop_all)
             await sql.run_sync(METADATA.create_all)
-        async with connect(url, catalogue, **options) as store:
+        async with connect(url, catalogue, resources={JOBS: engine}, **options) as store:
             yield Service(store, engine)
     finally:
         await engine.dispose()

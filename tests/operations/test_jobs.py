@@ -11,8 +11,8 @@ from ephemera import Catalogue, Store
 from ephemera.embedded import Postgres, Valkey
 from ephemera.operations.inspect._jobs import counted
 from ephemera.patterns.jobs import BoundJobs, Jobs
+from tests.patterns.job_fixtures import JOBS, generate
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.jobbing import JOBS, generate
 
 
 @pytest.fixture
@@ -43,8 +43,8 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
 async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: BoundJobs) -> None:
     """Pages by the moment of creation hold every job once, the newest first."""
     ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
-    first = await jobs.rows.select(most=3)
-    second = await jobs.rows.select(most=3, before=first[-1].created_at)
+    first = await jobs.find(limit=3)
+    second = await jobs.find(limit=3, before=first[-1].created_at)
     assert [row.id for row in (*first, *second)] == ids[::-1]
 
 
@@ -53,10 +53,14 @@ async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: BoundJobs) -
     """A console has the tables and queues alone: it leaves the message to a worker, who knows its limits."""
     job_id = await jobs.enqueue(generate, 1)
     await jobs.cancel(job_id)
-    before = await jobs.queued("generation")
+    before = await jobs._backend.queue_length("generation")
     catalogue = Catalogue("test-jobs-stranger")
     stranger = Jobs(catalogue, "gen_checkpoint:{job_id}", queues=JOBS.queues)
-    store = Store({"cache": jobs.store.client(), "queue": jobs.store.client()}, catalogue)
-    assert (await stranger.on(store, jobs.engine).retry(job_id)).state == "waiting"
-    assert await jobs.queued("generation") == before
-    assert [each.id for each in await jobs.rows.due("generation", 10)] == [job_id]
+    store = Store(
+        {"cache": jobs.store.client(), "queue": jobs.store.client()},
+        catalogue,
+        resources={stranger: jobs.engine},
+    )
+    assert (await store[stranger].retry(job_id)).state == "waiting"
+    assert await jobs._backend.queue_length("generation") == before
+    assert [each.id for each in await jobs._backend.rows.unpublished("generation", 10)] == [job_id]

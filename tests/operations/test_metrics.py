@@ -300,9 +300,9 @@ async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> No
     await working.metrics.sample()
     waiting = await jobs.enqueue(draw, 1)
     held = await jobs.enqueue(draw, 9)
-    row = await jobs.rows.claim(held, "worker", timedelta(seconds=30))
+    row = await jobs._backend.rows.claim(held, "worker", timedelta(seconds=30))
     assert row is not None
-    await jobs.rows.record(None, held, row.fence, "slide:7", b"null")
+    await jobs._backend.rows.record(None, held, row.fence, "slide:7", b"null")
     assert await working.run(await jobs.enqueue(draw, 3)) == "done"
     assert await working.run(await jobs.enqueue(draw, 1, then_fail=True)) == "dead"
     await jobs.cancel(waiting)

@@ -11,7 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
 from tests.patterns.graphs import State, chain, write_slide
-from tests.patterns.jobbing import JOBS, noted, write
+from tests.patterns.job_fixtures import JOBS, noted, write
 
 MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}
 """What a test does at the beginning of a node."""

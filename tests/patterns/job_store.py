@@ -7,10 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from ephemera import keyspace
-from ephemera.patterns.jobs import BoundJobs
-from ephemera.patterns.jobs._attempts import Attempt
-from ephemera.patterns.jobs._engines import sql_engine
-from tests.patterns.jobbing import CATALOGUE, JOBS, METADATA
+from ephemera.patterns.jobs import BoundJobs, sql_engine
+from ephemera.patterns.jobs._worker import AttemptRunner
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, METADATA
 
 
 @asynccontextmanager
@@ -20,18 +19,19 @@ async def opened(url: str, sql: str, *, required: bool = True) -> AsyncIterator[
     try:
         async with engine.begin() as connection:
             await connection.run_sync(METADATA.create_all)
-        async with keyspace.connect(url, CATALOGUE, required=required) as store:
-            yield JOBS.on(store, engine)
+        resources = {JOBS: engine}
+        async with keyspace.connect(url, CATALOGUE, required=required, resources=resources) as store:
+            yield store[JOBS]
     finally:
         await engine.dispose()
 
 
 def attempt_by(
-    live: BoundJobs, worker: str = "worker-1", stopping: Callable[[], bool] = lambda: False
-) -> Attempt:
-    """What a worker's process has, without the process."""
+    jobs: BoundJobs, worker: str = "worker-1", is_stopping: Callable[[], bool] = lambda: False
+) -> AttemptRunner:
+    """What runs the jobs of a worker process, in the test's own process."""
 
-    async def resources() -> Any:
-        return live.engine
+    async def worker_context() -> Any:
+        return jobs.engine
 
-    return Attempt(live, worker, resources=resources, stopping=stopping)
+    return AttemptRunner(jobs._backend, worker, worker_context=worker_context, is_stopping=is_stopping)

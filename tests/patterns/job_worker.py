@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ephemera.patterns.jobs._worker import Settings, serve
-from tests.patterns.jobbing import JOBS
+from ephemera.patterns.jobs import WorkerSettings, run_worker
+from tests.patterns.job_fixtures import JOBS
 
 
 class Worker:
@@ -65,8 +65,8 @@ def main() -> int:
     logging.basicConfig(
         level=os.environ.get("WORKER_LOG", "ERROR"), format="%(process)d %(asctime)s %(message)s"
     )
-    settings = Settings(os.environ["WORKER_URL"], os.environ["WORKER_SQL"])
-    return serve(JOBS, settings, processes=int(sys.argv[1]))
+    settings = WorkerSettings(os.environ["WORKER_URL"], os.environ["WORKER_SQL"])
+    return run_worker(JOBS, settings, processes=int(sys.argv[1]))
 
 
 if __name__ == "__main__":

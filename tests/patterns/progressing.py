@@ -9,7 +9,7 @@ from typing import TypeAlias
 import msgspec
 
 from ephemera import Catalogue
-from ephemera.patterns.progress import Entry, Listener, Missed, Progress, Snapshot
+from ephemera.patterns.progress import Listener, Missed, Progress, ProgressEntry, Snapshot
 
 
 class SlideDone(msgspec.Struct, tag="slide_completed"):
@@ -67,7 +67,7 @@ async def collect(listener: Listener[Event], most: int | None = None) -> list[ob
     return got
 
 
-def shown(update: Entry[Event] | Missed) -> object:
+def shown(update: ProgressEntry[Event] | Missed) -> object:
     """An update as a test writes it."""
     if isinstance(update, Missed):
         return update.snapshot.state

@@ -10,10 +10,10 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue, UnknownJob
 from ephemera.patterns.jobs import BoundJobs
+from tests.patterns.job_fixtures import CATALOGUE, PROGRESS, Ended, Stepped, effects, export, generate, ingest
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import CATALOGUE, PROGRESS, Ended, Stepped, effects, export, generate, ingest
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +78,7 @@ async def test_no_key_is_left_that_is_not_declared(jobs: BoundJobs) -> None:
 
 
 async def test_plain_functions_and_what_the_process_opened_work_in_a_job(jobs: BoundJobs) -> None:
-    """A step may block, in a thread; `run.resources` is what the declaration opens in each process."""
+    """A step may block, in a thread; `run.worker_context` is what the declaration opens in each process."""
     row = await ended(jobs, await jobs.enqueue(ingest))
     assert row.result == {"words": ["a", "b", "c"], "attempt": 1}
 

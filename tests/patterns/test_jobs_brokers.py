@@ -10,11 +10,11 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Postgres, Sentinel
 from ephemera.errors import InvalidUrl
-from ephemera.patterns.jobs._brokers import broker_of
+from ephemera.patterns.jobs._celery import broker_for
+from tests.patterns.job_fixtures import generate
 from tests.patterns.job_store import opened
 from tests.patterns.job_waiting import ended
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import generate
 
 
 @pytest.mark.parametrize(
@@ -33,19 +33,19 @@ from tests.patterns.jobbing import generate
 )
 def test_a_stores_url_is_a_brokers(url: str, broker: str) -> None:
     """Host, port, database and credentials are the same to Celery."""
-    assert broker_of(url).url == broker
+    assert broker_for(url).url == broker
 
 
 def test_sentinels_have_a_master_and_credentials_of_their_own() -> None:
     """What kombu takes as transport options."""
-    found = broker_of("redis+sentinel://a/mymaster?sentinel_user=watch&sentinel_password=secret")
+    found = broker_for("redis+sentinel://a/mymaster?sentinel_user=watch&sentinel_password=secret")
     asking = {"username": "watch", "password": "secret"}
     assert found.transport == {"master_name": "mymaster", "sentinel_kwargs": asking}
 
 
 def test_tls_checks_certificates() -> None:
     """`rediss` never means an unchecked certificate."""
-    found = broker_of("rediss://queue?ca=/ca.pem&cert=/me.pem&key=/me.key")
+    found = broker_for("rediss://queue?ca=/ca.pem&cert=/me.pem&key=/me.key")
     assert found.url == "rediss://queue:6379/0"
     assert found.tls == {
         "ssl_cert_reqs": ssl.CERT_REQUIRED,
@@ -57,7 +57,7 @@ def test_tls_checks_certificates() -> None:
 
 def test_tls_is_for_sentinels_too() -> None:
     """Who says `rediss+sentinel` speaks TLS with the Sentinels as with the master."""
-    found = broker_of("rediss+sentinel://a,b/mymaster?ca=/ca.pem")
+    found = broker_for("rediss+sentinel://a,b/mymaster?ca=/ca.pem")
     tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": "/ca.pem"}
     assert found.tls == tls
     assert found.transport == {"master_name": "mymaster", "sentinel_kwargs": {"ssl": True, **tls}}
@@ -66,7 +66,7 @@ def test_tls_is_for_sentinels_too() -> None:
 def test_a_cluster_is_refused_with_the_reason() -> None:
     """The broker library cannot use one, and says so late and strangely; we say it at the start."""
     with pytest.raises(InvalidUrl, match="cannot be on a cluster, because kombu has no transport for one"):
-        broker_of("redis+cluster://a:7000,b:7001")
+        broker_for("redis+cluster://a:7000,b:7001")
 
 
 async def test_a_worker_finds_its_queues_behind_sentinel(sentinel: Sentinel, postgres: Postgres) -> None:

@@ -10,9 +10,9 @@ import pytest
 from ephemera import Store, keyspace
 from ephemera.embedded import Cluster, Postgres
 from ephemera.errors import InvalidDeclaration, InvalidValue, JobLost
-from ephemera.patterns.jobs import Checkpoint
-from ephemera.patterns.jobs._engines import sql_engine
-from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS, Stepped
+from ephemera.patterns.jobs import Checkpoint, sql_engine
+from ephemera.patterns.jobs._checkpoint import Checkpoints
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Stepped
 
 HOUR = 3_600_000
 
@@ -26,7 +26,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 def held(store: Store, key: str, fence: int) -> Checkpoint:
     """The checkpoint of a job, for the worker with this fence."""
-    return store[JOBS].of(key, fence, f"worker-{fence}")
+    return Checkpoints(JOBS.checkpoints, PROGRESS, store).open(key, fence, f"worker-{fence}")
 
 
 async def told(store: Store, key: str) -> list[Stepped]:
@@ -38,10 +38,10 @@ async def told(store: Store, key: str) -> list[Stepped]:
 async def test_the_next_worker_gets_what_was_saved(store: Store, key: str) -> None:
     """Fields are added, replaced and removed; the worker that begins after that has them all."""
     first = held(store, key, 1)
-    assert await first.begin() == {}
+    assert await first._begin() == {}
     await first.save({"outline": b"\x00one", "graph": b"two"})
     await first.save({"graph": b"three"}, remove=["outline"])
-    assert await held(store, key, 2).begin() == {"graph": b"three"}
+    assert await held(store, key, 2)._begin() == {"graph": b"three"}
     assert await held(store, key, 2).load("graph", "outline") == {"graph": b"three"}
     assert await held(store, key, 2).load() == {"graph": b"three"}
 
@@ -49,15 +49,15 @@ async def test_the_next_worker_gets_what_was_saved(store: Store, key: str) -> No
 async def test_a_late_worker_changes_nothing(store: Store, key: str) -> None:
     """Once a later worker has begun, the older can neither save, nor tell, nor begin, nor end."""
     old, new = held(store, key, 1), held(store, key, 2)
-    await old.begin()
+    await old._begin()
     await old.save({"by": b"old"}, event=Stepped(1))
-    await new.begin()
+    await new._begin()
     for late in (
         old.save({"by": b"old, late"}),
         old.save({}, event=Stepped(2)),
         old.save({}, remove=["by"]),
-        old.begin(),
-        old.end(),
+        old._begin(),
+        old._end(),
     ):
         with pytest.raises(JobLost, match=r"\(fence 1\) .* carries the later fence 2"):
             await late
@@ -69,8 +69,8 @@ async def test_a_job_that_has_ended_leaves_its_fence_alone(store: Store, key: st
     """The fields are gone, and yet a late worker is refused for as long as a checkpoint lives."""
     old, new = held(store, key, 1), held(store, key, 2)
     await old.save({"by": b"old"})
-    await new.begin()
-    await new.end(event=Stepped(9))
+    await new._begin()
+    await new._end(event=Stepped(9))
     assert await new.load() == {}
     with pytest.raises(JobLost):
         await old.save({"by": b"old"}, event=Stepped(1))
@@ -81,7 +81,7 @@ async def test_a_job_that_has_ended_leaves_its_fence_alone(store: Store, key: st
 async def test_each_checkpoint_renews_the_hour(store: Store, key: str) -> None:
     """Whatever is left of its life, a checkpoint that is saved has an hour before it."""
     mine, name = held(store, key, 1), JOBS.checkpoints.key(job_id=key)
-    for change in (mine.begin, lambda: mine.save({"a": b"1"}), lambda: mine.save({}, event=Stepped(1))):
+    for change in (mine._begin, lambda: mine.save({"a": b"1"}), lambda: mine.save({}, event=Stepped(1))):
         await change()
         assert HOUR - 60_000 < await store.call("PTTL", name) <= HOUR
         await store.call("PEXPIRE", name, 5000)
@@ -118,6 +118,6 @@ async def test_names_of_the_patterns_own_are_refused(store: Store, key: str) -> 
 async def test_queues_on_a_cluster_are_refused(cluster: Cluster, postgres: Postgres) -> None:
     """Checkpoints work on a cluster; jobs whose queues would be on one are told why that cannot be."""
     engine = sql_engine(postgres.url)
-    async with keyspace.connect(cluster.url, CATALOGUE) as store:
+    async with keyspace.connect(cluster.url, CATALOGUE, resources={JOBS: engine}) as store:
         with pytest.raises(InvalidDeclaration, match="kombu has no transport for one"):
-            JOBS.on(store, engine)
+            store[JOBS]

@@ -10,8 +10,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
+from tests.patterns.job_fixtures import JOBS, generate
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.jobbing import JOBS, generate
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -30,7 +30,7 @@ async def test_each_end_is_concluded_once(jobs: BoundJobs) -> None:
     """Done, given up and cancelled: the row that SQL has is handed over after each."""
     concluded: list[tuple[str, str]] = []
 
-    @JOBS.concluding
+    @JOBS.on_finished
     async def conclude(store: Store, engine: AsyncEngine, row: JobRow) -> None:
         assert (store, engine) == (jobs.store, jobs.engine)
         assert row == await jobs.get(row.id)
@@ -52,7 +52,7 @@ async def test_a_conclusion_that_fails_costs_the_job_nothing(
 ) -> None:
     """The job is done all the same, and the log says what could not be."""
 
-    @JOBS.concluding
+    @JOBS.on_finished
     async def conclude(store: Store, engine: AsyncEngine, row: JobRow) -> None:
         raise RuntimeError("nobody listens")
 

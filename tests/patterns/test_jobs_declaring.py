@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -14,8 +13,11 @@ import pytest
 from ephemera import Catalogue
 from ephemera.errors import InvalidDeclaration
 from ephemera.patterns.jobs import Jobs, Run
-from ephemera.patterns.jobs._annotations import annotation
-from tests.patterns.jobbing import CATALOGUE, JOBS, PROGRESS
+from ephemera.patterns.jobs._job_definition import annotation, decode_arguments, encode_arguments, retry_delay
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS
+
+if TYPE_CHECKING:
+    from decimal import Decimal
 
 
 class Document(msgspec.Struct):
@@ -55,9 +57,9 @@ def test_every_key_is_declared() -> None:
         "jobs:unacked_index",
         "jobs:unacked_mutex",
         "jobs:reaper",
-        "jobs:reaper:{place}:fence",
-        "jobs:reaper:{place}:waiters",
-        "jobs:reaper:{place}:wake:{waiter}",
+        "jobs:reaper:{slot_tag}:fence",
+        "jobs:reaper:{slot_tag}:waiters",
+        "jobs:reaper:{slot_tag}:wake:{waiter}",
     }
     assert JOBS.queue_key("generation") == "celery_queue:generation"
     assert JOBS.checkpoints.lifetime.milliseconds == 3_600_000
@@ -77,7 +79,7 @@ def test_checkpoint_and_progress_share_a_slot() -> None:
         ({"queues": ()}, "it has no queues"),
         ({"queues": ("a b",)}, "is not a plain name"),
         ({"name": "my-jobs"}, "is not a plain name"),
-        ({"ended": str}, "`ended` makes progress events"),
+        ({"final_event": str}, "`final_event` makes progress events"),
     ],
 )
 def test_declarations_that_cannot_work_are_refused(options: dict[str, Any], told: str) -> None:
@@ -106,15 +108,14 @@ def test_arguments_come_back_as_what_they_were(made: Jobs) -> None:
     """They are plain data in SQL, and typed again in the worker."""
     job = made.job(queue="work")(index)
     document = Document(UUID(int=7), datetime(2026, 1, 2, tzinfo=UTC))
-    stored = job.arguments((document,), {"pages": [1, 2]})
+    stored = encode_arguments(job, (document,), {"pages": [1, 2]})
     assert msgspec.json.decode(msgspec.json.encode(stored)) == stored
-    assert job.typed(stored) == {"document": document, "pages": [1, 2]}
+    assert decode_arguments(job, stored) == {"document": document, "pages": [1, 2]}
 
 
-def test_waits_between_attempts_double_up_to_a_minute(made: Jobs) -> None:
+def test_waits_between_attempts_double_up_to_a_minute() -> None:
     """1, 2, 4, ... 60 seconds."""
-    job = made.job(queue="work")(index)
-    waits = [job.delay(attempt).total_seconds() for attempt in (1, 2, 3, 7, 50)]
+    waits = [retry_delay(attempt).total_seconds() for attempt in (1, 2, 3, 7, 50)]
     assert waits == [1, 2, 4, 60, 60]
 
 
@@ -122,5 +123,5 @@ def test_an_annotation_that_cannot_be_read_is_told() -> None:
     """A result is stored by its annotation, so that must be importable."""
     assert annotation(index, "pages") == list[int]
     assert annotation(len, "return") is Any
-    with pytest.raises(InvalidDeclaration, match=r"price.*'return' cannot be read: name 'Decimal'"):
+    with pytest.raises(InvalidDeclaration, match=r"price.*'return' cannot be resolved: name 'Decimal'"):
         annotation(price, "return")

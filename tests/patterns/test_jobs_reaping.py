@@ -11,10 +11,10 @@ from sqlalchemy import update
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
-from ephemera.patterns.jobs import _reaper as reaping
-from ephemera.patterns.jobs._reaper import look
+from ephemera.patterns.jobs import _reaper
+from ephemera.patterns.jobs._reaper import send_missing_messages
+from tests.patterns.job_fixtures import JOBS, generate
 from tests.patterns.job_store import opened
-from tests.patterns.jobbing import JOBS, generate
 
 LEASE = timedelta(seconds=60)
 LONG = timedelta(seconds=30)
@@ -38,7 +38,7 @@ async def jobs(own: Valkey, postgres: Postgres, key: str) -> AsyncIterator[Bound
 
 async def queued(jobs: BoundJobs) -> int:
     """How many messages are in the queue."""
-    return await jobs.queued("generation")
+    return await jobs._backend.queue_length("generation")
 
 
 async def taken(jobs: BoundJobs) -> None:
@@ -58,7 +58,7 @@ async def aged(jobs: BoundJobs, job_id: str, age: timedelta) -> None:
 
 async def claimed(jobs: BoundJobs, job_id: str, lease: timedelta = LEASE) -> JobRow:
     """Let a worker have a job."""
-    row = await jobs.rows.claim(job_id, "worker", lease)
+    row = await jobs._backend.rows.claim(job_id, "worker", lease)
     assert row is not None
     return row
 
@@ -67,10 +67,10 @@ async def test_what_is_on_its_way_is_left_alone(jobs: BoundJobs) -> None:
     """Jobs in the queue, however long they wait there, and jobs that run, cost no message."""
     waiting, running = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
     await claimed(jobs, running)
     await aged(jobs, running, LONG * 4)
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
     assert await queued(jobs) == 2
 
 
@@ -78,8 +78,8 @@ async def test_a_job_of_a_transaction_is_sent_once(jobs: BoundJobs) -> None:
     """Its row is the news; the second look finds nothing to do."""
     async with jobs.engine.begin() as sql:
         await jobs.enqueue_in(sql, generate, 1)
-    assert await look(jobs) == 1
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 1
+    assert await send_missing_messages(jobs._backend) == 0
     assert await queued(jobs) == 1
 
 
@@ -89,32 +89,32 @@ async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: BoundJobs) -> Non
     row = await claimed(jobs, job_id)
     await aged(jobs, job_id, LONG)
     await taken(jobs)
-    assert await look(jobs) == 0
-    await jobs.rows.renew(job_id, row.fence, timedelta(seconds=-1))
-    assert await look(jobs) == 1
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
+    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    assert await send_missing_messages(jobs._backend) == 1
+    assert await send_missing_messages(jobs._backend) == 0
 
 
 async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten(jobs: BoundJobs) -> None:
     """The sender heard that its message could not be sent, a worker took it all the same, and died."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
-    await jobs.rows.unpublish([job_id])
+    await jobs._backend.rows.mark_unpublished([job_id])
     await taken(jobs)
-    assert await look(jobs) == 0
-    await jobs.rows.renew(job_id, row.fence, timedelta(seconds=-1))
-    assert await look(jobs) == 1
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
+    await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
+    assert await send_missing_messages(jobs._backend) == 1
+    assert await send_missing_messages(jobs._backend) == 0
 
 
 async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(jobs: BoundJobs) -> None:
     """Not at once, since a worker may be about to claim the job; after a silence."""
     job_id = await jobs.enqueue(generate, 1)
     await taken(jobs)
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
     await aged(jobs, job_id, LONG)
-    assert await look(jobs) == 1
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 1
+    assert await send_missing_messages(jobs._backend) == 0
 
 
 async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: BoundJobs) -> None:
@@ -122,10 +122,12 @@ async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: BoundJo
     lost, later, behind = [await jobs.enqueue(generate, 1) for _ in range(3)]
     await aged(jobs, lost, LONG)
     await taken(jobs)
-    assert await look(jobs) == 0  # the queue is not empty, and nothing behind it was taken
+    assert (
+        await send_missing_messages(jobs._backend) == 0
+    )  # the queue is not empty, and nothing behind it was taken
     await taken(jobs)
     await claimed(jobs, later)
-    assert await look(jobs) == 1
+    assert await send_missing_messages(jobs._backend) == 1
     assert await queued(jobs) == 2
     assert (await jobs.get(behind)).state == "waiting"
 
@@ -134,18 +136,18 @@ async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: BoundJobs
     """It was taken by its older message, perhaps: those before its newer one may well be waiting."""
     twice, waiting = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
-    await jobs.rows.publish([twice])
+    await jobs._backend.rows.mark_published([twice])
     await claimed(jobs, twice)
-    assert await look(jobs) == 0
+    assert await send_missing_messages(jobs._backend) == 0
 
 
 async def test_one_look_sends_so_many_and_no_more(jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that lost everything is filled again a bit at a time."""
-    monkeypatch.setattr(reaping, "MOST", 3)
+    monkeypatch.setattr(_reaper, "LIMIT", 3)
     async with jobs.engine.begin() as sql:
         for _ in range(7):
             await jobs.enqueue_in(sql, generate, 1)
-    assert [await look(jobs) for _ in range(4)] == [3, 3, 1, 0]
+    assert [await send_missing_messages(jobs._backend) for _ in range(4)] == [3, 3, 1, 0]
     assert await queued(jobs) == 7
 
 
@@ -154,7 +156,7 @@ async def test_an_attempt_that_is_due_is_sent(jobs: BoundJobs) -> None:
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
     await taken(jobs)
-    await jobs.rows.again(job_id, row.fence, "no", LONG)
-    assert await look(jobs) == 0
+    await jobs._backend.rows.reschedule(job_id, row.fence, "no", LONG)
+    assert await send_missing_messages(jobs._backend) == 0
     await aged(jobs, job_id, LONG)
-    assert await look(jobs) == 1
+    assert await send_missing_messages(jobs._backend) == 1

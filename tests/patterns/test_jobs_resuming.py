@@ -12,8 +12,8 @@ import pytest
 from ephemera import Catalogue, embedded, keyspace
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
-from ephemera.patterns.jobs import BoundJobs, Jobs, Run
-from ephemera.patterns.jobs._engines import sql_engine
+from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
+from ephemera.patterns.jobs._run_context import resume_run
 from tests.patterns.job_store import attempt_by
 from tests.patterns.job_waiting import until
 
@@ -98,10 +98,10 @@ def own() -> Iterator[Valkey]:
 async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that are tried in this process."""
     engine = sql_engine(postgres.database("test_jobs_resuming"))
-    async with keyspace.connect(own.url, CATALOGUE) as store:
-        live = JOBS.on(store, engine)
-        await live.create_tables()
-        yield live
+    async with keyspace.connect(own.url, CATALOGUE, resources={JOBS: engine}) as store:
+        jobs = store[JOBS]
+        await jobs.create_tables()
+        yield jobs
     await engine.dispose()
 
 
@@ -110,7 +110,9 @@ async def due(jobs: BoundJobs, job_id: str) -> None:
 
     async def allowed() -> bool:
         row = await jobs.get(job_id)
-        return row.state == "waiting" and job_id in {each.id for each in await jobs.rows.due("work", 100)}
+        return row.state == "waiting" and job_id in {
+            each.id for each in await jobs._backend.rows.unpublished("work", 100)
+        }
 
     await until(allowed)
 
@@ -118,7 +120,7 @@ async def due(jobs: BoundJobs, job_id: str) -> None:
 async def test_the_next_attempt_does_what_is_left(jobs: BoundJobs) -> None:
     """Steps that are done, also those that SQL does not know, are not repeated; results keep their types."""
     job_id = await jobs.enqueue(outline)
-    assert await attempt_by(jobs).run(job_id) == "again"
+    assert await attempt_by(jobs).run(job_id) == "rescheduled"
     await due(jobs, job_id)
     assert await attempt_by(jobs, "worker-2").run(job_id) == "done"
     assert WORK[job_id] == ["cheap", "outline"]
@@ -129,7 +131,7 @@ async def test_the_next_attempt_does_what_is_left(jobs: BoundJobs) -> None:
 async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: BoundJobs) -> None:
     """When Redis lost everything, only the step that was declared not to be durable is repeated."""
     job_id = await jobs.enqueue(outline)
-    assert await attempt_by(jobs).run(job_id) == "again"
+    assert await attempt_by(jobs).run(job_id) == "rescheduled"
     await jobs.store.call("FLUSHALL")
     await due(jobs, job_id)
     assert await attempt_by(jobs).run(job_id) == "done"
@@ -178,7 +180,9 @@ async def _waits(job_id: str, fence: int) -> bool:
 async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: BoundJobs) -> None:
     """A worker that was overtaken is stopped in its step, is told by whom, and records nothing."""
     job_id, old = await begun(jobs, "old")
-    await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))  # as if it had hung for longer than its lease
+    await jobs._backend.rows.renew(
+        job_id, 1, timedelta(seconds=-1)
+    )  # as if it had hung for longer than its lease
     new = asyncio.create_task(attempt_by(jobs, "new").run(job_id))
     assert await old == "lost"
     await until(lambda: _waits(job_id, 2))
@@ -204,7 +208,7 @@ async def test_a_cancelled_job_is_told_within_about_a_second(jobs: BoundJobs) ->
 async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: BoundJobs) -> None:
     """The step at work is finished and recorded; the next is done by another worker, as the first attempt."""
     stopping = False
-    job_id, attempt = await begun(jobs, "one", stopping=lambda: stopping)
+    job_id, attempt = await begun(jobs, "one", is_stopping=lambda: stopping)
     stopping = True
     await asyncio.sleep(0.5)  # it is told at its next renewal, after 0.2 s
     GATES[job_id].set()
@@ -220,23 +224,23 @@ async def test_a_late_worker_is_refused_by_both(jobs: BoundJobs) -> None:
     """One whose lease lapsed cannot record a step in SQL, nor save or tell anything in Redis."""
     job_id = await jobs.enqueue(gated)
     lapsed = timedelta(seconds=-1)
-    row = await jobs.rows.claim(job_id, "old", lapsed)
+    row = await jobs._backend.rows.claim(job_id, "old", lapsed)
     assert row is not None
-    old = await Run.resumed(jobs, row)
-    taken = await jobs.rows.claim(job_id, "new", timedelta(seconds=30))
+    old = await resume_run(jobs._backend, row)
+    taken = await jobs._backend.rows.claim(job_id, "new", timedelta(seconds=30))
     assert taken is not None
-    await Run.resumed(jobs, taken)
+    await resume_run(jobs._backend, taken)
     with pytest.raises(JobLost, match="SQL has a later fence"):
         await old.step("by SQL", did, old, "late")
     with pytest.raises(JobLost, match="carries the later fence 2"):
         await old.step("by Redis", did, old, "late", durable=False)
-    assert await jobs.rows.steps(job_id) == {}
+    assert await jobs._backend.queries.steps(job_id) == {}
 
 
 async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(jobs: BoundJobs) -> None:
     """Redis knows a later fence than SQL, and SQL is the truth: the job gets one above, and runs."""
     job_id = await jobs.enqueue(outline, fail_first=False)
-    await jobs.store[JOBS].of(job_id, 7, "before the restore").begin()
+    await jobs._backend._checkpoints.open(job_id, 7, "before the restore")._begin()
     assert await attempt_by(jobs).run(job_id) == "done"
     assert (await jobs.get(job_id)).fence == 8
 
@@ -251,4 +255,4 @@ async def test_a_job_of_a_version_that_this_worker_does_not_have_waits_for_anoth
         JOBS.kinds["gated"] = known
     row = await jobs.get(job_id)
     assert row.state == "waiting"
-    assert "knows no job 'gated'" in str(row.error)
+    assert "does not know the job 'gated'" in str(row.error)

@@ -11,8 +11,8 @@ from sqlalchemy import text
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, JobRow
+from tests.patterns.job_fixtures import generate
 from tests.patterns.job_store import opened
-from tests.patterns.jobbing import generate
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -29,7 +29,7 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 
 async def claimed(jobs: BoundJobs, lease: timedelta = LEASE) -> JobRow:
     """A job that one worker has."""
-    row = await jobs.rows.claim(await jobs.enqueue(generate, 1), "one", lease)
+    row = await jobs._backend.rows.claim(await jobs.enqueue(generate, 1), "one", lease)
     assert row is not None
     return row
 
@@ -37,7 +37,9 @@ async def claimed(jobs: BoundJobs, lease: timedelta = LEASE) -> JobRow:
 async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
     """Ten claims at once, one succeeds; the row names its worker, fence and attempt."""
     job_id = await jobs.enqueue(generate, 1)
-    claims = await asyncio.gather(*(jobs.rows.claim(job_id, f"worker-{n}", LEASE) for n in range(10)))
+    claims = await asyncio.gather(
+        *(jobs._backend.rows.claim(job_id, f"worker-{n}", LEASE) for n in range(10))
+    )
     (won,) = [row for row in claims if row is not None]
     assert (won.state, won.fence, won.attempts) == ("running", 1, 1)
     assert (await jobs.get(job_id)).worker == won.worker
@@ -46,10 +48,10 @@ async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
 async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs: BoundJobs) -> None:
     """A renewed lease keeps others away; a lapsed one lets the next have it, with a larger fence."""
     row = await claimed(jobs, LAPSED)
-    assert await jobs.rows.renew(row.id, row.fence, LEASE)
-    assert await jobs.rows.claim(row.id, "two", LEASE) is None
-    assert await jobs.rows.renew(row.id, row.fence, LAPSED)
-    taken = await jobs.rows.claim(row.id, "two", LEASE)
+    assert await jobs._backend.rows.renew(row.id, row.fence, LEASE)
+    assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
+    assert await jobs._backend.rows.renew(row.id, row.fence, LAPSED)
+    taken = await jobs._backend.rows.claim(row.id, "two", LEASE)
     assert taken is not None
     assert (taken.fence, taken.attempts, taken.worker) == (2, 2, "two")
 
@@ -57,16 +59,16 @@ async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs
 async def test_sql_refuses_everything_of_an_older_fence(jobs: BoundJobs) -> None:
     """Renewing, recording, ending, repeating and handing back change nothing for a late worker."""
     row = await claimed(jobs, LAPSED)
-    new = await jobs.rows.claim(row.id, "two", LEASE)
-    rows, old = jobs.rows, (row.id, row.fence)
+    new = await jobs._backend.rows.claim(row.id, "two", LEASE)
+    rows, old = jobs._backend.rows, (row.id, row.fence)
     assert not await rows.renew(*old, LEASE)
     assert not await rows.record(None, *old, "step", b"1")
-    assert await rows.finish(*old, 1) is None
-    assert await rows.give_up(*old, "dead", "late") is None
-    assert await rows.again(*old, "late", LEASE) is None
-    assert await rows.hand_back(*old) is None
+    assert await rows.complete(*old, 1) is None
+    assert await rows.fail(*old, "dead", "late") is None
+    assert await rows.reschedule(*old, "late", LEASE) is None
+    assert await rows.release(*old) is None
     assert await jobs.get(row.id) == new
-    assert await rows.steps(row.id) == {}
+    assert await jobs._backend.queries.steps(row.id) == {}
 
 
 async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: BoundJobs) -> None:
@@ -74,23 +76,23 @@ async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: Boun
     row = await claimed(jobs, LAPSED)
     cancelled = await jobs.cancel(row.id)
     assert (cancelled.state, cancelled.fence) == ("cancelled", 2)
-    assert not await jobs.rows.record(None, row.id, row.fence, "step", b"1")
-    assert await jobs.rows.claim(row.id, "two", LEASE) is None
+    assert not await jobs._backend.rows.record(None, row.id, row.fence, "step", b"1")
+    assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
 
 
 async def test_a_step_that_is_recorded_twice_by_its_own_worker_is_one(jobs: BoundJobs) -> None:
     """Repeating a statement whose outcome was not learnt does no harm."""
     row = await claimed(jobs)
     for _ in range(2):
-        assert await jobs.rows.record(None, row.id, row.fence, "step", b'{"a":1}')
-    assert await jobs.rows.steps(row.id) == {"step": b'{"a":1}'}
+        assert await jobs._backend.rows.record(None, row.id, row.fence, "step", b'{"a":1}')
+    assert await jobs._backend.queries.steps(row.id) == {"step": b'{"a":1}'}
 
 
 async def test_what_waits_for_its_time_is_not_claimed_before(jobs: BoundJobs) -> None:
     """A job that failed waits for its next attempt, and has the error of the last."""
     row = await claimed(jobs)
-    await jobs.rows.again(row.id, row.fence, "ValueError: no", LEASE)
-    assert await jobs.rows.claim(row.id, "two", LEASE) is None
+    await jobs._backend.rows.reschedule(row.id, row.fence, "ValueError: no", LEASE)
+    assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
     waiting = await jobs.get(row.id)
     assert (waiting.state, waiting.error, waiting.attempts) == ("waiting", "ValueError: no", 1)
 
@@ -98,18 +100,18 @@ async def test_what_waits_for_its_time_is_not_claimed_before(jobs: BoundJobs) ->
 async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: BoundJobs) -> None:
     """A worker that stops gives its job back as if it had not begun, but for the steps."""
     row = await claimed(jobs)
-    handed = await jobs.rows.hand_back(row.id, row.fence)
+    handed = await jobs._backend.rows.release(row.id, row.fence)
     assert handed is not None
     assert (handed.state, handed.attempts, handed.fence) == ("waiting", 0, 1)
-    assert await jobs.rows.claim(row.id, "two", LEASE) is not None
+    assert await jobs._backend.rows.claim(row.id, "two", LEASE) is not None
 
 
 async def test_rows_are_found_by_state_and_kind(jobs: BoundJobs) -> None:
     """The newest come first, and only those that were asked for."""
     ids = [await jobs.enqueue(generate, number) for number in range(3)]
-    found = await jobs.rows.select(states=("waiting",), kind="generate", most=2)
+    found = await jobs.find(states=("waiting",), kind="generate", limit=2)
     assert [row.id for row in found] == ids[:0:-1]
-    assert await jobs.rows.select(kind="nothing") == []
+    assert await jobs.find(kind="nothing") == []
 
 
 async def test_only_known_states_can_be_written(jobs: BoundJobs) -> None:

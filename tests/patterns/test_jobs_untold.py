@@ -9,9 +9,10 @@ import pytest
 
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.jobs import BoundJobs, Run
-from ephemera.patterns.progress import Entry, Snapshot
+from ephemera.patterns.jobs._run_context import resume_run
+from ephemera.patterns.progress import ProgressEntry, Snapshot
+from tests.patterns.job_fixtures import JOBS, PROGRESS, Ended, Stepped
 from tests.patterns.job_store import opened
-from tests.patterns.jobbing import JOBS, PROGRESS, Ended, Stepped
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -28,9 +29,9 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 
 async def _begun(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """An attempt at a job, whose lease is over at once, so that the next may begin."""
-    row = await jobs.rows.claim(job_id, worker, _OVER)
+    row = await jobs._backend.rows.claim(job_id, worker, _OVER)
     assert row is not None
-    return await Run.resumed(jobs, row)
+    return await resume_run(jobs._backend, row)
 
 
 async def _told(jobs: BoundJobs, job_id: str) -> list[int]:
@@ -40,7 +41,7 @@ async def _told(jobs: BoundJobs, job_id: str) -> list[int]:
         return Snapshot("", ended=True)
 
     async with jobs.store[PROGRESS].listen(job_id=job_id, snapshot=snapshot) as updates:
-        events = [update.event async for update in updates if isinstance(update, Entry)]
+        events = [update.event async for update in updates if isinstance(update, ProgressEntry)]
     return [event.number for event in events if isinstance(event, Stepped)]
 
 
@@ -53,11 +54,11 @@ async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: Boun
     kind = next(iter(JOBS.kinds.values()))
     job_id = "untold-by-the-first"
     values = {"id": job_id, "kind": kind.kind, "queue": kind.queue, "arguments": {}}
-    await jobs.rows.add(None, values, published=True)
+    await jobs._backend.rows.add(None, values, published=True)
 
     first = await _begun(jobs, job_id, "first")
     assert await first.step("one", _work, event=Stepped(1)) == 1
-    assert await jobs.rows.record(None, job_id, first.fence, "two", b"2"), "and here it is killed"
+    assert await jobs._backend.rows.record(None, job_id, first.fence, "two", b"2"), "and here it is killed"
 
     second = await _begun(jobs, job_id, "second")
     assert await second.step("one", _work, event=Stepped(1)) == 1
@@ -65,5 +66,5 @@ async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: Boun
     third = await _begun(jobs, job_id, "third")
     for number, name in ((1, "one"), (2, "two"), (3, "three")):
         await third.step(name, _work, event=Stepped(number))
-    await third.checkpoint.end(event=Ended("done"))
+    await third.checkpoint._end(event=Ended("done"))
     assert await _told(jobs, job_id) == [1, 2, 3]

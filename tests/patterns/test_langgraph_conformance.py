@@ -13,10 +13,11 @@ from langgraph.checkpoint.conformance.report import CapabilityReport
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
+from ephemera.patterns.jobs._checkpoint import Checkpoints
 from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreads
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.wire import Arg, Script
-from tests.patterns import graphs, jobbing
+from tests.patterns import graphs, job_fixtures
 
 
 class _Fenced:
@@ -24,7 +25,8 @@ class _Fenced:
 
     def __init__(self, store: Store, job_id: str) -> None:
         self.id = job_id
-        self.checkpoint = store[jobbing.JOBS].of(job_id, 1, "worker-1")
+        checkpoints = Checkpoints(job_fixtures.JOBS.checkpoints, job_fixtures.PROGRESS, store)
+        self.checkpoint = checkpoints.open(job_id, 1, "worker-1")
 
 
 class _ManyJobs(JobThreads):
@@ -69,7 +71,7 @@ async def test_the_suite_passes_on_the_checkpoints_of_jobs(url: str) -> None:
 
     @checkpointer_test("jobs", skip_capabilities={"copy_thread", "delete_for_runs"})
     async def savers() -> AsyncIterator[GraphSaver]:
-        async with keyspace.connect(url, jobbing.CATALOGUE) as store:
+        async with keyspace.connect(url, job_fixtures.CATALOGUE) as store:
             yield GraphSaver(_ManyJobs(store))
 
     report = await validate(savers)

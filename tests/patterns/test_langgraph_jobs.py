@@ -12,11 +12,12 @@ import pytest
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue, JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
+from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
 from tests.patterns.graph_jobs import MOMENTS, present
 from tests.patterns.graphs import STEPS, chain, config, write_slide
+from tests.patterns.job_fixtures import JOBS, effects
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.jobbing import JOBS, effects
 
 pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 
@@ -32,10 +33,12 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 async def taken(jobs: BoundJobs, job_id: str, worker: str) -> Run:
     """A run of a job by a worker that just claimed it, whoever had it before."""
     held = await jobs.get(job_id)
-    await jobs.rows.renew(job_id, held.fence, timedelta(seconds=-1))  # rather than wait for its lease
-    row = await jobs.rows.claim(job_id, worker, timedelta(minutes=1))
+    await jobs._backend.rows.renew(
+        job_id, held.fence, timedelta(seconds=-1)
+    )  # rather than wait for its lease
+    row = await jobs._backend.rows.claim(job_id, worker, timedelta(minutes=1))
     assert row is not None
-    return await Run.resumed(jobs, row)
+    return await resume_run(jobs._backend, row)
 
 
 async def fields_of(jobs: BoundJobs, job_id: str) -> set[str]:
@@ -81,13 +84,13 @@ async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: BoundJobs)
             raise RuntimeError("the model is overloaded")
 
     MOMENTS[8] = fail
-    assert await attempt_by(jobs).run(job_id) == "again"
+    assert await attempt_by(jobs).run(job_id) == "rescheduled"
     assert await effects(jobs.engine, job_id) == once(7)
-    row = await jobs.rows.claim(job_id, "worker-2", timedelta(seconds=5))
+    row = await jobs._backend.rows.claim(job_id, "worker-2", timedelta(seconds=5))
     while row is None:  # it is to be had after its delay
         await asyncio.sleep(0.05)
-        row = await jobs.rows.claim(job_id, "worker-2", timedelta(seconds=5))
-    await jobs.rows.hand_back(job_id, row.fence)
+        row = await jobs._backend.rows.claim(job_id, "worker-2", timedelta(seconds=5))
+    await jobs._backend.rows.release(job_id, row.fence)
     assert await attempt_by(jobs, "worker-3").run(job_id) == "done"
     assert await effects(jobs.engine, job_id) == once()
 
@@ -128,7 +131,7 @@ async def test_a_worker_that_lost_its_job_is_refused(jobs: BoundJobs) -> None:
     ):
         with pytest.raises(JobLost, match="carries the later fence 2"):
             await late
-    assert first.lost is not None
+    assert first._lost is not None
     assert await jobs.store.call("HGETALL", JOBS.checkpoints.key(job_id=first.id)) == saved
     found = await JobSaver(second).aget_tuple(where)
     assert found is not None
@@ -150,7 +153,7 @@ async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: BoundJobs) -
     await waiting.wait()
     outcome = "refused"
     while outcome == "refused":  # the first may renew its lease in between
-        await jobs.rows.renew(job_id, 1, timedelta(seconds=-1))
+        await jobs._backend.rows.renew(job_id, 1, timedelta(seconds=-1))
         outcome = await attempt_by(jobs, "worker-2").run(job_id)
     assert outcome == "done"
     go_on.set()
@@ -194,10 +197,10 @@ async def test_a_worker_that_stops_hands_its_graph_over(jobs: BoundJobs) -> None
     job_id = await jobs.enqueue(present, "whales", True)
 
     async def stop(run: Run) -> None:
-        run.stopping = run.fence == 1
+        run._state.stopping = run.fence == 1
 
     MOMENTS[8] = stop
-    assert await attempt_by(jobs).run(job_id) == "handed back"
+    assert await attempt_by(jobs).run(job_id) == "released"
     assert await effects(jobs.engine, job_id) == once(7)
     assert await attempt_by(jobs, "worker-2").run(job_id) == "done"
     assert await effects(jobs.engine, job_id) == once()

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import connect
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs._engines import sql_engine
+from ephemera.patterns.jobs import sql_engine
 from tests.patterns.job_store import attempt_by
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "langgraph.md").read_text(encoding="utf-8")
@@ -26,8 +26,8 @@ async def test_the_job_runs(
     monkeypatch.syspath_prepend(str(tmp_path))
     written = import_module("deck_job")
     engine = sql_engine(postgres.database("test_langgraph_page"))
-    async with connect(server.url, written.catalogue) as store:
-        jobs = written.JOBS.on(store, engine)
+    async with connect(server.url, written.catalogue, resources={written.JOBS: engine}) as store:
+        jobs = store[written.JOBS]
         await jobs.create_tables()
         job_id = await jobs.enqueue(written.generate, topic="whales")
         assert await attempt_by(jobs).run(job_id) == "done"

@@ -13,7 +13,7 @@ import pytest
 from ephemera import Catalogue, Store, keyspace, sliding
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, StoreClosed
-from ephemera.patterns.progress import ENDED, Entry, Missed, Progress, Snapshot, appending
+from ephemera.patterns.progress import ENDED, Missed, Progress, ProgressEntry, Snapshot, progress_script
 from ephemera.patterns.progress._entries import Position
 from ephemera.wire import Script
 from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
@@ -56,7 +56,7 @@ async def test_an_id_counts_and_a_stream_has_a_life(store: Store, key: str) -> N
     assert [int(each.partition("-")[0]) for each in ids] == [1, 2, 3, 4, 5]
     stamps = [int(each.partition("-")[2]) for each in ids]
     assert stamps == sorted(set(stamps))
-    kept = await store[SHORT.space].range(job_id=key)
+    kept = await store[SHORT.keyspace].range(job_id=key)
     assert kept == [(ids[number], SlideDone(number)) for number in (2, 3, 4)]
     assert 7_190_000 < await store.call("PTTL", SHORT.key(job_id=key)) <= 7_200_000
 
@@ -87,7 +87,7 @@ async def test_a_stream_that_is_gone_gives_a_snapshot(store: Store, key: str) ->
     live, truth = store[PROGRESS], Truth()
     for number in range(3):
         last = await live.append(SlideDone(number), job_id=key)
-    await store[PROGRESS.space].delete(job_id=key)
+    await store[PROGRESS.keyspace].delete(job_id=key)
     truth.slides = 3
     async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         missed = await anext(updates)
@@ -111,7 +111,7 @@ async def test_a_new_stream_is_told_from_the_old_one(store: Store, key: str) -> 
     live, truth = store[PROGRESS], Truth()
     for number in range(3):
         last = await live.append(SlideDone(number), job_id=key)
-    await store[PROGRESS.space].delete(job_id=key)
+    await store[PROGRESS.keyspace].delete(job_id=key)
     for number in range(10, 15):
         await live.append(SlideDone(number), job_id=key)
     got = await collect(live.listen(job_id=key, after=last, snapshot=truth.snapshot), 6)
@@ -124,7 +124,7 @@ async def test_a_live_listener_is_told_that_its_stream_was_lost(store: Store, ke
     await live.append(SlideDone(0), job_id=key)
     async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
         assert shown(await anext(updates)) == 0
-        await store[PROGRESS.space].delete(job_id=key)
+        await store[PROGRESS.keyspace].delete(job_id=key)
         assert isinstance(await anext(updates), Missed)
         await live.append(SlideDone(1), job_id=key)
         assert shown(await anext(updates)) == 1
@@ -202,7 +202,7 @@ async def test_an_entry_of_another_shape_is_told(alone: Store, key: str) -> None
     live, truth = alone[PROGRESS], Truth()
     await live.append(SlideDone(0), job_id=key)
     foreign = PROGRESS.entry_arguments(SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
-    await alone.run(appending("ephemera.patterns.progress", "append"), (foreign.message,), foreign)
+    await alone.run(progress_script("ephemera.patterns.progress", "append"), (foreign.message,), foreign)
     await live.append(Done(2), job_id=key)
     got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
     assert got == [0, {"job": key, "slides": 0}, "done"]
@@ -228,7 +228,7 @@ async def test_the_end_is_found_in_sql_when_its_event_was_lost(alone: Store, key
         async with asyncio.timeout(60):
             last = await anext(updates)
             assert isinstance(last, Missed)
-            assert last.ends
+            assert last.is_last
             assert [update async for update in updates] == []
 
 
@@ -237,11 +237,11 @@ async def test_one_who_comes_back_is_told_of_an_end_whose_event_was_lost(store: 
     live, truth = store[PROGRESS], Truth()
     last = await live.append(SlideDone(0), job_id=key)
     async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
-        assert await updates.begin() == []
+        assert await updates.catch_up() == []
         assert not updates.ended, "it goes on"
     truth.ended, truth.slides = True, 1
     async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
-        assert [shown(update) for update in await updates.begin()] == [{"job": key, "slides": 1}]
+        assert [shown(update) for update in await updates.catch_up()] == [{"job": key, "slides": 1}]
         assert updates.ended
 
 
@@ -276,12 +276,12 @@ async def test_nothing_is_left_of_listeners_that_are_gone(alone: Store, key: str
     listening = [
         asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot))) for _ in range(10)
     ]
-    await eventually(lambda: live._tower._watches)
+    await eventually(lambda: live._watcher._streams)
     listening[0].cancel()
     await live.append(Done(1), job_id=key)
     ended = await asyncio.gather(*listening, return_exceptions=True)
     assert ended[1:] == [[0, "done"]] * 9
-    assert not live._tower._watches
+    assert not live._watcher._streams
 
 
 async def test_a_snapshot_that_fails_is_the_listeners_error(alone: Store, key: str) -> None:
@@ -303,7 +303,7 @@ async def test_a_store_that_closes_ends_its_listeners(server: Valkey, key: str) 
     async with keyspace.connect(server.url, CATALOGUE) as store:
         await store[PROGRESS].append(SlideDone(0), job_id=key)
         listening = asyncio.create_task(collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot)))
-        await eventually(lambda: store[PROGRESS]._tower._watches)
+        await eventually(lambda: store[PROGRESS]._watcher._streams)
     assert await asyncio.wait_for(listening, 60) in ([0], [])
     with pytest.raises(StoreClosed):
         await collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot))
@@ -313,14 +313,14 @@ async def test_another_script_can_add_an_entry(store: Store, key: str) -> None:
     """A script of another pattern adds an entry in the same step as its own work, in the same slot."""
     script = Script(
         "checkpoint",
-        appending("ephemera.patterns.progress", "append").source.rpartition("return append_entry")[0]
+        progress_script("ephemera.patterns.progress", "append").source.rpartition("return append_entry")[0]
         + "redis.call('SET', KEYS[2], ARGV[6], 'PX', 60000)\n"
         "return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])",
     )
     arguments = PROGRESS.entry_arguments(SlideDone(1), job_id=key)
     keys = (PROGRESS.key(job_id=key), f"checkpoint:{{{key.replace('[', '%5B').replace(']', '%5D')}}}")
     entry_id = await store.run(script, keys, (*arguments, "step 1"))
-    assert await store[PROGRESS.space].range(job_id=key) == [(entry_id.decode(), SlideDone(1))]
+    assert await store[PROGRESS.keyspace].range(job_id=key) == [(entry_id.decode(), SlideDone(1))]
 
 
 async def test_a_wrong_event_is_refused_before_it_is_sent(alone: Store, key: str) -> None:
@@ -328,7 +328,7 @@ async def test_a_wrong_event_is_refused_before_it_is_sent(alone: Store, key: str
     wrong: Any = {"number": 1}
     with pytest.raises(InvalidValue):
         await alone[PROGRESS].append(wrong, job_id=key)
-    assert not await alone[PROGRESS.space].exists(job_id=key)
+    assert not await alone[PROGRESS.keyspace].exists(job_id=key)
 
 
 @pytest.mark.parametrize(
@@ -336,7 +336,7 @@ async def test_a_wrong_event_is_refused_before_it_is_sent(alone: Store, key: str
     [
         ("p:all", {}, "no field"),
         ("p:{after}", {}, "cannot name"),
-        ("p:{job}", {"lifetime": sliding(hours=1)}, "cannot live"),
+        ("p:{job}", {"lifetime": sliding(hours=1)}, "cannot have the lifetime"),
         ("p:{job}", {"max_entries": 0}, "holds nothing"),
         ("p:{job}", {"heartbeat": timedelta(0)}, "heartbeat"),
     ],
@@ -349,4 +349,4 @@ def test_what_cannot_work_is_refused_when_declared(pattern: str, options: Any, m
 
 def test_entries_say_what_they_are() -> None:
     """An entry's text names its id and its event."""
-    assert "3-4" in repr(Entry(Position(3, 4), SlideDone(1), ends=False))
+    assert "3-4" in repr(ProgressEntry(Position(3, 4), SlideDone(1), is_last=False))

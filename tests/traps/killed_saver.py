@@ -10,13 +10,14 @@ import sys
 from itertools import count
 
 from ephemera import connect
-from tests.patterns.jobbing import CATALOGUE, JOBS, Stepped
+from ephemera.patterns.jobs._checkpoint import Checkpoints
+from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Stepped
 
 
 async def main(way: str, url: str, job_id: str) -> None:
     """Save as fast as it goes; say so after the first."""
     async with connect(url, CATALOGUE) as store:
-        checkpoint = store[JOBS].of(job_id, 1, "killed")
+        checkpoint = Checkpoints(JOBS.checkpoints, PROGRESS, store).open(job_id, 1, "killed")
         for number in count():
             if way == "ours":
                 await checkpoint.save({f"step:{number}": b"1"}, event=Stepped(number))

@@ -18,13 +18,14 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
-from ephemera.patterns.jobs._celery_app import VISIBILITY
-from ephemera.patterns.jobs._reaper import look
+from ephemera.patterns.jobs._celery import VISIBILITY
+from ephemera.patterns.jobs._reaper import send_missing_messages
+from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.wire import Subscription
+from tests.patterns.job_fixtures import JOBS, PROGRESS, Stepped, effects, generate
 from tests.patterns.job_store import attempt_by, opened
 from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
-from tests.patterns.jobbing import JOBS, PROGRESS, Stepped, effects, generate
 
 QUEUE = "celery_queue:generation"
 
@@ -84,9 +85,9 @@ async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_agai
     assert await jobs.store.call("LLEN", QUEUE) == 0
     assert not await jobs.store.call("EXISTS", "unacked")  # so nobody could ever restore it
 
-    await until(lambda: look(jobs))
+    await until(lambda: send_missing_messages(jobs._backend))
     assert await jobs.store.call("LLEN", QUEUE) == 1
-    assert await look(jobs) == 0  # once is enough
+    assert await send_missing_messages(jobs._backend) == 0  # once is enough
     assert await attempt_by(jobs).run(job_id) == "done"
 
 
@@ -152,7 +153,7 @@ async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: BoundJob
     with pytest.raises(JobLost):
         await old.step("slide:4", int)
     assert await new.checkpoint.load() == {"step:slide:9": b"0"}
-    assert await jobs.rows.steps(new.id) == {}
+    assert await jobs._backend.queries.steps(new.id) == {}
 
 
 async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
@@ -160,9 +161,9 @@ async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
     job_id = await jobs.enqueue(generate, 20)
     runs = []
     for worker, lease in (("old", timedelta(seconds=-1)), ("new", timedelta(seconds=60))):
-        row = await jobs.rows.claim(job_id, worker, lease)
+        row = await jobs._backend.rows.claim(job_id, worker, lease)
         assert row is not None
-        runs.append(await Run.resumed(jobs, row))
+        runs.append(await resume_run(jobs._backend, row))
     return runs[0], runs[1]
 
 
@@ -237,9 +238,9 @@ async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: BoundJo
     await call("HSET", "naive", "step", "slide:7")
     await call("PEXPIRE", "naive", 1)
     job_id = await jobs.enqueue(generate, 8)
-    row = await jobs.rows.claim(job_id, "killed", timedelta(seconds=-1))
+    row = await jobs._backend.rows.claim(job_id, "killed", timedelta(seconds=-1))
     assert row is not None
-    run = await Run.resumed(jobs, row)
+    run = await resume_run(jobs._backend, row)
     for number in range(7):
         await run.step(f"slide:{number}", dict, number=number, by="the first")
     await call("PEXPIRE", JOBS.checkpoints.key(job_id=job_id), 1)

@@ -50,7 +50,7 @@ async def test_s4_a_stream_that_was_lost_is_told(store: Store, key: str) -> None
     live, truth = store[PROGRESS], Truth()
     last = await live.append(SlideDone(0), job_id=key)
     await live.append(SlideDone(1), job_id=key)
-    await store[PROGRESS.space].delete(job_id=key)
+    await store[PROGRESS.keyspace].delete(job_id=key)
     truth.slides = 2
     await live.append(SlideDone(2), job_id=key)
     async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:

@@ -122,8 +122,8 @@ async def test_a_client_that_leaves_is_released(service: Service) -> None:
     await live.append(SlideDone(0), job_id="sse-7")
     async with opened(service.port, "/jobs/sse-7/events") as response:
         await anext(response)
-        assert live._tower._watches
-    await eventually(lambda: not live._tower._watches)
+        assert live._watcher._streams
+    await eventually(lambda: not live._watcher._streams)
 
 
 async def test_a_client_that_does_not_read_costs_nothing(service: Service) -> None:
@@ -140,8 +140,8 @@ async def test_a_client_that_does_not_read_costs_nothing(service: Service) -> No
             await live.append(SlideDone(number), job_id="sse-8")
             while (await anext(quick)).data != b'{"type":"slide_completed","number":%d}' % number:
                 pass
-        (watch,) = live._tower._watches.values()
-        assert len(watch.mirror.entries) == 3
+        (stream,) = live._watcher._streams.values()
+        assert len(stream.mirror.entries) == 3
 
 
 async def test_a_websocket_gets_the_same(service: Service) -> None:
@@ -169,7 +169,7 @@ async def test_a_websocket_that_comes_back_goes_on(service: Service) -> None:
         assert snapshot["recovered"] is False
         assert snapshot["state"] == {"job": "ws-2", "slides": 0}
         assert json.loads(await socket.recv())["id"] == ids[0]
-    await eventually(lambda: not live._tower._watches)
+    await eventually(lambda: not live._watcher._streams)
 
 
 async def test_a_store_that_closes_does_not_say_that_it_is_over(server: Valkey) -> None:

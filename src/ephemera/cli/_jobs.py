@@ -43,11 +43,11 @@ def list_jobs(
 ) -> None:
     """Show jobs as SQL has them, the newest first."""
     from ephemera.operations.inspect._jobs import listed
-    from ephemera.patterns.jobs._tables import STATES
+    from ephemera.patterns.jobs import JOB_STATES
 
     for state in states:
-        if state not in STATES:
-            raise typer.BadParameter(f"{state!r} is none of {', '.join(STATES)}", param_hint="--state")
+        if state not in JOB_STATES:
+            raise typer.BadParameter(f"{state!r} is none of {', '.join(JOB_STATES)}", param_hint="--state")
     with database_errors(), Console(stderr=True).status("Looking at jobs"):
         found = run(listed(name, database_url, states=states, kind=kind, most=limit))
     if json:

@@ -87,10 +87,12 @@ def run_jobs(jobs: Jobs, options: WorkerOptions) -> int:
     for option, given in (("--url", options.url), ("--database-url", options.database_url)):
         if not given:
             raise typer.BadParameter("jobs need it", param_hint=option)
-    from ephemera.patterns.jobs._worker import Settings, serve
+    from ephemera.patterns.jobs import WorkerSettings, run_worker
 
-    settings = Settings(url=options.url, queue_url=options.queue_url, database_url=options.database_url)
-    return serve(jobs, settings, queues=options.queues, processes=options.processes or _PROCESSES)
+    settings = WorkerSettings(
+        url=options.url, queue_url=options.queue_url, database_url=options.database_url
+    )
+    return run_worker(jobs, settings, queues=options.queues, processes=options.processes or _PROCESSES)
 
 
 _SERVERS = "--url redis://cache.internal --database-url postgresql://db.internal/service"

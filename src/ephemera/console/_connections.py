@@ -82,12 +82,17 @@ async def opened(settings: PlaceSettings) -> AsyncIterator[Place]:
         cache = queue = await stack.enter_async_context(open_client(settings.url, required=False))
         if settings.queue_url is not None and settings.queue_url != settings.url:
             queue = await stack.enter_async_context(open_client(settings.queue_url, required=False))
-        store = Store({"cache": cache, "queue": queue}, *settings.catalogues)
-        stack.push_async_callback(store.aclose)
         engine = None
+        resources: dict[Any, object] = {}
         if settings.database_url:
-            from ephemera.patterns.jobs._engines import sql_engine
+            from ephemera.patterns.jobs import Jobs, sql_engine
 
             engine = sql_engine(settings.database_url)
             stack.push_async_callback(engine.dispose)
+            for catalogue in settings.catalogues:
+                for jobs in catalogue.patterns:
+                    if isinstance(jobs, Jobs):
+                        resources |= await stack.enter_async_context(jobs.open_resources(engine))
+        store = Store({"cache": cache, "queue": queue}, *settings.catalogues, resources=resources)
+        stack.push_async_callback(store.aclose)
         yield Place(settings, store, engine)

@@ -53,7 +53,7 @@ async def send_events(
     """Send what a listener gets until its end, or until the client leaves."""
     with suppress(OSError):  # how a server says that the client has left
         async with listener:
-            updates = await listener.begin()
+            updates = await listener.catch_up()
             if listener.ended and not updates:
                 await send({"type": "http.response.start", "status": 204, "headers": []})
                 await send({"type": "http.response.body", "body": b""})
@@ -70,7 +70,7 @@ async def _send_all(listener: Listener[Any], updates: list[Update[Any]], send: S
     hello = b"retry: %d\n\n" % random.randint(*_COMES_BACK)
     await send(_body(hello + _written(updates)))
     while not (listener.ended or listener.closed):
-        updates = await listener.more()
+        updates = await listener.next_batch()
         await send(_body(_written(updates) or _HEARTBEAT))
     await send({"type": "http.response.body", "body": _END if listener.ended else b""})
 
@@ -94,7 +94,7 @@ def _event(update: Update[Any]) -> bytes:
     """One event, written once for all who get it; JSON has no line breaks, so its data is one line."""
     if isinstance(update, Missed):
         return b"event: snapshot\nid: %s\ndata: %s\n\n" % (update.id.encode(), update.data)
-    text = update.written.get("sse")
+    text = update.encoded.get("sse")
     if text is None:
-        text = update.written["sse"] = b"id: %s\ndata: %s\n\n" % (update.id.encode(), update.data)
+        text = update.encoded["sse"] = b"id: %s\ndata: %s\n\n" % (update.id.encode(), update.data)
     return text

@@ -26,7 +26,7 @@ async def send_messages(listener: Listener[Any], receive: Receive, send: Send) -
         async with listener:
             await receive()  # websocket.connect
             await send({"type": "websocket.accept"})
-            updates = await listener.begin()
+            updates = await listener.catch_up()
             leaving = asyncio.get_running_loop().create_task(_left(receive, listener))
             try:
                 await _send_all(listener, updates, send)
@@ -40,7 +40,7 @@ async def _send_all(listener: Listener[Any], updates: list[Update[Any]], send: S
             await send({"type": "websocket.send", "text": _message(update)})
         if listener.ended or listener.closed:
             break
-        updates = await listener.more()
+        updates = await listener.next_batch()
     await send(_OVER if listener.ended else _RESTARTING)
 
 
@@ -54,7 +54,7 @@ async def _left(receive: Receive, listener: Listener[Any]) -> None:
 def _message(update: Update[Any]) -> str:
     if isinstance(update, Missed):
         return f'{{"id":"{update.id}",{update.data[1:].decode()}'
-    text = update.written.get("json")
+    text = update.encoded.get("json")
     if text is None:
-        text = update.written["json"] = b'{"id":"%s","event":%s}' % (update.id.encode(), update.data)
+        text = update.encoded["json"] = b'{"id":"%s","event":%s}' % (update.id.encode(), update.data)
     return text.decode()

@@ -42,6 +42,8 @@ class ServiceDefinition:
     """The mark that its Redis must carry, if any; an embedded server is marked when it starts."""
     middleware: tuple[Middleware, ...] = ()
     """Runs inside the middleware that all services share; the first one is the outermost."""
+    store_resources: Callable[[AsyncEngine], Mapping[Any, object]] = lambda _: {}
+    """The `resources=` of its store: what declarations need besides Redis."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ async def open_resources(settings: ServiceSettings, service: ServiceDefinition) 
                 queue_url=queue_url,
                 required=False,
                 identity=service.identity,
+                resources=service.store_resources(engine),
             )
         )
         yield Resources(store, engine, (redis_url,) if queue_url is None else (redis_url, queue_url))

@@ -20,7 +20,7 @@ from ephemera_services.slides.progress_events import About, Notification, shown_
 _ABOUT: dict[str, About] = {"generate": "presentation", "ingest": "document", "export": "export"}
 
 
-async def conclude(store: Store, engine: AsyncEngine, row: JobRow) -> None:
+async def notify_user(store: Store, engine: AsyncEngine, row: JobRow) -> None:
     """Give back what was reserved for nothing, and tell the user; nobody waits for a Redis that is away."""
     if row.kind == "generate" and row.state != "done":
         with suppress(ConnectionFailed):  # it lapses by itself

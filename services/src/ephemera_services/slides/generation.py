@@ -84,7 +84,7 @@ async def _prepared(run: Run, presentation_id: UUID, organization_id: str, perio
         raise JobFailed("The presentation is not there any more.")
     brief = Brief(topic=row.topic, audience=row.audience, language=row.language, slides=row.slides_total)
     sources = [UUID(document_id) for document_id in row.document_ids]
-    return Commission(run, run.resources, presentation_id, organization_id, period, brief, sources)
+    return Commission(run, run.worker_context, presentation_id, organization_id, period, brief, sources)
 
 
 async def _outline(state: Deck, runtime: Runtime[Commission]) -> Deck:  # noqa: ARG001 - LangGraph names it
@@ -115,7 +115,7 @@ async def _cached_outline(work: Commission) -> Outline:
 
     async def ask(prompt: str) -> Outline:
         passages = await work.equipment.library.passages(work.document_ids, prompt, brief.slides)
-        return await writer.outline(brief, passages, key=work.run.key("outline"))
+        return await writer.outline(brief, passages, key=work.run.idempotency_key("outline"))
 
     answer = await work.equipment.outlines.get_or_ask(brief.topic, scope, ask)
     made = answer.value
@@ -134,7 +134,7 @@ async def _slide(state: Deck, runtime: Runtime[Commission]) -> Deck:
     async def written() -> SlideText:
         library, writer = work.equipment.library, work.equipment.writer
         passages = await library.passages(work.document_ids, f"{title} {work.brief.topic}", _PASSAGES)
-        key = work.run.key(f"slide:{number}")
+        key = work.run.idempotency_key(f"slide:{number}")
         return await writer.slide(work.brief, number, title, passages, key=key)
 
     completed = SlideCompleted(progress_pct=work.percent(number), **about)

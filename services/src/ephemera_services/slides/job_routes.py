@@ -19,7 +19,7 @@ from ephemera_services.slides.access import Caller, admitted
 from ephemera_services.slides.account_routes import Reader
 from ephemera_services.slides.forms import JobView
 from ephemera_services.slides.keys import NOTIFICATIONS, PROGRESS
-from ephemera_services.slides.progress_events import ended, shown_error
+from ephemera_services.slides.progress_events import final_event, shown_error
 
 router = APIRouter(tags=["jobs"])
 
@@ -115,7 +115,7 @@ def _listener(caller: Caller, job_id: UUID, after: str | None) -> Listener[Any]:
         state = {
             "state": row.state,
             "slides_completed": await work.slides_completed(job_id),
-            "last_event": ended(row) if row.ended else None,
+            "last_event": final_event(row) if row.ended else None,
         }
         return Snapshot(state, ended=row.ended)
 

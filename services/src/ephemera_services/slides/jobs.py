@@ -26,7 +26,7 @@ from ephemera_services.runtime import read_settings
 from ephemera_services.slides.chunks import chunks
 from ephemera_services.slides.document_texts import UnreadableDocument
 from ephemera_services.slides.document_texts import read as read_text
-from ephemera_services.slides.endings import conclude
+from ephemera_services.slides.endings import notify_user
 from ephemera_services.slides.equipment import Equipment, equipped
 from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
 from ephemera_services.slides.generation import generate_deck
@@ -38,13 +38,13 @@ from ephemera_services.slides.tables import documents, exports, presentations, s
 __all__ = ["JOBS", "export", "generate", "ingest"]
 
 
-@JOBS.resources
-def opened(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[Equipment]:
+@JOBS.worker_context
+def worker_context(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[Equipment]:
     """What a worker's processes open, by the same environment as the service."""
     return equipped(read_settings(Settings, os.environ), store, engine)
 
 
-JOBS.concluding(conclude)
+JOBS.on_finished(notify_user)
 
 
 @JOBS.job(queue="generation", attempts=8, time_limit=timedelta(minutes=30))
@@ -61,7 +61,7 @@ async def generate(
 async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
     """Read a document, cut it into pieces, and make them searchable."""
     del organization_id, user_id
-    equipment: Equipment = run.resources
+    equipment: Equipment = run.worker_context
     async with run.engine.connect() as sql:
         wanted = select(documents.c.content, documents.c.media_type).where(documents.c.id == document_id)
         row = (await sql.execute(wanted)).one_or_none()
@@ -83,7 +83,7 @@ async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UU
 async def export(run: Run, export_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
     """Make a file of a presentation, or a presentation at Google."""
     del organization_id, user_id
-    equipment: Equipment = run.resources
+    equipment: Equipment = run.worker_context
     url: str | None = None
     wish = await _wish(run, export_id)
     draw = as_pdf if wish.format == "pdf" else as_pptx

@@ -20,7 +20,7 @@ from ephemera.patterns.semantic_cache import Scope, SemanticCache
 from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.usage import Usage
 from ephemera.patterns.write_behind import DeferredCounters
-from ephemera_services.slides.progress_events import Done, Event, Failed, Notification, ended
+from ephemera_services.slides.progress_events import Done, Event, Failed, Notification, final_event
 from ephemera_services.slides.tables import metadata
 
 _MINUTE = timedelta(minutes=1)
@@ -135,9 +135,9 @@ JOBS = Jobs(
     "gen_checkpoint:{job_id}",
     queues=("generation", "ingestion", "export"),
     progress=PROGRESS,
-    ended=ended,
+    final_event=final_event,
     metadata=metadata,
-    checkpoint_life=fixed(hours=1),
+    checkpoint_lifetime=fixed(hours=1),
 )
 """Three queues, so that large files never keep a generation waiting."""
 

@@ -72,7 +72,7 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     detail: str
 
 
-def ended(row: JobRow) -> Done | Failed:
+def final_event(row: JobRow) -> Done | Failed:
     """The last event of a job."""
     if row.state == "done":
         return Done(progress_pct=100, kind=row.kind)

@@ -63,7 +63,7 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             gate=Gate(store, settings),
             plans=Plans(engine, store, repeater),
             accounts=Accounts(engine, store, passwords, repeater),
-            work=Work(engine, store, JOBS.on(store, engine), meter, view_table),
+            work=Work(engine, store, store[JOBS], meter, view_table),
             meter=meter,
         )
         async with engine.begin() as sql:

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import QuotaExceeded
-from ephemera.patterns.jobs._runtime import BoundJobs
+from ephemera.patterns.jobs import BoundJobs
 from ephemera.patterns.usage import Meter
 from ephemera.patterns.write_behind._postgres import CounterTable
 from ephemera_services.runtime import problem

@@ -22,10 +22,10 @@ _RESULT = 200  # characters of a step's result
 
 async def draw_details(view: View, panel: Drawer, place: Place, jobs: Jobs, job_id: str) -> None:
     """Show a job as SQL has it now."""
-    from ephemera.patterns.jobs._rows import Rows
+    from ephemera.patterns.jobs import JobQueries
 
     assert place.engine is not None  # noqa: S101 - others are not shown
-    rows = Rows(jobs.tables, place.engine)
+    rows = JobQueries(jobs.tables, place.engine)
     try:
         with database_of(place.name):
             row, steps = await rows.get(job_id), await rows.steps(job_id)

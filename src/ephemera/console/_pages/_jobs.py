@@ -40,9 +40,7 @@ def build(view: View) -> None:
     """Draw the page."""
     # By name: who has no jobs need not have what jobs need.
     declared: list[tuple[Place, Any]] = [
-        pair
-        for pair in view.patterns(object)
-        if is_of(pair[1], "ephemera.patterns.jobs._declaration", "Jobs")
+        pair for pair in view.patterns(object) if is_of(pair[1], "ephemera.patterns.jobs", "Jobs")
     ]
     if not declared:
         empty(
@@ -69,7 +67,6 @@ class _JobsPage:
     def __init__(self, view: View, declared: list[tuple[Place, Jobs]]) -> None:
         self._view = view
         self._declared = {f"{place.name}/{jobs.name}": (place, jobs) for place, jobs in declared}
-        self._live: dict[str, BoundJobs] = {}
         self._befores: list[datetime] = []
         self._last: datetime | None = None
         self._panel = drawer()
@@ -176,26 +173,23 @@ class _JobsPage:
         await self._refreshing.now()
 
     def _at(self, name: str) -> BoundJobs:
-        """The jobs of a place; made when they are first needed, so that a refusal is told and not fatal."""
-        if name not in self._live:
-            place, jobs = self._declared[name]
-            assert place.engine is not None  # noqa: S101 - others are not looked at
-            self._live[name] = jobs.on(place.store, place.engine)
-        return self._live[name]
+        """The jobs of a place; bound when they are first needed, so that a refusal is shown and not fatal."""
+        place, jobs = self._declared[name]
+        return place.store[jobs]
 
     async def _change(self, what: str, row: dict[str, Any]) -> JobRow:
         place, _ = self._declared[row["of"]]
-        live = self._at(row["of"])
+        bound = self._at(row["of"])
         with database_of(place.name):
-            return await (live.retry if what == "retry" else live.cancel)(row["job"])
+            return await (bound.retry if what == "retry" else bound.cancel)(row["job"])
 
     async def _retry_dead(self) -> int:
         count = 0
         for name, (place, _) in self._declared.items():
-            live = self._at(name)
+            bound = self._at(name)
             with database_of(place.name):
-                for row in await live.rows.select(states=("dead",), most=_RETRIED_AT_ONCE):
-                    await live.retry(row.id)
+                for row in await bound.find(states=("dead",), limit=_RETRIED_AT_ONCE):
+                    await bound.retry(row.id)
                     count += 1
         return count
 
@@ -204,20 +198,20 @@ class _JobsPage:
 
     async def _read(self, name: str) -> list[dict[str, Any]]:
         from ephemera.operations.inspect._jobs import counted
-        from ephemera.patterns.jobs._rows import Rows
+        from ephemera.patterns.jobs import JobQueries
 
         place, jobs = self._declared[name]
         assert place.engine is not None  # noqa: S101 - others are not looked at
-        rows, wanted = Rows(jobs.tables, place.engine), (self._id.value or "").strip()
+        rows, wanted = JobQueries(jobs.tables, place.engine), (self._id.value or "").strip()
         with database_of(place.name):
             counts = await counted(jobs, place.engine)
             if wanted:
                 found = [row for row in (await rows.get(wanted),) if row is not None]
             else:
-                found = await rows.select(
+                found = await rows.find(
                     states=FILTERS[self._states.value],
                     kind=self._kind.value or None,
-                    most=_PAGE,
+                    limit=_PAGE,
                     before=self._befores[-1] if self._befores else None,
                 )
         return [{"name": name, "counts": counts, "rows": found}]

@@ -148,7 +148,7 @@ def _of_service(
     if kept:
         groups.append(ANY_KEY)
     if role != "cache" and any(
-        is_of(pattern, "ephemera.patterns.jobs._declaration", "Jobs") for pattern in catalogue.patterns
+        is_of(pattern, "ephemera.patterns.jobs", "Jobs") for pattern in catalogue.patterns
     ):
         groups.append(CELERY)
     return groups

@@ -21,11 +21,11 @@ from ephemera.errors import UnknownJob
 from ephemera.keyspace import Store
 from ephemera.patterns.jobs import (
     BoundJobs,
+    JobQueries,
     JobRow,
     Jobs,
+    sql_engine,
 )
-from ephemera.patterns.jobs._engines import sql_engine
-from ephemera.patterns.jobs._rows import Rows
 from ephemera.wire import open_client
 
 _LOOK = 0.5  # seconds between two looks at a job that is waited for
@@ -67,7 +67,7 @@ async def listed(
 ) -> list[JobRow]:
     """The newest jobs of these states and this kind."""
     async with _rows(jobs, database_url) as rows:
-        return await rows.select(states=states, kind=kind, most=most)
+        return await rows.find(states=states, kind=kind, limit=most)
 
 
 async def counted(jobs: Jobs, engine: AsyncEngine, most: int = COUNTED) -> JobCounts:
@@ -114,11 +114,11 @@ async def changed(
     tell: Callable[[int, int], None],
 ) -> list[JobRow]:
     """Retry or cancel these jobs, or all dead ones when none is named; `tell` hears how far it is."""
-    async with _live(jobs, places) as live:
+    async with _open_jobs(jobs, places) as bound:
         if not job_ids:
-            job_ids = [row.id for row in await live.rows.select(states=("dead",), most=_MOST)]
+            job_ids = [row.id for row in await bound.find(states=("dead",), limit=_MOST)]
         done = []
-        change = live.retry if what == "retry" else live.cancel
+        change = bound.retry if what == "retry" else bound.cancel
         for job_id in job_ids:
             done.append(await change(job_id))
             tell(len(done), len(job_ids))
@@ -126,16 +126,16 @@ async def changed(
 
 
 @asynccontextmanager
-async def _rows(jobs: Jobs, database_url: str) -> AsyncIterator[Rows]:
+async def _rows(jobs: Jobs, database_url: str) -> AsyncIterator[JobQueries]:
     engine = sql_engine(database_url)
     try:
-        yield Rows(jobs.tables, engine)
+        yield JobQueries(jobs.tables, engine)
     finally:
         await engine.dispose()
 
 
 @asynccontextmanager
-async def _live(jobs: Jobs, places: Places) -> AsyncIterator[BoundJobs]:
+async def _open_jobs(jobs: Jobs, places: Places) -> AsyncIterator[BoundJobs]:
     engine = sql_engine(places.database_url)
     # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
     async with AsyncExitStack() as opened:
@@ -143,6 +143,7 @@ async def _live(jobs: Jobs, places: Places) -> AsyncIterator[BoundJobs]:
         cache = queue = await opened.enter_async_context(open_client(places.url, required=False))
         if places.queue_url is not None:
             queue = await opened.enter_async_context(open_client(places.queue_url, required=False))
-        store = Store({"cache": cache, "queue": queue}, jobs.catalogue)
+        resources = await opened.enter_async_context(jobs.open_resources(engine))
+        store = Store({"cache": cache, "queue": queue}, jobs.catalogue, resources=resources)
         opened.push_async_callback(store.aclose)
-        yield jobs.on(store, engine)
+        yield store[jobs]

@@ -62,7 +62,7 @@ def is_planner(live: object) -> bool:
 
 def is_jobs(live: object) -> bool:
     """Whether these are jobs at work."""
-    return is_of(live, "ephemera.patterns.jobs._runtime", "BoundJobs")
+    return is_of(live, "ephemera.patterns.jobs", "BoundJobs")
 
 
 def is_of(live: object, module: str, name: str) -> bool:

@@ -54,7 +54,7 @@ def parts_of(catalogue: Catalogue) -> set[Part]:
                 parts.add("events")
             case DeferredCounters() | DeferredRecords():
                 parts.add("write-behind")
-        if is_of(pattern, "ephemera.patterns.jobs._declaration", "Jobs"):
+        if is_of(pattern, "ephemera.patterns.jobs", "Jobs"):
             parts.add("jobs")
         elif is_of(pattern, "ephemera.patterns.planner._declaration", "Planner"):
             parts.add("planner")

@@ -132,13 +132,15 @@ class EndedSoFar:
     """The jobs of one database, and those that ended since this process looks."""
 
     def __init__(self, jobs: BoundJobs) -> None:
-        from ephemera.patterns.jobs._job_counts import DURATIONS, JobTally
+        from ephemera.patterns.jobs import DURATION_BUCKETS, JobCounts
 
         self._declared = jobs.declared
-        self._tally = JobTally(jobs.declared.tables, jobs.engine)
-        self._ends = DURATIONS
+        self._tally = JobCounts(jobs.declared.tables, jobs.engine)
+        self._ends = DURATION_BUCKETS
         self._ended: Counter[tuple[str, str]] = Counter()
-        self._durations: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * (len(DURATIONS) + 1))
+        self._durations: defaultdict[str, list[float]] = defaultdict(
+            lambda: [0.0] * (len(DURATION_BUCKETS) + 1)
+        )
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     async def ask(self) -> list[Sample]:

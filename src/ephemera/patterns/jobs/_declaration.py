@@ -1,10 +1,10 @@
-"""The declaration of a service's jobs: their tables, their queues, and every key that they and Celery use."""
+"""The declaration of a service's jobs: tables, queues, and every key that they and Celery use."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -13,33 +13,43 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed, permanent
-from ephemera.patterns.jobs._checkpoints import Checkpoints
 from ephemera.patterns.jobs._job_definition import Job
-from ephemera.patterns.jobs._rows import JobRow
+from ephemera.patterns.jobs._rows import JobRow, job_tables
 from ephemera.patterns.jobs._run_context import Run
 from ephemera.patterns.jobs._runtime import BoundJobs
-from ephemera.patterns.jobs._tables import job_tables
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.progress import Progress
 
-Resources = Callable[[Store, AsyncEngine], AbstractAsyncContextManager[Any]]
-Conclude = Callable[[Store, AsyncEngine, JobRow], Awaitable[None]]
+ContextFactory = Callable[[Store, AsyncEngine], AbstractAsyncContextManager[Any]]
+ResourcesFactory = Callable[[AsyncEngine], AbstractAsyncContextManager[Mapping[Any, object]]]
+FinishedCallback = Callable[[Store, AsyncEngine, JobRow], Awaitable[None]]
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*")
 _LEADER_LEASE = timedelta(seconds=3)
-_MUTEX = 5  # seconds; kombu's own 300 would stop all restoring that long after a crash
-_BY_CELERY = permanent(reason="Celery removes each when its job's attempt has ended")
+_MUTEX = 5  # seconds; kombu's default of 300 would stop all restoring that long after a crash
+_BY_CELERY = permanent(reason="Celery removes each message when its job's attempt has ended")
+_CHECKPOINT_LIFETIME = fixed(hours=1)
 
 
 class Jobs:
-    """The jobs of a service: `JOBS.on(store, engine)` is where they are enqueued, cancelled and looked up.
+    """The jobs of a service: `store[JOBS]` gives the `BoundJobs` of a store.
 
-    `queues` are Celery's, each a list `celery_queue:{queue}`. `name` is the SQL table's, and begins the
-    keys of the queues' bookkeeping. `lease` is how long a job outlives its worker before another takes it.
-    `ended` makes the last progress event of a job out of its row, whatever its end was.
+    The store is opened with their SQL engine: `connect(url, catalogue, resources={JOBS: engine})`.
+
+    Args:
+        catalogue: Where the keys are declared.
+        checkpoint: The key pattern of checkpoints; its one field is `{job_id}`.
+        queues: Celery's queues, each a list `celery_queue:{queue}`.
+        progress: The progress streams of the jobs, with the one field `{job_id}`.
+        final_event: Makes the last progress event of a job from its row, however the job ended.
+        name: The name of the SQL table, and the prefix of the keys of the queues' bookkeeping.
+        metadata: The application's own metadata, so that its migrations include the tables.
+        lease: How long after its worker's death a job is taken over by another worker.
+        checkpoint_lifetime: How long a checkpoint is kept after its last change.
+
     """
 
     def __init__(
@@ -49,39 +59,40 @@ class Jobs:
         *,
         queues: Sequence[str],
         progress: Progress[Any] | None = None,
-        ended: Callable[[JobRow], Any] | None = None,
+        final_event: Callable[[JobRow], Any] | None = None,
         name: str = "jobs",
         metadata: MetaData | None = None,
         lease: timedelta = timedelta(seconds=5),
-        checkpoint_life: Fixed = fixed(hours=1),  # noqa: B008 - it is a constant
+        checkpoint_lifetime: Fixed = _CHECKPOINT_LIFETIME,
     ) -> None:
         check_declaration(catalogue, checkpoint, lease=lease)
-        _check(checkpoint, name, queues, progress, ended)
+        _check(checkpoint, name, queues, progress, final_event)
         self.name = name
         self.catalogue = catalogue
         self.queues = tuple(queues)
         self.progress = progress
-        self.ended = ended
+        self.final_event = final_event
         self.lease = lease
         self.metadata = MetaData() if metadata is None else metadata
         self.tables = job_tables(self.metadata, name)
         self.kinds: dict[str, Job[..., Any]] = {}
-        self.opened: Resources | None = None
-        self.conclude: Conclude | None = None
+        self.context_factory: ContextFactory | None = None
+        self.resources_factory: ResourcesFactory | None = None
+        self.finished_callback: FinishedCallback | None = None
         self.checkpoints = catalogue.mapping(
             checkpoint,
             bytes,
             lifetime=fixed(
-                milliseconds=checkpoint_life.milliseconds,
-                outlives="a step, which renews it; SQL has the rest",
+                milliseconds=checkpoint_lifetime.milliseconds,
+                outlives="a step, which renews it; SQL records the rest",
             ),
             # One script writes both, so both are on one server, and in one slot of a cluster.
-            role=progress.space.role if progress else "queue",
+            role=progress.keyspace.role if progress else "queue",
             hash_tag="job_id",
-            purpose="What a job has done so far, for the worker that takes it over",
+            purpose="What a job has done so far, for a worker that takes it over",
             saves="repeating the steps that are not recorded in SQL",
             invalidated_by=("the job's end, which leaves its fence",),
-            if_lost="the job goes on from its steps in SQL",
+            if_lost="the job continues from its steps in SQL",
         )
         self.queue_lists = catalogue.list(
             "celery_queue:{queue}",
@@ -89,8 +100,8 @@ class Jobs:
             lifetime=_BY_CELERY,
             role="queue",
             owner="Celery",
-            purpose="Messages that name jobs to be run",
-            if_lost="jobs that wait are put in it again from SQL, within seconds",
+            purpose="Messages that name jobs to run",
+            if_lost="messages of waiting jobs are sent again from SQL, within seconds",
         )
         self.unacked = catalogue.mapping(
             f"{name}:unacked",
@@ -98,7 +109,7 @@ class Jobs:
             lifetime=_BY_CELERY,
             role="queue",
             owner="Celery",
-            purpose="Messages whose jobs are being run",
+            purpose="Messages whose jobs are running",
             if_lost="nothing: a job that loses its worker is found by its lease in SQL",
         )
         self.unacked_index = catalogue.sorted_set(
@@ -107,23 +118,23 @@ class Jobs:
             lifetime=_BY_CELERY,
             role="queue",
             owner="Celery",
-            purpose="When each of these was last confirmed by its worker",
-            if_lost="its messages are not restored; SQL is what counts",
+            purpose="When a worker last renewed each of these messages",
+            if_lost="messages are not restored by Celery; the reaper sends them again from SQL",
         )
         self.unacked_mutex = catalogue.value(
             f"{name}:unacked_mutex",
             str,
-            lifetime=fixed(seconds=_MUTEX, outlives="one look for messages to restore"),
+            lifetime=fixed(seconds=_MUTEX, outlives="one sweep for messages to restore"),
             role="queue",
             owner="Celery",
             purpose="One worker at a time restores messages",
-            if_lost="two look at once, and restore each message once",
+            if_lost="two workers sweep at once, and restore each message once",
         )
         self.leader = Locks(
             catalogue,
             f"{name}:reaper",
             lease=_LEADER_LEASE,
-            purpose="One worker at a time looks for lost jobs",
+            purpose="One worker at a time is the reaper of lost jobs",
         )
         catalogue.patterns.append(self)
 
@@ -132,7 +143,7 @@ class Jobs:
     ) -> Callable[[Callable[Concatenate[Run, P], Awaitable[R]]], Job[P, R]]:
         """Declare a job: an `async def` that takes a `Run` and the job's arguments.
 
-        It is tried `attempts` times, each for at most `time_limit`, and is `dead` after that.
+        It gets `attempts` attempts of at most `time_limit` each, and is `dead` after the last one.
         """
         if queue not in self.queues:
             raise InvalidDeclaration(queue, "there is no such queue", f"use one of {', '.join(self.queues)}")
@@ -146,50 +157,70 @@ class Jobs:
 
         return declare
 
-    def resources(self, opened: Resources) -> Resources:
-        """Declare what each worker process opens once, for jobs to have as `run.resources`."""
-        self.opened = opened
-        return opened
+    def worker_context(self, factory: ContextFactory) -> ContextFactory:
+        """Declare what each worker process opens once and jobs get as `run.worker_context`.
 
-    def concluding(self, conclude: Conclude) -> Conclude:
-        """Declare what is done when a job has ended, whatever its end was: tell its user, give back a quota.
+        The factory takes the worker's store and engine and returns an async context manager.
+        """
+        self.context_factory = factory
+        return factory
 
-        The process that ended it calls it after the commit, once, and only logs it when it fails; it is not
+    def store_resources(self, factory: ResourcesFactory) -> ResourcesFactory:
+        """Declare the `resources=` that other declarations of the catalogue need in a worker's store.
+
+        The factory takes the engine and returns an async context manager of a mapping, as in
+        `{USAGE: UsageTable(engine)}`. The engine of the jobs themselves need not be in it.
+        """
+        self.resources_factory = factory
+        return factory
+
+    @asynccontextmanager
+    async def open_resources(self, engine: AsyncEngine) -> AsyncIterator[dict[Any, object]]:
+        """The `resources=` of a store with these jobs: the engine, and those of `@JOBS.store_resources`.
+
+        Workers and `ephemera jobs` open their stores with it; a service may do the same.
+        """
+        if self.resources_factory is None:
+            yield {self: engine}
+            return
+        async with self.resources_factory(engine) as others:
+            yield {**others, self: engine}
+
+    def on_finished(self, callback: FinishedCallback) -> FinishedCallback:
+        """Declare what is done when a job has ended, however it ended: notify its user, refund a quota.
+
+        The process that ended the job calls it once, after the commit, and only logs its failure. It is not
         called if that process dies in between.
         """
-        self.conclude = conclude
-        return conclude
+        self.finished_callback = callback
+        return callback
 
     def queue_key(self, queue: str) -> str:
-        """The list that Celery takes a queue's messages from."""
+        """The key of a queue's list."""
         return self.queue_lists.key(queue=queue)
 
-    def on(self, store: Store, engine: AsyncEngine) -> BoundJobs:
-        """The jobs of a store and a database."""
-        return BoundJobs(self, store, engine)
-
-    def bind(self, store: Store) -> Checkpoints:
-        """The checkpoints of a store."""
-        store[self.checkpoints]  # refuses a store without it
-        return Checkpoints(self, store)
+    def bind(self, store: Store) -> BoundJobs:
+        """The jobs of a store that has their catalogue, and their engine among its resources."""
+        store[self.checkpoints]  # refuses a store without the catalogue
+        return BoundJobs(self, store, store.resource(self, "an AsyncEngine", AsyncEngine))
 
     def __repr__(self) -> str:
-        return f"<Jobs {self.name!r} in {', '.join(self.queues)}: {', '.join(self.kinds) or 'none yet'}>"
+        return f"<Jobs {self.name!r} in {', '.join(self.queues)}: {', '.join(self.kinds) or 'no jobs yet'}>"
 
 
 def _check(
-    checkpoint: str, name: str, queues: Sequence[str], progress: Progress[Any] | None, ended: Any
+    checkpoint: str, name: str, queues: Sequence[str], progress: Progress[Any] | None, final_event: Any
 ) -> None:
     if checkpoint.count("{") != 1 or "{job_id}" not in checkpoint:
         raise InvalidDeclaration(checkpoint, "its one field is {job_id}", "as in gen_checkpoint:{job_id}")
-    if progress is not None and progress.space.template.fields != ("job_id",):
+    if progress is not None and progress.keyspace.template.fields != ("job_id",):
         raise InvalidDeclaration(
-            progress.space.pattern, "the progress of jobs has the one field {job_id}", "rename it"
+            progress.keyspace.pattern, "the progress of jobs has the one field {job_id}", "rename it"
         )
-    if ended is not None and progress is None:
-        raise InvalidDeclaration(checkpoint, "`ended` makes progress events", "give progress= as well")
+    if final_event is not None and progress is None:
+        raise InvalidDeclaration(checkpoint, "`final_event` makes progress events", "pass progress= as well")
     for each in (name, *queues):
         if not _NAME.fullmatch(each):
-            raise InvalidDeclaration(each, "is not a plain name", "use small letters, digits and _")
+            raise InvalidDeclaration(each, "is not a plain name", "use lower-case letters, digits and _")
     if not queues:
         raise InvalidDeclaration(checkpoint, "it has no queues", "as in queues=('generation',)")

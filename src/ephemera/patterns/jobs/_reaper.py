@@ -1,17 +1,17 @@
 """The reaper: sends the messages of jobs that wait without one, and of jobs whose worker is gone.
 
-Every worker process is ready to be it, and one is, by a lock. Each second it looks, for each queue, at most
-at so many rows:
+Every worker process can be the reaper, and a lock elects one. Each second it queries, for each queue and up
+to a limit:
 
-- rows that nobody was told of: enqueued in a transaction or while Redis was down, due for another attempt, or
-  running with a lease that has lapsed;
-- rows whose message is lost: the queue is empty, or a message that was put in it later has been taken
-  already, and some seconds have passed. (kombu takes a message out and records that it did in two steps; a
-  crash in between loses it. A server that lost its data loses them all.)
+- rows without a message: enqueued in a transaction or while Redis was down, due for another attempt, or
+  running with an expired lease;
+- rows whose message is lost: the queue is empty, or a message that was sent later has been delivered already,
+  and some seconds have passed. (kombu pops a message and records that it did in two steps; a crash in between
+  loses it. A server that lost its data loses them all.)
 
-A message too many does no harm: the claim in SQL lets one worker have the job. So messages are sent first and
-noted after, and nothing is sent twice for the length of the silence. A look that hangs (a connection to SQL
-that nobody answers) is given up, and with it the turn: another process may have better luck.
+A superfluous message does no harm: the claim in SQL lets one worker have the job. So messages are sent first
+and recorded afterwards, and none is sent twice within `GRACE`. A pass that hangs (on a database connection
+that does not answer) is abandoned together with the lock, because another process may reach the database.
 """
 
 from __future__ import annotations
@@ -23,47 +23,47 @@ from datetime import timedelta
 from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import EphemeraError, StoreClosed
-from ephemera.patterns.jobs._run_context import in_time
-from ephemera.patterns.jobs._runtime import BoundJobs
+from ephemera.patterns.jobs._run_context import with_timeout
+from ephemera.patterns.jobs._runtime import JobBackend
 
 _log = logging.getLogger("ephemera.jobs")
-TICK = 1.0  # seconds
-MOST = 200  # rows of one queue in one tick
-PATIENCE = 5.0  # seconds that a look may take
-SILENCE = timedelta(seconds=3)
-"""How long a job may have waited for a message that is in no queue, before another is sent."""
+INTERVAL = 1.0  # seconds between two passes
+LIMIT = 200  # rows of one queue in one pass
+TIMEOUT = 5.0  # seconds for one pass
+GRACE = timedelta(seconds=3)
+"""How long a job may wait without a message in any queue before its message is considered lost."""
 
 
-async def reap(live: BoundJobs) -> None:
-    """Look after lost jobs for ever, whenever it is this process's turn."""
+async def run_reaper(backend: JobBackend) -> None:
+    """Send missing messages for ever, whenever this process holds the lock."""
     while True:
         try:
-            async with live.store[live.declared.leader].hold():
+            async with backend.store[backend.declared.leader].hold():
                 while True:
-                    await in_time(look(live), PATIENCE)
-                    await asyncio.sleep(TICK)
+                    await with_timeout(send_missing_messages(backend), TIMEOUT)
+                    await asyncio.sleep(INTERVAL)
         except StoreClosed:
             return
         except (EphemeraError, SQLAlchemyError, OSError) as problem:  # a TimeoutError is an OSError
-            _log.warning("no look for lost jobs: %s", problem)
-            await asyncio.sleep(TICK)
-        except Exception:  # nobody waits for this task, so nobody would hear of its end
-            _log.exception("a look for lost jobs failed")
-            await asyncio.sleep(TICK)
+            _log.warning("the reaper is paused: %s", problem)
+            await asyncio.sleep(INTERVAL)
+        except Exception:  # nothing awaits this task, so its end would go unnoticed
+            _log.exception("the reaper failed")
+            await asyncio.sleep(INTERVAL)
 
 
-async def look(live: BoundJobs) -> int:
-    """Send what messages are missing, once; how many there were."""
+async def send_missing_messages(backend: JobBackend) -> int:
+    """Make one pass over all queues; returns how many messages were sent."""
     sent = 0
-    for queue in live.declared.queues:
-        empty = await live.queued(queue) == 0
+    for queue in backend.declared.queues:
+        is_empty = await backend.queue_length(queue) == 0
         missing = {
-            *await live.rows.due(queue, MOST),
-            *await live.rows.overdue(queue, SILENCE, MOST, empty=empty),
+            *await backend.rows.unpublished(queue, LIMIT),
+            *await backend.rows.with_lost_message(queue, GRACE, LIMIT, queue_is_empty=is_empty),
         }
         if missing:
-            await live.send(missing)
-            await live.rows.publish([job.id for job in missing])
+            await backend.push_messages(missing)
+            await backend.rows.mark_published([job.id for job in missing])
             _log.info("%d messages sent again to the queue %s", len(missing), queue)
         sent += len(missing)
     return sent

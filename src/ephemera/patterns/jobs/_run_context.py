@@ -1,13 +1,13 @@
-"""A job while it runs: its steps, each done once however often the job is taken over.
+"""A running job as its function sees it: steps, each run once however often the job changes workers.
 
-`run.step(name, work, ...)` gives the recorded result of a step that was done before, by whichever worker,
-and does the others. A step that is done is recorded in SQL, then in the checkpoint, where its progress
-event is told in the same script. So an event is only told of what SQL knows, and a step can only be
-repeated when its worker died between the work and the record.
+`run.step(name, work, ...)` returns the recorded result of a step that any worker completed before, and runs
+the others. A completed step is recorded in SQL, then in the checkpoint, where the same script publishes its
+progress event. So an event is published only for what SQL knows, and a step is repeated only if its worker
+died between the work and the record.
 
-- `durable=False` leaves SQL out, for steps that are many and cheap: they are repeated if Redis loses them.
+- `durable=False` skips SQL, for steps that are many and cheap: they are repeated if Redis loses them.
 - `run.transact(name, work, ...)` is for effects in SQL: `work(sql, ...)` and the record are one transaction.
-- For effects elsewhere, `run.key(name)` is the same for each attempt: an idempotency key.
+- For effects elsewhere, `run.idempotency_key(name)` is the same in every attempt.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeVar, cast, overload
 
 import msgspec
 from sqlalchemy import text
 
+from ephemera._futures import discard
 from ephemera.errors import (
     ConnectionFailed,
     DuplicateStep,
@@ -29,22 +31,37 @@ from ephemera.errors import (
     JobLost,
     ServerError,
 )
-from ephemera.patterns.jobs._annotations import annotation
-from ephemera.patterns.jobs._checkpoints import STEP
-from ephemera.patterns.jobs._rows import SQL_TROUBLE, JobRow
-from ephemera.patterns.jobs._runtime import BoundJobs
+from ephemera.patterns.jobs._checkpoint import STEP
+from ephemera.patterns.jobs._job_definition import annotation
+from ephemera.patterns.jobs._rows import DATABASE_ERRORS, JobRow
+from ephemera.patterns.jobs._runtime import JobBackend
 
 T = TypeVar("T")
 
 _log = logging.getLogger("ephemera.jobs")
 _PAUSE = 0.2  # seconds between two attempts to reach the database
-_IDLE = text("SELECT set_config('idle_in_transaction_session_timeout', :milliseconds, true)")
+_SET_IDLE_TIMEOUT = text("SELECT set_config('idle_in_transaction_session_timeout', :milliseconds, true)")
+
+
+@dataclass(slots=True)
+class RunState:
+    """What a run and the worker's attempt share; not part of what a job may use."""
+
+    lost: JobLost | None = None
+    """Why the job is no longer this attempt's."""
+    stopping: bool = False
+    """Whether the worker stops, so that no further step may begin."""
+    released: bool = False
+    """Whether the job was stopped for that, to continue elsewhere."""
+    current_step: str = ""
+    threads: set[asyncio.Future[Any]] = field(default_factory=set)
+    """Steps that run in threads."""
 
 
 class Run:
     """One attempt of a job, as its function sees it."""
 
-    def __init__(self, live: BoundJobs, row: JobRow, known: dict[str, bytes]) -> None:
+    def __init__(self, backend: JobBackend, row: JobRow, known: dict[str, bytes]) -> None:
         self.row = row
         """The job as it was claimed."""
         self.id = row.id
@@ -54,49 +71,19 @@ class Run:
         """1 for the first."""
         self.fence = row.fence
         """Larger than that of every attempt before: SQL and the checkpoint refuse an older one."""
-        self.store = live.store
-        self.engine = live.engine
-        self.resources: Any = None
-        """What `@JOBS.resources` opened in this process."""
-        self.checkpoint = live.checkpoint(row)
+        self.store = backend.store
+        self.engine = backend.engine
+        self.worker_context: Any = None
+        """What `@JOBS.worker_context` opened in this process."""
+        self.checkpoint = backend.checkpoint(row)
         """Named bytes of the job's own, fenced; see `Checkpoint`."""
-        self.current = ""
-        """The step at work."""
-        self.lost: JobLost | None = None
-        self.stopping = False
-        self.handing_back = False
-        self.threads: set[asyncio.Future[Any]] = set()
-        self._rows = live.rows
-        self._idle = str(round(live.declared.lease.total_seconds() * 1000))
+        self._state = RunState()
+        self._rows = backend.rows
+        self._idle_timeout = str(round(backend.declared.lease.total_seconds() * 1000))
         self._known = known
-        self._met: set[str] = set()
+        self._visited: set[str] = set()
         self._unsaved: dict[str, bytes] = {}
-        self._untold: str | None = None
-
-    @classmethod
-    async def resumed(cls, live: BoundJobs, row: JobRow) -> Run:
-        """The run of a job that was just claimed, with what is known of its steps."""
-        checkpoint = live.checkpoint(row)
-        try:
-            saved = await checkpoint.begin()
-        except (ConnectionFailed, ServerError) as problem:
-            _log.warning("the job %s goes on from SQL alone: %s", row.id, problem)
-            saved = {}
-        except JobLost:
-            # If SQL still says that it is ours, SQL is older than Redis: it was restored from a backup.
-            above = await live.rows.raise_fence(row.id, row.fence, checkpoint.later)
-            if above is None:
-                raise
-            return await cls.resumed(live, above)
-        known = {name.removeprefix(STEP): data for name, data in saved.items() if name.startswith(STEP)}
-        run = cls(live, row, {**known, **await live.rows.steps(row.id)})
-        # A worker may die between a step's record in SQL and the checkpoint, whose script tells its event. A
-        # first attempt that finds steps is a retry: the checkpoint was emptied, and all of it was told.
-        if row.attempts > 1 and row.step not in known:
-            run._untold = row.step
-            if run._known.keys() - known.keys() - {row.step}:  # done while Redis was away
-                run.checkpoint.has_untold()
-        return run
+        self._unpublished_step: str | None = None
 
     @overload
     async def step(
@@ -132,84 +119,86 @@ class Run:
         durable: bool = True,
         **kwargs: Any,
     ) -> Any:
-        """The result of a step: what it came to before, or what `work` returns now.
+        """The result of a step: the recorded one, or what `work` returns now.
 
-        `work` is an `async def`, or a plain function, which then runs in a thread. What it returns is
-        stored as JSON and given back as its return annotation says. `event` is told when it is done, the
-        event itself or a function that makes it of the result; not again when the job is resumed.
+        `work` is an `async def`, or a plain function, which then runs in a thread. Its result is stored as
+        JSON and converted back as its return annotation says. `event` is published when the step is done:
+        an event, or a function that makes one from the result. It is not published again when the job is
+        resumed.
         """
         returned = annotation(work, "return")
         known = self._enter(name)
         if known is None:
             known = _encode(self.kind, name, await self._call(partial(work, *args, **kwargs)))
             result = _decode(known, returned)
-            if durable and not await patiently(
+            if durable and not await until_database_answers(
                 lambda: self._rows.record(None, self.id, self.fence, name, known)
             ):
                 self._lose("SQL has a later fence")
-            await self._mark(name, known, event(result) if callable(event) else event)
+            await self._save_step(name, known, event(result) if callable(event) else event)
             return result
-        return await self._recalled(name, known, _decode(known, returned), event)
+        return await self._replay_step(name, known, _decode(known, returned), event)
 
     async def transact(
         self, name: str, work: Callable[..., Awaitable[T]], /, *args: Any, event: Any = None, **kwargs: Any
     ) -> T:
-        """The same for effects in SQL: `work(sql, ...)` and the record of the step are one transaction.
+        """A step with effects in SQL: `work(sql, ...)` and the record of the step are one transaction.
 
-        It is committed by the job's holder or not at all. Do not wait in it for anything but the database:
-        one that is idle for longer than the job's lease is ended.
+        Only the worker that holds the job can commit it. Wait in it for nothing but the database: a
+        transaction that is idle for longer than the job's lease is ended.
         """
         returned = annotation(work, "return")
         known = self._enter(name)
         if known is not None:
-            return cast("T", await self._recalled(name, known, _decode(known, returned), event))
+            return cast("T", await self._replay_step(name, known, _decode(known, returned), event))
         async with self.engine.begin() as sql:
-            await sql.execute(_IDLE, {"milliseconds": self._idle})
+            await sql.execute(_SET_IDLE_TIMEOUT, {"milliseconds": self._idle_timeout})
             known = _encode(self.kind, name, await work(sql, *args, **kwargs))
-            # Last, so that the job's row is locked for a moment only, and its lease can be renewed meanwhile.
+            # Last, so that the job's row is locked only briefly and its lease can be renewed meanwhile.
             if not await self._rows.record(sql, self.id, self.fence, name, known):
                 self._lose("SQL has a later fence")
         result: T = _decode(known, returned)
-        await self._mark(name, known, event(result) if callable(event) else event)
+        await self._save_step(name, known, event(result) if callable(event) else event)
         return result
 
-    async def tell(self, event: Any) -> None:
-        """Tell a progress event between steps; when Redis is away, nobody hears it."""
+    async def publish(self, event: Any) -> None:
+        """Publish a progress event between steps; if Redis is unavailable, it is lost."""
         await self._save({}, event)
 
-    def key(self, name: str) -> str:
-        """An idempotency key for an effect outside SQL: the same in each attempt of this job."""
+    def idempotency_key(self, name: str) -> str:
+        """A key for an effect outside SQL: the same in each attempt of this job."""
         return f"{self.id}:{name}"
 
     def _enter(self, name: str) -> bytes | None:
-        if name in self._met:
+        """Begin a step; returns its recorded result, if there is one."""
+        if name in self._visited:
             raise DuplicateStep(self.kind, name)
-        self._met.add(name)
+        self._visited.add(name)
         known = self._known.get(name)
         if known is None:
-            self.current = name
-            if self.stopping:
-                self.handing_back = True
-                raise asyncio.CancelledError("this worker stops; the job goes on elsewhere")
+            self._state.current_step = name
+            if self._state.stopping:
+                self._state.released = True
+                raise asyncio.CancelledError("this worker stops; the job continues elsewhere")
         return known
 
     async def _call(self, work: partial[Any]) -> Any:
         if inspect.iscoroutinefunction(inspect.unwrap(work.func)):
             return await work()
         thread = asyncio.ensure_future(asyncio.to_thread(work))
-        self.threads.add(thread)
-        thread.add_done_callback(self.threads.discard)
+        self._state.threads.add(thread)
+        thread.add_done_callback(self._state.threads.discard)
         result = await asyncio.shield(thread)
         return await result if inspect.isawaitable(result) else result
 
-    async def _recalled(self, name: str, data: bytes, result: T, event: Any) -> T:
-        """The result of a step that was done before; its event is told if its worker had no time to."""
-        if name == self._untold:
-            self._untold = None
-            await self._mark(name, data, event(result) if callable(event) else event)
+    async def _replay_step(self, name: str, data: bytes, result: T, event: Any) -> T:
+        """The result of a step that was done before; publishes its event if its worker died before that."""
+        if name == self._unpublished_step:
+            self._unpublished_step = None
+            await self._save_step(name, data, event(result) if callable(event) else event)
         return result
 
-    async def _mark(self, name: str, data: bytes, event: Any) -> None:
+    async def _save_step(self, name: str, data: bytes, event: Any) -> None:
         self._unsaved[STEP + name] = data
         if await self._save(self._unsaved, event):
             self._unsaved = {}
@@ -218,42 +207,69 @@ class Run:
         try:
             await self.checkpoint.save(fields, event=event)
         except (ConnectionFailed, ServerError) as problem:
-            _log.warning("the job %s goes on without a checkpoint: %s", self.id, problem)
+            _log.warning("job %s continues without a checkpoint: %s", self.id, problem)
             return False
-        except JobLost as lost:
-            self.lost = lost
-            raise
         return True
 
+    @property
+    def _lost(self) -> JobLost | None:
+        """Why the job is no longer this attempt's, whichever noticed it: SQL, the lease or the checkpoint."""
+        return self._state.lost or self.checkpoint._lost
+
     def _lose(self, reason: str) -> None:
-        self.lost = JobLost(self.id, self.fence, reason)
-        raise self.lost
+        self._state.lost = JobLost(self.id, self.fence, reason)
+        raise self._state.lost
 
 
-async def patiently(asked: Callable[[], Awaitable[T]]) -> T:
-    """Ask the database until it answers; who keeps the lease ends this when it takes too long."""
+async def resume_run(backend: JobBackend, row: JobRow) -> Run:
+    """The run of a job that was just claimed, with the results of its recorded steps."""
+    checkpoint = backend.checkpoint(row)
+    try:
+        saved = await checkpoint._begin()
+    except (ConnectionFailed, ServerError) as problem:
+        _log.warning("job %s continues from SQL alone: %s", row.id, problem)
+        saved = {}
+    except JobLost:
+        # If the row is still ours, SQL is older than Redis: it was restored from a backup.
+        raised = await backend.rows.raise_fence(row.id, row.fence, checkpoint._later_fence)
+        if raised is None:
+            raise
+        return await resume_run(backend, raised)
+    known = {name.removeprefix(STEP): data for name, data in saved.items() if name.startswith(STEP)}
+    run = Run(backend, row, {**known, **await backend.queries.steps(row.id)})
+    # A worker may die between a step's record in SQL and the checkpoint, whose script publishes its event. A
+    # first attempt that finds steps is a retry: the checkpoint was emptied, and every event was published.
+    if row.attempts > 1 and row.step not in known:
+        run._unpublished_step = row.step
+        if run._known.keys() - known.keys() - {row.step}:  # done while Redis was unavailable
+            run.checkpoint._mark_event_missing()
+    return run
+
+
+async def until_database_answers(query: Callable[[], Awaitable[T]]) -> T:
+    """Repeat a query until the database answers; the expiry of the job's lease cancels the caller."""
     while True:
         try:
-            return await asked()
-        except SQL_TROUBLE as problem:
-            _log.warning("SQL is asked again: %s", problem.orig)
+            return await query()
+        except DATABASE_ERRORS as problem:
+            _log.warning("a query is repeated: %s", problem.orig)
             await asyncio.sleep(_PAUSE)
 
 
-async def in_time(asked: Awaitable[T], seconds: float) -> T:
-    """The answer, or `TimeoutError` at that moment: a query that hangs takes seconds to be cancelled.
+async def with_timeout(query: Awaitable[T], seconds: float) -> T:
+    """The result, or `TimeoutError` at that moment, although cancelling a query that hangs takes seconds.
 
-    So it is left to itself, and ends with the server's answer or with its connection.
+    Such a query is left running, and ends with the server's answer or with its connection.
     """
-    asking = asyncio.ensure_future(asked)
-    asking.add_done_callback(lambda late: late.cancelled() or late.exception())
+    running = asyncio.ensure_future(query)
+    discard(running)
     try:
-        await asyncio.wait({asking}, timeout=seconds)
+        await asyncio.wait({running}, timeout=seconds)
     except asyncio.CancelledError:
-        asking.cancel()
+        running.cancel()
         raise
-    if asking.done():
-        return asking.result()
+    if running.done():
+        return running.result()
     raise TimeoutError(f"no answer within {seconds:.1f} s")
 
 

@@ -20,7 +20,7 @@ import logging
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from ephemera.errors import ConnectionFailed, InvalidValue, JobLost, ServerError
+from ephemera.errors import ConnectionFailed, InvalidValue, ServerError
 from ephemera.keyspace import Stats
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
@@ -61,10 +61,7 @@ class JobThreads:
             raise InvalidValue(f"the graph of the job {self._run.id}", "this thread alone", repr(thread_id))
         refuse_enormous(f"the graph of the job {self._run.id}", arguments)
         try:
-            return await self._run.checkpoint.apply(script, *arguments)
-        except JobLost as lost:
-            self._run.lost = lost
-            raise
+            return await self._run.checkpoint.run_script(script, *arguments)
         except (ConnectionFailed, ServerError) as problem:
             _log.warning("the graph of the job %s goes on without a checkpoint: %s", self._run.id, problem)
             return None

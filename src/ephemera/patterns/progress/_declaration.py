@@ -1,9 +1,8 @@
-"""The declaration of progress: the keyspace of its streams, the channel that wakes, and which events end it.
+"""The declaration of progress streams, and its runtime object.
 
-Another pattern's script may add an entry in the same step as what it does itself: it is built by
-`appending("its.package", "its_name")`, takes `PROGRESS.key(...)` among its KEYS and
-`PROGRESS.entry_arguments(...)` among its ARGV, and
-calls `append_entry` of `lua/progress_entry.lua` with them.
+A script of another pattern can append an entry in the same step as its own work: build it with
+`progress_script("its.package", "its_name")`, pass `PROGRESS.key(...)` among its KEYS and
+`PROGRESS.entry_arguments(...)` among its ARGV, and call `append_entry` of `lua/entry.lua` with them.
 """
 
 from __future__ import annotations
@@ -11,39 +10,67 @@ from __future__ import annotations
 from dataclasses import replace
 from datetime import timedelta
 from types import UnionType
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import (
+    REDIS_ERRORS,
     Catalogue,
     ChannelAccessor,
     FieldValue,
     Fixed,
     Keyspace,
-    Role,
     Store,
     StreamAccessor,
     check_declaration,
     choose_codec,
     fixed,
 )
-from ephemera.patterns.progress._runtime import BoundProgress
-from ephemera.patterns.progress._scripts import EntryArguments
+from ephemera.patterns.progress._listener import Listener
+from ephemera.patterns.progress._stream_watcher import SnapshotLoader, StreamWatcher
+from ephemera.wire import Script
 
 E = TypeVar("E")
 
+_LIFETIME = fixed(hours=2)
 _HEARTBEAT = timedelta(seconds=15)
-_OUTLIVES = "a listener's way back after it lost its connection"
+_OUTLIVES = "a listener's reconnection after it lost its connection"
 _RESERVED = ("after", "event", "snapshot")
 
 
-class Progress(Generic[E]):
-    """The declaration of one kind of progress: `store[PROGRESS]` gives the `BoundProgress` of a store.
+class EntryArguments(NamedTuple):
+    """The arguments of `append_entry` after the stream's key."""
 
-    `event` is a `msgspec.Struct`, or a union of tagged ones, and `terminal` are those of them that nothing
-    follows. `wake` names the channel that tells listeners to look. A stream keeps its newest `max_entries`,
-    for `lifetime` after the last. `heartbeat` is the quiet after which a connection shows that it is there,
-    less than proxies allow.
+    payload: bytes
+    max_entries: int
+    lifetime: int  # milliseconds
+    channel: str
+    message: str
+
+
+def progress_script(package: str, name: str) -> Script:
+    """The script `lua/<name>.lua` of a package, preceded by `lua/entry.lua`, which defines `append_entry`."""
+    return Script.load(package, name, shared=("ephemera.patterns.progress:entry",))
+
+
+APPEND = progress_script("ephemera.patterns.progress", "append")
+
+
+class Progress(Generic[E]):
+    """The declaration of progress streams: `store[PROGRESS]` gives the `BoundProgress` of a store.
+
+    Args:
+        catalogue: Where the keys are declared.
+        pattern: The key pattern of the streams, with at least one field.
+        event: A `msgspec.Struct`, or a union of tagged ones.
+        wake: The name of the channel that wakes listeners.
+        terminal: The event types after which nothing follows.
+        lifetime: How long a stream is kept after its last entry.
+        max_entries: How many of its newest entries a stream keeps.
+        heartbeat: After how much silence a connection sends a sign of life; less than proxies allow.
+        hash_tag: The field whose value chooses the cluster slot; the last one by default.
+        purpose: What the streams are for, for the documentation of the catalogue.
+
     """
 
     def __init__(
@@ -54,13 +81,11 @@ class Progress(Generic[E]):
         *,
         wake: str,
         terminal: type[Any] | tuple[type[Any], ...],
-        lifetime: Fixed = fixed(hours=2),  # noqa: B008 - it is a constant
+        lifetime: Fixed = _LIFETIME,
         max_entries: int = 200,
         heartbeat: timedelta = _HEARTBEAT,
         hash_tag: str | None = None,
-        role: Role = "queue",
-        purpose: str = "What has been done so far, for whoever watches",
-        if_lost: str = "listeners are told, and get a snapshot from SQL",
+        purpose: str = "What has been done so far, for those who watch",
     ) -> None:
         check_declaration(catalogue, pattern, heartbeat=heartbeat)
         _check(pattern, lifetime, heartbeat)
@@ -69,36 +94,36 @@ class Progress(Generic[E]):
         """Milliseconds."""
         self.max_entries = max_entries
         self.heartbeat = heartbeat.total_seconds()
-        about: Any = {"hash_tag": hash_tag or pattern.rpartition("}")[0].rpartition("{")[2]}
-        self.space: Keyspace[StreamAccessor[E]] = catalogue.stream(
+        options: Any = {"hash_tag": hash_tag or pattern.rpartition("}")[0].rpartition("{")[2]}
+        self.keyspace: Keyspace[StreamAccessor[E]] = catalogue.stream(
             pattern,
             cast("type[E]", event),
             codec="json",
             max_length=max_entries,
             lifetime=replace(lifetime, outlives=lifetime.outlives or _OUTLIVES),
-            role=role,
+            role="queue",
             purpose=purpose,
             saves="polling SQL",
-            if_lost=if_lost,
-            **about,
+            if_lost="listeners are notified, and get a snapshot from SQL",
+            **options,
         )
-        _refuse_reserved(pattern, self.space.template.fields)
+        _refuse_reserved(pattern, self.keyspace.template.fields)
         self.wake: Keyspace[ChannelAccessor[str]] = catalogue.channel(
             wake,
             str,
-            role=role,
+            role="queue",
             purpose=f"Names the stream of {pattern} that has a new entry",
-            if_lost="listeners look by themselves within seconds",
+            if_lost="listeners read the stream again within seconds",
         )
         codec = choose_codec(pattern, event, "json")
         self.encode, self.decode = codec.encode, codec.decode
 
     def key(self, /, **fields: FieldValue) -> str:
-        """The key of a stream, for a script that adds to it."""
-        return self.space.template.render(fields)
+        """The key of a stream, for a script that appends to it."""
+        return self.keyspace.template.render(fields)
 
     def entry_arguments(self, event: E, /, **fields: FieldValue) -> EntryArguments:
-        """What `append_entry` takes after the stream's key to add an event."""
+        """The arguments of `append_entry` after the stream's key, to append an event."""
         key, channel = self.key(**fields), self.wake.template.render({})
         return EntryArguments(self.encode(event), self.max_entries, self.lifetime, channel, key)
 
@@ -107,16 +132,48 @@ class Progress(Generic[E]):
         return BoundProgress(self, store)
 
     def __repr__(self) -> str:
-        return f"<Progress {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<Progress {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
+
+
+class BoundProgress(Generic[E]):
+    """The progress streams of one store: what `store[PROGRESS]` gives."""
+
+    def __init__(self, declared: Progress[E], store: Store) -> None:
+        self.declared = declared
+        self._stats = store[declared.keyspace].stats
+        self._run = store.client(declared.keyspace.role).run
+        self._watcher: StreamWatcher[E] = StreamWatcher(declared, store)
+
+    async def append(self, event: E, /, **fields: FieldValue) -> str:
+        """Append an event, wake the listeners, and return the entry's id."""
+        arguments = self.declared.entry_arguments(event, **fields)
+        try:
+            entry_id: bytes = await self._run(APPEND, (arguments.message,), arguments)
+        except REDIS_ERRORS:
+            self._stats.errors += 1
+            raise
+        self._stats.writes += 1
+        return entry_id.decode()
+
+    def listen(
+        self, *, snapshot: SnapshotLoader, after: str | None = None, **fields: FieldValue
+    ) -> Listener[E]:
+        """All events after the one with the id `after`, or from the first one, and those still to come.
+
+        `snapshot` is called with the fields, as in `snapshot(job_id="j1")`, when events may be missing.
+        """
+        return Listener(self._watcher, fields, after, snapshot)
 
 
 def _check(pattern: str, lifetime: Any, heartbeat: timedelta) -> None:
     if not isinstance(lifetime, Fixed):
         raise InvalidDeclaration(
-            pattern, f"progress cannot live {lifetime}", "use fixed(hours=2), from the last entry"
+            pattern,
+            f"progress cannot have the lifetime {lifetime}",
+            "use fixed(hours=2), from the last entry",
         )
     if heartbeat <= timedelta(0):
-        raise InvalidDeclaration(pattern, f"a heartbeat every {heartbeat}", "give it some seconds")
+        raise InvalidDeclaration(pattern, f"a heartbeat every {heartbeat}", "use some seconds")
     if "{" not in pattern:
         raise InvalidDeclaration(
             pattern, "it has no field, so all would share one stream", "add one, as in progress:{job_id}"
@@ -126,4 +183,4 @@ def _check(pattern: str, lifetime: Any, heartbeat: timedelta) -> None:
 def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:
     for name in fields:
         if name in _RESERVED:
-            raise InvalidDeclaration(pattern, f"{name!r} cannot name its field", "give it another name")
+            raise InvalidDeclaration(pattern, f"{name!r} cannot name a field of progress", "rename it")

@@ -1,9 +1,12 @@
-"""What a process watches: one mirror a stream, whoever listens to it, and one task that keeps them all fresh.
+"""What a process watches: one mirror per stream for all its listeners, and the tasks that keep them fresh.
 
-A wake (the channel names a stream that has grown) reads what is new into that stream's mirror, once, for all
-its listeners. Pub/sub loses messages, so it only wakes: each stream that was not read for a second is read
-anyway, the longest unread first, at most a thousand a second; after an interrupted subscription, all are.
-Nothing is queued for a listener: it takes from the mirror by its own position, when it has time.
+A wake-up (the channel names a stream that has grown) reads what is new into that stream's mirror, once for
+all listeners. Pub/sub loses messages, so it only wakes: each stream that was not read for a second is read
+anyway, the longest unread first, at most a thousand a second; after an interrupted subscription all are.
+Nothing is queued for a listener: it reads from the mirror by its own position, when it has time.
+
+Reads and snapshots are single-flight: a thousand listeners that reconnect at once cost one read of the stream
+and one query, because those who ask during a run share the next one.
 """
 
 from __future__ import annotations
@@ -14,84 +17,136 @@ from contextlib import suppress
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from ephemera._futures import discard
+from ephemera.errors import StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
-from ephemera.patterns.progress._entries import Entry, Hole, Mirror, Position, Snapshot, before
-from ephemera.patterns.progress._single_flight import Rounds
+from ephemera.patterns.progress._entries import Gap, Mirror, Position, ProgressEntry, Snapshot, before
 
 if TYPE_CHECKING:
     from ephemera.patterns.progress._declaration import Progress
 
 
 E = TypeVar("E")
-Load = Callable[..., Awaitable[Snapshot]]
+T = TypeVar("T")
+SnapshotLoader = Callable[..., Awaitable[Snapshot]]
 Fields = Mapping[str, FieldValue]
 
-_LOOK = 1.0  # seconds after which a stream is read without a wake
-_MOST_LOOKS = 1000  # streams a second
-_BEATS_TO_CHECK = 4  # of quiet, after which SQL is asked whether it is over
+_POLL = 1.0  # seconds after which a stream is read without a wake-up
+_MAX_POLLS = 1000  # streams a second
+_HEARTBEATS_TO_CHECK = 4  # of silence, after which SQL is asked whether it is over
 
 
-class Watch(Generic[E]):
-    """One stream in this process."""
+class SingleFlight(Generic[T]):
+    """Runs `work` for many callers, never twice at a time; each gets a run that began after its request."""
 
-    def __init__(self, tower: Watchtower[E], key: str) -> None:
+    def __init__(self, work: Callable[[], Awaitable[T]]) -> None:
+        self._work = work
+        self._requested: asyncio.Future[T] | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    def request(self) -> asyncio.Future[T]:
+        """The outcome of a run that begins after this call; shield it, since it is shared."""
+        if self._requested is None:
+            loop = asyncio.get_running_loop()
+            self._requested = loop.create_future()
+            if self._task is None:
+                self._task = loop.create_task(self._loop(), name="ephemera-progress-read")
+        return self._requested
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing runs."""
+        return self._task is None
+
+    async def run(self) -> T:
+        """Wait for the outcome of such a run; cancelling the caller does not cancel the run."""
+        return await asyncio.shield(self.request())
+
+    def stop(self) -> None:
+        """Cancel the run; callers that wait get `StoreClosed`."""
+        if self._task is not None:
+            self._task.cancel()
+
+    async def _loop(self) -> None:
+        requested = None
+        try:
+            while self._requested is not None:
+                requested, self._requested = self._requested, None
+                try:
+                    requested.set_result(await self._work())
+                except Exception as problem:
+                    requested.set_exception(problem)
+                    discard(requested)  # some callers do not wait for it
+        finally:
+            self._task = None
+            for each in (requested, self._requested):
+                if each is not None and not each.done():
+                    each.set_exception(StoreClosed("the store was closed, or the last listener has left"))
+                    discard(each)
+            self._requested = None
+
+
+class WatchedStream(Generic[E]):
+    """One stream that this process watches."""
+
+    def __init__(self, watcher: StreamWatcher[E], key: str) -> None:
         self.key = key
-        self.mirror: Mirror[E] = Mirror(tower.declared.max_entries)
+        self.mirror: Mirror[E] = Mirror(watcher.declared.max_entries)
         self.listeners = 0
-        self.read = Rounds(self._read)
+        self.read = SingleFlight(self._read)
         self.failing = False
         """Whether the last read failed."""
         self.read_at = 0.0
-        self.checking = False
-        """Whether it is time to ask SQL if it is over."""
-        self._beat_at = self._checked_at = monotonic()
-        self._tower = tower
+        self.check_due = False
+        """Whether listeners shall ask SQL if it is over."""
+        self._heartbeat_at = self._checked_at = monotonic()
+        self._watcher = watcher
         self._waiting: list[asyncio.Future[bool]] = []
-        self._snapshots: dict[Load, Rounds[Snapshot]] = {}
+        self._snapshots: dict[SnapshotLoader, SingleFlight[Snapshot]] = {}
 
-    def news(self) -> asyncio.Future[bool]:
-        """Ends when there may be something new; with False when it is only a beat of the heart."""
+    def wait_for_change(self) -> asyncio.Future[bool]:
+        """Done when there may be new entries; its result is False for a mere heartbeat."""
         waiter: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         self._waiting.append(waiter)
         return waiter
 
-    def tell(self, *, news: bool) -> None:
-        """Wake everybody who waits."""
+    def notify(self, *, changed: bool) -> None:
+        """Wake all listeners that wait."""
         waiting, self._waiting = self._waiting, []
         for waiter in waiting:
             if not waiter.done():
-                waiter.set_result(news)
+                waiter.set_result(changed)
 
     def tick(self, now: float) -> None:
-        """Have listeners show that they are there, and ask SQL now and then, when the stream is quiet."""
-        heartbeat = self._tower.declared.heartbeat
-        if now - self._beat_at < heartbeat:
+        """Send heartbeats while the stream is quiet, and have listeners ask SQL now and then."""
+        heartbeat = self._watcher.declared.heartbeat
+        if now - self._heartbeat_at < heartbeat:
             return
-        self._beat_at = now
-        # More often when the event that ends it is likely to be lost: no stream, or no server.
-        quiet = now - self._checked_at >= _BEATS_TO_CHECK * heartbeat
-        self.checking = quiet or self.failing or not self.mirror.entries
-        if self.checking:
+        self._heartbeat_at = now
+        # More often if the terminal event is likely to be lost: no stream, or no server.
+        quiet = now - self._checked_at >= _HEARTBEATS_TO_CHECK * heartbeat
+        self.check_due = quiet or self.failing or not self.mirror.entries
+        if self.check_due:
             self._checked_at = now
-        self.tell(news=False)
+        self.notify(changed=False)
 
-    async def snapshot(self, load: Load, fields: Fields) -> Snapshot:
-        """How things stand, read after now; one query for all who ask at a time."""
-        rounds = self._snapshots.get(load)
-        if rounds is None:
-            rounds = self._snapshots[load] = Rounds(lambda: load(**fields))
+    async def snapshot(self, load: SnapshotLoader, fields: Fields) -> Snapshot:
+        """A snapshot that is loaded after this call; one query for all who ask at the same time."""
+        flight = self._snapshots.get(load)
+        if flight is None:
+            flight = self._snapshots[load] = SingleFlight(lambda: load(**fields))
         try:
-            return await rounds.get()
+            return await flight.run()
         finally:
-            if rounds.idle:
+            if flight.is_idle:
                 self._snapshots.pop(load, None)
 
     def close(self) -> None:
-        """End what runs for listeners that are gone."""
+        """Cancel what runs for listeners that have left."""
         self.read.stop()
-        for rounds in self._snapshots.values():
-            rounds.stop()
-        self.tell(news=True)
+        for flight in self._snapshots.values():
+            flight.stop()
+        self.notify(changed=True)
 
     async def _read(self) -> None:
         self.read_at = monotonic()
@@ -99,120 +154,120 @@ class Watch(Generic[E]):
             changed = await self._catch_up()
         except REDIS_ERRORS:
             self.failing = True
-            self._tower.stats.errors += 1
+            self._watcher.stats.errors += 1
             raise
         if changed or self.failing:
             self.failing = False
-            self._beat_at = self._checked_at = monotonic()
-            self.tell(news=True)
+            self._heartbeat_at = self._checked_at = monotonic()
+            self.notify(changed=True)
 
     async def _catch_up(self) -> bool:
-        """Bring the mirror up to date; False when it was."""
+        """Bring the mirror up to date; False if it was."""
         last = self.mirror.last
         if last is not None:
             entries = await self._range(str(last))
             if entries and entries[0].position == last:
                 self.mirror.extend(entries[1:])
                 return len(entries) > 1
-        # Nothing was read yet, or the stream is not the one it was.
+        # Nothing was read yet, or the stream was replaced.
         self.mirror.entries = await self._range("-")
         return last is not None or bool(self.mirror.entries)
 
-    async def _range(self, first: str) -> list[Entry[E] | Hole]:
-        """What the stream holds from an id on."""
-        found: list[Entry[E] | Hole] = []
-        for entry_id, flat in await self._tower.call("XRANGE", self.key, first, "+"):
+    async def _range(self, first: str) -> list[ProgressEntry[E] | Gap]:
+        """The entries of the stream from an id on."""
+        found: list[ProgressEntry[E] | Gap] = []
+        for entry_id, flat in await self._watcher.call("XRANGE", self.key, first, "+"):
             position = Position.parse(entry_id.decode())
             if position is None:
-                continue  # nothing that `append_entry` has added
+                continue  # not added by `append_entry`
             if found and found[-1].position.n + 1 != position.n:
-                found.append(Hole(before(position)))  # somebody has deleted from it
+                found.append(Gap(before(position)))  # entries were deleted
             found.append(self._entry(position, flat))
         return found
 
-    def _entry(self, position: Position, flat: list[bytes]) -> Entry[E] | Hole:
-        event = self._tower.declared.decode(flat[1]) if flat[0] == b"d" else None
+    def _entry(self, position: Position, flat: list[bytes]) -> ProgressEntry[E] | Gap:
+        event = self._watcher.declared.decode(flat[1]) if flat[0] == b"d" else None
         if event is None:
-            self._tower.stats.undecodable += 1
-            return Hole(position)
-        return Entry(position, event, ends=isinstance(event, self._tower.declared.terminal))
+            self._watcher.stats.undecodable += 1
+            return Gap(position)
+        return ProgressEntry(position, event, is_last=isinstance(event, self._watcher.declared.terminal))
 
 
-class Watchtower(Generic[E]):
+class StreamWatcher(Generic[E]):
     """All streams of one declaration that this process watches, on one subscription."""
 
     def __init__(self, declared: Progress[E], store: Store) -> None:
         self.declared = declared
-        self.stats = store[declared.space].stats
-        self._client = store.client(declared.space.role)
+        self.stats = store[declared.keyspace].stats
+        self._client = store.client(declared.keyspace.role)
         self.call = self._client.call
         self._channel = store[declared.wake]
-        self._watches: dict[str, Watch[E]] = {}
+        self._streams: dict[str, WatchedStream[E]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.closed = False
         store.before_close(self.aclose)
 
-    def join(self, key: str) -> Watch[E]:
-        """The watch of a stream, for one more listener."""
+    def join(self, key: str) -> WatchedStream[E]:
+        """Watch a stream for one more listener."""
         if not self._tasks and not self.closed:
             loop = asyncio.get_running_loop()
             self._tasks = [
-                loop.create_task(self._listen(), name="ephemera-progress-wakes"),
-                loop.create_task(self._look(), name="ephemera-progress-looks"),
+                loop.create_task(self._receive_wakes(), name="ephemera-progress-wakes"),
+                loop.create_task(self._poll(), name="ephemera-progress-polls"),
             ]
-        watch = self._watches.get(key)
-        if watch is None:
-            watch = self._watches[key] = Watch(self, key)
-        watch.listeners += 1
-        return watch
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = WatchedStream(self, key)
+        stream.listeners += 1
+        return stream
 
-    def leave(self, watch: Watch[E]) -> None:
-        """One listener less; the last takes the watch with it."""
-        watch.listeners -= 1
-        if not watch.listeners and self._watches.get(watch.key) is watch:
-            del self._watches[watch.key]
-            watch.close()
+    def leave(self, stream: WatchedStream[E]) -> None:
+        """Remove a listener; the stream of the last one is no longer watched."""
+        stream.listeners -= 1
+        if not stream.listeners and self._streams.get(stream.key) is stream:
+            del self._streams[stream.key]
+            stream.close()
 
     async def aclose(self) -> None:
-        """Watch nothing any more; listeners end."""
+        """Stop watching; all listeners end."""
         self.closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        for watch in list(self._watches.values()):
-            watch.close()
+        for stream in list(self._streams.values()):
+            stream.close()
 
-    async def _listen(self) -> None:
+    async def _receive_wakes(self) -> None:
         while True:
             with suppress(*REDIS_ERRORS):
                 async with self._client.subscribe(self._channel.name()) as messages:
-                    self._read_all()  # what was added before the server confirmed
+                    self._read_all()  # entries added before the server confirmed
                     async for message in messages:
                         if message.lost:
                             self._read_all()
                         elif (
-                            watch := self._watches.get(message.data.decode("utf-8", "replace"))
+                            stream := self._streams.get(message.data.decode("utf-8", "replace"))
                         ) is not None:
-                            watch.read.ask()
+                            stream.read.request()
                     return  # the store was closed
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL)
 
-    async def _look(self) -> None:
+    async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(min(_LOOK, self.declared.heartbeat))
+            await asyncio.sleep(min(_POLL, self.declared.heartbeat))
             now = monotonic()
-            unread = [watch for watch in self._watches.values() if now - watch.read_at >= _LOOK]
-            if len(unread) > _MOST_LOOKS:
-                unread = sorted(unread, key=_read_at)[:_MOST_LOOKS]
-            for watch in unread:
-                watch.read.ask()
-            for watch in list(self._watches.values()):
-                watch.tick(now)
+            unread = [stream for stream in self._streams.values() if now - stream.read_at >= _POLL]
+            if len(unread) > _MAX_POLLS:
+                unread = sorted(unread, key=_read_at)[:_MAX_POLLS]
+            for stream in unread:
+                stream.read.request()
+            for stream in list(self._streams.values()):
+                stream.tick(now)
 
     def _read_all(self) -> None:
-        for watch in self._watches.values():
-            watch.read.ask()
+        for stream in self._streams.values():
+            stream.read.request()
 
 
-def _read_at(watch: Watch[Any]) -> float:
-    return watch.read_at
+def _read_at(stream: WatchedStream[Any]) -> float:
+    return stream.read_at

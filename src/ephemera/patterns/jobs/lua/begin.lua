@@ -1,6 +1,6 @@
--- Makes a worker the one whose checkpoints count, and gives it those of the workers before it.
--- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence that was seen, `_worker` whose it is
--- ARGV[1]  the fence that SQL gave
+-- Makes a worker the one whose checkpoints count, and returns what earlier workers saved.
+-- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence seen, `_worker` the worker that holds it
+-- ARGV[1]  the fence issued by SQL
 -- ARGV[2]  the worker
 -- ARGV[3]  the checkpoint's lifetime in milliseconds
 -- RETURNS  all fields and values, flat; or the fence of a later worker, as a number

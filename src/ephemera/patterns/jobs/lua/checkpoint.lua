@@ -1,14 +1,14 @@
--- Saves part of a job's checkpoint, and adds an entry to its progress, unless a later worker has the job. A checkpoint
--- that was lost begins anew. `progress_entry.lua` stands before it.
--- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence that was seen, `_worker` whose it is
--- KEYS[2]  its progress stream, where there is an entry
+-- Saves part of a job's checkpoint and appends an entry to its progress, unless a later worker has the job. A
+-- checkpoint that was lost is created again. The progress pattern's `entry.lua` is loaded before it.
+-- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence seen, `_worker` the worker that holds it
+-- KEYS[2]  its progress stream, if there is an entry
 -- ARGV[1]  the worker's fence
 -- ARGV[2]  the worker
 -- ARGV[3]  the checkpoint's lifetime in milliseconds
 -- ARGV[4]  how many fields are saved
 -- ARGV[5]  how many fields are removed
--- ARGV[6]  and on: fields and values to save; fields to remove; what `append_entry` takes after the stream
--- RETURNS  0, or the fence of a later worker: nothing was changed
+-- ARGV[6]  and following: fields and values to save; fields to remove; arguments of `append_entry` after the stream
+-- RETURNS  0, or the fence of a later worker, when nothing was changed
 local held = tonumber(redis.call('HGET', KEYS[1], '_fence') or 0)
 if held > tonumber(ARGV[1]) then return held end
 redis.call('HSET', KEYS[1], '_fence', ARGV[1], '_worker', ARGV[2])

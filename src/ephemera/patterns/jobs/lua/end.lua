@@ -1,11 +1,11 @@
--- Empties the checkpoint of a job that has ended, and adds the last entry to its progress. The fence stays for the
--- checkpoint's lifetime, so that a late worker is refused here too. `progress_entry.lua` stands before it.
--- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence that was seen
--- KEYS[2]  its progress stream, where there is an entry
+-- Empties the checkpoint of a job that has ended, and appends the last entry to its progress. The fence is kept for the
+-- checkpoint's lifetime, so that a late worker is refused here too. The progress pattern's `entry.lua` is loaded before it.
+-- KEYS[1]  the job's checkpoint, a hash; `_fence` is the largest fence seen
+-- KEYS[2]  its progress stream, if there is an entry
 -- ARGV[1]  the fence that the job ended with
 -- ARGV[2]  the checkpoint's lifetime in milliseconds
--- ARGV[3]  and on: what `append_entry` takes after the stream
--- RETURNS  0, or the fence of a later worker: nothing was changed
+-- ARGV[3]  and following: arguments of `append_entry` after the stream
+-- RETURNS  0, or the fence of a later worker, when nothing was changed
 local held = tonumber(redis.call('HGET', KEYS[1], '_fence') or 0)
 if held > tonumber(ARGV[1]) then return held end
 redis.call('UNLINK', KEYS[1])

@@ -56,7 +56,7 @@ JOBS = Jobs(
     "gen_checkpoint:{job_id}",
     queues=("generation", "ingestion", "export"),
     progress=PROGRESS,
-    ended=last_event,
+    final_event=last_event,
     metadata=METADATA,
     lease=timedelta(seconds=3),
 )
@@ -71,9 +71,9 @@ EFFECTS = Table(
 """A row for each time that something was done, however often."""
 
 
-@JOBS.resources
+@JOBS.worker_context
 @asynccontextmanager
-async def resources(_: Store, engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
+async def worker_context(_: Store, engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
     """Another way to the database, to see that jobs get what is opened here."""
     yield engine
 
@@ -114,7 +114,7 @@ async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[s
         return text.split()
 
     words = await run.step("parse", parse, "a b c", event=lambda found: Stepped(len(found)))
-    await write(run.resources, run, f"attempt:{run.attempt}")
+    await write(run.worker_context, run, f"attempt:{run.attempt}")
     if give_up:
         raise JobFailed("the document is encrypted")
     if run.attempt <= fail_times:
