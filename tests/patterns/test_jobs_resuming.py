@@ -212,7 +212,7 @@ async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: Bound
     stopping = True
     await asyncio.sleep(0.5)  # it is told at its next renewal, after 0.2 s
     GATES[job_id].set()
-    assert await attempt == "handed back"
+    assert await attempt == "released"
     row = await jobs.get(job_id)
     assert (row.state, row.attempts, row.step) == ("waiting", 0, "wait")
     assert await attempt_by(jobs, "two").run(job_id) == "done"
