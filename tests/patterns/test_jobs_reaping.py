@@ -10,8 +10,7 @@ from sqlalchemy import update
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.jobs import BoundJobs, JobRow
-from ephemera.patterns.jobs import _reaper
+from ephemera.patterns.jobs import BoundJobs, JobRow, _reaper
 from ephemera.patterns.jobs._reaper import send_missing_messages
 from tests.patterns.job_fixtures import JOBS, generate
 from tests.patterns.job_store import opened

@@ -79,7 +79,9 @@ def test_a_worker_that_stops_hands_its_presentation_on(
     with working(tmp_path, slides_places) as first:
         _until(lambda: slides_model.slides_asked(topic) == [1, 2])
         first.terminate()
-        _until(lambda: b"is released after its current step" in log.read_bytes())  # it looks once a second whether it shall
+        _until(
+            lambda: b"is released after its current step" in log.read_bytes()
+        )  # it looks once a second whether it shall
         slides_model.open.set()
         assert first.wait(60) == 0
     assert slides_model.slides_asked(topic) == [1, 2]

@@ -89,9 +89,7 @@ def run_jobs(jobs: Jobs, options: WorkerOptions) -> int:
             raise typer.BadParameter("jobs need it", param_hint=option)
     from ephemera.patterns.jobs import WorkerSettings, run_worker
 
-    settings = WorkerSettings(
-        url=options.url, queue_url=options.queue_url, database_url=options.database_url
-    )
+    settings = WorkerSettings(url=options.url, queue_url=options.queue_url, database_url=options.database_url)
     return run_worker(jobs, settings, queues=options.queues, processes=options.processes or _PROCESSES)
 
 
