@@ -13,7 +13,7 @@ import pytest
 
 from ephemera.cli import Command, commands
 from tests.cli.commands import ephemera, names, parsed
-from tests.cli.demonstrations import SCRIPT
+from tests.cli.demo_process import SCRIPT
 from tools.reference.cli_page import reference
 from tools.reference.source_reader import default_shown
 

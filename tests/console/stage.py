@@ -20,12 +20,11 @@ import psycopg
 
 from ephemera import Store, connect
 from ephemera.cli._catalogue_lookup import load_catalogue
-from ephemera_services.demo.claims import MARK
-from ephemera_services.demo.flag_errors import Given, database_of
-from ephemera_services.demo.process_plan import ADMINISTRATOR, Cast, Part, cast
-from ephemera_services.demo.processes import Processes, running
+from ephemera_services.demo.external_servers import IDENTITY, ServerUrls, service_database
+from ephemera_services.demo.process_plan import ADMINISTRATOR, ProcessPlan, ProcessSpec, plan_processes
+from ephemera_services.demo.processes import Processes, run_processes
 from ephemera_services.demo.servers import Servers, open_servers
-from ephemera_services.demo.visitors import any_address
+from ephemera_services.demo.visitors import random_address
 from ephemera_services.runtime import DEMO_PASSWORD
 from tests.console.beside import LoopThread
 from tests.console.consoles import RunningConsole
@@ -37,7 +36,7 @@ from tests.services.slides_world import Model
 
 _NONE_KEPT = httpx.Limits(max_keepalive_connections=0)
 _LEFT_OUT = ("slides-worker-2",)  # it is there to be killed, which nobody does here
-_TOLD = {
+_SETTINGS = {
     **QUICK,
     "EPHEMERA_SLIDES_USAGE_FLUSH": "15m",
     "EPHEMERA_FEED_TICK_SECONDS": "3",  # a tick is seen by every page before the next
@@ -59,13 +58,13 @@ class Reached(Served):
 class Stage:
     """All that runs."""
 
-    def __init__(self, cast: Cast, servers: Servers, processes: Processes, beside: LoopThread) -> None:
+    def __init__(self, plan: ProcessPlan, servers: Servers, processes: Processes, beside: LoopThread) -> None:
         self.servers = servers
-        self.console_password = cast.console_password
-        self.metrics_token = cast.part("console").environment["EPHEMERA_METRICS_TOKEN"]
-        port = int(cast.urls["console"].rpartition(":")[2])
+        self.console_password = plan.console_password
+        self.metrics_token = plan.spec("console").environment["EPHEMERA_METRICS_TOKEN"]
+        port = int(plan.urls["console"].rpartition(":")[2])
         self.console = RunningConsole(None, port, processes["console"].log)
-        self._cast = cast
+        self._plan = plan
         self._processes = processes
         self._beside = beside
         self._stores: dict[str, Store] = {}
@@ -75,13 +74,13 @@ class Stage:
     def service(self, system: str, address: str | None = None) -> Reached:
         """A service as somebody with this address reaches it, or one with any."""
         log = self._processes[system].log
-        return Reached(self._cast.urls[system], log, address or any_address())
+        return Reached(self._plan.urls[system], log, address or random_address())
 
     def store(self, system: str) -> Store:
         """What another process of the service would have: its keys, where it keeps them."""
         if system not in self._stores:
             place = self.place(system)
-            mark = MARK if system == "scripture" else None
+            mark = IDENTITY if system == "scripture" else None
             opened = connect(
                 place["url"], load_catalogue(system), queue_url=place["queue_url"], identity=mark
             )
@@ -92,8 +91,8 @@ class Stage:
         """Where a service keeps its keys."""
         servers = self.servers
         return {
-            "url": database_of(servers.cache_url, system),
-            "queue_url": database_of(servers.queue_url, system),
+            "url": service_database(servers.cache_url, system),
+            "queue_url": service_database(servers.queue_url, system),
         }
 
     def administrator(self) -> dict[str, str]:
@@ -142,12 +141,12 @@ def staged(database_url: str, folder: Path, model: Model, mails: MailServer) -> 
     """Everything up, with an empty database; nothing of it is left afterwards."""
     beside = LoopThread()
     try:
-        servers = _patient(beside.enter(open_servers(Given(database_url=database_url))))
-        plan = cast(servers, model.url)
-        told = {**_TOLD, "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
-        parts = [_told(part, told) for part in plan.parts if part.name not in _LEFT_OUT]
-        processes = beside.enter(running(parts, folder))
-        beside.do(processes.until_ready(lambda _: None))
+        servers = _patient(beside.enter(open_servers(ServerUrls(database_url=database_url))))
+        plan = plan_processes(servers, model.url)
+        settings = {**_SETTINGS, "EPHEMERA_SCRIPTURE_MAIL_URL": mails.url}
+        specs = [_with_settings(spec, settings) for spec in plan.specs if spec.name not in _LEFT_OUT]
+        processes = beside.enter(run_processes(specs, folder))
+        beside.do(processes.wait_until_ready(lambda _: None))
         stage = Stage(plan, servers, processes, beside)
         administrator(stage.service("slides"))
         yield stage
@@ -162,5 +161,5 @@ def _patient(servers: Servers) -> Servers:
     )
 
 
-def _told(part: Part, told: dict[str, str]) -> Part:
-    return replace(part, environment={**part.environment, **told})
+def _with_settings(spec: ProcessSpec, settings: dict[str, str]) -> ProcessSpec:
+    return replace(spec, environment={**spec.environment, **settings})

@@ -16,7 +16,7 @@ import pytest
 
 from ephemera.console._formatting import per_cent
 from ephemera.embedded import Postgres
-from ephemera_services.demo.flag_errors import SYSTEMS
+from ephemera_services.demo.external_servers import SERVICES
 from ephemera_services.demo.traffic.scripture import publish_poison
 from ephemera_services.league import keys as league
 from ephemera_services.runtime import DEMO_PASSWORD
@@ -488,12 +488,12 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
     """Of all five, on both their servers: what they wrote is as their catalogues say."""
     window.goto(f"{stage.console.url}/audit")
     runs = window.get_by_role("button", name="Run the audit")
-    expect(runs).to_have_count(2 * len(SYSTEMS))
-    for number in range(2 * len(SYSTEMS)):
+    expect(runs).to_have_count(2 * len(SERVICES))
+    for number in range(2 * len(SERVICES)):
         runs.nth(number).click()
-    expect(window.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_have_count(2 * len(SYSTEMS))
+    expect(window.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_have_count(2 * len(SERVICES))
     picture(window, "audit")
-    for system in SYSTEMS:
+    for system in SERVICES:
         for role in ("cache", "queue"):
             findings = region(window, f"Findings of {system}, {role}").inner_text()
             kinds = set(re.findall(r"^(?:problem|warning)\t(\S+)", findings, re.MULTILINE))
@@ -503,7 +503,7 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
         region(window, "Spaces of scripture, cache as they were found"), "gl:passage:{passage_id}"
     )
     expect(passages.locator("td").nth(2)).to_have_text(re.compile("[1-9]"))
-    assert told(stage, "audit") == [("audit.run", "done")] * (2 * len(SYSTEMS))
+    assert told(stage, "audit") == [("audit.run", "done")] * (2 * len(SERVICES))
 
 
 def test_a_thousand_jobs_do_not_slow_the_page_beyond_a_second(stage: Stage, show: Show) -> None:
@@ -617,7 +617,7 @@ def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, 
     strip = page.get_by_role("status")
     expect(row_of(throttled, SCRIPT)).to_be_visible()
     expect(strip).to_be_hidden()
-    for server in stage.servers.own:
+    for server in stage.servers.embedded_redis:
         server.kill()
     expect(strip).to_contain_text("cannot be reached")
     expect(row_of(throttled, SCRIPT)).to_be_visible()
@@ -626,7 +626,7 @@ def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, 
         expect(page).to_have_title(f"{title} · Ephemera")
         expect(strip).to_contain_text("comes back by itself")
     page.get_by_role("link", name="Limits").click()
-    for server in stage.servers.own:
+    for server in stage.servers.embedded_redis:
         server.restart()
     expect(strip).to_be_hidden()
     gate, guess = stage.service("league", SCANNER).client, {"name": "referee", "password": "a guess"}

@@ -39,18 +39,16 @@ def demo(
             err=True,
         )
         raise typer.Exit(1)
-    from ephemera_services.demo import run as running
-    from ephemera_services.demo.flag_errors import Given
-    from ephemera_services.demo.screen import Screen
+    from ephemera_services.demo import Screen, ServerUrls, cancel_on_signals, run_demo, run_tour
     from ephemera_services.runtime import minimum_log_level
 
-    given = Given(
+    urls = ServerUrls(
         url or None, queue_url or None, database_url or None, qdrant_url or None, mongodb_url or None
     )
-    given.check()
-    work = running.tour if tour else running.demonstrate
+    urls.check()
+    work = run_tour if tour else run_demo
     with minimum_log_level(logging.ERROR):  # a lost connection is part of the show
-        raise typer.Exit(run(running.until_told(work(given, Screen()))))
+        raise typer.Exit(run(cancel_on_signals(work(urls, Screen()))))
 
 
 DEMO = Command(

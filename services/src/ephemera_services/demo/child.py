@@ -1,9 +1,8 @@
-"""A process of the demonstration: a command of `ephemera` that ends with whoever started it.
+"""A child process of the demo: an `ephemera` command that ends when the demo does.
 
-Its stdin is a pipe that the demonstration holds and never writes to. When that ends, in whatever way, the
-pipe ends, and this process takes its whole group with it: a worker's processes as well. The demonstration
-starts each in a group of its own, so that Ctrl-C reaches the demonstration alone, which then stops them in
-order.
+Its stdin is a pipe that the demo holds open and never writes to. When the demo ends, for whatever reason, the
+pipe is closed, and this process kills its whole process group, including the processes of a worker. The demo
+starts each child in a group of its own, so that Ctrl-C reaches only the demo, which stops them in order.
 """
 
 from __future__ import annotations
@@ -13,12 +12,12 @@ import signal
 import threading
 
 
-def end_with_owner() -> None:
-    """Have this process end with the one that holds its stdin."""
-    threading.Thread(target=_end_at_eof, name="end with owner", daemon=True).start()
+def exit_with_parent() -> None:
+    """Make this process exit when the process that holds its stdin exits."""
+    threading.Thread(target=_exit_at_eof, name="exit with parent", daemon=True).start()
 
 
-def _end_at_eof() -> None:
+def _exit_at_eof() -> None:
     os.read(0, 1)
     if os.getpgrp() == os.getpid():
         os.killpg(0, signal.SIGKILL)
@@ -26,7 +25,7 @@ def _end_at_eof() -> None:
 
 
 if __name__ == "__main__":
-    end_with_owner()
+    exit_with_parent()
     from ephemera.cli import main
 
     main()

@@ -1,6 +1,7 @@
-"""The demonstration's console: one process that looks at all five services, each with databases of its own.
+"""The console of the demo: one process that shows all five services, each with databases of its own.
 
-It is told by its environment, as its password is in it. Actions are allowed: everything here is made up.
+Its configuration is in its environment, because it contains the password. Actions are allowed, since all data
+is synthetic.
 """
 
 from __future__ import annotations
@@ -12,15 +13,15 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from ephemera_services.demo.flag_errors import SYSTEMS, database_of
+from ephemera_services.demo.external_servers import SERVICES, service_database
 from ephemera_services.demo.servers import Servers
 
 USER = "demo"
 _VARIABLE = "EPHEMERA_DEMO_CONSOLE"
 
 
-class Told(msgspec.Struct):
-    """What the process is told."""
+class ConsoleConfiguration(msgspec.Struct):
+    """What the console process needs to know."""
 
     urls: dict[str, str]
     password: str
@@ -32,24 +33,24 @@ class Told(msgspec.Struct):
 def console_environment(
     servers: Servers, urls: Mapping[str, str], password: str, metrics_token: str
 ) -> dict[str, str]:
-    """The environment of a console that is at its place among these addresses."""
-    told = Told(
+    """Return the environment of the console process."""
+    configuration = ConsoleConfiguration(
         urls=dict(urls),
         password=password,
         cache_url=servers.cache_url,
         queue_url=servers.queue_url,
         database_url=servers.database_url,
     )
-    usual = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
     return {
-        **usual,
+        **inherited,
         "EPHEMERA_METRICS_TOKEN": metrics_token,
-        _VARIABLE: msgspec.json.encode(told).decode(),
+        _VARIABLE: msgspec.json.encode(configuration).decode(),
     }
 
 
 def serve_console(environment: Mapping[str, str]) -> bool:
-    """Run the console until it is told to stop; whether it started."""
+    """Run the console until it is stopped; whether it started."""
     from ephemera.cli import load_catalogue
     from ephemera.console._connections import PlaceSettings
     from ephemera.console._console import Settings
@@ -57,28 +58,27 @@ def serve_console(environment: Mapping[str, str]) -> bool:
     from ephemera_services.runtime import configure_logging
 
     configure_logging("info")
-    logging.getLogger("uvicorn.error").setLevel(
-        logging.WARNING
-    )  # it logs the URLs of sockets, with their ids
-    told = msgspec.json.decode(environment[_VARIABLE], type=Told)
+    # At info level uvicorn logs the URLs of WebSockets, which contain session ids.
+    logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
+    configuration = msgspec.json.decode(environment[_VARIABLE], type=ConsoleConfiguration)
     places = tuple(
         PlaceSettings(
-            catalogues=(load_catalogue(system),),
-            url=database_of(told.cache_url, system),
-            queue_url=database_of(told.queue_url, system),
-            database_url=told.database_url,
-            metrics_urls=(f"{told.urls[system]}/metrics",),
-            name=system,
+            catalogues=(load_catalogue(service),),
+            url=service_database(configuration.cache_url, service),
+            queue_url=service_database(configuration.queue_url, service),
+            database_url=configuration.database_url,
+            metrics_urls=(f"{configuration.urls[service]}/metrics",),
+            name=service,
         )
-        for system in SYSTEMS
+        for service in SERVICES
     )
-    port = urlsplit(told.urls["console"]).port or 0
-    settings = Settings(places, user=USER, password=told.password, port=port, allow_actions=True)
+    port = urlsplit(configuration.urls["console"]).port or 0
+    settings = Settings(places, user=USER, password=configuration.password, port=port, allow_actions=True)
     return serve(settings)
 
 
 if __name__ == "__main__":
-    from ephemera_services.demo.child import end_with_owner
+    from ephemera_services.demo.child import exit_with_parent
 
-    end_with_owner()
+    exit_with_parent()
     raise SystemExit(0 if serve_console(os.environ) else 1)

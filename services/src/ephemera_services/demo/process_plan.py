@@ -1,8 +1,8 @@
-"""Which processes a demonstration has, and what each is told: the commands are those that anybody would type.
+"""The processes of the demo, and their environment: the same commands that anyone would type.
 
-Services listen on loopback alone. They trust what it says about addresses, so that the visitors of one
-machine can be many; passwords are checked with little memory, counts are flushed and the planner looks within
-seconds, so that one sees it happen. Otherwise everything is as it comes.
+Services listen on loopback only. They trust X-Forwarded-For from this machine, so that the visitors of one
+machine can have many addresses. Passwords are hashed with little memory, counters are flushed and the planner
+ticks within seconds, so that one sees it happen. Everything else has its default.
 """
 
 from __future__ import annotations
@@ -13,16 +13,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ephemera.embedded import LOOPBACK, free_ports
-from ephemera_services.demo.claims import MARK
 from ephemera_services.demo.console import console_environment
-from ephemera_services.demo.flag_errors import SYSTEMS, database_of
+from ephemera_services.demo.external_servers import IDENTITY, SERVICES, service_database
 from ephemera_services.demo.servers import Servers
 from ephemera_services.runtime import DEMO_PASSWORD
 
 ADMINISTRATOR = "root@example.com"
-_WORKERS = 2  # of slides: one may be killed
+_SLIDES_WORKERS = 2  # the tour kills one
 
-_TOLD: dict[str, dict[str, str]] = {
+_SETTINGS: dict[str, dict[str, str]] = {
     "identity": {
         "ADMIN_EMAIL": ADMINISTRATOR,
         "ADMIN_PASSWORD": DEMO_PASSWORD,
@@ -36,7 +35,7 @@ _TOLD: dict[str, dict[str, str]] = {
         "USAGE_FLUSH": "10s",
         "VIEWS_FLUSH": "5s",
     },
-    "scripture": {"IDENTITY": MARK},
+    "scripture": {"IDENTITY": IDENTITY},
     "feed": {
         "DEMO": "true",
         "TICK_SECONDS": "1",
@@ -51,39 +50,39 @@ _TOLD: dict[str, dict[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Part:
-    """One process: what it is called, its command, its environment, and when it is ready."""
+class ProcessSpec:
+    """One process: its name, command and environment, and how to tell that it is ready."""
 
     name: str
     command: tuple[str, ...]
     environment: Mapping[str, str] = field(repr=False)
     url: str | None = None
-    """Where it listens; ready when `/readyz` says so, or the path in `ready_at`."""
-    ready_at: str = "/readyz"
-    says: str = ""
-    """What a process that listens nowhere has in its log when it is ready."""
+    """Where it listens; it is ready when `ready_path` answers with success."""
+    ready_path: str = "/readyz"
+    ready_text: str = ""
+    """What a process that does not listen writes to its log when it is ready."""
     module: str = "ephemera_services.demo.child"
 
 
 @dataclass(frozen=True)
-class Cast:
-    """All processes, and where the services are."""
+class ProcessPlan:
+    """All processes, and the addresses of the services."""
 
-    parts: tuple[Part, ...]
+    specs: tuple[ProcessSpec, ...]
     urls: Mapping[str, str]
-    """Of the services, and of the console."""
+    """Of the services and the console."""
     grpc: str
-    """Where the feed listens for gRPC."""
+    """The gRPC address of feed."""
     console_password: str = field(repr=False)
 
-    def part(self, name: str) -> Part:
-        """The process of this name."""
-        return next(part for part in self.parts if part.name == name)
+    def spec(self, name: str) -> ProcessSpec:
+        """The process with this name."""
+        return next(spec for spec in self.specs if spec.name == name)
 
 
 @dataclass(frozen=True)
 class _Addresses:
-    """Where everything of this demonstration is, and the token that opens its metrics."""
+    """The addresses of this demo, and its metrics token."""
 
     urls: Mapping[str, str]
     grpc: str
@@ -91,70 +90,70 @@ class _Addresses:
     metrics_token: str = field(repr=False)
 
 
-def cast(servers: Servers, model_url: str) -> Cast:
-    """The processes of a demonstration on these servers, on free ports."""
-    *ports, grpc = free_ports(len(SYSTEMS) + 2)
-    urls = {
-        name: f"http://{LOOPBACK}:{port}" for name, port in zip((*SYSTEMS, "console"), ports, strict=True)
-    }
-    at = _Addresses(urls, f"{LOOPBACK}:{grpc}", model_url, secrets.token_urlsafe(24))
-    told = {system: _environment(servers, system, at) for system in SYSTEMS}
-    password = secrets.token_urlsafe(9)  # new each time: who can open the console may change things
-    parts = (
-        *_workers(told),
-        *(_service(system, urls[system], told[system]) for system in SYSTEMS),
-        Part(
+def plan_processes(servers: Servers, model_url: str) -> ProcessPlan:
+    """Plan the processes of a demo on these servers, on free ports."""
+    *ports, grpc = free_ports(len(SERVICES) + 2)
+    names = (*SERVICES, "console")
+    urls = {name: f"http://{LOOPBACK}:{port}" for name, port in zip(names, ports, strict=True)}
+    addresses = _Addresses(urls, f"{LOOPBACK}:{grpc}", model_url, secrets.token_urlsafe(24))
+    environments = {service: _environment(servers, service, addresses) for service in SERVICES}
+    password = secrets.token_urlsafe(9)  # new each time: the console can change things
+    specs = (
+        *_workers(environments),
+        *(_service(service, urls[service], environments[service]) for service in SERVICES),
+        ProcessSpec(
             "console",
             (),
-            console_environment(servers, urls, password, at.metrics_token),
+            console_environment(servers, urls, password, addresses.metrics_token),
             urls["console"],
-            ready_at="/sign-in",
+            ready_path="/sign-in",
             module="ephemera_services.demo.console",
         ),
     )
-    return Cast(parts, urls, at.grpc, password)
+    return ProcessPlan(specs, urls, addresses.grpc, password)
 
 
-def _service(system: str, url: str, told: Mapping[str, str]) -> Part:
-    return Part(system, ("serve", system, "--port", url.rpartition(":")[2]), told, url)
+def _service(service: str, url: str, environment: Mapping[str, str]) -> ProcessSpec:
+    return ProcessSpec(service, ("serve", service, "--port", url.rpartition(":")[2]), environment, url)
 
 
-def _workers(told: Mapping[str, Mapping[str, str]]) -> list[Part]:
+def _workers(environments: Mapping[str, Mapping[str, str]]) -> list[ProcessSpec]:
     slides = ("worker", "slides", "--processes", "1")
-    names = [f"slides-worker-{number}" for number in range(1, _WORKERS + 1)]
+    names = [f"slides-worker-{number}" for number in range(1, _SLIDES_WORKERS + 1)]
+    feed = ("worker", "feed")
     return [
-        *(Part(name, slides, told["slides"], says="ready") for name in names),
-        Part("feed-worker", ("worker", "feed"), told["feed"], says='"working"'),
+        *(ProcessSpec(name, slides, environments["slides"], ready_text="ready") for name in names),
+        ProcessSpec("feed-worker", feed, environments["feed"], ready_text='"working"'),
     ]
 
 
-def _environment(servers: Servers, system: str, at: _Addresses) -> dict[str, str]:
-    """What a service and its workers are told; nothing of ours that the user's shell happens to have."""
-    usual = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
-    own = {**_TOLD[system], **_elsewhere(servers, system, at)}
+def _environment(servers: Servers, service: str, addresses: _Addresses) -> dict[str, str]:
+    """The environment of a service and its workers, without EPHEMERA_ variables of the user's shell."""
+    inherited = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
+    own = {**_SETTINGS[service], **_service_addresses(servers, service, addresses)}
     return {
-        **usual,
-        "EPHEMERA_URL": database_of(servers.cache_url, system),
-        "EPHEMERA_QUEUE_URL": database_of(servers.queue_url, system),
+        **inherited,
+        "EPHEMERA_URL": service_database(servers.cache_url, service),
+        "EPHEMERA_QUEUE_URL": service_database(servers.queue_url, service),
         "EPHEMERA_DATABASE_URL": servers.database_url,
         "EPHEMERA_TRUSTED_PROXIES": LOOPBACK,
-        "EPHEMERA_METRICS_TOKEN": at.metrics_token,
-        **{f"EPHEMERA_{system.upper()}_{name}": value for name, value in own.items()},
+        "EPHEMERA_METRICS_TOKEN": addresses.metrics_token,
+        **{f"EPHEMERA_{service.upper()}_{name}": value for name, value in own.items()},
     }
 
 
-def _elsewhere(servers: Servers, system: str, at: _Addresses) -> dict[str, str]:
-    """Where a service finds the others, and what the user named."""
-    given = servers.given
+def _service_addresses(servers: Servers, service: str, addresses: _Addresses) -> dict[str, str]:
+    """The settings of a service that are addresses of others."""
+    external = servers.external
     found: dict[str, str | None] = {}
-    match system:
+    match service:
         case "slides":
-            found = {"MODEL_URL": at.model_url, "QDRANT_URL": given.qdrant_url}
+            found = {"MODEL_URL": addresses.model_url, "QDRANT_URL": external.qdrant_url}
         case "scripture":
-            jwks = f"{at.urls['identity']}/.well-known/jwks.json"
-            found = {"JWKS": jwks, "QDRANT_URL": given.qdrant_url}
+            jwks = f"{addresses.urls['identity']}/.well-known/jwks.json"
+            found = {"JWKS": jwks, "QDRANT_URL": external.qdrant_url}
         case "feed":
-            found = {"GRPC_ADDRESS": at.grpc, "MONGODB_URL": given.mongodb_url}
+            found = {"GRPC_ADDRESS": addresses.grpc, "MONGODB_URL": external.mongodb_url}
         case _:
             pass
     return {name: value for name, value in found.items() if value is not None}

@@ -1,7 +1,7 @@
-"""A demonstration from its start to its end: everything up, then traffic until it is stopped, or the tour.
+"""The demo from start to end: everything up, then traffic until it is stopped, or the tour.
 
-The first Ctrl-C or SIGTERM stops everything in order: visitors, services and workers, then servers. The
-second one does not wait for them.
+The first Ctrl-C or SIGTERM stops everything in order: visitors, services and workers, then servers. A second
+one does not wait for them.
 """
 
 from __future__ import annotations
@@ -16,108 +16,98 @@ from contextlib import AsyncExitStack, asynccontextmanager, contextmanager, supp
 from dataclasses import dataclass
 from pathlib import Path
 
-from ephemera_services.demo.claims import claim_given
-from ephemera_services.demo.flag_errors import Given
-from ephemera_services.demo.process_plan import Cast, cast
-from ephemera_services.demo.processes import Ended, Processes, running
+from ephemera_services.demo.external_servers import ServerUrls, claim_servers
+from ephemera_services.demo.process_plan import plan_processes
+from ephemera_services.demo.processes import ProcessExit, run_processes
 from ephemera_services.demo.screen import Screen
-from ephemera_services.demo.servers import Servers, open_servers
+from ephemera_services.demo.servers import open_servers
 from ephemera_services.demo.stand_in_model import stand_in_model
-from ephemera_services.demo.tour import toured
-from ephemera_services.demo.traffic import playing
-from ephemera_services.demo.traffic.slides import unlimited
-from ephemera_services.demo.visitors import Scene
+from ephemera_services.demo.tour import RunningDemo, run_steps
+from ephemera_services.demo.traffic import generate_traffic
+from ephemera_services.demo.traffic.slides import set_generous_plan
+from ephemera_services.demo.visitors import TrafficContext
 
-_SECONDS_A_SLIDE = 0.8
-_TELL_EVERY = 1.0  # seconds
-
-
-@dataclass(frozen=True)
-class Stage:
-    """Everything that runs."""
-
-    cast: Cast
-    servers: Servers
-    processes: Processes
-    scene: Scene
-    screen: Screen
+_SECONDS_PER_SLIDE = 0.8
+_REPORT_INTERVAL = 1.0  # seconds
 
 
-async def demonstrate(given: Given, screen: Screen) -> int:
-    """Traffic until told to stop; the exit code."""
+async def run_demo(external: ServerUrls, screen: Screen) -> int:
+    """Generate traffic until cancelled; the exit code."""
     with suppress(asyncio.CancelledError):
-        async with _staged(given, screen) as stage, playing(stage.scene):
-            screen.everything(stage.cast, stage.servers, stage.processes, given)
-            with screen.working("traffic begins"):
+        async with _start_demo(external, screen) as demo, generate_traffic(demo.traffic):
+            screen.overview(demo.plan, demo.servers, demo.processes, external)
+            with screen.status("traffic starts"):
                 while True:
-                    await asyncio.sleep(_TELL_EVERY)
-                    screen.figures(stage.scene.tally)
+                    await asyncio.sleep(_REPORT_INTERVAL)
+                    screen.traffic(demo.traffic.counts)
     return 0
 
 
-async def tour(given: Given, screen: Screen) -> int:
-    """The tour; the exit code is 0 if all of it held."""
-    held = False
+async def run_tour(external: ServerUrls, screen: Screen) -> int:
+    """Run the tour; the exit code is 0 if every step passed."""
+    passed = False
     try:
-        async with _staged(given, screen) as stage:
-            held = await toured(stage)
+        async with _start_demo(external, screen) as demo:
+            passed = await run_steps(demo)
     except asyncio.CancelledError:
         screen.line("[bold red]●[/] The tour was interrupted.")
-    return 0 if held else 1
+    return 0 if passed else 1
 
 
-def until_told(work: Coroutine[None, None, int]) -> Coroutine[None, None, int]:
-    """The same, cancelled by SIGINT or SIGTERM; a second one cancels its farewell."""
+def cancel_on_signals(work: Coroutine[None, None, int]) -> Coroutine[None, None, int]:
+    """Wrap a coroutine so that SIGINT and SIGTERM cancel it; a second signal cancels its cleanup."""
 
-    async def watched() -> int:
+    async def cancellable() -> int:
         task = asyncio.ensure_future(work)
         for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             if each != signal.SIGHUP or signal.getsignal(each) != signal.SIG_IGN:  # nohup is respected
                 asyncio.get_running_loop().add_signal_handler(each, task.cancel)
         return await task
 
-    return watched()
+    return cancellable()
 
 
 @asynccontextmanager
-async def _staged(given: Given, screen: Screen) -> AsyncIterator[Stage]:
-    """Everything up and shown; nothing of it is left afterwards."""
-    began = time.monotonic()
-    await claim_given(given)  # nothing has begun that would have to be said farewell to
+async def _start_demo(external: ServerUrls, screen: Screen) -> AsyncIterator[RunningDemo]:
+    """Start everything; stop and delete everything afterwards."""
+    started = time.monotonic()
+    await claim_servers(external)  # before anything starts that would have to be stopped
     async with AsyncExitStack() as stack:
-        logs = stack.enter_context(_logs(screen))
-        with screen.working("The servers start ..."):
-            model = await stack.enter_async_context(stand_in_model(_SECONDS_A_SLIDE))
-            servers = await stack.enter_async_context(open_servers(given))
-            plan = cast(servers, model.url)
-            processes = await stack.enter_async_context(running(plan.parts, logs.folder))
-            await processes.until_ready(lambda late: screen.working_on(f"Waiting for {', '.join(late)} ..."))
-            scene = Scene(plan.urls, servers)
-            await unlimited(scene)
-        screen.ready(time.monotonic() - began, processes)
+        logs = stack.enter_context(_log_folder(screen))
+        with screen.status("Starting the servers ..."):
+            model = await stack.enter_async_context(stand_in_model(_SECONDS_PER_SLIDE))
+            servers = await stack.enter_async_context(open_servers(external))
+            plan = plan_processes(servers, model.url)
+            processes = await stack.enter_async_context(run_processes(plan.specs, logs.folder))
+            await processes.wait_until_ready(
+                lambda late: screen.update_status(f"Waiting for {', '.join(late)} ...")
+            )
+            traffic = TrafficContext(plan.urls, servers)
+            await set_generous_plan(traffic)
+        screen.ready(time.monotonic() - started, processes)
 
-        def report(ended: Ended) -> None:
+        def report(exited: ProcessExit) -> None:
             logs.keep = True
-            screen.ended(ended)
+            screen.process_exited(exited)
 
         watching = asyncio.create_task(processes.watch(report))
         stack.callback(watching.cancel)
         stack.callback(screen.stopping)
-        yield Stage(plan, servers, processes, scene, screen)
+        yield RunningDemo(plan, servers, processes, traffic, screen)
 
 
 @dataclass
-class _Logs:
-    """The folder of all logs; it stays when one of them may be needed."""
+class _LogFolder:
+    """The folder of all logs; it is kept if one of them may be needed."""
 
     folder: Path
     keep: bool = False
 
 
 @contextmanager
-def _logs(screen: Screen) -> Iterator[_Logs]:
-    logs = _Logs(Path(tempfile.mkdtemp(prefix="ephemera-demo-")))
-    screen.line(f"[dim]● The logs are in {logs.folder}[/]")
+def _log_folder(screen: Screen) -> Iterator[_LogFolder]:
+    logs = _LogFolder(Path(tempfile.mkdtemp(prefix="ephemera-demo-")))
+    screen.line(f"[dim]● Logs: {logs.folder}[/]")
     try:
         yield logs
     except Exception:

@@ -1,7 +1,7 @@
-"""The servers of a demonstration: those that the user named, and embedded ones in place of the others.
+"""The servers of the demo: those that the user named, and embedded ones for the rest.
 
-Embedded ones are configured for their role as `ephemera server-config` has it for production, start at the
-same time, and end with the demonstration. Only they are ever stopped on purpose.
+Embedded servers get the production configuration of their role (`ephemera server-config`), start in parallel,
+and end with the demo. Only they are ever stopped on purpose.
 """
 
 from __future__ import annotations
@@ -16,85 +16,83 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.keyspace import Role
 from ephemera.operations.configuration._server_config import server_settings
-from ephemera_services.demo.claims import claim_redis
-from ephemera_services.demo.flag_errors import Given
+from ephemera_services.demo.external_servers import ServerUrls, claim_redis
 
 S = TypeVar("S", "Valkey", "Postgres")
 
 _MEMORY = "64mb"
-_LISTENING = ("bind", "port", "protected-mode")  # the embedded server says it itself
+_LISTEN_OPTIONS = ("bind", "port", "protected-mode")  # the embedded server sets them itself
 
 
 @dataclass(frozen=True)
 class Servers:
-    """Where everything is; `own` are the Redis servers that the demonstration may stop and start."""
+    """The URLs of all servers; `embedded_redis` are those that the demo may stop and start."""
 
     cache_url: str
     queue_url: str
     database_url: str
-    own: tuple[Valkey, ...]
-    given: Given
+    embedded_redis: tuple[Valkey, ...]
+    external: ServerUrls
 
     @property
     def may_stop_redis(self) -> bool:
-        """Whether both Redis servers are ours to stop."""
-        return len(self.own) == 2
+        """Whether both Redis servers are embedded."""
+        return len(self.embedded_redis) == 2
 
 
 @asynccontextmanager
-async def open_servers(given: Given) -> AsyncIterator[Servers]:
-    """All servers, ready for a demonstration; those that the user named were claimed before."""
-    ours: list[Valkey | Postgres] = []
+async def open_servers(external: ServerUrls) -> AsyncIterator[Servers]:
+    """Start the embedded servers; those that the user named have been claimed before."""
+    started: list[Valkey | Postgres] = []
     try:
         starting = (
-            _valkey(ours, "cache", given.url),
-            _valkey(ours, "queue", given.queue_url),
-            _postgres(ours, given.database_url),
+            _valkey(started, "cache", external.url),
+            _valkey(started, "queue", external.queue_url),
+            _postgres(started, external.database_url),
         )
-        # All of them are waited for, whatever becomes of one, so that all can be stopped.
-        started: Any = await asyncio.gather(*starting, return_exceptions=True)
-        for each in started:
+        # Wait for all of them even if one fails, so that all can be stopped.
+        results: Any = await asyncio.gather(*starting, return_exceptions=True)
+        for each in results:
             if isinstance(each, BaseException):
                 raise each
-        cache, queue, postgres = started
+        cache, queue, postgres = results
         servers = Servers(
-            cache_url=given.url or _url(cache),
-            queue_url=given.queue_url or _url(queue),
-            database_url=given.database_url or _url(postgres),
-            own=tuple(each for each in (cache, queue) if each is not None),
-            given=given,
+            cache_url=external.url or _url(cache),
+            queue_url=external.queue_url or _url(queue),
+            database_url=external.database_url or _url(postgres),
+            embedded_redis=tuple(each for each in (cache, queue) if each is not None),
+            external=external,
         )
-        for server in servers.own:
+        for server in servers.embedded_redis:
             await claim_redis("embedded", server.url)
         yield servers
     finally:
-        await asyncio.gather(*(asyncio.to_thread(each.stop) for each in ours))
+        await asyncio.gather(*(asyncio.to_thread(each.stop) for each in started))
 
 
-async def _valkey(ours: list[Valkey | Postgres], role: Role, given: str | None) -> Valkey | None:
-    if given is not None:
+async def _valkey(started: list[Valkey | Postgres], role: Role, url: str | None) -> Valkey | None:
+    if url is not None:
         return None
     settings = {each.name: each.value for each in server_settings(role, _MEMORY)}
-    config = {name: value for name, value in settings.items() if name not in _LISTENING}
-    return await _started(ours, lambda: embedded.valkey(config=config))
+    config = {name: value for name, value in settings.items() if name not in _LISTEN_OPTIONS}
+    return await _start(started, lambda: embedded.valkey(config=config))
 
 
-async def _postgres(ours: list[Valkey | Postgres], given: str | None) -> Postgres | None:
-    return None if given is not None else await _started(ours, embedded.postgres)
+async def _postgres(started: list[Valkey | Postgres], url: str | None) -> Postgres | None:
+    return None if url is not None else await _start(started, embedded.postgres)
 
 
-async def _started(ours: list[Valkey | Postgres], begin: Callable[[], S]) -> S:
-    """A server that will be stopped, also if the wait for it is cancelled."""
-    starting = asyncio.ensure_future(asyncio.to_thread(begin))
+async def _start(started: list[Valkey | Postgres], start: Callable[[], S]) -> S:
+    """Start a server and record it, even if the wait for it is cancelled."""
+    starting = asyncio.ensure_future(asyncio.to_thread(start))
     try:
         server = await asyncio.shield(starting)
     except asyncio.CancelledError:
-        ours.append(await starting)
+        started.append(await starting)
         raise
-    ours.append(server)
+    started.append(server)
     return server
 
 
 def _url(server: Valkey | Postgres | None) -> str:
-    assert server is not None  # noqa: S101 - what was not given was started
-    return server.url
+    return "" if server is None else server.url

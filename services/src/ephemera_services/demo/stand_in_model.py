@@ -1,8 +1,7 @@
-"""A stand-in for a language model, for slides: it speaks OpenAI's chat completions and takes its time.
+"""A stand-in for a language model, for slides: it implements OpenAI's chat completions, slowly.
 
-Nothing is downloaded for a demonstration, and a presentation that is written at once shows no progress. What
-it writes are sentences of the sources, or words that say what they are. It runs in the demonstration's own
-process.
+The demo downloads nothing, and a presentation that is written instantly shows no progress. The stand-in
+quotes sentences of the sources, or says that it is a stand-in. It runs in the demo's own process.
 """
 
 from __future__ import annotations
@@ -29,27 +28,27 @@ _ASPECTS = ("Why it matters", "How it began", "What is known", "An example", "Wh
 
 
 class StandInModel:
-    """The model: `seconds` is how long it writes at a slide."""
+    """The model; it takes `seconds` for a slide."""
 
     def __init__(self, port: int, seconds: float) -> None:
         self.url = f"http://{LOOPBACK}:{port}/v1"
         self._seconds = seconds
 
     async def complete(self, request: Request) -> Response:
-        """Answer one question, in its own time."""
+        """Answer one request."""
         body = await request.json()
-        wish = str(body["messages"][-1]["content"])
-        content = json.dumps(_answer(wish))
-        if _SLIDE.match(wish):
+        prompt = str(body["messages"][-1]["content"])
+        content = json.dumps(_answer(prompt))
+        if _SLIDE.match(prompt):
             await asyncio.sleep(self._seconds)
-        tokens = (len(wish) + len(content)) // 4
+        tokens = (len(prompt) + len(content)) // 4
         return JSONResponse(
             {"choices": [{"message": {"content": content}}], "usage": {"total_tokens": tokens}}
         )
 
 
 class _WithoutSignals(uvicorn.Server):
-    """A server inside of a program that has its own idea of Ctrl-C."""
+    """A server inside a program that handles signals itself."""
 
     def capture_signals(self) -> AbstractContextManager[None]:  # type: ignore[override]
         """Leave signals to the program."""
@@ -58,7 +57,7 @@ class _WithoutSignals(uvicorn.Server):
 
 @asynccontextmanager
 async def stand_in_model(seconds: float) -> AsyncIterator[StandInModel]:
-    """A model that answers for the length of a block."""
+    """Serve the model within a block."""
     port = free_ports(1)[0]
     model = StandInModel(port, seconds)
     app = Starlette(routes=[Route("/v1/chat/completions", model.complete, methods=["POST"])])
@@ -72,11 +71,11 @@ async def stand_in_model(seconds: float) -> AsyncIterator[StandInModel]:
         await serving
 
 
-def _answer(wish: str) -> dict[str, Any]:
-    if (outline := _OUTLINE.match(wish)) is not None:
+def _answer(prompt: str) -> dict[str, Any]:
+    if (outline := _OUTLINE.match(prompt)) is not None:
         number, topic = int(outline[1]), outline[2]
         titles = [f"{_ASPECTS[at % len(_ASPECTS)]} ({at + 1})" for at in range(number)]
         return {"title": topic, "slides": titles}
-    quoted = [line[:160] for line in _SOURCES.findall(wish)][:4]
-    invented = ["A stand-in wrote this slide: no model is configured.", "Its words would be here."]
-    return {"bullets": quoted or invented, "notes": "Written by the demonstration's stand-in for a model."}
+    quoted = [line[:160] for line in _SOURCES.findall(prompt)][:4]
+    invented = ["A stand-in wrote this slide: no model is configured.", "The model's text would be here."]
+    return {"bullets": quoted or invented, "notes": "Written by the demo's stand-in for a model."}

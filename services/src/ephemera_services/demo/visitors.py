@@ -1,4 +1,4 @@
-"""Somebody who asks a service over HTTP: from an address of their own, and counted."""
+"""HTTP clients of the services: each has an address of its own, and its requests are counted."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from ephemera_services.demo.servers import Servers
 _TOO_MANY = 429
 
 
-class Unexpected(Exception):
-    """An answer with another status than the visitor came for."""
+class UnexpectedStatus(Exception):
+    """A response with another status than the visitor expected."""
 
 
 @dataclass(frozen=True)
-class Scene:
-    """What visitors know: where the services and servers are; and what they did."""
+class TrafficContext:
+    """What visitors know: the addresses of services and servers, and what happened so far."""
 
     urls: Mapping[str, str]
     servers: Servers
-    tally: Counter[str] = field(default_factory=Counter)
-    shared: list[str] = field(default_factory=list)
-    """Paths of presentations that everybody may look at."""
+    counts: Counter[str] = field(default_factory=Counter)
+    shared_paths: list[str] = field(default_factory=list)
+    """Paths of presentations that were shared."""
 
 
 class Visitor:
     """One client of one service; `async with` closes its connections."""
 
-    def __init__(self, scene: Scene, system: str, address: str | None = None) -> None:
-        self._tally = scene.tally
-        # The services trust this machine to tell addresses; limits count by them.
-        headers = {"x-forwarded-for": address or any_address(), "user-agent": "ephemera-demo"}
-        self.http = httpx.AsyncClient(base_url=scene.urls[system], headers=headers, timeout=30)
+    def __init__(self, context: TrafficContext, service: str, address: str | None = None) -> None:
+        self._counts = context.counts
+        # The services trust X-Forwarded-For from this machine; limits count by it.
+        headers = {"x-forwarded-for": address or random_address(), "user-agent": "ephemera-demo"}
+        self.http = httpx.AsyncClient(base_url=context.urls[service], headers=headers, timeout=30)
 
     async def __aenter__(self) -> Self:
         return self
@@ -48,24 +48,24 @@ class Visitor:
     ) -> None:
         await self.http.aclose()
 
-    async def ask(self, method: str, path: str, **more: Any) -> httpx.Response:
-        """One request, whatever comes of it."""
-        answer = await self.http.request(method, path, **more)
-        self._tally["requests"] += 1
-        if answer.status_code == _TOO_MANY:
-            self._tally["refused by a limit"] += 1
-        return answer
+    async def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        """Send a request; any status is fine."""
+        response = await self.http.request(method, path, **more)
+        self._counts["requests"] += 1
+        if response.status_code == _TOO_MANY:
+            self._counts["refused by a limit"] += 1
+        return response
 
-    async def want(self, status: int, method: str, path: str, **more: Any) -> Any:
-        """The body of an answer that must have this status; `Unexpected` for others."""
-        answer = await self.ask(method, path, **more)
-        if answer.status_code != status:
-            raise Unexpected(
-                f"{method} {path} answered {answer.status_code}, not {status}: {answer.text[:200]}"
+    async def expect(self, status: int, method: str, path: str, **more: Any) -> Any:
+        """Return the body of a response with this status; `UnexpectedStatus` for others."""
+        response = await self.request(method, path, **more)
+        if response.status_code != status:
+            raise UnexpectedStatus(
+                f"{method} {path} answered {response.status_code}, not {status}: {response.text[:200]}"
             )
-        return answer.json() if answer.content else None
+        return response.json() if response.content else None
 
 
-def any_address() -> str:
-    """An address of somebody, from the range that is for load: limits of an hour must not find it twice."""
+def random_address() -> str:
+    """An address from the range for load tests, large enough that hourly limits rarely see one twice."""
     return f"198.18.{random.randint(0, 255)}.{random.randint(1, 254)}"

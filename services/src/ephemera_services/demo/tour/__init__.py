@@ -1,24 +1,22 @@
-"""The tour: step by step through the systems, each with what was done and what came of it.
+"""The tour: step by step through the services, showing what was done and the result.
 
-A step holds, does not hold (then the tour goes on, and fails), or is skipped with the reason: what would have
-to be stopped is not the demonstration's own.
+A step passes, fails (then the tour continues, and fails at the end), or is skipped with the reason: it would
+have to stop a server that is not embedded.
 """
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
 
 import httpx
 from rich.markup import escape
 
 from ephemera.errors import EphemeraError
 from ephemera_services.demo.tour import console, feed, identity, league, scripture, slides
-from ephemera_services.demo.tour.guide import DidNotHold, Guide, Skipped, Step
-from ephemera_services.demo.visitors import Unexpected
+from ephemera_services.demo.tour.guide import CheckFailed, Guide, RunningDemo, Step, StepSkipped
+from ephemera_services.demo.visitors import UnexpectedStatus
 
-if TYPE_CHECKING:
-    from ephemera_services.demo.run import Stage
+__all__ = ["STEPS", "CheckFailed", "Guide", "RunningDemo", "Step", "StepSkipped", "run_steps"]
 
 STEPS: tuple[Step, ...] = (
     *identity.STEPS,
@@ -30,35 +28,35 @@ STEPS: tuple[Step, ...] = (
 )
 
 
-async def toured(stage: Stage) -> bool:
-    """Take all steps; whether all of them held."""
+async def run_steps(demo: RunningDemo) -> bool:
+    """Run all steps; whether none failed."""
     failed: list[str] = []
     skipped = 0
     for number, step in enumerate(STEPS, 1):
-        stage.screen.line(f"\n[bold]{number}/{len(STEPS)} {step.system}: {escape(step.title)}[/]")
-        outcome = await _taken(stage, step)
+        demo.screen.line(f"\n[bold]{number}/{len(STEPS)} {step.service}: {escape(step.title)}[/]")
+        outcome = await _run(demo, step)
         failed += [f"{number} ({step.title})"] if outcome == "failed" else []
         skipped += outcome == "skipped"
-    stage.screen.line()
+    demo.screen.line()
     if failed:
-        stage.screen.line(f"[bold red]●[/] Did not hold: step {escape('; step '.join(failed))}.")
+        demo.screen.line(f"[bold red]●[/] Failed: step {escape('; step '.join(failed))}.")
     else:
-        but = f", {skipped} skipped" if skipped else ""
-        stage.screen.line(f"[bold green]●[/] All {len(STEPS) - skipped} steps held{but}.")
+        rest = f", {skipped} skipped" if skipped else ""
+        demo.screen.line(f"[bold green]●[/] All {len(STEPS) - skipped} steps passed{rest}.")
     return not failed
 
 
-async def _taken(stage: Stage, step: Step) -> str:
-    guide = Guide(stage)
-    began = time.perf_counter()
+async def _run(demo: RunningDemo, step: Step) -> str:
+    guide = Guide(demo)
+    started = time.perf_counter()
     try:
-        with stage.screen.working(step.title):
-            await step.take(guide)
-    except Skipped as reason:
-        stage.screen.line(f"  [yellow]- skipped: {escape(str(reason))}[/]")
+        with demo.screen.status(step.title):
+            await step.run(guide)
+    except StepSkipped as reason:
+        demo.screen.line(f"  [yellow]- skipped: {escape(str(reason))}[/]")
         return "skipped"
-    except (DidNotHold, Unexpected, EphemeraError, httpx.HTTPError, TimeoutError) as problem:
-        stage.screen.line(f"  [bold red]✗ {escape(str(problem) or type(problem).__name__)}[/]")
+    except (CheckFailed, UnexpectedStatus, EphemeraError, httpx.HTTPError, TimeoutError) as problem:
+        demo.screen.line(f"  [bold red]✗ {escape(str(problem) or type(problem).__name__)}[/]")
         return "failed"
-    stage.screen.line(f"  [bold green]✓ held[/] [dim]{time.perf_counter() - began:.1f} s[/]")
-    return "held"
+    demo.screen.line(f"  [bold green]✓ passed[/] [dim]{time.perf_counter() - started:.1f} s[/]")
+    return "passed"

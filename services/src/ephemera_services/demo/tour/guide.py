@@ -1,69 +1,82 @@
-"""What the steps of the tour are made of: telling what happens, holding it to what should, waiting for it."""
+"""What the steps of the tour are made of: reporting what happens, checking it, and waiting for it."""
 
 from __future__ import annotations
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import NamedTuple, TypeVar
 
 from rich.markup import escape
 
-from ephemera_services.demo.visitors import Visitor
-
-if TYPE_CHECKING:
-    from ephemera_services.demo.run import Stage
+from ephemera_services.demo.process_plan import ProcessPlan
+from ephemera_services.demo.processes import Processes
+from ephemera_services.demo.screen import Screen
+from ephemera_services.demo.servers import Servers
+from ephemera_services.demo.visitors import TrafficContext, Visitor
 
 T = TypeVar("T")
 
-PATIENCE = 45.0  # seconds for what should be soon; machines may be busy
+TIMEOUT = 45.0  # seconds for what usually takes a few; machines may be busy
 
 
-class DidNotHold(Exception):
-    """Something was not as it should be."""
+class CheckFailed(Exception):
+    """A result is not the expected one."""
 
 
-class Skipped(Exception):
-    """A step that cannot be taken here, and why."""
+class StepSkipped(Exception):
+    """A step that cannot run here, and why."""
+
+
+@dataclass(frozen=True)
+class RunningDemo:
+    """Everything that runs."""
+
+    plan: ProcessPlan
+    servers: Servers
+    processes: Processes
+    traffic: TrafficContext
+    screen: Screen
 
 
 class Guide:
-    """One step under way."""
+    """Helps one step to act, report and check."""
 
-    def __init__(self, stage: Stage) -> None:
-        self.stage = stage
-        self.scene = stage.scene
+    def __init__(self, demo: RunningDemo) -> None:
+        self.demo = demo
+        self.traffic = demo.traffic
 
-    def visitor(self, system: str, address: str | None = None) -> Visitor:
-        """Somebody who asks a service."""
-        return Visitor(self.scene, system, address)
+    def visitor(self, service: str, address: str | None = None) -> Visitor:
+        """A client of a service."""
+        return Visitor(self.traffic, service, address)
 
-    def tell(self, what: str, result: object = "") -> None:
-        """Print what was done, and what came of it."""
+    def report(self, action: str, result: object = "") -> None:
+        """Print what was done, and the result."""
         arrow = f" → [green]{escape(str(result))}[/]" if result != "" else ""
-        self.stage.screen.line(f"  {escape(what)}{arrow}")
+        self.demo.screen.line(f"  {escape(action)}{arrow}")
 
-    def hold(self, holds: bool, otherwise: str) -> None:
-        """Go on if it holds; `DidNotHold` otherwise."""
-        if not holds:
-            raise DidNotHold(otherwise)
+    def check(self, condition: bool, otherwise: str) -> None:
+        """Raise `CheckFailed` unless the condition is true."""
+        if not condition:
+            raise CheckFailed(otherwise)
 
-    async def until(self, asked: Callable[[], Awaitable[T | None]], what: str) -> T:
-        """What a question gives once it gives something; how long it takes is shown meanwhile."""
-        began = time.monotonic()
+    async def wait_until(self, poll: Callable[[], Awaitable[T | None]], what: str) -> T:
+        """Call `poll` until it returns something true, and return that; show the wait meanwhile."""
+        started = time.monotonic()
         while True:
-            found = await asked()
+            found = await poll()
             if found:
                 return found
-            waited = time.monotonic() - began
-            self.hold(waited < PATIENCE, f"not within {PATIENCE:.0f} s: {what}")
-            self.stage.screen.working_on(f"waiting until {what} ({waited:.0f} s)")
+            waited = time.monotonic() - started
+            self.check(waited < TIMEOUT, f"not within {TIMEOUT:.0f} s: {what}")
+            self.demo.screen.update_status(f"waiting until {what} ({waited:.0f} s)")
             await asyncio.sleep(0.1)
 
 
 class Step(NamedTuple):
-    """One step: whose, what it shows, and how."""
+    """One step: its service, what it shows, and how."""
 
-    system: str
+    service: str
     title: str
-    take: Callable[[Guide], Awaitable[None]]
+    run: Callable[[Guide], Awaitable[None]]

@@ -1,4 +1,4 @@
-"""Identity on tour: what is revoked is void at the next request, and a refresh token works once."""
+"""Tour of identity: a revoked session is refused at the next request, and a refresh token works once."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ async def _revoked(guide: Guide) -> None:
     async with guide.visitor("identity") as visitor:
         phone = await new_member(visitor)
         laptop = await sign_in(visitor, phone["email"])
-        guide.tell("somebody signs in on a phone and on a laptop, and both read the profile", "200, 200")
+        guide.report("a user signs in on a phone and on a laptop, and reads the profile on both", "200, 200")
         for tokens in (phone, laptop):
             await _profile(visitor, tokens, 200)
-        await visitor.want(204, "DELETE", f"/auth/sessions/{phone['sid']}", headers=bearer(laptop))
-        guide.tell("the laptop ends the phone's session", 204)
+        await visitor.expect(204, "DELETE", f"/auth/sessions/{phone['sid']}", headers=bearer(laptop))
+        guide.report("the laptop ends the phone's session", 204)
         await _profile(visitor, phone, 401)
-        guide.tell("the phone reads the profile with its token, which is valid for 15 minutes", 401)
+        guide.report("the phone reads the profile with its unexpired token", 401)
         await _profile(visitor, laptop, 200)
-        guide.tell("the laptop reads it", 200)
+        guide.report("the laptop reads it", 200)
 
 
 async def _reused(guide: Guide) -> None:
     async with guide.visitor("identity") as visitor:
         first = await new_member(visitor)
         stolen = {"refresh_token": first["refresh_token"]}
-        second = await visitor.want(200, "POST", "/auth/refresh", json=stolen)
-        guide.tell("a refresh token is used", "200, with new tokens")
-        await visitor.want(401, "POST", "/auth/refresh", json=stolen)
-        guide.tell("a thief uses the same one again", 401)
+        second = await visitor.expect(200, "POST", "/auth/refresh", json=stolen)
+        guide.report("a refresh token is used", "200, with new tokens")
+        await visitor.expect(401, "POST", "/auth/refresh", json=stolen)
+        guide.report("the same refresh token is used again, as by a thief", 401)
         await _profile(visitor, second, 401)
-        guide.tell("the whole sign-in is over: its newest access token is refused, too", 401)
+        guide.report("the whole session is revoked: its newest access token is refused as well", 401)
 
 
 async def _profile(visitor: Visitor, tokens: dict[str, Any], status: int) -> None:
     path = f"/api/profiles/{tokens['user_id']}"
-    await visitor.want(status, "GET", path, headers=bearer(tokens))
+    await visitor.expect(status, "GET", path, headers=bearer(tokens))
 
 
 STEPS = (
     Step("identity", "a revoked session is refused at its next request", _revoked),
-    Step("identity", "a refresh token that comes twice ends its sign-in", _reused),
+    Step("identity", "reusing a refresh token revokes its session", _reused),
 )

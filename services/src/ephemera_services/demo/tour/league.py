@@ -1,4 +1,4 @@
-"""League on tour: a result that the next poll sees, and votes that are counted once."""
+"""Tour of league: the next poll sees a final result, and votes are counted exactly once."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import psycopg
 from ephemera_services.demo.tour.guide import Guide, Step
 from ephemera_services.demo.traffic.league import (
     REFEREE,
+    match_to_finalize,
     new_supporter,
     scheduled,
-    signed_in,
-    to_finalize,
+    sign_in,
 )
 
 _RESULTS, _TABLE = "/api/league/results", "/api/league/table"
@@ -21,26 +21,26 @@ _VOTERS = 5
 
 async def _finalized(guide: Guide) -> None:
     async with guide.visitor("league") as fan, guide.visitor("league") as referee:
-        await signed_in(referee, REFEREE)
-        match = await to_finalize(fan)
-        first = await fan.ask("GET", _RESULTS)
+        await sign_in(referee, REFEREE)
+        match = await match_to_finalize(fan)
+        first = await fan.request("GET", _RESULTS)
         tag = {"if-none-match": first.headers["etag"]}
-        unchanged = await fan.ask("GET", _RESULTS, headers=tag)
-        guide.tell(f"GET {_RESULTS}, and again with its ETag", f"200, {unchanged.status_code}")
-        guide.hold(unchanged.status_code == 304, "the page changed by itself")
+        unchanged = await fan.request("GET", _RESULTS, headers=tag)
+        guide.report(f"GET {_RESULTS}, and again with its ETag", f"200, {unchanged.status_code}")
+        guide.check(unchanged.status_code == 304, "the page changed without a reason")
         score = [3, 2] if match.get("score") != [3, 2] else [2, 3]
         form = dict(zip(("home_goals", "away_goals"), score, strict=True))
-        await referee.want(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=form)
+        await referee.expect(200, "POST", f"/api/admin/matches/{match['id']}/finalize", json=form)
         final = f"{score[0]}:{score[1]}"
-        guide.tell(f"the referee makes {match['home']} - {match['away']} final", final)
-        results = await fan.want(200, "GET", _RESULTS, headers=tag)
+        guide.report(f"the referee finalizes {match['home']} - {match['away']}", final)
+        results = await fan.expect(200, "GET", _RESULTS, headers=tag)
         found = next((row["score"] for row in results if row["id"] == match["id"]), None)
-        guide.hold(found == score, f"the next poll says {found}")
-        table = await fan.want(200, "GET", _TABLE)
+        guide.check(found == score, f"the next poll returned {found}")
+        table = await fan.expect(200, "GET", _TABLE)
         played = sum(row["played"] for row in table) // 2
         finished = len([row for row in results if row["stage"] == "league"])
-        guide.hold(played == finished, f"the table knows {played} matches, the results {finished}")
-        guide.tell(
+        guide.check(played == finished, f"the table has {played} matches, the results have {finished}")
+        guide.report(
             "the next poll with the old ETag", f"200, {final}; table and results agree on {finished} matches"
         )
 
@@ -54,23 +54,23 @@ async def _voted(guide: Guide) -> None:
         path = f"/api/matches/{match['id']}/votes"
         before = await _votes(guide, match["id"])
         for fan in fans:
-            await fan.want(202, "POST", path, json={"choice": "home"})
-        guide.tell(f"{_VOTERS} people vote", "202: Redis has it, SQL will")
-        again = await fans[0].ask("POST", path, json={"choice": "away"})
-        guide.tell("one of them votes again", again.status_code)
-        guide.hold(again.status_code == 409, "a second vote was taken")
+            await fan.expect(202, "POST", path, json={"choice": "home"})
+        guide.report(f"{_VOTERS} people vote", "202: queued in Redis")
+        again = await fans[0].request("POST", path, json={"choice": "away"})
+        guide.report("one of them votes again", again.status_code)
+        guide.check(again.status_code == 409, "a second vote was accepted")
 
         async def counted() -> bool:
             return await _votes(guide, match["id"]) >= before + _VOTERS
 
-        await guide.until(counted, "SQL has the votes")
+        await guide.wait_until(counted, "SQL has the votes")
         votes = await _votes(guide, match["id"]) - before
-        guide.hold(votes == _VOTERS, f"SQL counted {votes} votes")
-        guide.tell("some seconds later SQL has", f"{votes} more votes, each once")
+        guide.check(votes == _VOTERS, f"SQL counted {votes} votes")
+        guide.report("seconds later SQL has", f"{votes} new votes, each exactly once")
 
 
 async def _votes(guide: Guide, match_id: int) -> int:
-    url = guide.stage.servers.database_url
+    url = guide.demo.servers.database_url
     async with await psycopg.AsyncConnection.connect(url, autocommit=True) as sql:
         found = await sql.execute("SELECT count(*) FROM league.votes WHERE match_id = %s", (match_id,))
         row = await found.fetchone()
@@ -78,6 +78,6 @@ async def _votes(guide: Guide, match_id: int) -> int:
 
 
 STEPS = (
-    Step("league", "a match is made final, and the next poll sees it", _finalized),
-    Step("league", "votes reach SQL through Redis, each once", _voted),
+    Step("league", "a match is finalized, and the next poll sees it", _finalized),
+    Step("league", "votes reach SQL through Redis, each exactly once", _voted),
 )

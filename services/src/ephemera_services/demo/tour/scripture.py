@@ -1,34 +1,35 @@
-"""Scripture on tour: a limit and what its headers say, and an ingest that ends exactly what it changed."""
+"""Tour of scripture: a rate limit with its headers, and an ingest that invalidates exactly what changed."""
 
 from __future__ import annotations
 
 import time
 
 from ephemera.keyspace import Store, connect
-from ephemera_services.demo.claims import MARK
-from ephemera_services.demo.flag_errors import database_of
+from ephemera_services.demo.external_servers import IDENTITY, service_database
 from ephemera_services.demo.tour.guide import Guide, Step
 from ephemera_services.demo.traffic.scripture import Administrator
 
-_MOST = 40  # requests; the free plan has 20 a minute
+_ATTEMPTS = 40  # requests; the free plan has 20 a minute
 _TOO_MANY = 429
 _CHANGED, _UNCHANGED = "jude.1.2", "john.3.16"
 
 
 async def _limited(guide: Guide) -> None:
     async with guide.visitor("scripture") as visitor:
-        for number in range(1, _MOST):
-            answer = await visitor.ask("GET", "/search", params={"q": "light"})
+        for number in range(1, _ATTEMPTS):
+            response = await visitor.request("GET", "/search", params={"q": "light"})
             if number == 1:
-                guide.tell("GET /search?q=light", _limits(dict(answer.headers)))
-            if answer.status_code == _TOO_MANY:
+                guide.report("GET /search?q=light", _limits(dict(response.headers)))
+            if response.status_code == _TOO_MANY:
                 break
-        guide.hold(answer.status_code == _TOO_MANY, f"{_MOST} searches within a minute were not refused")
-        guide.tell(f"request {number} of the same address", f"429, {_limits(dict(answer.headers))}")
-        guide.hold(int(answer.headers["retry-after"]) >= 1, "the refusal does not say when to come back")
+        guide.check(
+            response.status_code == _TOO_MANY, f"{_ATTEMPTS} searches within a minute were not refused"
+        )
+        guide.report(f"request {number} of the same address", f"429, {_limits(dict(response.headers))}")
+        guide.check(int(response.headers["retry-after"]) >= 1, "the response has no Retry-After")
     async with guide.visitor("scripture") as other:
-        await other.want(200, "GET", "/search?q=light")
-        guide.tell("the same from another address", 200)
+        await other.expect(200, "GET", "/search?q=light")
+        guide.report("the same from another address", 200)
 
 
 def _limits(headers: dict[str, str]) -> str:
@@ -36,30 +37,30 @@ def _limits(headers: dict[str, str]) -> str:
     return "; ".join(f"{name}: {value}" for name, value in named.items())
 
 
-async def _invalidated(guide: Guide) -> None:
+async def _invalidates(guide: Guide) -> None:
     from ephemera_services.scripture import PASSAGES, catalogue
 
-    administrator = Administrator(guide.scene)
-    await administrator.want(200, "POST", "/ingest/passages", json=_verse("before"))
-    url = database_of(guide.stage.servers.cache_url, "scripture")
-    async with guide.visitor("scripture") as reader, connect(url, catalogue, identity=MARK) as store:
+    administrator = Administrator(guide.traffic)
+    await administrator.expect(200, "POST", "/ingest/passages", json=_verse("before"))
+    url = service_database(guide.demo.servers.cache_url, "scripture")
+    async with guide.visitor("scripture") as reader, connect(url, catalogue, identity=IDENTITY) as store:
         for passage in (_CHANGED, _UNCHANGED):
-            await reader.want(200, "GET", f"/passages/{passage}")
+            await reader.expect(200, "GET", f"/passages/{passage}")
         keys = [PASSAGES.space.key(passage_id=passage) for passage in (_CHANGED, _UNCHANGED)]
-        guide.tell(f"{_CHANGED} and {_UNCHANGED} are read; in the cache are", await _there(store, keys))
-        words = f"after, at {time.time():.0f}"
-        done = await administrator.want(200, "POST", "/ingest/passages", json=_verse(words))
+        guide.report(f"{_CHANGED} and {_UNCHANGED} are read; cached are", await _existing(store, keys))
+        text = f"after, at {time.time():.0f}"
+        done = await administrator.expect(200, "POST", "/ingest/passages", json=_verse(text))
         changed = {name: done[name] for name in ("passages", "chapters", "topics", "lexicon") if done[name]}
-        guide.tell(f"an ingest changes {_CHANGED}; it says that it ended", changed)
-        guide.hold(done["passages"] == [_CHANGED], f"it ended {done['passages']}")
-        guide.hold(await _there(store, keys) == [keys[1]], "it did not end exactly what changed")
-        guide.tell("in the cache are", await _there(store, keys))
-        read = await reader.want(200, "GET", f"/passages/{_CHANGED}")
-        guide.hold(read["texts"]["web"] == words, f"a reader saw {read['texts']['web']!r}")
-        guide.tell("the next reader sees", repr(words))
+        guide.report(f"an ingest changes {_CHANGED}; it reports as invalidated", changed)
+        guide.check(done["passages"] == [_CHANGED], f"it invalidated {done['passages']}")
+        guide.check(await _existing(store, keys) == [keys[1]], "it did not invalidate exactly what changed")
+        guide.report("cached are", await _existing(store, keys))
+        read = await reader.expect(200, "GET", f"/passages/{_CHANGED}")
+        guide.check(read["texts"]["web"] == text, f"a reader saw {read['texts']['web']!r}")
+        guide.report("the next reader sees", repr(text))
 
 
-async def _there(store: Store, keys: list[str]) -> list[str]:
+async def _existing(store: Store, keys: list[str]) -> list[str]:
     return [key for key in keys if await store.call("EXISTS", key)]
 
 
@@ -68,6 +69,6 @@ def _verse(text: str) -> dict[str, object]:
 
 
 STEPS = (
-    Step("scripture", "a limit refuses, and its headers say when to come back", _limited),
-    Step("scripture", "an ingest ends exactly what it changed", _invalidated),
+    Step("scripture", "a rate limit refuses a request and says when to retry", _limited),
+    Step("scripture", "an ingest invalidates exactly what it changed", _invalidates),
 )

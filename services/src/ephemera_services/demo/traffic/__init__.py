@@ -1,7 +1,7 @@
-"""Light synthetic traffic, so that whoever looks sees every part move: some requests a second.
+"""Light synthetic traffic, a few requests per second, so that every part of the demo shows activity.
 
-A crowd does something again and again: `act` is what it does once, with a pause of about `every` seconds
-after it. Servers may be stopped at any time, by the user as well: then it tries again.
+Each actor calls `act` repeatedly, with a pause of about `every` seconds. Servers may be stopped at any time,
+also by the user; then the actor tries again.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ import httpx
 from ephemera.errors import EphemeraError
 from ephemera_services.demo.traffic.feed import Readers, Reporter
 from ephemera_services.demo.traffic.identity import Intruder, Members
-from ephemera_services.demo.traffic.league import Impatient, Pollers, Referee, Supporters
-from ephemera_services.demo.traffic.scripture import Asker, Editor, LostUser, Scholars
+from ephemera_services.demo.traffic.league import FastPoller, Pollers, Referee, Supporters
+from ephemera_services.demo.traffic.scripture import ContentReaders, Editor, PoisonPublisher, Questioner
 from ephemera_services.demo.traffic.slides import Audience, Authors
-from ephemera_services.demo.visitors import Scene, Unexpected
+from ephemera_services.demo.visitors import TrafficContext, UnexpectedStatus
 
 
-class Crowd(Protocol):
-    """Somebody who does something again and again."""
+class Actor(Protocol):
+    """Does something repeatedly."""
 
     every: float
 
@@ -33,16 +33,22 @@ class Crowd(Protocol):
 
 
 @asynccontextmanager
-async def playing(scene: Scene) -> AsyncIterator[None]:
-    """Traffic for the length of a block."""
-    crowds: list[Crowd] = [
-        *(Members(scene), Members(scene), Intruder(scene)),
-        *(Authors(scene), Authors(scene), Audience(scene)),
-        *(Scholars(scene), Scholars(scene), Asker(scene), Editor(scene), LostUser(scene)),
-        *(Reporter(scene), Readers(scene)),
-        *(Pollers(scene), Pollers(scene), Supporters(scene), Referee(scene), Impatient(scene)),
+async def generate_traffic(context: TrafficContext) -> AsyncIterator[None]:
+    """Generate traffic within a block."""
+    actors: list[Actor] = [
+        *(Members(context), Members(context), Intruder(context)),
+        *(Authors(context), Authors(context), Audience(context)),
+        *(
+            ContentReaders(context),
+            ContentReaders(context),
+            Questioner(context),
+            Editor(context),
+            PoisonPublisher(context),
+        ),
+        *(Reporter(context), Readers(context)),
+        *(Pollers(context), Pollers(context), Supporters(context), Referee(context), FastPoller(context)),
     ]
-    tasks = [asyncio.create_task(_play(crowd, scene)) for crowd in crowds]
+    tasks = [asyncio.create_task(_repeat(actor, context)) for actor in actors]
     try:
         yield
     finally:
@@ -51,11 +57,11 @@ async def playing(scene: Scene) -> AsyncIterator[None]:
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _play(crowd: Crowd, scene: Scene) -> None:
-    await asyncio.sleep(random.uniform(0, crowd.every / 2))
+async def _repeat(actor: Actor, context: TrafficContext) -> None:
+    await asyncio.sleep(random.uniform(0, actor.every / 2))
     while True:
         try:
-            await crowd.act()
-        except (Unexpected, httpx.HTTPError, EphemeraError):
-            scene.tally["came to nothing"] += 1
-        await asyncio.sleep(crowd.every * random.uniform(0.5, 1.5))
+            await actor.act()
+        except (UnexpectedStatus, httpx.HTTPError, EphemeraError):
+            context.counts["failed"] += 1
+        await asyncio.sleep(actor.every * random.uniform(0.5, 1.5))

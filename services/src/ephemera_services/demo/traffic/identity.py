@@ -1,4 +1,4 @@
-"""Visitors of identity: members who look at their profile and leave; and somebody who guesses passwords."""
+"""Visitors of identity: members who use their profile, and an intruder who guesses passwords."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import random
 from typing import Any
 from uuid import uuid4
 
-from ephemera_services.demo.visitors import Scene, Visitor
+from ephemera_services.demo.visitors import TrafficContext, Visitor
 from ephemera_services.runtime import DEMO_PASSWORD
 
 _NAMES = (("太郎", "山田"), ("花子", "佐藤"), ("Ann", "Smith"), ("Jürgen", "Groß"), ("Zoë", "Ng"))
 
 
 async def new_member(visitor: Visitor) -> dict[str, Any]:
-    """Somebody new who is signed in: their tokens, and `email`."""
+    """Register and sign in a new user; the tokens, and `email`."""
     email = f"{uuid4().hex[:10]}@example.com"
     first, last = random.choice(_NAMES)
     form = {"email": email, "password": DEMO_PASSWORD, "first_name": first, "last_name": last}
-    await visitor.want(201, "POST", "/auth/register", json=form)
+    await visitor.expect(201, "POST", "/auth/register", json=form)
     return {**await sign_in(visitor, email), "email": email}
 
 
 async def sign_in(visitor: Visitor, email: str) -> dict[str, Any]:
-    """The tokens of a sign-in."""
-    tokens: dict[str, Any] = await visitor.want(
+    """Sign a user in; the tokens."""
+    tokens: dict[str, Any] = await visitor.expect(
         200, "POST", "/auth/login", json={"email": email, "password": DEMO_PASSWORD}
     )
     return tokens
@@ -39,34 +39,34 @@ class Members:
 
     every = 3.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: TrafficContext) -> None:
+        self._context = context
 
     async def act(self) -> None:
-        """Come once."""
-        async with Visitor(self._scene, "identity") as visitor:
+        """Visit once."""
+        async with Visitor(self._context, "identity") as visitor:
             tokens = await new_member(visitor)
             profile = f"/api/profiles/{tokens['user_id']}"
             for _ in range(random.randint(2, 5)):
-                await visitor.want(200, "GET", profile, headers=bearer(tokens))
+                await visitor.expect(200, "GET", profile, headers=bearer(tokens))
             changed = {"first_name": "New", "last_name": "Name", "address": "1 High Street"}
-            await visitor.want(200, "PUT", profile, headers=bearer(tokens), json=changed)
+            await visitor.expect(200, "PUT", profile, headers=bearer(tokens), json=changed)
             refresh = {"refresh_token": tokens["refresh_token"]}
-            tokens = await visitor.want(200, "POST", "/auth/refresh", json=refresh)
-            await visitor.want(200, "GET", profile, headers=bearer(tokens))
+            tokens = await visitor.expect(200, "POST", "/auth/refresh", json=refresh)
+            await visitor.expect(200, "GET", profile, headers=bearer(tokens))
             if random.random() < 0.6:
-                await visitor.want(204, "POST", "/auth/logout", headers=bearer(tokens))
+                await visitor.expect(204, "POST", "/auth/logout", headers=bearer(tokens))
 
 
 class Intruder:
-    """Guesses a password, always from the same address: refused as wrong, and soon by the limit."""
+    """Guesses passwords from one address: refused as wrong, and soon by the limit."""
 
     every = 4.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._visitor = Visitor(scene, "identity", "203.0.113.66")
+    def __init__(self, context: TrafficContext) -> None:
+        self._visitor = Visitor(context, "identity", "203.0.113.66")
 
     async def act(self) -> None:
-        """Come once."""
+        """Visit once."""
         guess = {"email": "root@example.com", "password": f"guess {random.randint(1, 9999)}"}
-        await self._visitor.ask("POST", "/auth/login", json=guess)
+        await self._visitor.request("POST", "/auth/login", json=guess)

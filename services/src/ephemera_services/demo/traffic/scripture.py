@@ -1,4 +1,4 @@
-"""Visitors of scripture: who reads, who asks, who takes content in, and an event that nobody can handle."""
+"""Visitors of scripture: readers, questions, an editor, and an event that no consumer can handle."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import Any
 from uuid import uuid4
 
 from ephemera.keyspace import connect
-from ephemera_services.demo.claims import MARK
-from ephemera_services.demo.flag_errors import database_of
+from ephemera_services.demo.external_servers import IDENTITY, service_database
 from ephemera_services.demo.process_plan import ADMINISTRATOR
 from ephemera_services.demo.traffic.identity import bearer, sign_in
-from ephemera_services.demo.visitors import Scene, Visitor
+from ephemera_services.demo.visitors import TrafficContext, Visitor
 
 _PASSAGES = ("john.3.16", "gen.1.1", "gen.1.3", "ps.23.1", "ps.23.4", "1cor.13.4", "john.1.1")
 _QUESTIONS = (
@@ -23,19 +22,19 @@ _QUESTIONS = (
     "What was in the beginning?",
     "Where does light come from?",
 )
-_TOKEN_LIVES = 600.0  # seconds; a little less than it does
+_TOKEN_LIFETIME = 600.0  # seconds; a little less than the real one
 
 
-class Scholars:
-    """Reads: most of it from the cache."""
+class ContentReaders:
+    """Read content, most of it from the cache."""
 
     every = 0.6
 
-    def __init__(self, scene: Scene) -> None:
-        self._visitor = Visitor(scene, "scripture")
+    def __init__(self, context: TrafficContext) -> None:
+        self._visitor = Visitor(context, "scripture")
 
     async def act(self) -> None:
-        """Come once."""
+        """Visit once."""
         path = random.choice(
             (
                 f"/passages/{random.choice(_PASSAGES)}",
@@ -46,71 +45,71 @@ class Scholars:
                 "/search?q=light",
             )
         )
-        await self._visitor.ask("GET", path)  # sometimes too many: that is to be seen as well
+        await self._visitor.request("GET", path)  # sometimes 429: that should be seen as well
 
 
-class Asker:
-    """Asks: often the same, or nearly the same, as somebody before."""
+class Questioner:
+    """Asks questions, often the same or similar ones."""
 
     every = 5.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
+    def __init__(self, context: TrafficContext) -> None:
+        self._context = context
 
     async def act(self) -> None:
-        """Come once."""
-        async with Visitor(self._scene, "scripture") as visitor:
-            await visitor.ask("POST", "/ai/ask", json={"question": random.choice(_QUESTIONS)})
+        """Visit once."""
+        async with Visitor(self._context, "scripture") as visitor:
+            await visitor.request("POST", "/ai/ask", json={"question": random.choice(_QUESTIONS)})
 
 
 class Administrator:
-    """The administrator, by a token of identity that is used until it is old."""
+    """The administrator, with a token of identity that is reused until it expires."""
 
-    def __init__(self, scene: Scene) -> None:
-        self._scene = scene
-        self._visitor = Visitor(scene, "scripture")
+    def __init__(self, context: TrafficContext) -> None:
+        self._context = context
+        self._visitor = Visitor(context, "scripture")
         self._tokens: dict[str, Any] = {}
-        self._since = 0.0
+        self._signed_in_at = 0.0
 
-    async def want(self, status: int, method: str, path: str, **more: Any) -> Any:
-        """The body of an answer."""
-        if not self._tokens or time.monotonic() - self._since > _TOKEN_LIVES:
-            async with Visitor(self._scene, "identity") as identity:
+    async def expect(self, status: int, method: str, path: str, **more: Any) -> Any:
+        """Return the body of a response with this status."""
+        if not self._tokens or time.monotonic() - self._signed_in_at > _TOKEN_LIFETIME:
+            async with Visitor(self._context, "identity") as identity:
                 self._tokens = await sign_in(identity, ADMINISTRATOR)
-            self._since = time.monotonic()
-        return await self._visitor.want(status, method, path, headers=bearer(self._tokens), **more)
+            self._signed_in_at = time.monotonic()
+        return await self._visitor.expect(status, method, path, headers=bearer(self._tokens), **more)
 
 
 class Editor:
-    """Takes a verse in, which ends what is cached of it; and adds a user, whom consumers welcome."""
+    """Ingests a verse, which invalidates its cache; and adds a user, whom consumers welcome."""
 
     every = 8.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._administrator = Administrator(scene)
+    def __init__(self, context: TrafficContext) -> None:
+        self._administrator = Administrator(context)
 
     async def act(self) -> None:
-        """Come once."""
+        """Visit once."""
         verse = {"book": "jude", "chapter": 1, "verse": 2, "texts": {"web": f"As of {time.ctime()}."}}
-        await self._administrator.want(200, "POST", "/ingest/passages", json={"items": [verse]})
+        await self._administrator.expect(200, "POST", "/ingest/passages", json={"items": [verse]})
         user = str(uuid4())
-        form = {"user_id": user, "email": f"{user[:8]}@example.com", "name": "Somebody"}
-        await self._administrator.want(201, "POST", "/users", json=form)
+        form = {"user_id": user, "email": f"{user[:8]}@example.com", "name": "A new user"}
+        await self._administrator.expect(201, "POST", "/users", json=form)
         plan = random.choice(("paid", "ai"))
-        await self._administrator.want(200, "PUT", f"/users/{user}/plan", json={"plan": plan})
+        await self._administrator.expect(200, "PUT", f"/users/{user}/plan", json={"plan": plan})
 
 
-class LostUser:
-    """Publishes, once, an event about a user who is not there: tried some times, it becomes a dead letter."""
+class PoisonPublisher:
+    """Publishes one event about an unknown user: after some retries it becomes a dead letter."""
 
     every = 3.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._servers = scene.servers
+    def __init__(self, context: TrafficContext) -> None:
+        self._servers = context.servers
         self._done = False
 
     async def act(self) -> None:
-        """Come once."""
+        """Visit once."""
         if not self._done:
             await publish_poison(self._servers.cache_url, self._servers.queue_url)
         self._done = True
@@ -118,11 +117,11 @@ class LostUser:
 
 
 async def publish_poison(cache_url: str, queue_url: str) -> str:
-    """Publish an event that no consumer can handle; its user's id."""
+    """Publish an event that no consumer can handle; the id of its user."""
     from ephemera_services.scripture import USERS, UserCreated, catalogue
 
-    lost = str(uuid4())
-    cache, queue = database_of(cache_url, "scripture"), database_of(queue_url, "scripture")
-    async with connect(cache, catalogue, queue_url=queue, identity=MARK) as store:
-        await store[USERS].publish(UserCreated(user_id=lost))
-    return lost
+    unknown = str(uuid4())
+    cache, queue = service_database(cache_url, "scripture"), service_database(queue_url, "scripture")
+    async with connect(cache, catalogue, queue_url=queue, identity=IDENTITY) as store:
+        await store[USERS].publish(UserCreated(user_id=unknown))
+    return unknown

@@ -1,4 +1,4 @@
-"""Visitors of slides: authors who have presentations written and exported, and an audience for them."""
+"""Visitors of slides: authors who generate, export and share presentations, and their audience."""
 
 from __future__ import annotations
 
@@ -6,98 +6,98 @@ import asyncio
 import random
 from typing import Any
 
-from ephemera_services.demo.visitors import Scene, Unexpected, Visitor
+from ephemera_services.demo.visitors import TrafficContext, UnexpectedStatus, Visitor
 from ephemera_services.runtime import DEMO_PASSWORD
 
 AUTHOR = "anna@company.example"
 ADMINISTRATOR = "root@company.example"
 _TOPICS = ("Whales", "The history of tea", "Bridges", "How bees find home", "Tides", "Whales of the north")
 _UNAUTHORIZED = 401
-_MOST_LINKS = 10  # that the audience knows
+_MAX_LINKS = 10  # that the audience knows
 
 
 class Author:
-    """Somebody with an account, who signs in when they have to."""
+    """A user with an account, who signs in when needed."""
 
-    def __init__(self, scene: Scene, email: str = AUTHOR) -> None:
-        self.visitor = Visitor(scene, "slides")
+    def __init__(self, context: TrafficContext, email: str = AUTHOR) -> None:
+        self.visitor = Visitor(context, "slides")
         self._email = email
-        self._known = False
+        self._signed_in = False
 
-    async def want(self, status: int, method: str, path: str, **more: Any) -> Any:
-        """The body of an answer; after a lost session the same once more."""
-        if not self._known:
+    async def expect(self, status: int, method: str, path: str, **more: Any) -> Any:
+        """Return the body of a response with this status, after signing in again if the session was lost."""
+        if not self._signed_in:
             await self.sign_in()
-        answer = await self.visitor.ask(method, path, **more)
-        if answer.status_code == _UNAUTHORIZED:
+        response = await self.visitor.request(method, path, **more)
+        if response.status_code == _UNAUTHORIZED:
             await self.sign_in()
-            answer = await self.visitor.ask(method, path, **more)
-        if answer.status_code != status:
-            raise Unexpected(f"{method} {path} answered {answer.status_code}: {answer.text[:200]}")
-        return answer.json() if answer.content else None
+            response = await self.visitor.request(method, path, **more)
+        if response.status_code != status:
+            raise UnexpectedStatus(f"{method} {path} answered {response.status_code}: {response.text[:200]}")
+        return response.json() if response.content else None
 
     async def sign_in(self) -> dict[str, Any]:
-        """Who signed in."""
+        """Sign in; the account."""
         form = {"email": self._email, "password": DEMO_PASSWORD}
-        account: dict[str, Any] = await self.visitor.want(200, "POST", "/auth/login", json=form)
-        self._known = True
+        account: dict[str, Any] = await self.visitor.expect(200, "POST", "/auth/login", json=form)
+        self._signed_in = True
         return account
 
-    async def finished(self, job_id: str) -> dict[str, Any]:
-        """A job when it has ended."""
+    async def wait_for_job(self, job_id: str) -> dict[str, Any]:
+        """Wait until a job has ended."""
         while True:
-            job: dict[str, Any] = await self.want(200, "GET", f"/jobs/{job_id}")
+            job: dict[str, Any] = await self.expect(200, "GET", f"/jobs/{job_id}")
             if job["state"] not in ("waiting", "running"):
                 return job
             await asyncio.sleep(1)
 
 
-async def unlimited(scene: Scene) -> None:
-    """Give the demonstration's organization a plan that its visitors do not use up."""
-    administrator = Author(scene, ADMINISTRATOR)
+async def set_generous_plan(context: TrafficContext) -> None:
+    """Give the demo's organization a plan that its visitors do not exhaust."""
+    administrator = Author(context, ADMINISTRATOR)
     async with administrator.visitor:
         account = await administrator.sign_in()
         path = f"/admin/organizations/{account['organization_id']}/plan"
-        await administrator.want(
+        await administrator.expect(
             200, "PUT", path, json={"plan": "enterprise", "requests_per_minute": 100_000}
         )
 
 
 class Authors:
-    """Has a presentation written, waits for it, exports it, and shares it."""
+    """Generate a presentation, wait for it, export it, and share it."""
 
     every = 4.0
 
-    def __init__(self, scene: Scene) -> None:
-        self._author = Author(scene)
-        self._scene = scene
+    def __init__(self, context: TrafficContext) -> None:
+        self._author = Author(context)
+        self._context = context
 
     async def act(self) -> None:
-        """Come once."""
-        wish = {"topic": random.choice(_TOPICS), "slides": random.randint(6, 14)}
-        begun = await self._author.want(202, "POST", "/presentations", json=wish)
-        if (await self._author.finished(begun["job_id"]))["state"] != "done":
+        """Visit once."""
+        form = {"topic": random.choice(_TOPICS), "slides": random.randint(6, 14)}
+        accepted = await self._author.expect(202, "POST", "/presentations", json=form)
+        if (await self._author.wait_for_job(accepted["job_id"]))["state"] != "done":
             return
-        self._scene.tally["presentations"] += 1
-        path = f"/presentations/{begun['presentation_id']}"
-        await self._author.want(
+        self._context.counts["presentations"] += 1
+        path = f"/presentations/{accepted['presentation_id']}"
+        await self._author.expect(
             202, "POST", f"{path}/exports", json={"format": random.choice(("pptx", "pdf"))}
         )
-        shared = await self._author.want(201, "POST", f"{path}/shares")
-        self._scene.shared.append(shared["url"])
-        del self._scene.shared[:-_MOST_LINKS]
+        shared = await self._author.expect(201, "POST", f"{path}/shares")
+        self._context.shared_paths.append(shared["url"])
+        del self._context.shared_paths[:-_MAX_LINKS]
 
 
 class Audience:
-    """Looks at shared presentations: each look is a view, counted in Redis and flushed to SQL."""
+    """Opens shared presentations: each view is counted in Redis and flushed to SQL."""
 
     every = 0.7
 
-    def __init__(self, scene: Scene) -> None:
-        self._visitor = Visitor(scene, "slides")
-        self._links = scene.shared
+    def __init__(self, context: TrafficContext) -> None:
+        self._visitor = Visitor(context, "slides")
+        self._links = context.shared_paths
 
     async def act(self) -> None:
-        """Come once."""
+        """Visit once."""
         if self._links:
-            await self._visitor.want(200, "GET", random.choice(self._links))
+            await self._visitor.expect(200, "GET", random.choice(self._links))
