@@ -26,8 +26,8 @@ from benchmarks.outcome import OURS, Outcome
 from benchmarks.rows import Round, Row
 from benchmarks.servers import Servers
 from ephemera import Catalogue, embedded, fixed
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._survey import Plan as AuditPlan
+from ephemera.operations.audit import audit
+from ephemera.operations.survey import SurveyOptions as AuditPlan
 from ephemera.wire import open_client
 
 Read = Callable[[], Awaitable[Any]]

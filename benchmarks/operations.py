@@ -21,9 +21,8 @@ from benchmarks.bystander import undisturbed
 from benchmarks.rows import Absolute, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, fixed
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._scan import PAGE
-from ephemera.operations.inspect._survey import Plan
+from ephemera.operations.audit import audit
+from ephemera.operations.survey import PAGE_SIZE, SurveyOptions
 from ephemera.wire import open_client
 
 KEYS = 1_000_000
@@ -44,7 +43,7 @@ async def names_only(servers: Servers) -> AsyncIterator[Round]:
 
     async def measured_round(seconds: float) -> float:  # noqa: ARG001 - all names, however long it takes
         began = time.perf_counter()
-        report = await audit(servers.valkey.url, [CATALOGUE], Plan(sample=0))
+        report = await audit(servers.valkey.url, [CATALOGUE], SurveyOptions(sample=0))
         took = time.perf_counter() - began
         if report.coverage.names < KEYS or report.unknown.keys:
             raise RuntimeError(f"the audit saw {report.coverage.names} names, {report.unknown.keys} unknown")
@@ -62,7 +61,7 @@ async def bare_scan(servers: Servers) -> AsyncIterator[Round]:
         async def measured_round(seconds: float) -> float:  # noqa: ARG001 - all names, however long it takes
             names, cursor, began = 0, b"0", time.perf_counter()
             while True:
-                cursor, page = await client.call("SCAN", cursor, "COUNT", PAGE)
+                cursor, page = await client.call("SCAN", cursor, "COUNT", PAGE_SIZE)
                 names += len(page)
                 if cursor == b"0":
                     return names / (time.perf_counter() - began)

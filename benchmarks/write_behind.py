@@ -32,7 +32,7 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect, embedded
-from ephemera.operations.configuration._server_config import server_settings
+from ephemera.operations.configuration import server_settings
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
 from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
 

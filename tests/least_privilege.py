@@ -20,7 +20,7 @@ import ephemera.keyspace
 import ephemera.keyspace._store as stores
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Catalogue, Store
-from ephemera.operations.configuration._acl import access_rules
+from ephemera.operations.configuration import access_rules
 from ephemera.wire import Client, as_text, open_client
 from tests.wire.debian_redis import DebianRedis
 
@@ -54,7 +54,7 @@ async def admitted(
     """A user with the rules of these catalogues, on every node that holds keys, for a while."""
     async with open_client(url) as admin:
         user = User(admin, url)
-        rules = [access_rules(catalogue, user.name, purposes=purposes).words() for catalogue in catalogues]
+        rules = [access_rules(catalogue, user.name, purposes=purposes).rules() for catalogue in catalogues]
         words = [word for each in rules for word in each if word not in ("reset", "-@all")]
         for node in admin.nodes():
             await node.call("ACL", "SETUSER", user.name, "reset", f">{PASSWORD}", *words)

@@ -9,7 +9,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.operations.inspect._server_mark import mark_server
+from ephemera.operations.configuration import mark_server
 from ephemera_services.demo.external_servers import (
     IDENTITY,
     SERVICES,

@@ -10,7 +10,7 @@ import pytest
 from ephemera import connect
 from ephemera.console._pages import _streams as streams
 from ephemera.embedded import Valkey
-from ephemera.operations.inspect._events import Stream
+from ephemera.operations.inspect import EventStream
 from tests.patterns.eventful import BRIEF, CATALOGUE, Removed, Seen, settled
 
 PLACE: Any = SimpleNamespace(name="here")
@@ -30,11 +30,11 @@ async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
         ):
             await live.publish_many([Removed("1"), Removed("2")], name=key)
             await settled(store, BRIEF, name=key)
-        stream = Stream(store, BRIEF, BRIEF.space.key(name=key))
+        stream = EventStream(store, BRIEF, BRIEF.space.key(name=key))
         await stream.client.call("XGROUP", "DESTROY", stream.key, "gone")
 
         async def rows() -> dict[str, Any]:
-            found = streams.group_rows(PLACE, "of", await stream.reading(), await stream.letters(4))
+            found = streams.group_rows(PLACE, "of", await stream.reading(), await stream.dead_letters(4))
             return {row["group"]: (row["state"], row["dead"], row["actions"]) for row in found}
 
         assert await rows() == {
@@ -46,4 +46,4 @@ async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
         assert (await rows())["well"] == ("caught up", "?", ["replay_all"])
         assert (await rows())["ill"] == ("caught up", "2+", ["replay_all"])
         assert await stream.replay([], group="ill") == 2
-        assert {letter.group for letter in await stream.letters(4)} == {"gone"}
+        assert {letter.group for letter in await stream.dead_letters(4)} == {"gone"}

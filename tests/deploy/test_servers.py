@@ -11,8 +11,8 @@ import pytest
 
 from ephemera.embedded import Postgres, free_ports, valkey_binary
 from ephemera.errors import CannotConnect
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.health._health import check_up
+from ephemera.operations.audit import audit
+from ephemera.operations.health import check_server
 from ephemera.wire import as_text, open_client
 from ephemera_services.slides import catalogue
 from tests.deploy.production import Places, Production, cli, places, production, started
@@ -89,7 +89,7 @@ async def test_who_watches_finds_it_well(whole: Production) -> None:
     secret = whole.places.passwords["watcher"]
     for role, url in (("cache", cache_url), ("queue", queue_url)):
         place = whole.here(url(SLIDES, "slides-watcher", secret))
-        health = await check_up(place, [catalogue], role=role, probes=3)  # type: ignore[arg-type]
+        health = await check_server(place, [catalogue], role=role, probes=3)  # type: ignore[arg-type]
         assert len(health.servers) == (3 if role == "cache" else 1)
         wrong = [check for check in health.advice if check.name in ("eviction", "persistence", "reachable")]
         assert wrong == []

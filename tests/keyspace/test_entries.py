@@ -11,8 +11,8 @@ from ephemera import Catalogue, Keyspace, connect, fixed
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import StreamAccessor
-from ephemera.operations.inspect._decoder import decodable_as
-from ephemera.operations.inspect._documentation import describe
+from ephemera.operations.audit import decodability_reader
+from ephemera.operations.documentation import describe
 
 
 class Begun(msgspec.Struct, tag=True):
@@ -73,6 +73,6 @@ def test_a_type_that_cannot_be_told_is_refused() -> None:
 
 def test_tools_know_such_streams() -> None:
     """The audit has a way to read them, and the documentation names their types."""
-    assert callable(decodable_as(STREAM))
+    assert callable(decodability_reader(STREAM))
     (entry,) = [each for each in describe(CATALOGUE) if each.pattern == STREAM.pattern]
     assert "Begun" in entry.holds

@@ -5,10 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from ephemera.keyspace import Catalogue, connect, fixed, permanent, sliding
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.audit._findings import Finding
-from ephemera.operations.audit._report import AuditReport, SpaceState
-from ephemera.operations.inspect._survey import Plan
+from ephemera.operations.audit import AuditReport, Finding, KeyspaceReport, audit
+from ephemera.operations.survey import SurveyOptions
 
 
 class Profile(msgspec.Struct):
@@ -62,7 +60,7 @@ async def stock(url: str) -> None:
 
 async def audited(url: str, **plan: int | float | str | bool | None) -> AuditReport:
     """The report on a server."""
-    return await audit(url, [catalogue], Plan(**plan))  # type: ignore[arg-type]
+    return await audit(url, [catalogue], SurveyOptions(**plan))  # type: ignore[arg-type]
 
 
 def of_kind(report: AuditReport, kind: str) -> list[Finding]:
@@ -70,6 +68,6 @@ def of_kind(report: AuditReport, kind: str) -> list[Finding]:
     return [finding for finding in report.findings if finding.kind == kind]
 
 
-def state_of(report: AuditReport, pattern: str) -> SpaceState:
+def state_of(report: AuditReport, pattern: str) -> KeyspaceReport:
     """What was found of a space."""
-    return next(space for space in report.spaces if space.pattern == pattern)
+    return next(space for space in report.keyspaces if space.pattern == pattern)

@@ -127,7 +127,7 @@ class Service:
 
     def scraped(self) -> dict[tuple[str, ...], float]:
         """Every sample of a scrape: by name, then `label=value` in order."""
-        return parsed(self.metrics.exposed()[0].decode())
+        return parsed(self.metrics.render()[0].decode())
 
 
 @asynccontextmanager

@@ -16,19 +16,11 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect, InvalidValue, ServerError
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent, write_identity
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.configuration._acl import (
-    ANY_KEY,
-    BY_TYPE,
-    CONNECTION,
-    IDENTITY,
-    SCRIPTS,
-    access_rules,
-)
-from ephemera.operations.health._health import check_up
-from ephemera.operations.inspect._capacity import estimate
-from ephemera.operations.inspect._events import dead_letters, pending_events, stream_readings
-from ephemera.operations.inspect._locks import held_locks
+from ephemera.operations.audit import audit
+from ephemera.operations.configuration import access_rules
+from ephemera.operations.configuration._acl import ANY_KEY, BY_TYPE, CONNECTION, IDENTITY, SCRIPTS
+from ephemera.operations.health import check_server, estimate_capacity
+from ephemera.operations.inspect import dead_letters, held_locks, pending_events, stream_readings
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
@@ -149,7 +141,7 @@ async def test_metrics_have_servers_figures_by_one_command_more(url: str) -> Non
             async with connect(user.url, news) as store:
                 metrics = StoreMetrics(store, every=timedelta(hours=1))
                 await metrics.sample()
-                told = b"ephemera_server_memory_bytes{" in metrics.exposed()[0]
+                told = b"ephemera_server_memory_bytes{" in metrics.render()[0]
             assert told == ("metrics" in purposes)
             assert all("info" in refusal for refusal in await user.denied())
             assert bool(await user.denied()) != told
@@ -163,11 +155,11 @@ async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: st
         await store[TOLD].publish(Place("there"))
         async with admitted(url, watched, purposes=("monitoring",)) as user, store[LEADING].hold(id=key):
             report = await audit(user.url, [watched])
-            assert {space.pattern: space.keys for space in report.spaces}["watched:place:{id}"] == 1
+            assert {space.pattern: space.keys for space in report.keyspaces}["watched:place:{id}"] == 1
             assert report.unknown.keys >= 1
             assert not [each for each in report.findings if each.kind in ("undecodable", "incomplete")]
-            assert (await check_up(user.url, [watched], probes=3)).servers[0].version
-            assert (await estimate(user.url, [watched], watch=0.01, budget=5)).used
+            assert (await check_server(user.url, [watched], probes=3)).servers[0].version
+            assert (await estimate_capacity(user.url, [watched], observe=0.01, budget=5)).used
             assert [each.key for each in await held_locks(user.url, watched)] == [
                 LEADING.keyspace.key(id=key)
             ]

@@ -9,8 +9,7 @@ import pytest
 
 from ephemera.errors import CannotConnect, OverlappingPatterns
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.audit._findings import KINDS
+from ephemera.operations.audit import KINDS, audit
 from ephemera.wire import Arg, open_client
 from tests.operations.audited import KEYS, audited, catalogue, of_kind, state_of
 
@@ -32,8 +31,8 @@ async def test_what_was_written_through_the_catalogue_is_as_declared(shop: str) 
     assert report.coverage.complete
     assert report.coverage.names == KEYS
     assert report.coverage.cursor is None
-    assert all(space.keys == space.sampled == 1 for space in report.spaces)
-    assert all(space.contents_read == 1 for space in report.spaces)
+    assert all(space.keys == space.sampled == 1 for space in report.keyspaces)
+    assert all(space.contents_read == 1 for space in report.keyspaces)
 
 
 async def test_unknown_keys_come_by_shape_with_examples(shop: str) -> None:
@@ -49,14 +48,14 @@ async def test_unknown_keys_come_by_shape_with_examples(shop: str) -> None:
     assert report.unknown.size is not None
     assert report.unknown.size.value > 0
     (finding,) = of_kind(report, "unknown")
-    assert "42 keys of 3 shapes" in finding.message
+    assert "42 undeclared keys of 3 shapes" in finding.message
 
 
 async def test_a_space_without_keys_is_told(shop: str) -> None:
     """A declared space with no key is a note, not a problem."""
     await change(shop, ("UNLINK", "profile:1"))
     (finding,) = of_kind(await audited(shop), "empty-space")
-    assert (finding.space, finding.weight) == ("profile:{user_id}", "note")
+    assert (finding.keyspace, finding.severity) == ("profile:{user_id}", "note")
 
 
 async def test_wrong_types_are_found(shop: str) -> None:
@@ -76,10 +75,10 @@ async def test_missing_and_excessive_ends_are_found(shop: str) -> None:
         ("PEXPIRE", "events:all", HOUR),
     )
     report = await audited(shop)
-    assert [finding.space for finding in of_kind(report, "no-ttl")] == ["profile:{user_id}"]
-    assert [finding.space for finding in of_kind(report, "ttl-above-policy")] == ["cart:{user_id}"]
+    assert [finding.keyspace for finding in of_kind(report, "no-ttl")] == ["profile:{user_id}"]
+    assert [finding.keyspace for finding in of_kind(report, "ttl-above-policy")] == ["cart:{user_id}"]
     assert "2 h" in of_kind(report, "ttl-above-policy")[0].message
-    assert [finding.space for finding in of_kind(report, "unexpected-ttl")] == ["events:{topic}"]
+    assert [finding.keyspace for finding in of_kind(report, "unexpected-ttl")] == ["events:{topic}"]
 
 
 @pytest.mark.parametrize(
@@ -96,7 +95,7 @@ async def test_undecodable_values_are_found(shop: str, pattern: str, command: tu
     """What the declared codec cannot read is found in every kind that has one."""
     await change(shop, command)
     (finding,) = of_kind(await audited(shop), "undecodable")
-    assert finding.space == pattern
+    assert finding.keyspace == pattern
 
 
 async def test_large_values_are_not_read_and_big_keys_are_told(shop: str) -> None:

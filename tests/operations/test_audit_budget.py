@@ -7,8 +7,8 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidCursor
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect import _scan as scanning
+from ephemera.operations.audit import audit
+from ephemera.operations.survey import _scan as scanning
 from ephemera.wire import open_client
 from tests.operations.audited import audited, catalogue, of_kind, state_of, stock
 
@@ -39,7 +39,7 @@ async def test_a_budget_stops_it_and_a_cursor_goes_on(large: str) -> None:
         assert not report.coverage.complete
         assert of_kind(report, "incomplete")
     assert counted >= MANY  # SCAN may give a name twice
-    assert rounds >= MANY / scanning.PAGE / 2
+    assert rounds >= MANY / scanning.PAGE_SIZE / 2
 
 
 async def test_a_part_gives_an_estimate_of_the_whole(large: str) -> None:
@@ -58,7 +58,7 @@ async def test_samples_that_found_no_time_are_counted(large: str) -> None:
     """A budget that ends before the samples are looked at says how many were not."""
     report = await audited(large, budget=1e-9)
     assert any("of the sampled keys: the budget was used up" in each for each in report.coverage.not_seen)
-    assert report.disturbance.lookups == 0
+    assert report.impact.lookups == 0
 
 
 async def test_a_cursor_of_a_server_that_was_restarted_is_refused() -> None:
@@ -84,7 +84,9 @@ async def test_what_is_no_cursor_is_refused(own_valkey: Valkey, cursor: str) -> 
 async def test_progress_is_told(large: str) -> None:
     """Both phases say how far they are, up to their end."""
     told: dict[str, tuple[int, int]] = {}
-    await audit(large, [catalogue], progress=lambda phase, done, total: told.update({phase: (done, total)}))
+    await audit(
+        large, [catalogue], on_progress=lambda phase, done, total: told.update({phase: (done, total)})
+    )
     assert told["names"][0] >= told["names"][1] > MANY
     assert told["samples"][0] == told["samples"][1] > 0
 
@@ -109,7 +111,7 @@ async def test_a_server_that_is_lost_leaves_a_report() -> None:
             if done >= 10_000:
                 server.kill()
 
-        report = await audit(server.url, [catalogue], progress=kill)
+        report = await audit(server.url, [catalogue], on_progress=kill)
     assert report.coverage.lost == [report.servers[0].name]
     assert 10_000 <= report.coverage.names < 50_000
     assert any("the rest of the names of" in each for each in report.coverage.not_seen)

@@ -10,8 +10,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.keyspace import Catalogue, fixed, permanent, write_identity
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.audit._report import AuditReport
+from ephemera.operations.audit import AuditReport, audit
 from ephemera.wire import as_text, open_client
 from tests.operations.audited import of_kind
 
@@ -110,8 +109,8 @@ async def test_a_role_says_what_belongs_here() -> None:
     with served() as url:
         await with_keys(url, "cache:1", "queue:1")
         report = await audit(url, [catalogue], role="cache")
-    assert [finding.space for finding in of_kind(report, "misplaced")] == ["queue:{id}"]
-    assert [finding.space for finding in of_kind(report, "empty-space")] == ["kept:{id}"]
+    assert [finding.keyspace for finding in of_kind(report, "misplaced")] == ["queue:{id}"]
+    assert [finding.keyspace for finding in of_kind(report, "empty-space")] == ["kept:{id}"]
 
 
 async def test_the_mark_of_a_server_is_no_unknown_key() -> None:
@@ -121,7 +120,7 @@ async def test_the_mark_of_a_server_is_no_unknown_key() -> None:
             await write_identity(client, "roles-cache")
         report = await with_keys(url, "cache:1")
     assert report.unknown.keys == 0
-    assert [space.pattern for space in report.spaces] == [
+    assert [space.pattern for space in report.keyspaces] == [
         "cache:{id}",
         "kept:{id}",
         "queue:{id}",

@@ -14,10 +14,8 @@ from ephemera import Catalogue, fixed
 from ephemera.cli import create_app
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue
-from ephemera.operations.metrics import METRICS
+from ephemera.operations.metrics import METRICS, PANELS, dashboard, dashboard_json, dashboard_sections, level
 from ephemera.operations.metrics import _families as f
-from ephemera.operations.metrics._dashboard import as_json, dashboard, parts_of
-from ephemera.operations.metrics._dashboard_panels import PANELS, level
 from ephemera.web._metrics import MetricsEndpoint
 from tests.operations.measured import catalogue, parsed, service
 
@@ -77,12 +75,12 @@ def test_a_dashboard_has_rows_for_what_is_declared_and_no_others() -> None:
     small.value("greeting:{name}", str, lifetime=fixed(hours=1), purpose="What to say")
     rows = [panel["title"] for panel in dashboard(small)["panels"] if panel["type"] == "row"]
     assert rows == ["Keyspaces", "Connections", "Servers", "Samples"]
-    assert parts_of(catalogue) == {panel.part for panel in PANELS}
+    assert dashboard_sections(catalogue) == {panel.section for panel in PANELS}
 
 
 def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
     """Grafana gets ids that are unique, places that are apart, and expressions whose brackets match."""
-    model = json.loads(as_json(catalogue))
+    model = json.loads(dashboard_json(catalogue))
     places = [panel["gridPos"] for panel in model["panels"]]
     cells = [
         (x, y)

@@ -10,14 +10,7 @@ import msgspec
 import pytest
 
 from ephemera.keyspace import Catalogue, fixed, permanent, sliding, until, windowed
-from ephemera.operations.inspect._documentation import (
-    Entry,
-    as_json,
-    as_markdown,
-    describe,
-    tables,
-    type_text,
-)
+from ephemera.operations.documentation import KeyspaceDoc, as_json, as_markdown, describe, format_type, tables
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
 
@@ -121,7 +114,7 @@ def test_json_says_the_same() -> None:
     """The JSON holds every entry, as the table's source does."""
     told = json.loads(as_json(declared()))
     assert told["catalogue"] == "slides"
-    assert msgspec.convert(told["spaces"], list[Entry]) == describe(declared())
+    assert msgspec.convert(told["spaces"], list[KeyspaceDoc]) == describe(declared())
 
 
 @pytest.mark.parametrize(
@@ -137,7 +130,7 @@ def test_json_says_the_same() -> None:
 )
 def test_types_are_written_as_people_do(held: Any, text: str) -> None:
     """Module names are left out, and unions are bars."""
-    assert type_text(held) == text
+    assert format_type(held) == text
 
 
 def test_what_a_pattern_wraps_is_shown_as_it_was_declared() -> None:

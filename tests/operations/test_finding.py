@@ -9,7 +9,7 @@ import pytest
 
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Catalogue, Store, connect, fixed
-from ephemera.operations.inspect._finder import Finder
+from ephemera.operations.inspect import KeyFinder
 from ephemera.wire import open_client
 
 CATALOGUE = Catalogue("test-finding")
@@ -30,11 +30,11 @@ async def test_looks_go_on_until_every_key_is_known(store: Store) -> None:
     """Each look takes one page, and after a round all keys of the space are known, on every node."""
     names = [f"n{number}" for number in range(3000)]
     await store[NOTE].put_many([({"name": name}, "x") for name in names])
-    finder = Finder(store.client(), NOTE, most=None)
+    finder = KeyFinder(store.client(), NOTE, limit=None)
     found: list[str] = []
     looks = 0
     while not finder.complete:
-        found = await finder.look(pages=1)
+        found = await finder.search(pages=1)
         looks += 1
         assert looks < 1000
     assert looks > 1
@@ -45,22 +45,22 @@ async def test_what_is_gone_is_forgotten_after_a_round(store: Store) -> None:
     """A key that a whole round does not meet again is known no more."""
     name = f"n-{uuid4().hex}"
     await store[NOTE].put("x", name=name)
-    finder = Finder(store.client(), NOTE)
-    assert NOTE.key(name=name) in await finder.all()
+    finder = KeyFinder(store.client(), NOTE)
+    assert NOTE.key(name=name) in await finder.find_all()
     await store[NOTE].delete(name=name)
-    await finder.look()
-    assert NOTE.key(name=name) not in await finder.look()
+    await finder.search()
+    assert NOTE.key(name=name) not in await finder.search()
 
 
 async def test_no_more_are_found_than_are_wanted(store: Store) -> None:
     """A finder of ten gives ten of many keys, and says that there are more."""
     await store[NOTE].put_many([({"name": f"n{number}"}, "x") for number in range(500)])
-    finder = Finder(store.client(), NOTE, most=10)
-    assert len(await finder.all()) == 10
-    assert finder.more
+    finder = KeyFinder(store.client(), NOTE, limit=10)
+    assert len(await finder.find_all()) == 10
+    assert finder.truncated
 
 
 async def test_a_space_without_fields_is_not_searched_for(store: Store) -> None:
     """It is one key, which is known without asking a server."""
     async with open_client("redis://127.0.0.1:1", required=False) as nowhere:
-        assert await Finder(nowhere, ONLY).look() == [ONLY.key()]
+        assert await KeyFinder(nowhere, ONLY).search() == [ONLY.key()]

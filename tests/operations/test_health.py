@@ -9,9 +9,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey, free_ports
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent
-from ephemera.operations.health._checks import Check
-from ephemera.operations.health._health import Health, check_up, examine
-from ephemera.operations.inspect._capacity import Capacity, estimate
+from ephemera.operations.health import Capacity, Check, Health, check_client, check_server, estimate_capacity
 from ephemera.wire import open_client
 
 news = Catalogue("news")
@@ -29,7 +27,7 @@ def named(health: Health, name: str) -> Check:
 async def test_a_server_that_is_well(key: str) -> None:
     """Every rule has its figure, nothing is advised, and the status is ok."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
-        health = await check_up(server.url, [news], role="cache")
+        health = await check_server(server.url, [news], role="cache")
     [seen] = health.servers
     assert health.status == "ok", health.advice
     assert health.advice == []
@@ -44,7 +42,7 @@ async def test_a_server_that_is_well(key: str) -> None:
 async def test_an_absent_server_is_a_problem_and_not_an_error() -> None:
     """Who asks for a check-up gets one, also when nobody answers."""
     [port] = free_ports(1)
-    health = await check_up(f"redis://127.0.0.1:{port}", [news])
+    health = await check_server(f"redis://127.0.0.1:{port}", [news])
     assert health.status == "problem"
     assert named(health, "reachable").status == "problem"
 
@@ -55,7 +53,7 @@ async def test_a_hung_server_is_a_problem() -> None:
         async with open_client(server.url) as client:
             server.pause()
             try:
-                health = await examine(client)
+                health = await check_client(client)
             finally:
                 server.resume()
     assert health.status == "problem"
@@ -69,7 +67,7 @@ async def test_a_cache_that_misses_and_evicts_is_advised_to_grow() -> None:
             server.ask("SET", f"news:page:{number}", "x" * 50_000, "EX", "60")
         for number in range(1200):
             server.ask("GET", f"news:page:none{number}")
-        health = await check_up(server.url, [news], role="cache")
+        health = await check_server(server.url, [news], role="cache")
     assert health.status == "warning"
     ratio, evictions = named(health, "hit ratio"), named(health, "evictions")
     assert ratio.figure.startswith("0.0% of 1,2")
@@ -81,7 +79,7 @@ async def test_a_cache_that_misses_and_evicts_is_advised_to_grow() -> None:
 async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
     """What the audit says of policy and persistence, the check-up says without a scan."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
-        health = await check_up(server.url, [news], role="queue")
+        health = await check_server(server.url, [news], role="queue")
     assert health.status == "problem"
     assert any("may evict news:jobs" in check.figure for check in health.advice)
 
@@ -89,13 +87,13 @@ async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
 @pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
     """Another mark, or none, is a problem that says how to mark."""
-    health = await check_up(f"{server.url}/7", identity="slides-cache")
+    health = await check_server(f"{server.url}/7", identity="slides-cache")
     mark = named(health, "identity")
     assert (mark.status, mark.figure) == ("problem", "no mark")
     assert mark.advice.endswith("--name slides-cache")
     async with open_client(f"{server.url}/7") as client:
         await client.call("SET", SERVER_IDENTITY.key(), "slides-cache")
-        assert named(await examine(client, identity="slides-cache"), "identity").status == "ok"
+        assert named(await check_client(client, identity="slides-cache"), "identity").status == "ok"
         await client.call("DEL", SERVER_IDENTITY.key())
 
 
@@ -103,19 +101,19 @@ async def test_slow_commands_and_refused_clients_are_seen() -> None:
     """A slow log with entries, and clients turned away, are warnings."""
     with embedded.valkey(config={"slowlog-log-slower-than": "0"}) as server:
         server.ask("PING")
-        health = await check_up(server.url)
+        health = await check_server(server.url)
         assert named(health, "slow log").status == "warning"
         server.ask("CONFIG", "SET", "maxclients", "1")
         async with open_client(server.url) as client:
             with pytest.raises(Exception, match=r"max number of clients|closed"):
                 server.ask("PING")
             await client.call("CONFIG", "SET", "maxclients", 100)
-            assert named(await examine(client), "clients").status == "warning"
+            assert named(await check_client(client), "clients").status == "warning"
 
 
 async def test_a_cluster_has_a_check_up_for_each_master(cluster: Cluster) -> None:
     """Masters side by side, each with its replica."""
-    health = await check_up(cluster.url, [news])
+    health = await check_server(cluster.url, [news])
     assert len(health.servers) == 3
     for server in health.servers:
         [replication] = [check for check in server.checks if check.name == "replication"]
@@ -126,7 +124,7 @@ async def test_a_replica_without_its_master_is_a_problem() -> None:
     """A link that is down is told with what to look at."""
     [port] = free_ports(1)
     with embedded.valkey(config={"replicaof": f"127.0.0.1 {port}"}) as replica:
-        health = await check_up(replica.url)
+        health = await check_server(replica.url)
     assert named(health, "replication").status == "problem"
 
 
@@ -142,17 +140,17 @@ async def test_capacity_says_what_spaces_take_and_when_memory_is_full() -> None:
                     await asyncio.sleep(0.0002)
 
             growing = asyncio.create_task(grow())
-            found = await estimate(server.url, [news], watch=0.5, budget=10)
+            found = await estimate_capacity(server.url, [news], observe=0.5, budget=10)
             await growing
-            resting = await estimate(server.url, [news], watch=0.1, budget=10)
-    [page] = [space for space in found.spaces if space.pattern == PAGE.pattern]
+            resting = await estimate_capacity(server.url, [news], observe=0.1, budget=10)
+    [page] = [space for space in found.keyspaces if space.pattern == PAGE.pattern]
     assert page.keys >= 500
     assert 1000 < page.bytes_per_key < 1500
     assert found.growth > 0
     assert found.days_until_full is not None
     assert 0 < found.days_until_full < 1
     assert resting.days_until_full is None
-    assert resting.spaces[0].pattern == PAGE.pattern
+    assert resting.keyspaces[0].pattern == PAGE.pattern
 
 
 async def test_a_queue_is_not_judged_by_its_misses() -> None:
@@ -160,8 +158,8 @@ async def test_a_queue_is_not_judged_by_its_misses() -> None:
     with embedded.valkey(config={"appendonly": "yes"}) as server:
         for number in range(1200):
             server.ask("GET", f"revoked:{number}")
-        queue = named(await check_up(server.url, [news], role="queue"), "hit ratio")
-        both = named(await check_up(server.url, [news]), "hit ratio")
+        queue = named(await check_server(server.url, [news], role="queue"), "hit ratio")
+        both = named(await check_server(server.url, [news]), "hit ratio")
     assert (queue.status, both.status) == ("ok", "warning")
     assert queue.figure.startswith("0.0% of 1,2")
     assert queue.figure.endswith(", not judged for role queue")
@@ -174,6 +172,6 @@ async def test_a_queue_is_not_judged_by_its_misses() -> None:
 def test_less_than_a_day_until_full_is_told_in_hours(seconds: int, told: str) -> None:
     """Days are for what is days away."""
     found = Capacity(
-        used=0, limit=seconds, evicts=False, spaces=[], unknown_keys=0, watched=1.0, growth=1.0
+        used=0, limit=seconds, evicts=False, keyspaces=[], unknown_keys=0, observed=1.0, growth=1.0
     )  # fmt: skip
     assert found.time_until_full == told

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Catalogue, Fixed, Keyspace, Permanent, write_identity
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.audit._report import AuditReport
-from ephemera.operations.infer._infer import Proposal, infer
-from ephemera.operations.inspect._survey import Plan
+from ephemera.operations.audit import AuditReport, audit
+from ephemera.operations.infer import Proposal, infer
+from ephemera.operations.survey import SurveyOptions
 from ephemera.wire import Arg, open_client
 from tests.operations.audited import of_kind
 from tests.operations.five_systems import TABLES, commands
@@ -56,7 +55,7 @@ async def test_an_audit_against_the_result_finds_nothing_unknown(own_url: str, s
     assert len(catalogue) <= 3 * len(TABLES[system].splitlines())  # a few words may stay words
     for kind in ("wrong-type", "no-ttl", "ttl-above-policy", "unexpected-ttl"):
         assert of_kind(report, kind) == []
-    assert {finding.space for finding in of_kind(report, "undecodable")} <= {
+    assert {finding.keyspace for finding in of_kind(report, "undecodable")} <= {
         space.pattern for space in catalogue if space.kind == "stream"
     }
 
@@ -177,13 +176,13 @@ async def test_the_mark_of_a_server_is_left_to_ephemera(own_valkey: Valkey) -> N
     async with open_client(own_valkey.url) as client:
         await write_identity(client, "mine")
     proposal = await infer(own_valkey.url)
-    assert [declaration.pattern for declaration in proposal.declarations] == ["page:{page_id}"]
+    assert [declaration.pattern for declaration in proposal.keyspaces] == ["page:{page_id}"]
 
 
 async def test_a_budget_that_was_too_short_is_told(own_valkey: Valkey) -> None:
     """A proposal from a part of the keys says so, in its own text as well."""
     await write(own_valkey.url, [("MSET", *(part for n in range(9000) for part in (f"page:{n}", "x")))])
-    proposal = await infer(own_valkey.url, plan=Plan(budget=1e-9))
+    proposal = await infer(own_valkey.url, options=SurveyOptions(budget=1e-9))
     assert not proposal.coverage.complete
     assert "Not seen: the names after the cursor" in proposal.source
     assert imported(proposal.source)
@@ -192,7 +191,7 @@ async def test_a_budget_that_was_too_short_is_told(own_valkey: Valkey) -> None:
 async def test_an_empty_server_gives_an_empty_catalogue(own_valkey: Valkey) -> None:
     """There is nothing to declare, and that imports, too."""
     proposal, catalogue, _ = await inferred(own_valkey.url, [])
-    assert proposal.declarations == []
+    assert proposal.keyspaces == []
     assert len(catalogue) == 0
 
 

@@ -9,7 +9,7 @@ import sqlalchemy as sa
 
 from ephemera import Catalogue, Store
 from ephemera.embedded import Postgres, Valkey
-from ephemera.operations.inspect._jobs import counted
+from ephemera.operations.inspect import count_jobs
 from ephemera.patterns.jobs import BoundJobs, Jobs
 from tests.patterns.job_fixtures import JOBS, generate
 from tests.patterns.job_store import attempt_by, opened
@@ -31,12 +31,12 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
     for _ in range(2):
         await jobs.enqueue(generate, 1)
     await attempt_by(jobs).run(done)
-    counts = await counted(JOBS, jobs.engine)
-    assert counts.of == 3
+    counts = await count_jobs(JOBS, jobs.engine)
+    assert counts.counted == 3
     assert counts.states == {"done": 1, "waiting": 2}
     assert counts.kinds == {"generate": 3}
     assert counts.usual_steps == {"generate": (await jobs.get(done)).steps}
-    assert (await counted(JOBS, jobs.engine, most=2)).of == 2
+    assert (await count_jobs(JOBS, jobs.engine, limit=2)).counted == 2
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
-from ephemera.operations.inspect._limits import Standing, reset, standing, throttled
+from ephemera.operations.inspect import LimitStatus, limit_status, reset_limit, throttled_subjects
 from ephemera.patterns.rate_limits import Claim
 from ephemera.patterns.rate_limits._denial_log import LISTED
 from tests.patterns.limited import BUCKET, CATALOGUE, KINDS, LIMITS, LOG, TIERED_LOG, WINDOW, somebody
@@ -31,12 +31,12 @@ async def deny(store: Store, claim: Claim, cost: int = 1) -> None:
         pass
 
 
-async def listed(store: Store, subject: str) -> list[Standing]:
+async def listed(store: Store, subject: str) -> list[LimitStatus]:
     """The throttled claims of a subject, once it is listed."""
-    found: list[Standing] = []
+    found: list[LimitStatus] = []
 
     async def there() -> bool:
-        found[:] = [each for each in await throttled(store, LIMITS) if each.subject == (subject,)]
+        found[:] = [each for each in await throttled_subjects(store, LIMITS) if each.subject == (subject,)]
         return bool(found)
 
     await until(there)
@@ -50,7 +50,7 @@ async def test_whom_a_rule_denied_is_listed_with_the_rule(store: Store, rule: An
     await deny(store, rule.on(subject))
     (seen,) = await listed(store, subject)
     assert (seen.rule, seen.limit, seen.remaining, seen.cost) == (rule.name, 5, 0, 1)
-    assert seen.throttled
+    assert seen.is_throttled
     assert seen.retry_after is not None
     assert seen.retry_after > 0
 
@@ -80,8 +80,8 @@ async def test_a_reset_makes_room_and_takes_off_the_list(store: Store) -> None:
     subject = somebody()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)
-    await reset(store, LIMITS, "window", [subject])
-    assert [each for each in await throttled(store, LIMITS) if each.subject == (subject,)] == []
+    await reset_limit(store, LIMITS, "window", [subject])
+    assert [each for each in await throttled_subjects(store, LIMITS) if each.subject == (subject,)] == []
     assert await store[LIMITS.denied].size() == 0
     assert (await store[LIMITS].check(WINDOW.on(subject))).allowed
 
@@ -92,8 +92,8 @@ async def test_whatever_can_be_counted_can_be_listed_and_reset(store: Store) -> 
         await deny(store, WINDOW.on(odd))
         text = odd if isinstance(odd, str) else odd.decode()
         (seen,) = await listed(store, text)
-        assert seen.named.encode().decode() == text.replace("\udcff", "\\udcff")
-        await reset(store, LIMITS, "window", seen.subject)
+        assert seen.subject_text.encode().decode() == text.replace("\udcff", "\\udcff")
+        await reset_limit(store, LIMITS, "window", seen.subject)
         assert await store[LIMITS.denied].size() == 0
         assert (await store[LIMITS].check(WINDOW.on(odd))).allowed
 
@@ -105,19 +105,19 @@ async def test_who_has_room_again_is_left_out(store: Store) -> None:
     await deny(store, BUCKET.on(subject))
     await listed(store, subject)
     assert await store[LIMITS].refund(decision)
-    assert [each for each in await throttled(store, LIMITS) if each.subject == (subject,)] == []
+    assert [each for each in await throttled_subjects(store, LIMITS) if each.subject == (subject,)] == []
 
 
 async def test_anybody_can_be_looked_up(store: Store) -> None:
     """A subject's standing at each tier, without taking anything."""
     subject = somebody()
     await store[LIMITS].check(TIERED_LOG["pro"].on(subject))
-    free, pro = await standing(store, LIMITS, "tiered-log", [subject])
-    assert [(each.tier, each.remaining, each.throttled) for each in (free, pro)] == [
+    free, pro = await limit_status(store, LIMITS, "tiered-log", [subject])
+    assert [(each.tier, each.remaining, each.is_throttled) for each in (free, pro)] == [
         ("free", 1, False),
         ("pro", 5, False),
     ]
-    again, _ = await standing(store, LIMITS, "tiered-log", [subject])
+    again, _ = await limit_status(store, LIMITS, "tiered-log", [subject])
     assert again.remaining == free.remaining
 
 
@@ -142,11 +142,11 @@ async def test_what_others_wrote_into_the_list_is_passed_over(store: Store) -> N
     strange = ("<b>", '["gone",1,1,["x"]]', '["window",1,1,["a","b"]]', '["window",-5,1,["a"]]')
     for text in strange:
         await store.call("ZADD", LIMITS.denied.key(), "9e15", text)
-    assert [each.subject for each in await throttled(store, LIMITS)] == [(subject,)]
+    assert [each.subject for each in await throttled_subjects(store, LIMITS)] == [(subject,)]
 
 
 async def test_without_a_server_it_says_so() -> None:
     """Nobody is shown as free because nobody could be asked."""
     async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
         with pytest.raises(ConnectionFailed):
-            await throttled(away, LIMITS)
+            await throttled_subjects(away, LIMITS)

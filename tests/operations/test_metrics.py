@@ -14,8 +14,7 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, LockLost, Unavailable
 from ephemera.keyspace import Store, connect
-from ephemera.operations.metrics import StoreMetrics
-from ephemera.operations.metrics._families import SERVER_COMMANDS
+from ephemera.operations.metrics._families import SERVER_COMMANDS, StoreMetrics
 from tests.operations.measured import (
     FEED,
     GREETING,
@@ -53,7 +52,7 @@ async def working(server: Valkey, postgres: Postgres) -> AsyncIterator[Service]:
 
 def scrape(store: Store) -> dict[tuple[str, ...], float]:
     """What a scrape of a store gives now."""
-    return parsed(StoreMetrics(store).exposed()[0].decode())
+    return parsed(StoreMetrics(store).render()[0].decode())
 
 
 async def test_hits_misses_writes_and_bytes_are_counted_by_space(store: Store, key: str) -> None:
@@ -82,11 +81,11 @@ async def test_errors_are_counted_and_the_connection_shown_as_down(key: str) -> 
                 await asyncio.sleep(0.005)
             with pytest.raises(Unavailable):
                 await store[GREETING].get(user_id=key)
-            shown = parsed(metrics.exposed()[0].decode())
+            shown = parsed(metrics.render()[0].decode())
             assert shown["ephemera_connection_up", f"server={up.labels[0]}"] == 0
             assert shown["ephemera_space_errors_total", "space=greeting:{user_id}"] >= 1
             await metrics.sample()
-            later = parsed(metrics.exposed()[0].decode())
+            later = parsed(metrics.render()[0].decode())
             assert later["ephemera_sample_failures_total", "source=servers"] >= 1
             assert later["ephemera_server_uptime_seconds", f"server={up.labels[0]}"] >= 0
 
@@ -166,7 +165,7 @@ async def test_a_cluster_is_sampled_node_by_node(cluster: Cluster, key: str) -> 
             await store[VISITS].append(Visit(key))
         await store[NEWS].publish(Visit(key))
         await metrics.sample()
-        shown = parsed(metrics.exposed()[0].decode())
+        shown = parsed(metrics.render()[0].decode())
     assert len([name for name in shown if name[0] == "ephemera_server_memory_bytes"]) == 3
     assert shown["ephemera_write_behind_backlog", "queue=visits"] == 8
     assert shown["ephemera_stream_length", "space=news:all"] == 1
@@ -178,7 +177,7 @@ async def test_behind_sentinels(sentinel: Sentinel, key: str) -> None:
     async with connect(sentinel.url, catalogue) as store:
         metrics = StoreMetrics(store, every=timedelta(hours=1))
         await metrics.sample()
-        shown = parsed(metrics.exposed()[0].decode())
+        shown = parsed(metrics.render()[0].decode())
     (server,) = [name[1] for name in shown if name[0] == "ephemera_connection_up"]
     assert shown["ephemera_server_memory_bytes", server] > 0
     assert "by Sentinel" in server
@@ -192,14 +191,14 @@ async def test_a_server_that_is_absent_at_first(key: str) -> None:
         async with connect(url, catalogue, required=False) as store:
             metrics = StoreMetrics(store, every=timedelta(hours=1))
             await metrics.sample()
-            shown = parsed(metrics.exposed()[0].decode())
+            shown = parsed(metrics.render()[0].decode())
             assert _one(shown, "ephemera_connection_up") == 0
             assert "ephemera_server_memory_bytes" not in {name[0] for name in shown}
             own.restart()
             while not store.client("cache").up:
                 await asyncio.sleep(0.005)
             await metrics.sample()
-            assert _one(parsed(metrics.exposed()[0].decode()), "ephemera_server_memory_bytes") > 0
+            assert _one(parsed(metrics.render()[0].decode()), "ephemera_server_memory_bytes") > 0
 
 
 async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
@@ -257,7 +256,7 @@ async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
                 while begun < 2:
                     await asyncio.sleep(0.005)
                 await metrics.sample()
-                shown = parsed(metrics.exposed()[0].decode())
+                shown = parsed(metrics.render()[0].decode())
                 assert shown["ephemera_stream_pending", *of] == 2
                 assert shown["ephemera_stream_lag", *of] == 1
                 assert shown["ephemera_stream_consumers", *of] == 1
@@ -265,7 +264,7 @@ async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
                 while (consumer.counts.handled, consumer.counts.dead) != (2, 1):
                     await asyncio.sleep(0.005)
             await metrics.sample()
-            shown = parsed(metrics.exposed()[0].decode())
+            shown = parsed(metrics.render()[0].decode())
             assert shown["ephemera_stream_dead_letters", "space=news:all"] == 1
             # Those of the consumer, which has ended.
             assert shown["ephemera_events_handled_total", *of] == 2
@@ -288,7 +287,7 @@ async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: S
         rooms.consume("readers", never, grace=grace, room=f"{key}-1"),
     ):
         await metrics.sample()
-        shown = parsed(metrics.exposed()[0].decode())
+        shown = parsed(metrics.render()[0].decode())
     assert shown["ephemera_stream_length", "space=room:{room}"] == 2
     assert not any(key in label for name in shown for label in name)
 
@@ -391,7 +390,7 @@ async def test_a_scrape_makes_no_trip(working: Service, key: str) -> None:
     links = [node.link for node in working.store.client("cache").nodes()]  # type: ignore[attr-defined]
     before = [sum(link.latencies.counts) + link.in_flight for link in links]
     for _ in range(50):
-        working.metrics.exposed()
+        working.metrics.render()
     assert [sum(link.latencies.counts) + link.in_flight for link in links] == before
 
 
@@ -404,7 +403,7 @@ async def test_a_hung_server_holds_up_neither_scrapes_nor_other_samples(key: str
             before = {each.labels: each.value for each in metrics.samples() if each.metric is SERVER_COMMANDS}
             second.pause()
             try:
-                metrics.exposed()
+                metrics.render()
                 await metrics.sample()
             finally:
                 second.resume()
@@ -418,7 +417,7 @@ async def test_a_scrape_may_come_from_another_thread(store: Store, key: str) -> 
     """While spaces are bound and read on the loop, a thread scrapes, and neither disturbs the other."""
     metrics = StoreMetrics(store)
     async with asyncio.TaskGroup() as group:
-        scraping = group.create_task(asyncio.to_thread(lambda: [metrics.exposed() for _ in range(50)]))
+        scraping = group.create_task(asyncio.to_thread(lambda: [metrics.render() for _ in range(50)]))
         while not scraping.done():
             store._bound.clear()
             for space in catalogue:
@@ -447,9 +446,9 @@ async def test_it_samples_by_itself_and_stops_with_its_store(server: Valkey) -> 
         metrics = StoreMetrics(store, every=timedelta(milliseconds=5), registry=registry)
         while "ephemera_server_memory_bytes" not in {each.metric.name for each in metrics.samples()}:
             await asyncio.sleep(0.005)
-        shown = parsed(metrics.exposed()[0].decode())
+        shown = parsed(metrics.render()[0].decode())
         assert shown["orders_total",] == 1
-    assert set(parsed(metrics.exposed()[0].decode())) == {("orders_total",), ("orders_created",)}
+    assert set(parsed(metrics.render()[0].decode())) == {("orders_total",), ("orders_created",)}
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "ephemera-metrics"]
     async with connect(server.url, catalogue) as one, connect(server.url, catalogue) as other:
         StoreMetrics(one, registry=registry)

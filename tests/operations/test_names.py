@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemera.keyspace import Catalogue, Keyspace, KeyspaceOptions, Template, permanent
-from ephemera.operations.infer._names import Names
+from ephemera.operations.survey._page_classifier import PageClassifier
 from tests.keyspace.strategies import catalogues_of_templates, field_values
 
 _OTHER_KEYS = st.one_of(st.binary(max_size=12), st.text(alphabet="ab:.-%{}\n1", max_size=10).map(str.encode))
@@ -38,13 +38,13 @@ def test_a_page_is_classified_as_its_names_are(data: st.DataObject) -> None:
     ]
     page = [*rendered, *data.draw(st.lists(_OTHER_KEYS, max_size=10))]
     data.draw(st.randoms()).shuffle(page)
-    names = Names(catalogue)
-    spaces: list[Keyspace[Any] | None] = [*names.spaces, None]
+    names = PageClassifier(catalogue)
+    spaces: list[Keyspace[Any] | None] = [*names.keyspaces, None]
     assert [spaces[number - 1] for number in names(page)] == [catalogue.classify(key) for key in page]
 
 
 def test_without_spaces_everything_is_unknown() -> None:
     """An empty catalogue owns no name, not even the empty one."""
-    names = Names([])
+    names = PageClassifier([])
     assert names([b"", b"a", b"\xff"]) == [names.unknown] * 3
     assert names([]) == []

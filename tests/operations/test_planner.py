@@ -10,7 +10,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.operations.inspect._planner import dirty_channels, planner_truth
+from ephemera.operations.inspect import dirty_channels, planner_state
 from tests.patterns.planning import HOUR, World, world
 
 
@@ -31,8 +31,8 @@ async def planned(valkey: Valkey, postgres: Postgres) -> AsyncIterator[World]:
 
 async def test_a_planner_that_never_ticked(planned: World) -> None:
     """There is no last tick, nobody is handed over, nothing is dirty."""
-    truth = await planner_truth(planned.engine, planned.declared)
-    assert (truth.last_tick, truth.examined_at, truth.handed_over, truth.users) == (None, None, 0, ())
+    truth = await planner_state(planned.engine, planned.declared)
+    assert (truth.last_tick, truth.examined_at, truth.enqueued, truth.users) == (None, None, 0, ())
     assert (await dirty_channels(planned.store, planned.declared)).count == 0
 
 
@@ -46,28 +46,28 @@ async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) ->
     assert dirty.oldest[0][0] == "news"
     assert 0 <= dirty.oldest[0][1] < 60
     tick = await planned.tick()
-    truth = await planner_truth(planned.engine, planned.declared)
+    truth = await planner_state(planned.engine, planned.declared)
     assert truth.last_tick == tick
     assert (tick.mode, tick.candidates, tick.enqueued) == ("redis", 1, 1)
-    assert truth.handed_over == 1
+    assert truth.enqueued == 1
     (ann,) = truth.users
     assert (ann.user, ann.plan, ann.running) == ("ann", "free", False)
     assert truth.examined_at is not None
     assert abs(truth.now - truth.examined_at) < timedelta(minutes=2)
     assert (await dirty_channels(planned.store, planned.declared)).count == 0
     await planned.work()
-    assert (await planner_truth(planned.engine, planned.declared)).handed_over == 0
+    assert (await planner_state(planned.engine, planned.declared)).enqueued == 0
 
 
 async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
     """Users postponed to a later moment, and those whose moment has come."""
     await planned.settled("ann", "news", plan="calm")
-    now = (await planner_truth(planned.engine, planned.declared)).now
+    now = (await planner_state(planned.engine, planned.declared)).now
     await planned.change("ann", recheck_at=now + HOUR)
-    assert (await planner_truth(planned.engine, planned.declared)).postponed == 1
+    assert (await planner_state(planned.engine, planned.declared)).postponed == 1
     await planned.change("ann", recheck_at=now - HOUR)
-    truth = await planner_truth(planned.engine, planned.declared)
-    assert (truth.due_again, truth.postponed) == (1, 0)
+    truth = await planner_state(planned.engine, planned.declared)
+    assert (truth.due, truth.postponed) == (1, 0)
 
 
 async def test_without_redis_sql_says_that_the_planner_reads_from_it(planned: World, valkey: Valkey) -> None:
@@ -76,7 +76,7 @@ async def test_without_redis_sql_says_that_the_planner_reads_from_it(planned: Wo
     valkey.kill()
     try:
         tick = await planned.tick()
-        truth = await planner_truth(planned.engine, planned.declared)
+        truth = await planner_state(planned.engine, planned.declared)
         assert truth.last_tick == tick
         assert tick.mode == "sql"
         assert tick.problem

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 
-from ephemera.operations.inspect._sampling import Interval, Reservoir, share_of, total_of
+from ephemera.operations.survey import Interval, Reservoir, estimate_matches, estimate_sum
 
 
 def test_every_item_is_as_likely_as_any_other() -> None:
@@ -15,7 +15,7 @@ def test_every_item_is_as_likely_as_any_other() -> None:
     for _ in range(4000):
         reservoir: Reservoir[int] = Reservoir(10, chance)
         for start in range(0, 100, 7):
-            reservoir.show(range(start, min(start + 7, 100)))
+            reservoir.offer(range(start, min(start + 7, 100)))
         assert len(set(reservoir.items)) == 10
         taken.update(reservoir.items)
     assert all(300 < taken[item] < 500 for item in range(100))
@@ -27,9 +27,9 @@ def test_what_is_not_wanted_may_be_skipped_unseen() -> None:
     skipped = 0
     for start in range(0, 10_000, 10):
         page = range(start, start + 10)
-        shown.show(page)
+        shown.offer(page)
         if asked.wants(10):
-            asked.show(page)
+            asked.offer(page)
         else:
             asked.skip(10)
             skipped += 1
@@ -40,15 +40,15 @@ def test_what_is_not_wanted_may_be_skipped_unseen() -> None:
 def test_fewer_items_than_room_are_all_taken() -> None:
     """A reservoir that is never full holds everything; one of no size wants nothing."""
     reservoir: Reservoir[str] = Reservoir(10, random.Random())
-    reservoir.show("abc")
+    reservoir.offer("abc")
     assert reservoir.items == ["a", "b", "c"]
     assert not Reservoir[str](0, random.Random()).wants(1000)
 
 
 def test_a_sample_of_all_is_exact() -> None:
     """When everything was looked at, there is nothing to estimate."""
-    assert share_of(3, 10, 10) == Interval(3, 3, 3)
-    assert total_of([1, 2, 3], 3).exact
+    assert estimate_matches(3, 10, 10) == Interval(3, 3, 3)
+    assert estimate_sum([1, 2, 3], 3).exact
 
 
 def test_intervals_hold_the_truth() -> None:
@@ -59,8 +59,8 @@ def test_intervals_hold_the_truth() -> None:
     shares = totals = 0
     for _ in range(1000):
         sample = chance.sample(sizes, 100)
-        share = share_of(sum(size == 400 for size in sample), 100, len(sizes))
-        sum_ = total_of(sample, len(sizes))
+        share = estimate_matches(sum(size == 400 for size in sample), 100, len(sizes))
+        sum_ = estimate_sum(sample, len(sizes))
         assert share.high is not None
         assert sum_.high is not None
         shares += share.low <= guilty <= share.high
@@ -71,9 +71,9 @@ def test_intervals_hold_the_truth() -> None:
 
 def test_bounds_never_contradict_the_sample() -> None:
     """What was seen is certain: the bounds leave room for it, and one item alone has no upper bound."""
-    assert share_of(1, 2, 1000).low >= 1
-    assert share_of(0, 50, 1000).low == 0
-    none_seen = share_of(0, 50, 1000).high
+    assert estimate_matches(1, 2, 1000).low >= 1
+    assert estimate_matches(0, 50, 1000).low == 0
+    none_seen = estimate_matches(0, 50, 1000).high
     assert none_seen is not None
     assert 0 < none_seen < 150
-    assert total_of([10], 100) == Interval(1000, 10, None)
+    assert estimate_sum([10], 100) == Interval(1000, 10, None)

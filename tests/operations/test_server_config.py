@@ -14,7 +14,7 @@ from ephemera.embedded import free_ports, send_command, valkey_binary
 from ephemera.embedded._resp import Address
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Role
-from ephemera.operations.configuration._server_config import server_config, server_settings
+from ephemera.operations.configuration import server_config, server_settings
 from tests.wire.debian_redis import BINARY
 
 ROLES = pytest.mark.parametrize("role", get_args(Role))

@@ -11,7 +11,7 @@ import pytest
 
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
-from ephemera.operations.inspect._sessions import RevokedMarks, SignedInUsers, sessions_of, tokens_void_until
+from ephemera.operations.inspect import RevocationFinder, UserFinder, list_sessions, tokens_revoked_until
 from tests.patterns.session_fixtures import CATALOGUE, FIXED, SLIDING, Session, SignIn, new_user
 from tests.patterns.test_revocation import CATALOGUE as REVOCABLE
 from tests.patterns.test_revocation import REVOKED
@@ -28,7 +28,7 @@ async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(sto
     """Ids, when they were used and when they end; no field of a session, no token."""
     user, live = new_user(), store[SLIDING]
     token = await live.create(Session(user_id=user, email="secret@example.org"))
-    (seen,) = await sessions_of(store, SLIDING, user)
+    (seen,) = await list_sessions(store, SLIDING, user)
     now = datetime.now(UTC)
     assert seen.id == live.id_of(token)
     assert seen.slides
@@ -43,7 +43,7 @@ async def test_a_session_ends_by_the_id_that_was_seen(store: Store) -> None:
     """Of two sessions one is ended by its id, and the other is still there."""
     user, live = new_user(), store[SLIDING]
     tokens = [await live.create(Session(user_id=user)) for _ in range(2)]
-    seen = await sessions_of(store, SLIDING, user)
+    seen = await list_sessions(store, SLIDING, user)
     assert await live.end_by_id(user, seen[0].id)
     left = [token for token in tokens if await live.get(token) is not None]
     assert [live.id_of(token) for token in left] == [seen[1].id]
@@ -53,7 +53,7 @@ async def test_sessions_that_do_not_slide_say_when_they_began(store: Store) -> N
     """JSON sessions of a fixed life are seen as well."""
     user = int(uuid4().int % 10**12)
     await store[FIXED].create(SignIn(user_id=user))
-    (seen,) = await sessions_of(store, FIXED, str(user))
+    (seen,) = await list_sessions(store, FIXED, str(user))
     assert not seen.slides
     assert abs(seen.since - datetime.now(UTC)) < timedelta(minutes=2)
 
@@ -64,10 +64,10 @@ async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> N
     for user in (here, here, gone):
         await store[SLIDING].create(Session(user_id=user))
     await store[SLIDING].end_all(gone)
-    users = SignedInUsers(store, SLIDING, most=10_000)
-    found = {each.user: each.sessions for each in await users.look()}
+    users = UserFinder(store, SLIDING, limit=10_000)
+    found = {each.user: each.sessions for each in await users.search()}
     while not users.finder.complete:
-        found = {each.user: each.sessions for each in await users.look()}
+        found = {each.user: each.sessions for each in await users.search()}
     assert found[here] == 2
     assert gone not in found
 
@@ -76,15 +76,16 @@ async def test_revocations_are_seen(store: Store) -> None:
     """A revoked token, a family and a user's instant are marks that lapse; an unknown user has none."""
     user, jti, family = new_user(), uuid4().hex, uuid4().hex
     revoked = store[REVOKED]
-    assert await tokens_void_until(store, REVOKED, user) is None
+    assert await tokens_revoked_until(store, REVOKED, user) is None
     await revoked.revoke_token("access", jti, until=datetime.now(UTC) + timedelta(minutes=5))
     await revoked.revoke_family(family)
     instant = await revoked.revoke_user(user)
-    until = await tokens_void_until(store, REVOKED, user)
+    until = await tokens_revoked_until(store, REVOKED, user)
     assert until is not None
     assert abs(until.timestamp() - instant) < 0.001
     marks = {
-        (mark.what, mark.id): mark.lapses_in for mark in await RevokedMarks(store, REVOKED, 10_000).look()
+        (mark.kind, mark.id): mark.expires_in
+        for mark in await RevocationFinder(store, REVOKED, 10_000).search()
     }
     assert 0 < marks["access token", jti] <= 300
     assert marks["family", family] > 0
@@ -95,6 +96,6 @@ async def test_without_a_server_it_says_so() -> None:
     """Nobody is shown as signed out because nobody could be asked."""
     async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
         with pytest.raises(ConnectionFailed):
-            await sessions_of(away, SLIDING, "u1")
+            await list_sessions(away, SLIDING, "u1")
         with pytest.raises(ConnectionFailed):
-            await SignedInUsers(away, SLIDING).look()
+            await UserFinder(away, SLIDING).search()

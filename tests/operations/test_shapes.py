@@ -9,23 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ephemera.keyspace import Catalogue, KeyspaceOptions, Template, permanent, shared_key
-from ephemera.operations.infer._key_parser import dissect
-from ephemera.operations.inspect._key_shapes import MOST_SHAPES, Shapes
+from ephemera.operations.survey import MAX_SHAPES, KeyShapes
+from ephemera.operations.survey._key_parser import parse_key
 from tests.keyspace.strategies import field_values
 
 
-def shapes_of(*keys: bytes | str) -> Shapes:
+def shapes_of(*keys: bytes | str) -> KeyShapes:
     """The shapes of some keys."""
-    shapes = Shapes()
+    shapes = KeyShapes()
     for key in keys:
         shapes.add(key if isinstance(key, bytes) else key.encode())
     return shapes
 
 
-def declared(shapes: Shapes) -> Catalogue:
+def declared(shapes: KeyShapes) -> Catalogue:
     """A catalogue of the shapes, which refuses what overlaps or cannot be declared."""
     catalogue = Catalogue("shapes")
-    for shape in shapes.found():
+    for shape in shapes.shapes():
         about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
         if shape.hash_tag is not None:
             about["hash_tag"] = shape.hash_tag
@@ -35,7 +35,7 @@ def declared(shapes: Shapes) -> Catalogue:
 
 def patterns_of(*keys: str) -> set[str]:
     """The patterns that some keys seem to follow."""
-    return {shape.pattern for shape in shapes_of(*keys).found()}
+    return {shape.pattern for shape in shapes_of(*keys).shapes()}
 
 
 @settings(max_examples=300, deadline=None)
@@ -45,8 +45,10 @@ def test_any_text_is_declarable_or_says_why(keys: list[bytes]) -> None:
     shapes = shapes_of(*keys)
     catalogue = declared(shapes)
     for key in keys:
-        assert (catalogue.classify(key) is None) == isinstance(dissect(key), str), key
-    counted = sum(shape.count for shape in shapes.found()) + sum(each.count for each in shapes.undeclarable())
+        assert (catalogue.classify(key) is None) == isinstance(parse_key(key), str), key
+    counted = sum(shape.count for shape in shapes.shapes()) + sum(
+        each.count for each in shapes.undeclarable()
+    )
     assert counted == len(keys)
 
 
@@ -135,23 +137,23 @@ def test_the_number_of_shapes_is_bounded() -> None:
     shapes = shapes_of(
         *(f"{one}:{two}:{three}" for one in words for two in words[:14] for three in words[:9])
     )
-    assert len(shapes.found()) <= MOST_SHAPES
-    assert len(declared(shapes)) == len(shapes.found())
+    assert len(shapes.shapes()) <= MAX_SHAPES
+    assert len(declared(shapes)) == len(shapes.shapes())
 
 
 def test_what_follows_a_secret_word_is_never_a_literal() -> None:
     """A password that reads like a word does not become part of a pattern."""
     shapes = shapes_of("password:hunter", "reset_token:mellon")
-    assert {shape.pattern for shape in shapes.found()} == {
+    assert {shape.pattern for shape in shapes.shapes()} == {
         "password:{password_name}",
         "reset_token:{token_name}",
     }
-    assert all(shape.secret for shape in shapes.found())
+    assert all(shape.secret for shape in shapes.shapes())
 
 
 def test_texts_glued_to_a_hash_tag_are_bounded() -> None:
     """Where only literals can stand, right before a tag, too many of them are told instead of declared."""
     shapes = shapes_of(*(f"user{number}{{7}}" for number in range(200)))
-    assert len(shapes.found()) == 50
+    assert len(shapes.shapes()) == 50
     (left,) = shapes.undeclarable()
     assert (left.count, "hash tags" in left.reason) == (150, True)

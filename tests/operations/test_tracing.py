@@ -15,7 +15,7 @@ from opentelemetry.trace import SpanKind, StatusCode
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import InvalidDeclaration, ServerError
 from ephemera.keyspace import Store, connect
-from ephemera.operations.metrics._tracing import trace
+from ephemera.operations.metrics import trace
 from tests.operations.measured import (
     GREETING,
     INGEST,

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
-from ephemera.operations.inspect._write_behind import backlog
+from ephemera.operations.inspect import backlog
 from ephemera.patterns.write_behind import Batch, Flusher, Written
 from tests.patterns.behind import CATALOGUE, CLICKS, EVENTS, VOTES, Event, Vote
 
@@ -40,7 +40,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 async def test_nothing_waits_and_nothing_was_flushed(store: Store) -> None:
     """Before the first addition everything is 0, and there is no last flush."""
     seen = await backlog(store, CLICKS)
-    assert (seen.waiting, seen.oldest, seen.last_flush, seen.on_its_way) == (0, 0.0, None, ())
+    assert (seen.waiting, seen.oldest_age, seen.last_flush, seen.flushing) == (0, 0.0, None, ())
     assert (seen.holds, seen.limit, seen.shards, seen.flush_every) == ("counters", 1_000_000, 4, 60.0)
 
 
@@ -50,13 +50,13 @@ async def test_what_waits_and_what_the_last_flush_brought(store: Store) -> None:
         await store[CLICKS].add(page=f"p{page}", day="mon", clicks=1, spent=2)
     waits = await backlog(store, CLICKS)
     assert waits.waiting == 40
-    assert waits.oldest > 0
+    assert waits.oldest_age > 0
     await Flusher(store[CLICKS], Taken()).flush()
     seen = await backlog(store, CLICKS)
-    assert (seen.waiting, seen.on_its_way) == (0, ())
+    assert (seen.waiting, seen.flushing) == (0, ())
     assert seen.last_flush is not None
     assert abs(seen.last_flush - datetime.now(UTC)) < timedelta(minutes=2)
-    assert seen.last_brought > 0
+    assert seen.last_flush_size > 0
 
 
 async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> None:
@@ -68,7 +68,7 @@ async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> No
     ]
     assert any(sealed)
     seen = await backlog(store, VOTES)
-    (batch,) = seen.on_its_way
+    (batch,) = seen.flushing
     assert (batch.size, batch.by, seen.holds) == (2, "host:1", "records")
     assert abs(batch.since - datetime.now(UTC)) < timedelta(minutes=2)
 

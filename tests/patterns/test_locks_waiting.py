@@ -12,7 +12,7 @@ import pytest
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.errors import LockTimeout
-from ephemera.operations.configuration._acl import access_rules
+from ephemera.operations.configuration import access_rules
 from ephemera.patterns.locks import Locks
 from tests.chaos.conftest import victim
 from tests.patterns.lease_expiry import renew_often
@@ -205,7 +205,7 @@ async def test_two_stores_exclude_each_other(server: Valkey, key: str, locks: Lo
 
 async def test_the_access_rules_of_the_catalogue_suffice(victim: Valkey) -> None:
     """Under the access rules of the catalogue, locks are acquired, waited for, renewed and released."""
-    victim.ask("ACL", "SETUSER", "service", *access_rules(CATALOGUE, "service").words(), ">secret")
+    victim.ask("ACL", "SETUSER", "service", *access_rules(CATALOGUE, "service").rules(), ">secret")
     url = victim.url.replace("redis://", "redis://service:secret@")
     async with connect(url, CATALOGUE) as one, connect(url, CATALOGUE) as other:
         async with one[LOCKS].hold(name="allowed"):

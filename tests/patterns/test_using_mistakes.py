@@ -13,7 +13,7 @@ import pytest
 from ephemera import keyspace
 from ephemera.errors import InvalidClaim, InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, Store, sliding
-from ephemera.operations.inspect._documentation import describe
+from ephemera.operations.documentation import describe
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Delivery, Events
 from ephemera.patterns.rate_limits import RateLimits, fixed_window, sliding_window

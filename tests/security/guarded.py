@@ -20,7 +20,7 @@ import zstandard
 from ephemera import Catalogue, embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.keyspace import SERVER_IDENTITY, Role
-from ephemera.operations.configuration._acl import access_rules
+from ephemera.operations.configuration import access_rules
 from tests.security.tls_postgres import with_tls
 from tests.wire.certificates import Authority
 from tests.wire.debian_redis import DebianRedis
@@ -168,4 +168,4 @@ def _admit(guarded: Guarded) -> None:
         )  # it wants a database that is marked as its own
         for system in SYSTEMS:
             rules = access_rules(catalogue_of(system), system, role=role, purposes=("service", "metrics"))
-            admin.execute_command("ACL", "SETUSER", system, *rules.words(), f">{CANARY}-{system}-{role}")
+            admin.execute_command("ACL", "SETUSER", system, *rules.rules(), f">{CANARY}-{system}-{role}")

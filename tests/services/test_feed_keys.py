@@ -9,8 +9,8 @@ from typing import cast
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.audit import audit
+from ephemera.operations.documentation import as_markdown
 from ephemera_services.feed import catalogue
 from tests.cli.commands import ephemera
 from tests.services.feed_world import World, feed_world

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from ephemera.embedded import Valkey
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.audit import audit
+from ephemera.operations.documentation import as_markdown
 from ephemera_services.identity import catalogue
 from tests.cli.commands import ephemera
 from tests.services.identity_users import QUICK, UNLIMITED, administrator, newcomer
@@ -53,7 +53,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
     wrong = {"unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced"}
     assert [finding for finding in report.findings if finding.kind in wrong] == []
     assert report.unknown.keys == 0
-    seen = {space.pattern for space in report.spaces if space.keys}
+    seen = {space.pattern for space in report.keyspaces if space.keys}
     assert seen == {space.pattern for space in catalogue if space.kind != "channel"} - {
         "loading:cache:profile:{user_id}",  # there only while a profile is loaded
         *("rate_denied", "sliding_rate_denied"),  # nobody is denied here

@@ -10,8 +10,8 @@ import pytest
 
 from ephemera import connect
 from ephemera.embedded import Valkey
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.audit import audit
+from ephemera.operations.documentation import as_markdown
 from ephemera.patterns.http_cache import Resource
 from ephemera_services.league import catalogue, keys
 from tests.cli.commands import ephemera
@@ -125,7 +125,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
             *("audit", "--url", valkey.url, "--catalogue", "league", "--fail-on", ",".join(sorted(wrong)))
         )
     assert shown.code == 0, shown.out
-    seen = {space.pattern for space in report.spaces if space.keys}
+    seen = {space.pattern for space in report.keyspaces if space.keys}
     assert {resource.cache.space.pattern for resource in keys.RESOURCES} <= seen
     assert {"votes:state:{shard}", "session:{session_id}", "rate:live:{subject}"} <= seen
 

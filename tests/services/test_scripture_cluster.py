@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ephemera import embedded
 from ephemera.embedded import Postgres
-from ephemera.operations.inspect._server_mark import mark_server
+from ephemera.operations.configuration import mark_server
 from tests.services.scripture_readers import (
     UNLIMITED,
     eventually,

@@ -11,8 +11,8 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.keyspace import RESERVED
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.audit import audit
+from ephemera.operations.documentation import as_markdown
 from ephemera_services.scripture import catalogue
 from tests.cli.commands import ephemera
 from tests.services.scripture_readers import (

@@ -9,8 +9,8 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Role
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.audit import audit
+from ephemera.operations.documentation import as_markdown
 from ephemera_services.slides import catalogue
 from tests.cli.commands import ephemera
 from tests.services.services import Served
@@ -65,7 +65,7 @@ def test_an_audit_of_servers_it_has_worked_on_finds_nothing_wrong(
         report = asyncio.run(audit(server.url, [catalogue], role=role))
         assert [finding for finding in report.findings if finding.kind in WRONG] == []
         assert report.unknown.keys == 0
-        seen |= {space.pattern for space in report.spaces if space.keys}
+        seen |= {space.pattern for space in report.keyspaces if space.keys}
         shown = ephemera(
             *("audit", "--url", server.url, "--catalogue", "slides", "--role", role),
             *("--fail-on", ",".join(WRONG)),

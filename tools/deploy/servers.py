@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from importlib import import_module
 
 from ephemera.keyspace import Role
-from ephemera.operations.configuration._acl import access_rules
-from ephemera.operations.configuration._server_config import server_config
+from ephemera.operations.configuration import access_rules, server_config
 from tools.deploy.layout import SERVICES, Service
 
 MEMORY = {"cache": "1gb", "pages": "64mb", "queue": "512mb"}

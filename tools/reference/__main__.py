@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from ephemera.cli import load_catalogue
-from ephemera.operations.inspect._documentation import as_markdown
+from ephemera.operations.documentation import as_markdown
 from ephemera_services import SERVICES
 from tools.reference import api_page as reference_api
 from tools.reference import cli_page as reference

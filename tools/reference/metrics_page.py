@@ -5,10 +5,11 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Iterator
+from typing import get_args
 
 from prometheus_client import CollectorRegistry
 
-from ephemera.operations.metrics._reference import as_markdown
+from ephemera.operations.metrics import METRICS, Metric, Section
 from ephemera_services import SERVICES
 
 _INTRODUCTION = """\
@@ -25,7 +26,7 @@ have them, what a scrape costs, and what to alert on.
 def reference() -> str:
     """The whole page."""
     own = "\n".join(_section(name) for name in SERVICES if _has_metrics(name))
-    return f"{_INTRODUCTION}\n{as_markdown()}\n{own}"
+    return f"{_INTRODUCTION}\n{_store_metrics()}\n{own}"
 
 
 def service_metrics(name: str) -> list[tuple[str, str, str, str]]:
@@ -35,6 +36,22 @@ def service_metrics(name: str) -> list[tuple[str, str, str, str]]:
     registry = CollectorRegistry()
     importlib.import_module(f"ephemera_services.{name}.metrics").Metrics(registry)
     return sorted(_declared(registry))
+
+
+def _store_metrics() -> str:
+    """A table per section: name, type, labels, meaning."""
+    return "\n\n".join(_table(section) for section in get_args(Section)) + "\n"
+
+
+def _table(section: str) -> str:
+    rows = [_row(metric) for metric in METRICS if metric.section == section]
+    title = section[0].upper() + section[1:]
+    return "\n".join([f"### {title}", "", "| name | type | labels | meaning |", "|---|---|---|---|", *rows])
+
+
+def _row(metric: Metric) -> str:
+    meaning = f"{metric.help} *Shared.*" if metric.shared else metric.help
+    return f"| `{metric.name}` | {metric.kind} | {', '.join(metric.labels)} | {meaning} |"
 
 
 def _has_metrics(name: str) -> bool:

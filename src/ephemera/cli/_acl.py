@@ -9,7 +9,7 @@ import typer
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, flag
 from ephemera.cli._flag_errors import given_as
 from ephemera.keyspace import Role
-from ephemera.operations.configuration._acl import PURPOSES, access_rules
+from ephemera.operations.configuration import PURPOSES, access_rules
 
 
 def acl(

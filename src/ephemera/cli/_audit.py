@@ -11,9 +11,9 @@ from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._durations import seconds
 from ephemera.cli._progress import progress_bar
 from ephemera.keyspace import Catalogue, Role
-from ephemera.operations.audit._audit import audit as audit_server
-from ephemera.operations.audit._findings import KINDS, kinds_meant
-from ephemera.operations.inspect._survey import SAMPLE, Plan
+from ephemera.operations.audit import KINDS, parse_kinds
+from ephemera.operations.audit import audit as audit_server
+from ephemera.operations.survey import SAMPLE_SIZE, SurveyOptions
 
 _FAIL_ON = (
     "Kinds of findings that make the exit code 1, comma-separated: "
@@ -42,7 +42,7 @@ def audit(
     ] = "30s",  # type: ignore[assignment] # the parser takes it
     sample: Annotated[
         int, flag("--sample", "Keys of each space that are looked at; 0: names alone.", min=0)
-    ] = SAMPLE,
+    ] = SAMPLE_SIZE,
     no_contents: Annotated[
         bool, flag("--no-contents", "Do not read what the sampled keys hold to see if it can be decoded.")
     ] = False,
@@ -66,9 +66,9 @@ def audit(
     replicas.
     """
     failing = _kinds(fail_on or [])
-    plan = Plan(sample=sample, budget=budget, cursor=cursor, contents=not no_contents)
+    plan = SurveyOptions(sample=sample, budget=budget, cursor=cursor, contents=not no_contents)
     with progress_bar() as progress:
-        report = run(audit_server(url, catalogue, plan, role=role, progress=progress))
+        report = run(audit_server(url, catalogue, plan, role=role, on_progress=progress))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
@@ -79,7 +79,7 @@ def audit(
 
 def _kinds(words: list[str]) -> set[str]:
     try:
-        return kinds_meant([kind for word in words for kind in word.replace(",", " ").split()])
+        return parse_kinds([kind for word in words for kind in word.replace(",", " ").split()])
     except ValueError as unknown:
         problem = f"{unknown} is no kind of finding; there are {', '.join(KINDS)}, problems, warnings, any"
         raise typer.BadParameter(problem, param_hint="--fail-on") from None

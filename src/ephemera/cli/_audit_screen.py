@@ -8,11 +8,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ephemera.cli._screens import screen
-from ephemera.operations.audit._findings import Finding
-from ephemera.operations.audit._keyspaces import LIVES
-from ephemera.operations.audit._report import AuditReport, SpaceState, UnknownShape
-from ephemera.operations.inspect._formatting import counted, shown_size
-from ephemera.operations.inspect._sampling import Interval
+from ephemera.operations.audit import TTL_BUCKETS, AuditReport, Finding, KeyspaceReport, UnknownShape
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.survey import Interval
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "note": "dim"}
 _BARS = " ▁▂▃▄▅▆▇█"
@@ -32,13 +30,13 @@ def parts(report: AuditReport) -> Iterator[RenderableType]:
     """The parts of a report, those left out that would be empty."""
     yield _title(report)
     yield _servers(report)
-    yield _spaces(report.spaces)
+    yield _spaces(report.keyspaces)
     if report.unknown.keys:
         yield _unknown(report)
-    if any(space.streams for space in report.spaces):
-        yield _streams(report.spaces)
-    if any(space.largest for space in report.spaces):
-        yield _largest(report.spaces)
+    if any(space.streams for space in report.keyspaces):
+        yield _streams(report.keyspaces)
+    if any(space.largest for space in report.keyspaces):
+        yield _largest(report.keyspaces)
     yield _findings(report.findings)
     yield _footer(report)
 
@@ -48,8 +46,8 @@ def _title(report: AuditReport) -> Text:
     part = "all" if seen.complete else "a part"
     return Text.from_markup(
         f"[bold]{escape(', '.join(report.catalogues) or 'no catalogue')}[/] against "
-        f"{counted(len(report.servers), 'server')}: {counted(seen.names, 'name')} ({part} of "
-        f"{counted(seen.keys, 'key')}) in {report.seconds:.1f} s",
+        f"{format_count(len(report.servers), 'server')}: {format_count(seen.names, 'name')} ({part} of "
+        f"{format_count(seen.keys, 'key')}) in {report.seconds:.1f} s",
         emoji=False,
     )
 
@@ -59,12 +57,12 @@ def _servers(report: AuditReport) -> Table:
         "Servers", "server", "version", "keys", "memory", "policy", "evicted", "fragmentation", "AOF"
     )
     for server in report.servers:
-        limit = shown_size(server.max_memory) if server.max_memory else "no limit"
+        limit = format_size(server.max_memory) if server.max_memory else "no limit"
         table.add_row(
             escape(server.name) + (" [dim](replica)[/]" if server.replica else ""),
             f"{server.software} {server.version}",
             f"{server.keys:,}",
-            f"{shown_size(server.used_memory)} of {limit}",
+            f"{format_size(server.used_memory)} of {limit}",
             server.policy,
             f"{server.evicted:,}",
             f"{server.fragmentation:.2f}",
@@ -73,7 +71,7 @@ def _servers(report: AuditReport) -> Table:
     return table
 
 
-def _spaces(spaces: Iterable[SpaceState]) -> Group:
+def _spaces(spaces: Iterable[KeyspaceReport]) -> Group:
     table = _table(
         "Declared spaces", "space", "kind", "role", "keys", "size", "lives", "declared", "looked at"
     )
@@ -92,13 +90,15 @@ def _spaces(spaces: Iterable[SpaceState]) -> Group:
             f"{space.sampled:,}" if space.sampled < space.keys else "all" if space.keys else "",
             style="dim" if not space.keys else None,
         )
-    legend = f"lives: sampled keys by what is left to live, {' · '.join(LIVES)}; sizes at 95 % confidence"
+    legend = (
+        f"lives: sampled keys by what is left to live, {' · '.join(TTL_BUCKETS)}; sizes at 95 % confidence"
+    )
     return Group(table, Text(legend, style="dim"))
 
 
 def _unknown(report: AuditReport) -> Group:
     unknown = report.unknown
-    title = f"Undeclared: {counted(unknown.keys, 'key')}"
+    title = f"Undeclared: {format_count(unknown.keys, 'key')}"
     if unknown.size is not None and unknown.without_ttl is not None:
         title += f", {_size(unknown.size)}, {_about(unknown.without_ttl)} of them without an end"
     table = _table(title, "shape", "keys", "types", "for example")
@@ -112,7 +112,7 @@ def _unknown(report: AuditReport) -> Group:
     )
 
 
-def _streams(spaces: Iterable[SpaceState]) -> Table:
+def _streams(spaces: Iterable[KeyspaceReport]) -> Table:
     table = _table("Streams", "stream", "entries", "group", "consumers", "pending", "not delivered")
     streams = [stream for space in spaces for stream in space.streams]
     for stream in sorted(streams, key=lambda each: -each.length)[:_MOST_STREAMS]:
@@ -127,11 +127,11 @@ def _streams(spaces: Iterable[SpaceState]) -> Table:
     return table
 
 
-def _largest(spaces: Iterable[SpaceState]) -> Table:
+def _largest(spaces: Iterable[KeyspaceReport]) -> Table:
     table = _table("Largest keys looked at", "key", "size", "members")
     keys = [key for space in spaces for key in space.largest]
     for key in sorted(keys, key=lambda each: -each.size)[:_LARGEST]:
-        table.add_row(escape(key.key), shown_size(key.size), f"{key.members:,}" if key.members else "")
+        table.add_row(escape(key.key), format_size(key.size), f"{key.members:,}" if key.members else "")
     return table
 
 
@@ -142,14 +142,14 @@ def _findings(findings: list[Finding]) -> RenderableType:
     for finding in findings:
         if finding.kind == "incomplete":
             continue  # the footer tells
-        table.add_row(Text(finding.kind, style=_STYLES[finding.weight]), _sentence(finding))
+        table.add_row(Text(finding.kind, style=_STYLES[finding.severity]), _sentence(finding))
     return table
 
 
 def _sentence(finding: Finding) -> Text:
-    about = finding.space or finding.server
+    about = finding.keyspace or finding.server
     text = Text.assemble((about, "cyan"), ": ") if about else Text()
-    if finding.keys is not None and finding.space is not None:
+    if finding.keys is not None and finding.keyspace is not None:
         text.append(f"{_about(finding.keys)} {'key' if finding.keys.high == 1 else 'keys'} ")
     text.append(finding.message)
     if finding.examples:
@@ -160,7 +160,7 @@ def _sentence(finding: Finding) -> Text:
 
 
 def _footer(report: AuditReport) -> Text:
-    told = report.disturbance
+    told = report.impact
     lines = [f"Not seen: {each}." for each in report.coverage.not_seen]
     if report.coverage.cursor is not None:
         lines.append(f"Continue with --cursor {report.coverage.cursor}")
@@ -168,8 +168,8 @@ def _footer(report: AuditReport) -> Text:
         f"Looking raised keyspace_hits and keyspace_misses by {told.lookups:,} together; "
         + (
             "no access time has changed."
-            if told.access_times_kept or not told.looked_into
-            else f"{counted(told.looked_into, 'key')} count as used just now: "
+            if told.access_times_kept or not told.contents_read
+            else f"{format_count(told.contents_read, 'key')} count as used just now: "
             "this server has no CLIENT NO-TOUCH (--no-contents avoids it)."
         )
     )
@@ -203,17 +203,17 @@ def _examples(shape: UnknownShape) -> str:
 
 def _histogram(ttl: dict[str, int]) -> str:
     most = max(ttl.values(), default=0)
-    return "".join(_BARS[-(-8 * ttl.get(life, 0) // most)] if most else " " for life in LIVES)
+    return "".join(_BARS[-(-8 * ttl.get(life, 0) // most)] if most else " " for life in TTL_BUCKETS)
 
 
 def _size(size: Interval | None) -> str:
     if size is None:
         return ""
     if size.exact or not size.value:
-        return shown_size(size.value)
+        return format_size(size.value)
     if size.high is None:
-        return f"{shown_size(size.value)} [dim]?[/]"
-    return f"{shown_size(size.value)} [dim]±{(size.high - size.value) / size.value:.0%}[/]"
+        return f"{format_size(size.value)} [dim]?[/]"
+    return f"{format_size(size.value)} [dim]±{(size.high - size.value) / size.value:.0%}[/]"
 
 
 def _about(keys: Interval) -> str:

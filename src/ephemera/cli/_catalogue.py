@@ -9,8 +9,8 @@ from rich.table import Table
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, flag
 from ephemera.cli._screens import screen
 from ephemera.keyspace import Catalogue
-from ephemera.operations.inspect import _documentation as documentation
-from ephemera.operations.inspect._documentation import as_json, as_markdown, tables
+from ephemera.operations import documentation
+from ephemera.operations.documentation import as_json, as_markdown, tables
 
 
 def catalogue(

@@ -3,7 +3,7 @@
 import typer
 
 from ephemera.cli._command import CatalogueArgument, Command
-from ephemera.operations.metrics._dashboard import as_json
+from ephemera.operations.metrics import dashboard_json
 
 
 def dashboard(name: CatalogueArgument) -> None:
@@ -12,7 +12,7 @@ def dashboard(name: CatalogueArgument) -> None:
     It has rows for what the catalogue declares and no others, and names only metrics that there are. Choose
     the Prometheus data source and the scrape job at its top.
     """
-    typer.echo(as_json(name))
+    typer.echo(dashboard_json(name))
 
 
 COMMAND = Command(

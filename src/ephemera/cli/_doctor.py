@@ -13,10 +13,8 @@ from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._durations import seconds
 from ephemera.cli._screens import screen
 from ephemera.keyspace import Catalogue, Role
-from ephemera.operations.health._checks import Check
-from ephemera.operations.health._health import Health, check_up
-from ephemera.operations.inspect._capacity import Capacity, estimate
-from ephemera.operations.inspect._formatting import counted, shown_size
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.health import Capacity, Check, Health, check_server, estimate_capacity
 
 _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
 _BUDGET = 30.0  # seconds that the sizes of spaces may take
@@ -63,11 +61,11 @@ def doctor(
     """
     catalogues = catalogue or []
     with Console(stderr=True).status("Examining"):
-        health = run(check_up(url, catalogues, role=role, identity=identity))
+        health = run(check_server(url, catalogues, role=role, identity=identity))
         reached = all(check.name != "reachable" or check.status == "ok" for check in _checks(health))
         capacity = None
         if catalogues and reached:
-            capacity = run(estimate(url, catalogues, watch=watch, budget=_BUDGET))
+            capacity = run(estimate_capacity(url, catalogues, observe=watch, budget=_BUDGET))
     if json:
         days = capacity.days_until_full if capacity else None
         typer.echo(msgspec.json.format(msgspec.json.encode(Examination(health, capacity, days))))
@@ -98,27 +96,27 @@ def _show(health: Health, capacity: Capacity | None) -> None:
 
 def _show_capacity(console: Console, capacity: Capacity) -> None:
     table = Table("space", "keys", "bytes a key", "in all", title="Capacity")
-    for space in capacity.spaces:
-        size = "" if space.size is None else shown_size(space.size.value)
+    for space in capacity.keyspaces:
+        size = "" if space.size is None else format_size(space.size.value)
         table.add_row(escape(space.pattern), f"{space.keys:,}", f"{space.bytes_per_key:,.0f}", size)
     console.print(table)
     console.print(_outlook(capacity))
 
 
 def _outlook(capacity: Capacity) -> str:
-    limit = f"of {shown_size(capacity.limit)} " if capacity.limit else ""
-    used = f"{shown_size(capacity.used)} {limit}used"
-    unknown = f", {counted(capacity.unknown_keys, 'undeclared key')}" if capacity.unknown_keys else ""
+    limit = f"of {format_size(capacity.limit)} " if capacity.limit else ""
+    used = f"{format_size(capacity.used)} {limit}used"
+    unknown = f", {format_count(capacity.unknown_keys, 'undeclared key')}" if capacity.unknown_keys else ""
     left = capacity.time_until_full
     if left is not None:
-        outlook = f"full in {left} at the present {shown_size(capacity.growth)}/s"
+        outlook = f"full in {left} at the present {format_size(capacity.growth)}/s"
     elif not capacity.limit:
         outlook = "it has no limit to reach"
     elif capacity.evicts:
         outlook = "when it is full, it evicts"
     else:
         outlook = "it does not grow"
-    return f"{used}{unknown}; watched for {capacity.watched:.0f} s: {outlook}."
+    return f"{used}{unknown}; watched for {capacity.observed:.0f} s: {outlook}."
 
 
 COMMAND = Command(

@@ -13,8 +13,8 @@ from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, flag,
 from ephemera.cli._flag_errors import given_as
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect._events import dead_letters, pending_events, stream_readings
-from ephemera.operations.inspect._events import replay as put_back
+from ephemera.operations.inspect import dead_letters, pending_events, stream_readings
+from ephemera.operations.inspect import replay_dead_letters as put_back
 
 _LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # what a stream's ids look like, and fits into one
 

@@ -8,10 +8,10 @@ import typer
 from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._durations import seconds
 from ephemera.cli._progress import progress_bar
-from ephemera.operations.infer._infer import Proposal
-from ephemera.operations.infer._infer import infer as infer_catalogue
-from ephemera.operations.inspect._formatting import counted, shown_keys
-from ephemera.operations.inspect._survey import SAMPLE, Plan
+from ephemera.operations.formatting import format_count, format_keys
+from ephemera.operations.infer import Proposal
+from ephemera.operations.infer import infer as infer_catalogue
+from ephemera.operations.survey import SAMPLE_SIZE, SurveyOptions
 
 
 def infer(
@@ -22,7 +22,7 @@ def infer(
     budget: Annotated[
         float, flag("--budget", "The time it may take: 30s, 5m.", metavar="TIME", parser=seconds)
     ] = "30s",  # type: ignore[assignment] # the parser takes it
-    sample: Annotated[int, flag("--sample", "Keys of each shape that are looked at.", min=1)] = SAMPLE,
+    sample: Annotated[int, flag("--sample", "Keys of each shape that are looked at.", min=1)] = SAMPLE_SIZE,
     json: AsJson = False,
 ) -> None:
     """Propose a catalogue as Python source, from the keys that are on a server.
@@ -34,7 +34,7 @@ def infer(
     listed at its end, with the reason. It only reads, as the audit does.
     """
     with progress_bar() as progress:
-        proposal = run(infer_catalogue(url, name, Plan(sample=sample, budget=budget), progress))
+        proposal = run(infer_catalogue(url, name, SurveyOptions(sample=sample, budget=budget), progress))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(_for_machines(proposal))))
     else:
@@ -46,9 +46,9 @@ def _for_machines(proposal: Proposal) -> dict[str, object]:
     return {
         "name": proposal.name,
         "coverage": proposal.coverage,
-        "declarations": proposal.declarations,
+        "declarations": proposal.keyspaces,
         "left_out": [
-            {"reason": each.reason, "keys": each.count, "examples": shown_keys(each.examples)}
+            {"reason": each.reason, "keys": each.count, "examples": format_keys(each.examples)}
             for each in proposal.left_out
         ],
         "source": proposal.source,
@@ -56,11 +56,11 @@ def _for_machines(proposal: Proposal) -> dict[str, object]:
 
 
 def _summary(proposal: Proposal) -> str:
-    keys = sum(declaration.keys for declaration in proposal.declarations)
+    keys = sum(declaration.keys for declaration in proposal.keyspaces)
     left = sum(each.count for each in proposal.left_out)
-    lines = [f"{counted(len(proposal.declarations), 'declaration')} for {counted(keys, 'key')}"]
+    lines = [f"{format_count(len(proposal.keyspaces), 'declaration')} for {format_count(keys, 'key')}"]
     if left:
-        lines.append(f"{counted(left, 'key')} cannot be declared; the end of the source says why")
+        lines.append(f"{format_count(left, 'key')} cannot be declared; the end of the source says why")
     lines += [f"not seen: {each}" for each in proposal.coverage.not_seen]
     return "\n".join(lines)
 

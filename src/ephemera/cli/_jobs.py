@@ -13,7 +13,7 @@ from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, database_errors
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect._formatting import counted
+from ephemera.operations.formatting import format_count
 
 _MOST_ERROR = 100  # characters of an error in a table
 _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "yellow"}
@@ -42,14 +42,14 @@ def list_jobs(
     json: AsJson = False,
 ) -> None:
     """Show jobs as SQL has them, the newest first."""
-    from ephemera.operations.inspect._jobs import listed
+    from ephemera.operations.inspect import list_jobs
     from ephemera.patterns.jobs import JOB_STATES
 
     for state in states:
         if state not in JOB_STATES:
             raise typer.BadParameter(f"{state!r} is none of {', '.join(JOB_STATES)}", param_hint="--state")
     with database_errors(), Console(stderr=True).status("Looking at jobs"):
-        found = run(listed(name, database_url, states=states, kind=kind, most=limit))
+        found = run(list_jobs(name, database_url, states=states, kind=kind, limit=limit))
     if json:
         _as_json(found)
     elif not found:
@@ -62,15 +62,15 @@ def show(
     name: JobsArgument, job_id: JobId, database_url: DatabaseUrl, wait: Wait = False, json: AsJson = False
 ) -> None:
     """Show one job: its state, its arguments, its steps, its result or its error."""
-    from ephemera.operations.inspect._jobs import shown
+    from ephemera.operations.inspect import get_job
 
     with database_errors(), Console(stderr=True).status("Looking at the job") as status:
 
         def watch(row: Any) -> None:
-            steps = f"{counted(row.steps, 'step')} done, the last: {row.step or 'none'}"
+            steps = f"{format_count(row.steps, 'step')} done, the last: {row.step or 'none'}"
             status.update(Text(f"{row.kind} is {row.state}, {steps}"))  # one may be named "[x]", or ":x:"
 
-        found = run(shown(name, database_url, job_id, watch if wait else None))
+        found = run(get_job(name, database_url, job_id, watch if wait else None))
     if json:
         _as_json(found)
     else:
@@ -113,11 +113,13 @@ def _change(
     job_ids: list[str],
     json: bool,
 ) -> None:
-    from ephemera.operations.inspect._jobs import Places, changed
+    from ephemera.operations.inspect import JobServers, change_jobs
 
     with database_errors(), progress_bar() as tell:
         done = run(
-            changed(jobs, Places(*where), what, job_ids, lambda now, total: tell(f"{what} jobs", now, total))
+            change_jobs(
+                jobs, JobServers(*where), what, job_ids, lambda now, total: tell(f"{what} jobs", now, total)
+            )
         )
     if json:
         _as_json(done)

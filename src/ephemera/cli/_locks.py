@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, run
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect._locks import LockState, held_locks
+from ephemera.operations.inspect import LockState, held_locks
 
 
 def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:

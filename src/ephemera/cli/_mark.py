@@ -8,7 +8,7 @@ import typer
 from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._flag_errors import given_as
 from ephemera.keyspace import SERVER_IDENTITY
-from ephemera.operations.inspect._server_mark import Marking, mark_server
+from ephemera.operations.configuration import ServerMark, mark_server
 
 
 def mark(
@@ -41,7 +41,7 @@ def mark(
         typer.echo(_sentence(done))
 
 
-def _sentence(done: Marking) -> str:
+def _sentence(done: ServerMark) -> str:
     modules = f"; modules: {', '.join(done.modules)}" if done.modules else ""
     if done.mark is None:
         return f"{done.address} carries no mark{modules}"

@@ -8,7 +8,7 @@ import typer
 from ephemera.cli._command import AsJson, Command, flag
 from ephemera.cli._flag_errors import given_as
 from ephemera.keyspace import Role
-from ephemera.operations.configuration._server_config import DEFAULT_MEMORY, server_config, server_settings
+from ephemera.operations.configuration import DEFAULT_MEMORY, server_config, server_settings
 
 
 def show(

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ephemera.operations.audit._findings import Finding
-from ephemera.operations.audit._report import AuditReport
-from ephemera.operations.inspect._formatting import counted, shown_size
-from ephemera.operations.inspect._sampling import Interval
-from ephemera.operations.inspect._server_facts import ServerFacts
+from ephemera.operations.audit import AuditReport, Finding
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.survey import Interval, ServerInfo
 
 
 def as_markdown(report: AuditReport) -> str:
     """The whole report; keys and messages are quoted so that none of them becomes markup."""
     seen = report.coverage
     part = "all" if seen.complete else "a part"
+    counted = format_count(seen.names, "name")
     parts = [
         f"# Audit of {', '.join(report.catalogues) or 'no catalogue'}",
-        f"{counted(seen.names, 'name')} ({part} of {counted(seen.keys, 'key')}) in {report.seconds:.1f} s.",
+        f"{counted} ({part} of {format_count(seen.keys, 'key')}) in {report.seconds:.1f} s.",
         "## Findings",
         _table(("weight", "finding", "where", "what", "advice"), map(_finding, report.findings))
         if report.findings
@@ -51,7 +50,7 @@ def as_markdown(report: AuditReport) -> str:
                     _size(each.size),
                     f"{each.sampled:,}",
                 )
-                for each in report.spaces
+                for each in report.keyspaces
             ),
         ),
     ]
@@ -61,7 +60,7 @@ def as_markdown(report: AuditReport) -> str:
             for each in report.unknown.shapes
         )
         parts += [
-            f"## Undeclared: {counted(report.unknown.keys, 'key')}",
+            f"## Undeclared: {format_count(report.unknown.keys, 'key')}",
             _table(("shape", "keys", "types"), shapes),
         ]
     if seen.not_seen:
@@ -70,13 +69,13 @@ def as_markdown(report: AuditReport) -> str:
 
 
 def _finding(finding: Finding) -> tuple[str, ...]:
-    where = finding.space or finding.server or ""
+    where = finding.keyspace or finding.server or ""
     examples = f" ({', '.join(map(_code, finding.examples))})" if finding.examples else ""
     keys = ""
-    if finding.keys is not None and finding.space is not None:
-        keys = counted(round(finding.keys.value), "key") + " "
+    if finding.keys is not None and finding.keyspace is not None:
+        keys = format_count(round(finding.keys.value), "key") + " "
     about = keys + _plain(finding.message) + examples
-    return finding.weight, finding.kind, _code(where) if where else "", about, _plain(finding.advice)
+    return finding.severity, finding.kind, _code(where) if where else "", about, _plain(finding.advice)
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -84,15 +83,15 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
-def _memory(server: ServerFacts) -> str:
-    limit = shown_size(server.max_memory) if server.max_memory else "no limit"
-    return f"{shown_size(server.used_memory)} of {limit}"
+def _memory(server: ServerInfo) -> str:
+    limit = format_size(server.max_memory) if server.max_memory else "no limit"
+    return f"{format_size(server.used_memory)} of {limit}"
 
 
 def _size(size: Interval | None) -> str:
     if size is None:
         return ""
-    return shown_size(size.value) if size.exact else f"about {shown_size(size.value)}"
+    return format_size(size.value) if size.exact else f"about {format_size(size.value)}"
 
 
 def _code(text: str) -> str:

@@ -8,9 +8,8 @@ from time import time
 
 from ephemera.console._connections import Place
 from ephemera.keyspace import Role
-from ephemera.operations.audit._audit import audit
-from ephemera.operations.audit._report import AuditReport
-from ephemera.operations.inspect._survey import Plan
+from ephemera.operations.audit import AuditReport, audit
+from ephemera.operations.survey import SurveyOptions
 
 BUDGET = 30.0
 """Seconds that an audit of one server takes at most."""
@@ -54,8 +53,8 @@ class ServerAudit:
             await asyncio.gather(self._under_way, return_exceptions=True)
 
     async def _audit(self) -> AuditReport:
-        plan = Plan(budget=BUDGET)
-        report = await audit(self._url, self.place.catalogues, plan, role=self.role, progress=self._tell)
+        plan = SurveyOptions(budget=BUDGET)
+        report = await audit(self._url, self.place.catalogues, plan, role=self.role, on_progress=self._tell)
         self.report, self.ended = report, time()
         return report
 

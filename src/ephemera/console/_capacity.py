@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from ephemera.console._console import Console
 from ephemera.console._survey_cache import Found
 from ephemera.console._watcher import EVERY, Watched
-from ephemera.operations.inspect._capacity import Capacity, SpaceSize
-from ephemera.operations.inspect._formatting import shown_size
+from ephemera.operations.formatting import format_size
+from ephemera.operations.health import Capacity, KeyspaceSize
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,9 @@ class ServerCapacity:
         """Where it is heading, in words."""
         found = self.capacity
         limit = (
-            f"{shown_size(found.used)} of {shown_size(found.limit)} used"
+            f"{format_size(found.used)} of {format_size(found.limit)} used"
             if found.limit
-            else shown_size(found.used)
+            else format_size(found.used)
         )
         if not found.limit:
             return f"{limit} used, and no limit to reach"
@@ -33,7 +33,7 @@ class ServerCapacity:
             return f"{limit}; when it is full, it evicts"
         if found.time_until_full is None:
             return f"{limit}; it does not grow"
-        return f"{limit}; full in {found.time_until_full} at {shown_size(found.growth)}/s"
+        return f"{limit}; full in {found.time_until_full} at {format_size(found.growth)}/s"
 
 
 def capacities(console: Console) -> list[ServerCapacity]:
@@ -50,7 +50,7 @@ def _capacity(server: Watched, of_places: list[Found]) -> ServerCapacity | None:
     if now is None or not counted:
         return None
     spaces = [
-        SpaceSize(
+        KeyspaceSize(
             pattern=each.state.pattern,
             keys=each.state.keys,
             bytes_per_key=each.state.size.value / each.state.keys
@@ -66,9 +66,9 @@ def _capacity(server: Watched, of_places: list[Found]) -> ServerCapacity | None:
         used=now.memory or 0,
         limit=now.limit,
         evicts=now.evicts,
-        spaces=spaces,
+        keyspaces=spaces,
         unknown_keys=sum(unknown.keys for found in counted for _, unknown in found.unknown),
-        watched=len(server.dataset) * EVERY,
+        observed=len(server.dataset) * EVERY,
         growth=max(0.0, server.growth or 0.0),
     )
     return ServerCapacity(server.name, capacity)

@@ -8,9 +8,8 @@ from typing import Any, cast
 
 from ephemera.console._formatting import HIDDEN, shown_value
 from ephemera.keyspace import DECODE_ERRORS, Codec, Keyspace, RecordCodec
-from ephemera.operations.inspect._formatting import shown_key
-from ephemera.operations.inspect._probe import Look, Probe
-from ephemera.operations.inspect._survey import Tally
+from ephemera.operations.formatting import format_key
+from ephemera.operations.survey import ContentReader, KeyspaceSample, SampledKey
 
 ENTRIES = 20
 """Keys of a space that are kept with what they hold."""
@@ -32,12 +31,12 @@ class Entry:
     members: int
 
 
-def decoded_as(space: Keyspace[Any]) -> Look | None:
+def decoded_as(space: Keyspace[Any]) -> ContentReader | None:
     """What makes a text of a content; None, so that it is not even read, for a sensitive space."""
     if space.sensitive:
         return None
 
-    def look(probe: Probe, content: Any) -> str:
+    def look(probe: SampledKey, content: Any) -> str:
         if probe.type != space.redis_type:
             return _OTHER_TYPE
         try:
@@ -49,18 +48,18 @@ def decoded_as(space: Keyspace[Any]) -> Look | None:
     return look
 
 
-def entries_of(tally: Tally, space: Keyspace[Any]) -> list[Entry]:
+def entries_of(tally: KeyspaceSample, space: Keyspace[Any]) -> list[Entry]:
     """Some sampled keys, as they may be shown."""
     return [
-        Entry(shown_key(probe.key, space), _value(probe, space), probe.ttl, probe.size, probe.members)
-        for probe in tally.probes[:ENTRIES]
+        Entry(format_key(probe.key, space), _value(probe, space), probe.ttl, probe.size, probe.members)
+        for probe in tally.keys[:ENTRIES]
     ]
 
 
-def _value(probe: Probe, space: Keyspace[Any]) -> str:
+def _value(probe: SampledKey, space: Keyspace[Any]) -> str:
     if space.sensitive:
         return HIDDEN
-    if probe.unread:
+    if probe.too_large:
         return _TOO_LARGE
     return probe.content if isinstance(probe.content, str) else "—"
 

@@ -7,12 +7,10 @@ from typing import Any
 import msgspec
 
 from ephemera.keyspace import Keyspace
-from ephemera.operations.inspect._formatting import shown_key
 
 HIDDEN = "(hidden: sensitive)"
 """What stands for the values of a sensitive space."""
 
-__all__ = ["HIDDEN", "per_cent", "shown_key", "shown_value"]
 _LONGEST = 2000  # characters of a value
 
 

@@ -15,14 +15,15 @@ from collections.abc import Sequence
 
 import httpx
 
-from ephemera.operations.metrics._families import SPACE_HITS, SPACE_MISSES
+from ephemera.operations.metrics import KEYSPACE_HITS, KEYSPACE_MISSES
 
 _EVERY = 10.0  # seconds
 _PATIENCE = 3.0  # seconds
 _LARGEST = 4 * 1024 * 1024  # bytes of an answer
 _ESCAPED = re.compile(r"\\(.)")
 _LINE = re.compile(
-    rf'^({SPACE_HITS.name}|{SPACE_MISSES.name})\{{space="((?:[^"\\]|\\.)*)"\}} ([0-9.eE+-]+)', re.MULTILINE
+    rf'^({KEYSPACE_HITS.name}|{KEYSPACE_MISSES.name})\{{keyspace="((?:[^"\\]|\\.)*)"\}} ([0-9.eE+-]+)',
+    re.MULTILINE,
 )
 
 
@@ -59,7 +60,7 @@ class HitRatios:
         misses: Counter[str] = Counter()
         for text in texts:
             for name, pattern, value in _LINE.findall(text):
-                counted = hits if name == SPACE_HITS.name else misses
+                counted = hits if name == KEYSPACE_HITS.name else misses
                 counted[_ESCAPED.sub(r"\1", pattern)] += int(float(value))
         self._hits, self._misses = hits, misses
 

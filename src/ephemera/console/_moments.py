@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from ephemera.operations.inspect._formatting import shown_life
+from ephemera.operations.formatting import format_duration
 
 NOTHING = "\u2014"
 """What is shown in place of what is not there."""
@@ -12,7 +12,7 @@ NOTHING = "\u2014"
 
 def lasting(seconds: float) -> str:
     """About how long: '12 s', '5 min', '3 h'."""
-    return shown_life(max(0.0, seconds) * 1000)
+    return format_duration(max(0.0, seconds) * 1000)
 
 
 def since(moment: datetime, now: datetime | None = None) -> float:

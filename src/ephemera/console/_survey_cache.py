@@ -20,12 +20,17 @@ from ephemera.console._connections import Place
 from ephemera.console._decoded import UNREADABLE, Entry, decoded_as, entries_of
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import RESERVED, Keyspace, Role
-from ephemera.operations.audit import _keyspaces as audit_spaces
-from ephemera.operations.audit import _unknown_keys as audit_unknown
-from ephemera.operations.audit._coverage import coverage_of, whole
-from ephemera.operations.audit._report import Coverage, SpaceState, Unknown
-from ephemera.operations.inspect._server_facts import ServerFacts
-from ephemera.operations.inspect._survey import Plan, Survey, opened, survey
+from ephemera.operations.audit import (
+    NO_TTL,
+    Coverage,
+    KeyspaceReport,
+    UnknownKeys,
+    coverage_of,
+    estimate_all_keys,
+    keyspace_report,
+    unknown_keys,
+)
+from ephemera.operations.survey import ServerInfo, Survey, SurveyOptions, open_servers, survey
 
 log = logging.getLogger(__name__)
 BUDGET = 5.0
@@ -41,7 +46,7 @@ class SpaceFound:
     """A declared space as it was found."""
 
     space: Keyspace[Any]
-    state: SpaceState
+    state: KeyspaceReport
     entries: list[Entry]
     unreadable: int
     """Sampled keys that hold something else than declared."""
@@ -49,7 +54,7 @@ class SpaceFound:
     @property
     def without_ttl(self) -> int:
         """Keys of the sample that have no end."""
-        return self.state.ttl.get(audit_spaces.NO_END, 0)
+        return self.state.ttl.get(NO_TTL, 0)
 
 
 @dataclass(frozen=True)
@@ -59,10 +64,10 @@ class Found:
     at: float = 0.0
     """When; 0: not yet."""
     spaces: dict[str, SpaceFound] = field(default_factory=dict)
-    unknown: list[tuple[str, Unknown]] = field(default_factory=list)
+    unknown: list[tuple[str, UnknownKeys]] = field(default_factory=list)
     """By the name of the server."""
     coverage: list[Coverage] = field(default_factory=list)
-    servers: list[ServerFacts] = field(default_factory=list)
+    servers: list[ServerInfo] = field(default_factory=list)
     seconds: float = 0.0
 
     @property
@@ -125,8 +130,8 @@ class Surveys:
         found = Found(at=time())
         began = time()
         for role, url, _ in place.servers:
-            async with opened(url) as nodes:
-                plan = Plan(sample=_SAMPLE, budget=BUDGET)
+            async with open_servers(url) as nodes:
+                plan = SurveyOptions(sample=_SAMPLE, budget=BUDGET)
                 seen = await survey(nodes, spaces, plan, decoded_as, self._tell)
             _add(found, seen, role)
         return Found(time(), found.spaces, found.unknown, found.coverage, found.servers, time() - began)
@@ -138,16 +143,16 @@ class Surveys:
 def _add(found: Found, seen: Survey, role: Role | None) -> None:
     """Take over what a survey of one server saw of the spaces that belong there."""
     declared = []
-    for tally in seen.tallies:
-        space = tally.space
+    for tally in seen.samples:
+        space = tally.keyspace
         if space is None or space.catalogue == RESERVED.name:
             continue
         declared.append(space)
         if role in (None, space.role):
-            unreadable = sum(probe.content == UNREADABLE for probe in tally.probes)
-            state = audit_spaces.state_of(tally, space, whole(seen, tally.count))
+            unreadable = sum(probe.content == UNREADABLE for probe in tally.keys)
+            state = keyspace_report(tally, space, estimate_all_keys(seen, tally.count))
             found.spaces[space.pattern] = SpaceFound(space, state, entries_of(tally, space), unreadable)
     for scan in seen.scans[:1]:
-        found.unknown.append((scan.facts.name, audit_unknown.state_of(seen, declared)))
+        found.unknown.append((scan.info.name, unknown_keys(seen, declared)))
     found.coverage.append(coverage_of(seen))
-    found.servers.extend(scan.facts for scan in seen.scans)
+    found.servers.extend(scan.info for scan in seen.scans)

@@ -16,8 +16,8 @@ from typing import Any
 from ephemera.console._connections import Place, address_of
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Role
-from ephemera.operations.health._health import Health, examine
-from ephemera.operations.inspect._server_facts import info
+from ephemera.operations.health import Health, check_client
+from ephemera.operations.survey import read_info
 from ephemera.wire import Client
 
 EVERY = 2.0
@@ -90,7 +90,7 @@ class Watched:
         try:
             async with asyncio.timeout(_PATIENCE):
                 nodes: Sequence[Any] = self._client.nodes()
-                said = await asyncio.gather(*(info(node) for node in nodes))
+                said = await asyncio.gather(*(read_info(node) for node in nodes))
         except (EphemeraError, TimeoutError):
             said = []
         if not said:
@@ -133,7 +133,7 @@ class Watched:
         """Examine its health."""
         try:
             catalogues = [catalogue for place in self.places for catalogue in place.catalogues]
-            self.health = await examine(self._client, catalogues, role=self.role, probes=_PROBES)
+            self.health = await check_client(self._client, catalogues, role=self.role, probes=_PROBES)
         except EphemeraError as error:
             self.health = _not_examined(self.address, error)
         self.checked = time()
@@ -192,10 +192,9 @@ def _changed(server: Watched) -> bool:
 
 
 def _not_examined(address: str, error: EphemeraError) -> Health:
-    from ephemera.operations.health._checks import problem
-    from ephemera.operations.health._health import ServerHealth
+    from ephemera.operations.health import ServerHealth, failed_check
 
-    check = problem("reachable", str(error), "it answers", "is it running, and is the URL right?")
+    check = failed_check("reachable", str(error), "it answers", "is it running, and is the URL right?")
     return Health(status="problem", servers=[ServerHealth(name=address, status="problem", checks=[check])])
 
 

@@ -17,8 +17,7 @@ from time import monotonic
 import msgspec
 
 from ephemera.keyspace import Role, Store
-from ephemera.operations.health._checks import worst
-from ephemera.operations.health._health import Health, examine
+from ephemera.operations.health import Health, check_client, worst_status
 from ephemera.web._asgi import Receive, Scope, Send
 
 _KEPT = 5.0  # seconds
@@ -65,11 +64,11 @@ async def _both_roles(store: Store) -> Health:
     """The servers of both roles, or of both at once where they share one."""
     cache, queue = (store.client(role) for role in _ROLES)
     if cache is queue:
-        return await examine(cache, store.catalogues, probes=_PROBES)
+        return await check_client(cache, store.catalogues, probes=_PROBES)
     found = await asyncio.gather(
-        *(examine(store.client(role), store.catalogues, role=role, probes=_PROBES) for role in _ROLES)
+        *(check_client(store.client(role), store.catalogues, role=role, probes=_PROBES) for role in _ROLES)
     )
     return Health(
-        status=worst(health.status for health in found),
+        status=worst_status(health.status for health in found),
         servers=[server for health in found for server in health.servers],
     )

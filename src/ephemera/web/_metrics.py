@@ -33,7 +33,7 @@ class MetricsEndpoint:
         accept = next((value for name, value in scope["headers"] if name == b"accept"), b"")
         # Prometheus' text takes 10 us a line to write, too long for the loop when there are a thousand.
         metrics = self._metrics(scope)
-        body, content_type = await asyncio.to_thread(metrics.exposed, accept.decode("latin-1"))
+        body, content_type = await asyncio.to_thread(metrics.render, accept.decode("latin-1"))
         headers = [
             (b"content-type", content_type.encode()),
             (b"content-length", b"%d" % len(body)),

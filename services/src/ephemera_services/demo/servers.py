@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.keyspace import Role
-from ephemera.operations.configuration._server_config import server_settings
+from ephemera.operations.configuration import server_settings
 from ephemera_services.demo.external_servers import ServerUrls, claim_redis
 
 S = TypeVar("S", "Valkey", "Postgres")

@@ -13,11 +13,10 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
-from ephemera.operations.inspect._probe import Probe
-from ephemera.operations.inspect._survey import Plan, opened, survey
+from ephemera.operations.survey import SampledKey, SurveyOptions, open_servers, survey
 from ephemera_services.identity.keys import catalogue
 
-_PLAN = Plan(sample=100, budget=1.0, contents=False)
+_PLAN = SurveyOptions(sample=100, budget=1.0, contents=False)
 _SERVES = 10.0  # seconds
 _MB, _HOUR = 1_000_000, 3600.0
 
@@ -83,14 +82,14 @@ class RedisStatistics:
         seen = {category: _Seen() for category in _CATEGORIES}
         complete, sampled = True, 0
         for url in self._urls:
-            async with opened(url) as nodes:
+            async with open_servers(url) as nodes:
                 found = await survey(nodes, [each for each in catalogue if each.kind != "channel"], _PLAN)
             complete &= found.complete
             scale = 1.0 if found.complete else max(1.0, found.keys / max(1, found.names))
-            for tally in found.tallies:
-                sampled += len(tally.probes)
-                if tally.space is not None:
-                    seen[_category(tally.space.pattern)] += _figures(tally.count * scale, tally.probes)
+            for tally in found.samples:
+                sampled += len(tally.keys)
+                if tally.keyspace is not None:
+                    seen[_category(tally.keyspace.pattern)] += _figures(tally.count * scale, tally.keys)
         seen["total"] = sum(seen.values(), _Seen())
         return {
             "complete": complete,
@@ -104,7 +103,7 @@ def _category(pattern: str) -> str:
     return next(name for name, starts in _CATEGORIES.items() if pattern.startswith(starts))
 
 
-def _figures(keys: float, probes: Iterable[Probe]) -> _Seen:
+def _figures(keys: float, probes: Iterable[SampledKey]) -> _Seen:
     sizes = [probe.size for probe in probes if probe.size is not None]
     ttls = [probe.ttl / 1000 for probe in probes if probe.ttl >= 0]
     return _Seen(

@@ -14,7 +14,7 @@ import msgspec
 
 from ephemera import Store
 from ephemera.errors import EphemeraError, ServerError
-from ephemera.operations.inspect._server_facts import info
+from ephemera.operations.survey import read_info
 from ephemera_services.league.figures import (
     Figures,
     Meter,
@@ -85,7 +85,7 @@ class Monitoring:
         """What the servers of both roles say of themselves; `ServerError` when the user may not ask."""
         nodes: set[Any] = {*self._store.client("cache").nodes(), *self._store.client("queue").nodes()}
         try:
-            said = [await info(node) for node in nodes]
+            said = [await read_info(node) for node in nodes]
         except ServerError:
             raise
         except EphemeraError:

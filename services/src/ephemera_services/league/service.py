@@ -14,7 +14,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, EphemeraError
-from ephemera.operations.inspect._server_facts import ask
+from ephemera.operations.survey import read_server_info
 from ephemera.patterns.fanout import BoundFanout
 from ephemera.patterns.http_cache import BoundHttpCache
 from ephemera.patterns.write_behind._postgres import create_tables
@@ -137,7 +137,7 @@ async def _keep_to_budget(settings: Settings, store: Store) -> None:
         return
     try:
         nodes: Sequence[Any] = store.client("cache").nodes()
-        found = sum([(await ask(node)).max_memory for node in nodes])
+        found = sum([(await read_server_info(node)).max_memory for node in nodes])
     except EphemeraError:
         return
     if found == 0 or found > limit:

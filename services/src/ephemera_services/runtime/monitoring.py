@@ -125,7 +125,7 @@ def metrics_router(settings: ServiceSettings) -> APIRouter:
             raise unauthorized("The metrics token is wrong.")
         found: StoreMetrics = request.app.state.metrics
         # Prometheus' text format takes 10 us per line: too long for the event loop when there are a thousand.
-        exposition, content_type = await asyncio.to_thread(found.exposed, request.headers.get("accept", ""))
+        exposition, content_type = await asyncio.to_thread(found.render, request.headers.get("accept", ""))
         return Response(exposition, media_type=content_type, headers={"cache-control": "no-store"})
 
     return routes

@@ -20,7 +20,7 @@ from sqlalchemy.schema import CreateSchema
 from starlette.middleware import Middleware
 
 from ephemera import Catalogue, Store, connect, embedded
-from ephemera.operations.inspect._server_mark import mark_server
+from ephemera.operations.configuration import mark_server
 from ephemera_services.runtime.settings import ServiceSettings
 
 _POOL_SIZE = 10

@@ -14,9 +14,8 @@ from ephemera.console._components import Column, Empty, drawer, facts, section, 
 from ephemera.console._components._cards import Tone
 from ephemera.console._page import Page
 from ephemera.console._view import View
-from ephemera.operations.audit._findings import Finding
-from ephemera.operations.audit._report import AuditReport
-from ephemera.operations.inspect._formatting import counted, shown_size
+from ephemera.operations.audit import AuditReport, Finding
+from ephemera.operations.formatting import format_count, format_size
 
 _TONES: dict[str, Tone] = {"problem": "bad", "warning": "warn", "note": "info"}
 _PHASES = {"": "beginning", "names": "counting names", "samples": "looking at samples"}
@@ -106,7 +105,7 @@ class _Part:
     async def _start(self) -> None:
         await self._view.act(
             "audit.run", self._audit.address, self._audit.run(), changes=False,
-            done=lambda report: f"Audited: {counted(len(report.findings), 'finding')}.",
+            done=lambda report: f"Audited: {format_count(len(report.findings), 'finding')}.",
         )  # fmt: skip
         await self._following.now()
 
@@ -134,13 +133,13 @@ class _Part:
         self._read.set_visibility(True)
         self._json.enable()
         self._markdown.enable()
-        weights = [finding.weight for finding in report.findings]
+        weights = [finding.severity for finding in report.findings]
         for shown, weight in (
             (self._problems, "problem"), (self._warnings, "warning"), (self._notes, "note"),
         ):  # fmt: skip
             found = weights.count(weight)  # type: ignore[arg-type]
             shown.show(f"{found:,}", tone=_TONES[weight] if found else "good")
-        self._seen.show(f"{report.coverage.names:,}", f"of {counted(report.coverage.keys, 'key')}")
+        self._seen.show(f"{report.coverage.names:,}", f"of {format_count(report.coverage.keys, 'key')}")
         self._findings.show([_finding_row(*each) for each in enumerate(report.findings)])
         self._spaces.show(
             [
@@ -150,12 +149,12 @@ class _Part:
                     "kind": space.kind,
                     "keys": f"{space.keys:,}",
                     "keys_sort": space.keys,
-                    "size": shown_size(space.size.value) if space.size else "—",
+                    "size": format_size(space.size.value) if space.size else "—",
                     "size_sort": space.size.value if space.size else -1,
                     "sampled": f"{space.sampled:,}",
                     "sampled_sort": space.sampled,
                 }
-                for space in report.spaces
+                for space in report.keyspaces
                 if self._audit.role in (None, space.role)
             ]
         )
@@ -171,15 +170,15 @@ class _Part:
 
 def _finding_row(number: int, finding: Finding) -> dict[str, Any]:
     about = ""
-    if finding.keys is not None and finding.space is not None:
-        about = counted(round(finding.keys.value), "key") + " "
+    if finding.keys is not None and finding.keyspace is not None:
+        about = format_count(round(finding.keys.value), "key") + " "
     return {
         "id": number,
-        "weight": finding.weight,
-        "weight_tone": _TONES[finding.weight],
+        "weight": finding.severity,
+        "weight_tone": _TONES[finding.severity],
         "weight_sort": number,
         "kind": finding.kind,
-        "where": finding.space or finding.server or "",
+        "where": finding.keyspace or finding.server or "",
         "what": about + finding.message,
         "advice": finding.advice,
         "examples": "\n".join(finding.examples),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -15,7 +15,9 @@ from ephemera.console._pages._job_rows import TONES
 from ephemera.console._sources import database_of
 from ephemera.console._view import View
 from ephemera.errors import DatabaseUnavailable
-from ephemera.patterns.jobs import JobRow, Jobs
+
+if TYPE_CHECKING:  # they need the extra `sql`
+    from ephemera.patterns.jobs import JobRow, Jobs
 
 _RESULT = 200  # characters of a step's result
 

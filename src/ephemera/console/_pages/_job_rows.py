@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ephemera.console._components._cards import Tone
 from ephemera.console._moments import ago, lasting, since
-from ephemera.operations.inspect._jobs import JobCounts
-from ephemera.patterns.jobs import JobRow
+
+if TYPE_CHECKING:  # they need the extra `sql`
+    from ephemera.operations.inspect import JobCounts
+    from ephemera.patterns.jobs import JobRow
 
 TONES: dict[str, Tone] = {
     "running": "info",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nicegui import ui
 
@@ -27,9 +27,11 @@ from ephemera.console._pages._job_details import draw_details
 from ephemera.console._pages._job_rows import FILTERS, TONES, job_row
 from ephemera.console._sources import Sources, database_of
 from ephemera.console._view import View
-from ephemera.operations.inspect._jobs import JobCounts
-from ephemera.operations.metrics._client_counts import is_of
-from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs
+from ephemera.operations.inspect import declared_jobs
+
+if TYPE_CHECKING:  # they need the extra `sql`
+    from ephemera.operations.inspect import JobCounts
+    from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs
 
 _PAGE = 100  # jobs that are shown of a database at a time
 _ANY = ""
@@ -38,9 +40,11 @@ _RETRIED_AT_ONCE = 1000
 
 def build(view: View) -> None:
     """Draw the page."""
-    # By name: who has no jobs need not have what jobs need.
-    declared: list[tuple[Place, Any]] = [
-        pair for pair in view.patterns(object) if is_of(pair[1], "ephemera.patterns.jobs", "Jobs")
+    declared = [
+        (place, each)
+        for place in view.places
+        for catalogue in place.catalogues
+        for each in declared_jobs(catalogue)
     ]
     if not declared:
         empty(
@@ -197,14 +201,14 @@ class _JobsPage:
         await self._sources.refresh({name: partial(self._read, name) for name in self._declared})
 
     async def _read(self, name: str) -> list[dict[str, Any]]:
-        from ephemera.operations.inspect._jobs import counted
+        from ephemera.operations.inspect import count_jobs
         from ephemera.patterns.jobs import JobQueries
 
         place, jobs = self._declared[name]
         assert place.engine is not None  # noqa: S101 - others are not looked at
         rows, wanted = JobQueries(jobs.tables, place.engine), (self._id.value or "").strip()
         with database_of(place.name):
-            counts = await counted(jobs, place.engine)
+            counts = await count_jobs(jobs, place.engine)
             if wanted:
                 found = [row for row in (await rows.get(wanted),) if row is not None]
             else:
@@ -232,7 +236,7 @@ class _JobsPage:
         )
         self._newer.set_visibility(bool(self._befores))
         self._older.set_visibility(self._last is not None)
-        total = sum(each.of for each in counts)
+        total = sum(each.counted for each in counts)
         self._place.text = f"{total:,} jobs counted" if total else ""
 
     async def _open(self, row: dict[str, Any]) -> None:

@@ -14,8 +14,8 @@ from ephemera.console._page import Page
 from ephemera.console._survey_cache import Found, SpaceFound, Surveys
 from ephemera.console._view import View
 from ephemera.keyspace import Keyspace
-from ephemera.operations.inspect._formatting import shown_size
-from ephemera.operations.inspect._sampling import Interval
+from ephemera.operations.formatting import format_size
+from ephemera.operations.survey import Interval
 
 _COLUMNS = (
     Column("space", "Keyspace", "mono"),
@@ -67,7 +67,7 @@ def build(view: View) -> None:
         spaces.show(f"{sum(len(place.spaces) for place in view.places):,}")
         known = any(one.at for one in found.values())
         keys.show(f"{sum(each.state.keys for each in all_spaces):,}" if known else "—")
-        size.show(shown_size(sum(each.state.size.value for each in all_spaces if each.state.size)))
+        size.show(format_size(sum(each.state.size.value for each in all_spaces if each.state.size)))
         strangers = sum(each.keys for one in found.values() for _, each in one.unknown)
         unknown.show(f"{strangers:,}" if known else "—", tone="warn" if strangers else "good")
         stand.text = _stand(surveys, found)
@@ -127,7 +127,7 @@ def _keys(seen: SpaceFound | None) -> str:
 def _size(size: Interval | None) -> str:
     if size is None:
         return "—"
-    return shown_size(size.value) if size.exact else f"≈ {shown_size(size.value)}"
+    return format_size(size.value) if size.exact else f"≈ {format_size(size.value)}"
 
 
 def _endless(space: Keyspace[Any], seen: SpaceFound | None) -> tuple[str, str]:

@@ -14,8 +14,8 @@ from ephemera.console._moments import NOTHING, lasting
 from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
-from ephemera.operations.inspect._formatting import counted
-from ephemera.operations.inspect._limits import Standing, reset, standing, throttled
+from ephemera.operations.formatting import format_count
+from ephemera.operations.inspect import LimitStatus, limit_status, reset_limit, throttled_subjects
 from ephemera.patterns.rate_limits import RateLimits, Rule
 
 _KINDS = {"fixed": "fixed window", "sliding": "sliding window", "bucket": "token bucket"}
@@ -134,7 +134,7 @@ class _Limits:
     async def _reset(self, row: dict[str, Any]) -> None:
         name, subject = self._subjects[row["id"]]
         place, limits, rule = self._of[name]
-        await reset(place.store, limits, rule.name, subject)
+        await reset_limit(place.store, limits, rule.name, subject)
 
     async def _look_up(self) -> None:
         _, _, rule = self._of[self._rule.value]
@@ -157,14 +157,14 @@ class _Limits:
             return
         name, subject = self._sought
         place, limits, rule = self._of[name]
-        seen = await standing(place.store, limits, rule.name, subject)
+        seen = await limit_status(place.store, limits, rule.name, subject)
         self._found.show([self._row(place, rule, each, "sought") for each in seen])
 
     async def _read(self, place: Place, limits: RateLimits) -> list[dict[str, Any]]:
-        seen = await throttled(place.store, limits)
+        seen = await throttled_subjects(place.store, limits)
         return [self._row(place, limits[each.rule], each, "throttled") for each in seen]
 
-    def _row(self, place: Place, rule: Rule, seen: Standing, where: str) -> dict[str, Any]:
+    def _row(self, place: Place, rule: Rule, seen: LimitStatus, where: str) -> dict[str, Any]:
         name = _id(place, rule)
         row = _row(place, rule, seen)
         row["id"] = f"{where}/{name}/{seen.limit}/{seen.subject!r}"  # two may be shown alike
@@ -182,7 +182,7 @@ class _Limits:
         )
         self._now.show(
             f"{len(rows):,}",
-            f"by {len(counts)} of {counted(len(self._of), 'rule')}",
+            f"by {len(counts)} of {format_count(len(self._of), 'rule')}",
             "warn" if rows else "good",
         )
         most = max(counts, key=lambda name: counts[name], default=None)
@@ -202,21 +202,21 @@ def _named(place: Place, rule: Rule, *, many: bool) -> str:
     return f"{place.name}: {counts}" if many else counts
 
 
-def _row(place: Place, rule: Rule, seen: Standing) -> dict[str, Any]:
+def _row(place: Place, rule: Rule, seen: LimitStatus) -> dict[str, Any]:
     used = max(0, seen.limit - seen.remaining)
     never = seen.retry_after is None
     asked = f" for {seen.cost:,}" if seen.cost > 1 else ""
     return {
         "of": _id(place, rule),
-        "subject": seen.named,
+        "subject": seen.subject_text,
         "rule": rule.name,
         "limit": f"{_tier(seen.tier)}{seen.limit:,} in {lasting(rule.algorithm.per / 1000)}",
         "limit_sort": seen.limit,
-        "state": ("never" if never else f"no room{asked}") if seen.throttled else "has room",
-        "state_tone": "bad" if seen.throttled else "good",
+        "state": ("never" if never else f"no room{asked}") if seen.is_throttled else "has room",
+        "state_tone": "bad" if seen.is_throttled else "good",
         "used": round(100 * used / seen.limit) if seen.limit else 100,
         "used_text": f"{used:,} of {seen.limit:,}",
-        "wait": "" if not seen.throttled else "never" if never else lasting(seen.retry_after or 0),
+        "wait": "" if not seen.is_throttled else "never" if never else lasting(seen.retry_after or 0),
         "wait_sort": float(10**12) if never else seen.retry_after,
         "free": lasting(seen.reset),
         "free_sort": seen.reset,

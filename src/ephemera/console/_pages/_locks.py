@@ -11,8 +11,7 @@ from ephemera.console._moments import NOTHING, lasting, since
 from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
-from ephemera.operations.inspect._finder import Finder
-from ephemera.operations.inspect._locks import LockState, looked_at
+from ephemera.operations.inspect import KeyFinder, LockState, read_locks
 from ephemera.patterns.locks import Locks
 
 
@@ -43,11 +42,11 @@ def build(view: View) -> None:
                 "No lock is held", "Locks show up here while a service holds them.", icon="lock_open"
             ),
         )
-    finders = {pair: Finder(pair[0].store.client(pair[1].role), pair[1].keyspace) for pair in declared}
+    finders = {pair: KeyFinder(pair[0].store.client(pair[1].role), pair[1].keyspace) for pair in declared}
 
-    async def read(place: Place, locks: Locks, finder: Finder) -> list[dict[str, Any]]:
+    async def read(place: Place, locks: Locks, finder: KeyFinder) -> list[dict[str, Any]]:
         client = place.store.client(locks.role)
-        return [_row(place, lock) for lock in await looked_at(client, locks, await finder.look())]
+        return [_row(place, lock) for lock in await read_locks(client, locks, await finder.search())]
 
     def show(rows: list[dict[str, Any]]) -> None:
         held.show(sorted(rows, key=lambda row: str(row["key"])))

@@ -13,8 +13,8 @@ from ephemera.console._formatting import per_cent
 from ephemera.console._page import Page
 from ephemera.console._view import View
 from ephemera.console._watcher import Moment, Watched
-from ephemera.operations.health._checks import Check, worst
-from ephemera.operations.inspect._formatting import counted, shown_size
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.health import Check, worst_status
 
 _TONES: dict[str, Tone] = {"ok": "good", "warning": "warn", "problem": "bad"}
 _WORDS = {"ok": "Well", "warning": "Warning", "problem": "Problem"}
@@ -86,9 +86,9 @@ class _Figures:
     def show(self) -> None:
         healths = [server.health for server in self._servers if server.health is not None]
         if healths:
-            status = worst(health.status for health in healths)
+            status = worst_status(health.status for health in healths)
             found = sum(len(health.advice) for health in healths)
-            note = counted(found, "rule") + " broken" if found else "no rule is broken"
+            note = format_count(found, "rule") + " broken" if found else "no rule is broken"
             self._health.show(_WORDS[status], note, _TONES[status])
         now = {server.address: server.now for server in self._servers}.values()  # one may be several places
         up = [moment for moment in now if moment is not None]
@@ -98,9 +98,9 @@ class _Figures:
             return
         limit = sum(moment.limit for moment in up)
         used = sum(moment.memory or 0 for moment in up)
-        self._memory.show(shown_size(used), f"of {shown_size(limit)}" if limit else "no limit")
+        self._memory.show(format_size(used), f"of {format_size(limit)}" if limit else "no limit")
         clients = sum(moment.clients for moment in up)
-        self._keys.show(f"{sum(moment.keys for moment in up):,}", counted(clients, "client"))
+        self._keys.show(f"{sum(moment.keys for moment in up):,}", format_count(clients, "client"))
         self._commands.show(f"{sum(moment.commands or 0 for moment in up):,.0f}")
         ratios = [moment.hit_ratio for moment in up if moment.hit_ratio is not None]
         self._hits.show(per_cent(sum(ratios) / len(ratios)) if ratios else "—")
@@ -160,7 +160,7 @@ def _row(server: Watched, found: tuple[str, Check]) -> dict[str, Any]:
 
 
 def _sizes(found: list[ServerCapacity]) -> list[dict[str, Any]]:
-    spaces = [space for each in found for space in each.capacity.spaces if space.keys]
+    spaces = [space for each in found for space in each.capacity.keyspaces if space.keys]
     spaces.sort(key=lambda space: -space.size.value if space.size else 0)
     return [
         {
@@ -170,7 +170,7 @@ def _sizes(found: list[ServerCapacity]) -> list[dict[str, Any]]:
             "keys_sort": space.keys,
             "each": f"{space.bytes_per_key:,.0f}",
             "each_sort": space.bytes_per_key,
-            "size": shown_size(space.size.value) if space.size else "",
+            "size": format_size(space.size.value) if space.size else "",
             "size_sort": space.size.value if space.size else 0,
         }
         for place, space in enumerate(spaces[:_LARGEST])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ephemera.console._components import (
     Column,
@@ -21,21 +21,23 @@ from ephemera.console._moments import NOTHING, ago, clock, lasting, since
 from ephemera.console._page import Page
 from ephemera.console._sources import database_of
 from ephemera.console._view import View
-from ephemera.operations.inspect._formatting import counted
-from ephemera.operations.inspect._planner import DirtyChannels, HandedOver, PlannerTruth
-from ephemera.operations.metrics._client_counts import is_of
-from ephemera.patterns.planner import Planner
+from ephemera.operations.formatting import format_count
+from ephemera.operations.inspect import declared_planners
+
+if TYPE_CHECKING:  # they need the extra `sql`
+    from ephemera.operations.inspect import DirtyChannels, EnqueuedUser, PlannerState
+    from ephemera.patterns.planner import Planner
 
 _SILENT = 180.0  # seconds without a tick, and something is wrong: they come every minute at least
 
 
 def build(view: View) -> None:
     """Draw the page."""
-    # By name: who has no planner need not have what one needs.
-    declared: list[tuple[Place, Any]] = [
-        pair
-        for pair in view.patterns(object)
-        if is_of(pair[1], "ephemera.patterns.planner._declaration", "Planner")
+    declared = [
+        (place, each)
+        for place in view.places
+        for catalogue in place.catalogues
+        for each in declared_planners(catalogue)
     ]
     if not declared:
         empty(
@@ -109,18 +111,16 @@ class _PlannerPart:
         plans.show([_plan_row(name, plan) for name, plan in self._planner.plans.items()])
 
     async def _refresh_truth(self) -> None:
-        from ephemera.operations.inspect._planner import planner_truth
+        from ephemera.operations.inspect import planner_state
 
         assert self._place.engine is not None  # noqa: S101 - it is not drawn otherwise
         with database_of(self._place.name):
-            truth = await planner_truth(self._place.engine, self._planner)
+            truth = await planner_state(self._place.engine, self._planner)
         self._users.show([_user_row(each, truth.now) for each in truth.users])
-        self._handed.show(
-            f"{truth.handed_over:,}", f"{truth.due_again:,} are due again, {truth.postponed:,} later"
-        )
+        self._handed.show(f"{truth.enqueued:,}", f"{truth.due:,} are due again, {truth.postponed:,} later")
         self._show_tick(truth)
 
-    def _show_tick(self, truth: PlannerTruth) -> None:
+    def _show_tick(self, truth: PlannerState) -> None:
         tick = truth.last_tick
         if tick is None:
             self._mode.show(NOTHING, "no tick yet")
@@ -138,7 +138,7 @@ class _PlannerPart:
             "is a planner running?" if silent else f"took {tick.seconds * 1000:.0f} ms",
             "bad" if silent else "plain",
         )
-        self._due.show(f"{tick.candidates:,}", f"due, of {counted(tick.examined, 'user')} examined")
+        self._due.show(f"{tick.candidates:,}", f"due, of {format_count(tick.examined, 'user')} examined")
         self._facts.show(
             [
                 ("When", clock(moment)),
@@ -157,7 +157,7 @@ class _PlannerPart:
         )
 
     async def _refresh_dirty(self) -> None:
-        from ephemera.operations.inspect._planner import dirty_channels
+        from ephemera.operations.inspect import dirty_channels
 
         dirty: DirtyChannels = await dirty_channels(self._place.store, self._planner)
         self._channels.show(
@@ -170,7 +170,7 @@ class _PlannerPart:
             self._dirty.show(f"{dirty.count:,}", "wait for the next tick")
 
 
-def _user_row(seen: HandedOver, now: datetime) -> dict[str, Any]:
+def _user_row(seen: EnqueuedUser, now: datetime) -> dict[str, Any]:
     return {
         "id": seen.user,
         "user": seen.user,

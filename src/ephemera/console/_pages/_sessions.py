@@ -26,14 +26,14 @@ from ephemera.console._page import Page
 from ephemera.console._pages._revoke import RevokeForm
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
-from ephemera.operations.inspect._sessions import (
-    RevokedMark,
-    RevokedMarks,
-    SessionSeen,
-    SignedIn,
-    SignedInUsers,
-    sessions_of,
-    tokens_void_until,
+from ephemera.operations.inspect import (
+    RevocationEntry,
+    RevocationFinder,
+    SessionSummary,
+    SignedInUser,
+    UserFinder,
+    list_sessions,
+    tokens_revoked_until,
 )
 from ephemera.patterns.revocation import Revocation
 from ephemera.patterns.sessions import Sessions
@@ -70,11 +70,9 @@ class _SessionsPage:
         self._revocations = {
             f"{place.name}/{each.users.pattern}": (place, each) for place, each in revocations
         }
-        self._users = {
-            name: SignedInUsers(place.store, each) for name, (place, each) in self._sessions.items()
-        }
+        self._users = {name: UserFinder(place.store, each) for name, (place, each) in self._sessions.items()}
         self._marks = {
-            name: RevokedMarks(place.store, each) for name, (place, each) in self._revocations.items()
+            name: RevocationFinder(place.store, each) for name, (place, each) in self._revocations.items()
         }
         self._user = ""
         with section("Find a user", "By the id that the service knows them by."):  # noqa: SIM117
@@ -263,20 +261,20 @@ class _SessionsPage:
 
     async def _read_users(self, name: str) -> list[dict[str, Any]]:
         place, _ = self._sessions[name]
-        return [_user_row(place, name, each) for each in await self._users[name].look()]
+        return [_user_row(place, name, each) for each in await self._users[name].search()]
 
     async def _read_marks(self, name: str) -> list[dict[str, Any]]:
         place, _ = self._revocations[name]
-        return [_mark_row(place, name, mark) for mark in await self._marks[name].look()]
+        return [_mark_row(place, name, mark) for mark in await self._marks[name].search()]
 
     async def _read_sessions(self, name: str, user: str) -> list[dict[str, Any]]:
         place, declared = self._sessions[name]
-        return [_session_row(place, name, each) for each in await sessions_of(place.store, declared, user)]
+        return [_session_row(place, name, each) for each in await list_sessions(place.store, declared, user)]
 
     async def _read_tokens(self, user: str) -> None:
         told = []
         for place, each in self._revocations.values():
-            until = await tokens_void_until(place.store, each, user)
+            until = await tokens_revoked_until(place.store, each, user)
             void = "none was revoked as a whole" if until is None else f"void if issued until {clock(until)}"
             told.append((f"Tokens of {place.name}", void))
         if told and user == self._user:
@@ -286,7 +284,7 @@ class _SessionsPage:
         self._listed.show(rows)
 
     def _show_users(self, rows: list[dict[str, Any]]) -> None:
-        more = any(users.finder.more for users in self._users.values())
+        more = any(users.finder.truncated for users in self._users.values())
         self._signed_in.show(rows)
         self._count.show(f"{len(rows):,}{'+' if more else ''}", "of whom there are more" if more else "")
         self._total.show(f"{sum(row['sessions'] for row in rows):,}{'+' if more else ''}", "of these users")
@@ -295,11 +293,11 @@ class _SessionsPage:
         self._void.show(rows)
 
 
-def _user_row(place: Place, name: str, seen: SignedIn) -> dict[str, Any]:
+def _user_row(place: Place, name: str, seen: SignedInUser) -> dict[str, Any]:
     return {"id": f"{name}/{seen.user}", "user": seen.user, "sessions": seen.sessions, "place": place.name}
 
 
-def _session_row(place: Place, name: str, seen: SessionSeen) -> dict[str, Any]:
+def _session_row(place: Place, name: str, seen: SessionSummary) -> dict[str, Any]:
     used = ago(seen.since) if seen.slides else f"began {ago(seen.since)}"
     return {
         "id": f"{name}/{seen.id}",
@@ -314,19 +312,19 @@ def _session_row(place: Place, name: str, seen: SessionSeen) -> dict[str, Any]:
     }
 
 
-def _from_now(seen: SessionSeen) -> float:
+def _from_now(seen: SessionSummary) -> float:
     """Seconds since it ended; below 0 while it has not."""
     return (seen.since - seen.ends).total_seconds() + since(seen.since)
 
 
-def _mark_row(place: Place, name: str, mark: RevokedMark) -> dict[str, Any]:
+def _mark_row(place: Place, name: str, mark: RevocationEntry) -> dict[str, Any]:
     return {
-        "id": f"{name}/{mark.what}/{mark.id}",
-        "what": mark.what,
-        "what_tone": "warn" if mark.what == "user" else "info" if mark.what == "family" else "plain",
+        "id": f"{name}/{mark.kind}/{mark.id}",
+        "what": mark.kind,
+        "what_tone": "warn" if mark.kind == "user" else "info" if mark.kind == "family" else "plain",
         "name": mark.id,
-        "lapses": lasting(mark.lapses_in),
-        "lapses_sort": mark.lapses_in,
+        "lapses": lasting(mark.expires_in),
+        "lapses_sort": mark.expires_in,
         "place": place.name,
     }
 

@@ -25,9 +25,9 @@ from ephemera.console._page import Page
 from ephemera.console._survey_cache import SpaceFound
 from ephemera.console._view import View
 from ephemera.keyspace import Keyspace
-from ephemera.operations.audit._keyspaces import LIVES
-from ephemera.operations.inspect._documentation import Entry, describe
-from ephemera.operations.inspect._formatting import shown_life, shown_size
+from ephemera.operations.audit import TTL_BUCKETS
+from ephemera.operations.documentation import KeyspaceDoc, describe
+from ephemera.operations.formatting import format_duration, format_size
 
 _LINE = 160  # characters of a value in the table
 
@@ -87,7 +87,7 @@ def build(view: View) -> None:
         if found is None:
             return
         now.show(_now(found, place.hit_ratios.of(space.pattern), bool(place.hit_ratios.urls)))
-        lives.show(LIVES, [found.state.ttl.get(life, 0) for life in LIVES])
+        lives.show(TTL_BUCKETS, [found.state.ttl.get(life, 0) for life in TTL_BUCKETS])
         if found.entries and not shown:
             shown.append(found)
             entries.show([_row(number, each) for number, each in enumerate(found.entries)])
@@ -109,7 +109,7 @@ def _chosen(view: View) -> tuple[Place, Keyspace[Any]] | None:
     )
 
 
-def _documented(entry: Entry) -> list[tuple[str, str]]:
+def _documented(entry: KeyspaceDoc) -> list[tuple[str, str]]:
     told = [
         ("Purpose", entry.purpose),
         ("Holds", entry.holds),
@@ -125,7 +125,7 @@ def _documented(entry: Entry) -> list[tuple[str, str]]:
     return [(name, value) for name, value in told if value]
 
 
-def _fields(entry: Entry) -> None:
+def _fields(entry: KeyspaceDoc) -> None:
     if entry.fields:
         shown = table(
             [
@@ -158,15 +158,17 @@ def _now(found: SpaceFound, ratio: float | None, told: bool) -> list[tuple[str, 
     size = "—"
     if state.size is not None:
         margin = (
-            "" if state.size.exact or state.size.high is None else f" (at most {shown_size(state.size.high)})"
+            ""
+            if state.size.exact or state.size.high is None
+            else f" (at most {format_size(state.size.high)})"
         )
-        size = shown_size(state.size.value) + margin
+        size = format_size(state.size.value) + margin
     return [
         ("Keys", keys),
         ("Bytes", size),
         ("Looked at", f"{state.sampled:,}"),
         ("Without TTL", f"{found.without_ttl:,} of those"),
-        ("Longest life", shown_life(state.longest_ttl) if state.longest_ttl is not None else "—"),
+        ("Longest life", format_duration(state.longest_ttl) if state.longest_ttl is not None else "—"),
         ("Hit ratio", per_cent(ratio) if told else "unknown: give --metrics-url"),
         ("Not readable", f"{found.unreadable:,} of those"),
     ]
@@ -179,7 +181,7 @@ def _row(number: int, entry: Any) -> dict[str, Any]:
         "key": entry.key,
         "value": line if len(line) <= _LINE else f"{line[:_LINE]}…",
         "whole": entry.value,
-        "ttl": "no end" if entry.ttl < 0 else shown_life(entry.ttl),
+        "ttl": "no end" if entry.ttl < 0 else format_duration(entry.ttl),
         "ttl_sort": entry.ttl,
         "size": "—" if entry.size is None else f"{entry.size:,}",
         "size_sort": entry.size or 0,

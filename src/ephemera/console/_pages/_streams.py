@@ -27,8 +27,7 @@ from ephemera.console._moments import ago, clock, lasting, since
 from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
-from ephemera.operations.inspect._events import Stream
-from ephemera.operations.inspect._finder import Finder
+from ephemera.operations.inspect import EventStream, KeyFinder
 from ephemera.patterns.events import Events
 from ephemera.patterns.events._entries import DeadLetter
 from ephemera.patterns.events._groups import StreamReading
@@ -57,9 +56,9 @@ class _Streams:
 
     def __init__(self, view: View, declared: list[tuple[Place, Events[Any]]]) -> None:
         self._finders = {
-            pair: Finder(pair[0].store.client("queue"), pair[1].space, _STREAMS) for pair in declared
+            pair: KeyFinder(pair[0].store.client("queue"), pair[1].space, _STREAMS) for pair in declared
         }
-        self._streams: dict[str, Stream] = {}
+        self._streams: dict[str, EventStream] = {}
         self._whole: dict[str, DeadLetter] = {}
         self._panel = drawer()
         with tiles():
@@ -146,13 +145,13 @@ class _Streams:
             {pair: partial(self._read, *pair, finder) for pair, finder in self._finders.items()}
         )
 
-    async def _read(self, place: Place, events: Events[Any], finder: Finder) -> list[dict[str, Any]]:
+    async def _read(self, place: Place, events: Events[Any], finder: KeyFinder) -> list[dict[str, Any]]:
         found = []
-        for key in await finder.look():
+        for key in await finder.search():
             of = f"{place.name}/{key}"
-            stream = self._streams.setdefault(of, Stream(place.store, events, key))
+            stream = self._streams.setdefault(of, EventStream(place.store, events, key))
             reading = await stream.reading()
-            letters = await stream.letters(_LETTERS) if reading.dead else []
+            letters = await stream.dead_letters(_LETTERS) if reading.dead else []
             found.append({"place": place, "of": of, "reading": reading, "letters": letters})
         return found
 

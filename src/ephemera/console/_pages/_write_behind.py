@@ -11,8 +11,8 @@ from ephemera.console._moments import NOTHING, ago, lasting, since
 from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
-from ephemera.operations.inspect._formatting import counted
-from ephemera.operations.inspect._write_behind import Backlog, backlog
+from ephemera.operations.formatting import format_count
+from ephemera.operations.inspect import Backlog, backlog
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
 
 _LATE = 3  # times its age to be flushed at, and a flusher is behind or gone
@@ -66,7 +66,7 @@ def build(view: View) -> None:
         rows = [each["row"] for each in found]
         backlogs.show(rows)
         batches.show([batch for each in found for batch in each["batches"]])
-        waiting.show(f"{sum(row['waiting'] for row in rows):,}", f"in {counted(len(rows), 'backlog')}")
+        waiting.show(f"{sum(row['waiting'] for row in rows):,}", f"in {format_count(len(rows), 'backlog')}")
         late = max(rows, key=lambda row: row["oldest_sort"], default=None)
         if late is not None:
             oldest.show(late["oldest"], late["name"], "warn" if late["state_tone"] == "bad" else "plain")
@@ -87,13 +87,9 @@ def _flushed(row: dict[str, Any]) -> float:
 
 def _row(place: Place, seen: Backlog) -> dict[str, Any]:
     full = 100 * seen.waiting / seen.limit
-    behind = seen.oldest > max(_LATE * seen.flush_every, seen.flush_every + _ALLOWED)
+    behind = seen.oldest_age > max(_LATE * seen.flush_every, seen.flush_every + _ALLOWED)
     state, tone = (
-        ("flushing", "info")
-        if seen.on_its_way
-        else ("waiting", "plain")
-        if seen.waiting
-        else ("empty", "good")
+        ("flushing", "info") if seen.flushing else ("waiting", "plain") if seen.waiting else ("empty", "good")
     )
     if behind:
         state, tone = "behind", "bad"
@@ -105,13 +101,13 @@ def _row(place: Place, seen: Backlog) -> dict[str, Any]:
         "waiting": seen.waiting,
         "full": round(full, 2),
         "full_text": f"{seen.waiting:,} of {seen.limit:,}",
-        "oldest": lasting(seen.oldest) if seen.waiting else NOTHING,
-        "oldest_sort": seen.oldest if seen.waiting else 0,
+        "oldest": lasting(seen.oldest_age) if seen.waiting else NOTHING,
+        "oldest_sort": seen.oldest_age if seen.waiting else 0,
         "every": lasting(seen.flush_every),
         "every_sort": seen.flush_every,
         "flushed": "never" if seen.last_flush is None else ago(seen.last_flush),
         "flushed_sort": -1 if seen.last_flush is None else since(seen.last_flush),
-        "brought": seen.last_brought if seen.last_flush else "",
+        "brought": seen.last_flush_size if seen.last_flush else "",
         "place": place.name,
     }
 
@@ -127,7 +123,7 @@ def _batches(place: Place, seen: Backlog) -> list[dict[str, Any]]:
             "since": ago(batch.since),
             "since_sort": since(batch.since),
         }
-        for batch in seen.on_its_way
+        for batch in seen.flushing
     ]
 
 

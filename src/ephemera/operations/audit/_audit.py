@@ -1,15 +1,4 @@
-"""An audit: a live server against the catalogues of those who use it.
-
-    report = await audit("redis://cache.internal", [catalogue])
-
-It reads and never writes. All names are counted (`survey`), a sample of each space is looked at, and what is
-not as declared becomes a finding. It takes at most its budget of time, says what it did not see and from
-where to continue, and states what it did to the server's own statistics. Keys of sensitive spaces are never
-shown, nor values of any.
-
-A server that cannot be reached is an error; one that is lost on the way leaves a report of what was seen
-until then.
-"""
+"""Run a survey, and turn its result into a report: coverage, impact and findings."""
 
 from __future__ import annotations
 
@@ -17,93 +6,169 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ephemera.keyspace import RESERVED, Catalogue, Keyspace, Role, check_overlap
-from ephemera.operations.audit import _keyspaces as audit_spaces
-from ephemera.operations.audit import _servers as audit_servers
-from ephemera.operations.audit import _unknown_keys as audit_unknown
-from ephemera.operations.audit._coverage import coverage_of, disturbance_of, whole
-from ephemera.operations.audit._findings import KINDS, WEIGHTS, Finding, found
-from ephemera.operations.audit._report import AuditReport, Coverage
-from ephemera.operations.inspect._decoder import decodable_as
-from ephemera.operations.inspect._formatting import counted
-from ephemera.operations.inspect._survey import Plan, Progress, Survey, opened, survey
+from ephemera.operations.audit._decoder import decodability_reader
+from ephemera.operations.audit._keyspaces import keyspace_findings, keyspace_report
+from ephemera.operations.audit._report import KINDS, SEVERITIES, AuditReport, Coverage, Finding, Impact, make_finding
+from ephemera.operations.audit._servers import server_findings
+from ephemera.operations.audit._unknown_keys import unknown_findings, unknown_keys
+from ephemera.operations.formatting import format_count
+from ephemera.operations.survey import (
+    Interval,
+    ProgressCallback,
+    Survey,
+    SurveyOptions,
+    estimate_matches,
+    open_servers,
+    survey,
+)
 
 
 async def audit(
     url: str,
     catalogues: Sequence[Catalogue],
-    plan: Plan | None = None,
+    options: SurveyOptions | None = None,
     *,
     role: Role | None = None,
-    progress: Progress = lambda *_: None,
+    on_progress: ProgressCallback = lambda *_: None,
 ) -> AuditReport:
-    """What is on a server, and what of it is not as declared; `role`: the only one that it carries."""
-    spaces = list(_spaces((RESERVED, *catalogues)))
-    async with opened(url) as nodes:
-        seen = await survey(nodes, spaces, plan or Plan(), decodable_as, progress)
-    return _report(seen, catalogues, role)
+    """Audit the server at a URL against these catalogues; `role`: the only role that it carries."""
+    keyspaces = _keyspaces((RESERVED, *catalogues))
+    async with open_servers(url) as servers:
+        result = await survey(
+            servers, keyspaces, options or SurveyOptions(), decodability_reader, on_progress
+        )
+    return _report(result, catalogues, role)
 
 
-def _spaces(catalogues: Iterable[Catalogue]) -> Iterator[Keyspace[Any]]:
-    """All spaces that have keys; those of different catalogues must not overlap."""
-    earlier: list[Keyspace[Any]] = []
-    for catalogue in dict.fromkeys(catalogues):
-        kept = [space for space in catalogue if space.kind != "channel"]
-        for space in kept:
-            for other in earlier:
-                check_overlap(space.template, space.kind, other)
-        earlier += kept
-    return iter(earlier)
-
-
-def _report(seen: Survey, catalogues: Sequence[Catalogue], role: Role | None) -> AuditReport:
-    order = {space: place for place, space in enumerate(space for each in catalogues for space in each)}
-    declared = [
-        (tally, tally.space) for tally in seen.tallies if tally.space is not None and tally.space in order
-    ]
-    declared.sort(key=lambda pair: order[pair[1]])
-    coverage = coverage_of(seen)
-    unknown = audit_unknown.state_of(seen, [space for _, space in declared])
-    findings = [
-        *audit_unknown.findings_of(unknown),
-        *(each for tally, space in declared for each in audit_spaces.findings_of(tally, space)),
-        *(each for tally, space in declared for each in _presence(tally.count, space, role, coverage)),
-        *_about_servers(seen),
-        *_about_coverage(coverage),
-    ]
-    return AuditReport(
-        catalogues=[catalogue.name for catalogue in catalogues],
-        seconds=seen.seconds,
-        coverage=coverage,
-        servers=[scan.facts for scan in seen.scans],
-        spaces=[audit_spaces.state_of(tally, space, whole(seen, tally.count)) for tally, space in declared],
-        unknown=unknown,
-        findings=sorted(findings, key=_gravity),
-        disturbance=disturbance_of(seen),
+def coverage_of(result: Survey) -> Coverage:
+    """What a survey saw, and in words what it did not."""
+    return Coverage(
+        names=result.names,
+        keys=result.keys,
+        complete=result.complete,
+        resumed=result.resumed,
+        cursor=result.cursor,
+        not_seen=list(_not_seen(result)),
+        lost=[scan.info.name for scan in result.scans if scan.error is not None],
     )
 
 
-def _presence(count: int, space: Keyspace[Any], role: Role | None, coverage: Coverage) -> Iterator[Finding]:
+def estimate_all_keys(result: Survey, count: int) -> Interval | None:
+    """Estimate a keyspace's keys on the whole server from those counted in an incomplete scan.
+
+    None when all were seen. SCAN returns names in hash order, so those seen are a random sample.
+    """
+    total = max(result.keys, result.names)
+    if result.complete or result.resumed or not result.names:
+        return None
+    return estimate_matches(count, result.names, total)
+
+
+def _keyspaces(catalogues: Iterable[Catalogue]) -> list[Keyspace[Any]]:
+    """All keyspaces that have keys; those of different catalogues must not overlap."""
+    found: list[Keyspace[Any]] = []
+    for catalogue in dict.fromkeys(catalogues):
+        own = [keyspace for keyspace in catalogue if keyspace.kind != "channel"]
+        for keyspace in own:
+            for other in found:
+                check_overlap(keyspace.template, keyspace.kind, other)
+        found += own
+    return found
+
+
+def _report(result: Survey, catalogues: Sequence[Catalogue], role: Role | None) -> AuditReport:
+    order = {
+        keyspace: position
+        for position, keyspace in enumerate(keyspace for each in catalogues for keyspace in each)
+    }
+    declared = [
+        (sample, sample.keyspace)
+        for sample in result.samples
+        if sample.keyspace is not None and sample.keyspace in order
+    ]
+    declared.sort(key=lambda pair: order[pair[1]])
+    coverage = coverage_of(result)
+    unknown = unknown_keys(result, [keyspace for _, keyspace in declared])
+    findings = [
+        *unknown_findings(unknown),
+        *(each for sample, keyspace in declared for each in keyspace_findings(sample, keyspace)),
+        *(
+            each
+            for sample, keyspace in declared
+            for each in _presence_findings(sample.count, keyspace, role, coverage)
+        ),
+        *_server_findings(result),
+        *_coverage_findings(coverage),
+    ]
+    return AuditReport(
+        catalogues=[catalogue.name for catalogue in catalogues],
+        seconds=result.seconds,
+        coverage=coverage,
+        servers=[scan.info for scan in result.scans],
+        keyspaces=[
+            keyspace_report(sample, keyspace, estimate_all_keys(result, sample.count))
+            for sample, keyspace in declared
+        ],
+        unknown=unknown,
+        findings=sorted(findings, key=_sort_key),
+        impact=_impact(result),
+    )
+
+
+def _impact(result: Survey) -> Impact:
+    return Impact(
+        lookups=sum(inspector.lookups for inspector in result.inspectors),
+        contents_read=sum(inspector.contents_read for inspector in result.inspectors),
+        access_times_kept=all(inspector.no_touch for inspector in result.inspectors),
+    )
+
+
+def _presence_findings(
+    count: int, keyspace: Keyspace[Any], role: Role | None, coverage: Coverage
+) -> Iterator[Finding]:
     """Keys where none should be, or none where some should."""
-    belongs = role is None or space.role == role
+    belongs = role is None or keyspace.role == role
     if count and not belongs:
-        advice = f"this server was said to carry role {role} alone: is queue_url missing somewhere?"
-        message = f"{counted(count, 'key')} of role {space.role}"
-        yield found("misplaced", message, advice, space=space.pattern)
+        advice = f"this server should carry only role {role}: is queue_url missing somewhere?"
+        message = f"{format_count(count, 'key')} of role {keyspace.role}"
+        yield make_finding("misplaced", message, advice, keyspace=keyspace.pattern)
     if not count and belongs and coverage.complete:
-        yield found("empty-space", "declared, and no key is there", space=space.pattern)
+        yield make_finding("empty-keyspace", "declared, but has no keys", keyspace=keyspace.pattern)
 
 
-def _about_servers(seen: Survey) -> Iterator[Finding]:
-    carried = [tally.space for tally in seen.tallies if tally.space is not None and tally.count]
-    spaces = [space for space in carried if space.catalogue != RESERVED.name]
-    for scan in seen.scans:
-        yield from audit_servers.findings_of(scan.facts, spaces)
+def _server_findings(result: Survey) -> Iterator[Finding]:
+    present = [sample.keyspace for sample in result.samples if sample.keyspace is not None and sample.count]
+    keyspaces = [keyspace for keyspace in present if keyspace.catalogue != RESERVED.name]
+    for scan in result.scans:
+        yield from server_findings(scan.info, keyspaces)
 
 
-def _about_coverage(coverage: Coverage) -> Iterator[Finding]:
+def _coverage_findings(coverage: Coverage) -> Iterator[Finding]:
     if coverage.not_seen:
-        yield found("incomplete", "; ".join(coverage.not_seen))
+        yield make_finding("incomplete", "; ".join(coverage.not_seen))
 
 
-def _gravity(finding: Finding) -> tuple[int, int]:
-    return WEIGHTS.index(finding.weight), list(KINDS).index(finding.kind)
+def _sort_key(finding: Finding) -> tuple[int, int]:
+    return SEVERITIES.index(finding.severity), list(KINDS).index(finding.kind)
+
+
+def _not_seen(result: Survey) -> Iterator[str]:
+    if result.resumed:
+        yield "the names before the cursor that this audit resumed from"
+    unfinished = [scan for scan in result.scans if not scan.done]
+    for scan in unfinished:
+        if scan.error is not None:
+            yield f"the rest of the names of {scan.info.name}: {scan.error}"
+    if any(scan.error is None for scan in unfinished):
+        share = min(1.0, result.names / result.keys) if result.keys and not result.resumed else None
+        part = f" (about {1 - share:.0%} of them)" if share is not None else ""
+        yield f"the names after the cursor{part}: the time budget was used up"
+    if result.uninspected:
+        yield f"{result.uninspected:,} of the sampled keys: the time budget was used up"
+    for inspector in result.inspectors:
+        for command, error in inspector.failures.items():
+            yield f"the results of {command} on {inspector.node.endpoint}: {error}"
+    for scan in result.scans:
+        if scan.info.other_databases:
+            others = ", ".join(f"{name} ({keys:,} keys)" for name, keys in scan.info.other_databases.items())
+            yield f"the other databases of {scan.info.name}: {others}"

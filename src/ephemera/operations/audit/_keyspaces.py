@@ -1,7 +1,6 @@
-"""A declared space against what was found of it: its state, and what is not as declared.
+"""A declared keyspace compared with the keys make_finding: its report, and the deviations.
 
-Only the sample is judged; a finding says how many keys of the whole space that stands for, and between which
-bounds.
+Only the sample is judged; a finding estimates how many keys of the whole keyspace it affects, with bounds.
 """
 
 from __future__ import annotations
@@ -11,18 +10,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from ephemera.keyspace import Keyspace, Permanent, Until
-from ephemera.operations.audit._findings import Finding, found
-from ephemera.operations.audit._report import BigKey, SpaceState, StreamState
-from ephemera.operations.inspect._formatting import shown_key, shown_keys, shown_life, shown_size
-from ephemera.operations.inspect._probe import Probe
-from ephemera.operations.inspect._sampling import Interval, share_of, total_of
-from ephemera.operations.inspect._survey import Tally
+from ephemera.operations.audit._report import Finding, KeyspaceReport, LargeKey, StreamReport, make_finding
+from ephemera.operations.formatting import format_duration, format_key, format_keys, format_size
+from ephemera.operations.survey import Interval, KeyspaceSample, SampledKey, estimate_matches, estimate_sum
 
-BIG = 1024 * 1024
-"""Bytes above which a key is called big."""
+LARGE_KEY = 1024 * 1024
+"""Bytes above which a key counts as large."""
 
-NO_END = "no end"
-_LIVES = (
+NO_TTL = "no TTL"
+_TTL_LIMITS = (
     ("1 min", 60),
     ("10 min", 600),
     ("1 h", 3600),
@@ -30,123 +26,138 @@ _LIVES = (
     ("7 d", 604_800),
     ("30 d", 2_592_000),
 )
-LIVES = (*(f"≤ {name}" for name, _ in _LIVES), "longer", NO_END)
-"""The classes of the histogram of lives, shortest first."""
+TTL_BUCKETS = (*(f"≤ {name}" for name, _ in _TTL_LIMITS), "longer", NO_TTL)
+"""The buckets of the TTL histogram, shortest first."""
 
-_CLOCKS_DIFFER = 60_000  # milliseconds that `until` instants may be off: they come from other clocks
-_LARGEST = 3
+_CLOCK_SKEW = 60_000  # milliseconds that `until` instants may be off: they come from other clocks
+_LARGEST_KEYS = 3
 
 
-def state_of(tally: Tally, space: Keyspace[Any], estimated: Interval | None) -> SpaceState:
-    """What was found of a space."""
-    probes = tally.probes
-    sizes = [probe.size for probe in probes if probe.size is not None]
-    return SpaceState(
-        pattern=space.pattern,
-        catalogue=space.catalogue,
-        kind=space.kind,
-        role=space.role,
-        lifetime=str(space.lifetime),
-        sensitive=space.sensitive,
-        keys=tally.count,
+def keyspace_report(
+    sample: KeyspaceSample, keyspace: Keyspace[Any], estimated: Interval | None
+) -> KeyspaceReport:
+    """Summarize the keys make_finding of a keyspace."""
+    keys = sample.keys
+    sizes = [key.size for key in keys if key.size is not None]
+    return KeyspaceReport(
+        pattern=keyspace.pattern,
+        catalogue=keyspace.catalogue,
+        kind=keyspace.kind,
+        role=keyspace.role,
+        lifetime=str(keyspace.lifetime),
+        sensitive=keyspace.sensitive,
+        keys=sample.count,
         estimated_keys=estimated,
-        sampled=len(probes),
-        size=total_of(sizes, tally.count) if sizes else None,
-        ttl=dict(Counter(_life(probe.ttl) for probe in probes)),
-        longest_ttl=max((probe.ttl for probe in probes if probe.ttl >= 0), default=None),
-        types=dict(Counter(probe.type for probe in probes)),
-        contents_read=sum(probe.content is not None for probe in probes),
-        undecodable=sum(probe.content is False for probe in probes),
-        too_large_to_read=sum(probe.unread for probe in probes),
-        largest=_largest(probes, space),
+        sampled=len(keys),
+        size=estimate_sum(sizes, sample.count) if sizes else None,
+        ttl=dict(Counter(_ttl_bucket(key.ttl) for key in keys)),
+        longest_ttl=max((key.ttl for key in keys if key.ttl >= 0), default=None),
+        types=dict(Counter(key.type for key in keys)),
+        contents_read=sum(key.content is not None for key in keys),
+        undecodable=sum(key.content is False for key in keys),
+        too_large_to_read=sum(key.too_large for key in keys),
+        largest=_largest(keys, keyspace),
         streams=[
-            StreamState(key=shown_key(probe.key, space), length=probe.members, groups=probe.groups)
-            for probe in probes
-            if probe.type == "stream"
+            StreamReport(key=format_key(key.key, keyspace), length=key.members, groups=key.groups)
+            for key in keys
+            if key.type == "stream"
         ],
     )
 
 
-def findings_of(tally: Tally, space: Keyspace[Any]) -> Iterator[Finding]:
-    """What is wrong with the sampled keys of a space."""
-    right = [probe for probe in tally.probes if probe.type == space.redis_type]
-    wrong = [probe for probe in tally.probes if probe.type != space.redis_type]
-    types = ", ".join(sorted({probe.type for probe in wrong}))
-    yield from _some(tally, space, wrong, "wrong-type", f"of type {types}, declared {space.redis_type}")
-    yield from _lives(tally, space)
-    yield from _some(
-        tally,
-        space,
-        [probe for probe in right if probe.content is False],
+def keyspace_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterator[Finding]:
+    """The deviations among the sampled keys of a keyspace."""
+    right = [key for key in sample.keys if key.type == keyspace.redis_type]
+    wrong = [key for key in sample.keys if key.type != keyspace.redis_type]
+    types = ", ".join(sorted({key.type for key in wrong}))
+    yield from _finding(
+        sample, keyspace, wrong, "wrong-type", f"of type {types}, declared {keyspace.redis_type}"
+    )
+    yield from _ttl_findings(sample, keyspace)
+    yield from _finding(
+        sample,
+        keyspace,
+        [key for key in right if key.content is False],
         "undecodable",
-        "not readable as declared",
+        "that do not decode as declared",
         "they read as misses: another program or version writes them, or the type has changed",
     )
-    big = [probe for probe in tally.probes if (probe.size or 0) > BIG]
-    largest = max((probe.size or 0 for probe in big), default=0)
-    advice = "large keys hold up all others while they are read, moved or deleted: split them"
-    yield from _some(tally, space, big, "big-key", f"above 1 MiB, up to {shown_size(largest)}", advice)
-    yield from _streams(tally, space, [probe for probe in right if probe.type == "stream"])
+    big = [key for key in sample.keys if (key.size or 0) > LARGE_KEY]
+    largest = max((key.size or 0 for key in big), default=0)
+    advice = "large keys delay all other commands while they are read, moved or deleted: split them"
+    yield from _finding(
+        sample, keyspace, big, "big-key", f"above 1 MiB, up to {format_size(largest)}", advice
+    )
+    yield from _stream_findings(sample, keyspace, [key for key in right if key.type == "stream"])
 
 
-def _lives(tally: Tally, space: Keyspace[Any]) -> Iterator[Finding]:
-    lifetime = space.lifetime
-    ending = [probe for probe in tally.probes if probe.ttl >= 0]
+def _ttl_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterator[Finding]:
+    lifetime = keyspace.lifetime
+    with_ttl = [key for key in sample.keys if key.ttl >= 0]
     if isinstance(lifetime, Permanent):
-        advice = f"something puts an end to what is declared permanent ({lifetime.reason})"
-        yield from _some(tally, space, ending, "unexpected-ttl", "with an end", advice)
+        advice = f"something sets a TTL on keys that are declared permanent ({lifetime.reason})"
+        yield from _finding(sample, keyspace, with_ttl, "unexpected-ttl", "with a TTL", advice)
         return
-    endless = [probe for probe in tally.probes if probe.ttl == -1]
-    advice = "a write that does not go through the catalogue; the next one that does gives them an end"
-    yield from _some(tally, space, endless, "no-ttl", f"without an end, declared {lifetime}", advice)
+    without_ttl = [key for key in sample.keys if key.ttl == -1]
+    advice = "they were written without the catalogue; the next write through it sets a TTL"
+    yield from _finding(
+        sample, keyspace, without_ttl, "no-ttl", f"without a TTL, declared {lifetime}", advice
+    )
     if lifetime.milliseconds is not None:
-        limit = lifetime.milliseconds + (_CLOCKS_DIFFER if isinstance(lifetime, Until) else 0)
-        long = [probe for probe in ending if probe.ttl > limit]
-        longest = max((probe.ttl for probe in long), default=0)
-        message = f"with up to {shown_life(longest)} to live, declared {lifetime}"
-        yield from _some(tally, space, long, "ttl-above-policy", message)
+        limit = lifetime.milliseconds + (_CLOCK_SKEW if isinstance(lifetime, Until) else 0)
+        long = [key for key in with_ttl if key.ttl > limit]
+        longest = max((key.ttl for key in long), default=0)
+        message = f"with a TTL of up to {format_duration(longest)}, declared {lifetime}"
+        yield from _finding(sample, keyspace, long, "ttl-above-policy", message)
 
 
-def _streams(tally: Tally, space: Keyspace[Any], streams: list[Probe]) -> Iterator[Finding]:
-    longest = space.max_length
+def _stream_findings(
+    sample: KeyspaceSample, keyspace: Keyspace[Any], streams: list[SampledKey]
+) -> Iterator[Finding]:
+    longest = keyspace.max_length
     if longest is not None:
-        over = [probe for probe in streams if probe.members > longest]
-        most = max((probe.members for probe in over), default=0)
+        over = [key for key in streams if key.members > longest]
+        most = max((key.members for key in over), default=0)
         message = f"with up to {most:,} entries, declared at most {longest:,}"
-        yield from _some(tally, space, over, "long-stream", message)
-    behind = [probe for probe in streams if any(group.pending or group.lag for group in probe.groups)]
-    pending = sum(group.pending for probe in behind for group in probe.groups)
-    lag = sum(group.lag or 0 for probe in behind for group in probe.groups)
+        yield from _finding(sample, keyspace, over, "long-stream", message)
+    behind = [key for key in streams if any(group.pending or group.lag for group in key.groups)]
+    pending = sum(group.pending for key in behind for group in key.groups)
+    lag = sum(group.lag or 0 for key in behind for group in key.groups)
     message = f"whose groups have {pending:,} entries pending and {lag:,} not delivered"
-    yield from _some(tally, space, behind, "stream-lag", message)
+    yield from _finding(sample, keyspace, behind, "stream-lag", message)
 
 
-def _some(
-    tally: Tally, space: Keyspace[Any], guilty: list[Probe], kind: str, message: str, advice: str = ""
+def _finding(
+    sample: KeyspaceSample,
+    keyspace: Keyspace[Any],
+    affected: list[SampledKey],
+    kind: str,
+    message: str,
+    advice: str = "",
 ) -> Iterator[Finding]:
     """A finding about some keys of the sample, unless there are none."""
-    if guilty:
-        yield found(
+    if affected:
+        yield make_finding(
             kind,
             message,
             advice,
-            space=space.pattern,
-            keys=share_of(len(guilty), len(tally.probes), tally.count),
-            examples=shown_keys((probe.key for probe in guilty), space),
+            keyspace=keyspace.pattern,
+            keys=estimate_matches(len(affected), len(sample.keys), sample.count),
+            examples=format_keys((key.key for key in affected), keyspace),
         )
 
 
-def _largest(probes: list[Probe], space: Keyspace[Any]) -> list[BigKey]:
-    by_size = sorted(probes, key=lambda probe: probe.size or 0, reverse=True)
+def _largest(keys: list[SampledKey], keyspace: Keyspace[Any]) -> list[LargeKey]:
+    by_size = sorted(keys, key=lambda key: key.size or 0, reverse=True)
     return [
-        BigKey(key=shown_key(probe.key, space), size=probe.size, members=probe.members)
-        for probe in by_size[:_LARGEST]
-        if probe.size is not None
+        LargeKey(key=format_key(key.key, keyspace), size=key.size, members=key.members)
+        for key in by_size[:_LARGEST_KEYS]
+        if key.size is not None
     ]
 
 
-def _life(ttl: int) -> str:
-    """The class of a life in the histogram."""
+def _ttl_bucket(ttl: int) -> str:
+    """The bucket of a TTL in the histogram."""
     if ttl < 0:
-        return NO_END
-    return next((f"≤ {name}" for name, seconds in _LIVES if ttl <= seconds * 1000), "longer")
+        return NO_TTL
+    return next((f"≤ {name}" for name, seconds in _TTL_LIMITS if ttl <= seconds * 1000), "longer")

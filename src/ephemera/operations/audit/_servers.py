@@ -1,6 +1,6 @@
-"""A server against the roles of the spaces that were found on it.
+"""A server compared with the roles of the keyspaces make_finding on it.
 
-Role `cache` wants a memory limit and eviction, and no disk; role `queue` wants the opposite. `ephemera
+Role `cache` needs a memory limit, eviction and no persistence; role `queue` needs the opposite. `ephemera
 server-config` writes a configuration for either.
 """
 
@@ -10,48 +10,48 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ephemera.keyspace import Keyspace, Permanent
-from ephemera.operations.audit._findings import Finding, found
-from ephemera.operations.inspect._formatting import counted, shown_size
-from ephemera.operations.inspect._server_facts import ServerFacts
+from ephemera.operations.audit._report import Finding, make_finding
+from ephemera.operations.formatting import format_count, format_size
+from ephemera.operations.survey import ServerInfo
 
-_NAMED = 3  # spaces that a message names
+_NAMED = 3  # keyspaces that a message names
 _NEARLY_FULL = 0.9
 _FRAGMENTED = 1.5  # resident memory by used memory
-_WORTH_A_WORD = 64 * 1024 * 1024  # bytes that fragmentation must cost to be mentioned
+_FRAGMENTATION_COST = 64 * 1024 * 1024  # bytes that fragmentation must cost to be reported
 
 
-def findings_of(server: ServerFacts, spaces: Sequence[Keyspace[Any]]) -> Iterator[Finding]:
-    """What is wrong with a server that carries keys of these spaces."""
-    queues = [space for space in spaces if space.role == "queue"]
-    caches = [space for space in spaces if space.role == "cache"]
+def server_findings(server: ServerInfo, keyspaces: Sequence[Keyspace[Any]]) -> Iterator[Finding]:
+    """The deviations of a server that holds keys of these keyspaces."""
+    queues = [keyspace for keyspace in keyspaces if keyspace.role == "queue"]
+    caches = [keyspace for keyspace in keyspaces if keyspace.role == "cache"]
     yield from _eviction(server, queues, caches)
     yield from _persistence(server, queues, caches)
     yield from _memory(server)
 
 
 def _eviction(
-    server: ServerFacts, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
+    server: ServerInfo, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
 ) -> Iterator[Finding]:
     volatile = server.policy.startswith("volatile")
     evictable = [s for s in queues if not (volatile and isinstance(s.lifetime, Permanent))]
     if server.evicts and evictable:
-        yield found(
+        yield make_finding(
             "evictable-queue",
             f"maxmemory-policy {server.policy} may evict {_patterns(evictable)}"
-            + (f"; {server.evicted:,} keys of this server were evicted already" if server.evicted else ""),
+            + (f"; {server.evicted:,} keys were already evicted from this server" if server.evicted else ""),
             "keep role queue on a server with noeviction: connect(..., queue_url=...)",
             server=server.name,
         )
     if not server.max_memory and caches:
-        yield found(
+        yield make_finding(
             "no-memory-limit",
-            f"no maxmemory: {_patterns(caches)} may grow until the machine has no memory left",
+            f"no maxmemory: {_patterns(caches)} may grow until the machine runs out of memory",
             "set maxmemory, and maxmemory-policy allkeys-lru",
             server=server.name,
         )
     kept = [s for s in caches if volatile and isinstance(s.lifetime, Permanent)]
     if server.max_memory and (kept or (caches and not server.evicts)):
-        yield found(
+        yield make_finding(
             "unevictable-cache",
             f"maxmemory-policy {server.policy} never evicts {_patterns(kept or caches)}: "
             "when memory is full, writes fail",
@@ -61,19 +61,19 @@ def _eviction(
 
 
 def _persistence(
-    server: ServerFacts, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
+    server: ServerInfo, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
 ) -> Iterator[Finding]:
     if queues and not server.append_only:
-        yield found(
+        yield make_finding(
             "unpersisted-queue",
             f"no append-only file: a restart loses {_patterns(queues)}",
             "set appendonly yes, appendfsync everysec",
             server=server.name,
         )
     if caches and not queues and server.append_only:
-        yield found(
+        yield make_finding(
             "persisted-cache",
-            "every write goes to an append-only file, though only caches are here",
+            "every write goes to an append-only file, although the server holds only caches",
             "set appendonly no",
             server=server.name,
         )
@@ -86,34 +86,34 @@ def _persistence(
         if fails
     ]
     if failing:
-        yield found(
+        yield make_finding(
             "persistence-failing",
             f"the last write of {' and '.join(failing)} failed",
-            "see the server's log: is its disk full, or its folder not writable?",
+            "see the server's log: is its disk full, or its directory not writable?",
             server=server.name,
         )
 
 
-def _memory(server: ServerFacts) -> Iterator[Finding]:
+def _memory(server: ServerInfo) -> Iterator[Finding]:
     if server.max_memory and not server.evicts and server.used_memory > _NEARLY_FULL * server.max_memory:
-        yield found(
+        yield make_finding(
             "memory-full",
-            f"{shown_size(server.used_memory)} of {shown_size(server.max_memory)} are used, "
+            f"{format_size(server.used_memory)} of {format_size(server.max_memory)} are used, "
             "and nothing is evicted: writes are about to fail",
             "raise maxmemory, or find out what grows: see the sizes above",
             server=server.name,
         )
     wasted = server.resident_memory - server.used_memory
-    if server.fragmentation > _FRAGMENTED and wasted > _WORTH_A_WORD:
-        yield found(
+    if server.fragmentation > _FRAGMENTED and wasted > _FRAGMENTATION_COST:
+        yield make_finding(
             "fragmented",
-            f"{shown_size(wasted)} of memory are lost to fragmentation (ratio {server.fragmentation:.2f})",
-            "set activedefrag yes, or restart it at a quiet time",
+            f"{format_size(wasted)} of memory is lost to fragmentation (ratio {server.fragmentation:.2f})",
+            "set activedefrag yes, or restart the server at a quiet time",
             server=server.name,
         )
 
 
-def _patterns(spaces: Sequence[Keyspace[Any]]) -> str:
-    named = ", ".join(space.pattern for space in spaces[:_NAMED])
-    more = len(spaces) - _NAMED
-    return named if more <= 0 else f"{named} and {counted(more, 'other space')}"
+def _patterns(keyspaces: Sequence[Keyspace[Any]]) -> str:
+    named = ", ".join(keyspace.pattern for keyspace in keyspaces[:_NAMED])
+    more = len(keyspaces) - _NAMED
+    return named if more <= 0 else f"{named} and {format_count(more, 'other keyspace')}"

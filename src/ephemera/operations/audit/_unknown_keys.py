@@ -1,6 +1,6 @@
-"""The keys that no catalogue declares: what they look like, and how much room they take.
+"""Undeclared keys: their shapes and sizes.
 
-Their examples are shown unless they look like secrets, or begin as the keys of a sensitive space do.
+Examples are shown unless they look like secrets, or share a prefix with a sensitive keyspace.
 """
 
 from __future__ import annotations
@@ -9,77 +9,74 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from ephemera.keyspace import Classifier, Keyspace, Template
-from ephemera.operations.audit._findings import Finding, found
-from ephemera.operations.audit._report import Unknown, UnknownShape
-from ephemera.operations.infer._recognizer import looks_secret
-from ephemera.operations.inspect._formatting import counted, shown_keys
-from ephemera.operations.inspect._sampling import Interval, share_of, total_of
-from ephemera.operations.inspect._survey import Survey
+from ephemera.operations.audit._report import Finding, UnknownKeys, UnknownShape, make_finding
+from ephemera.operations.formatting import format_count, format_keys
+from ephemera.operations.survey import Interval, Survey, estimate_matches, estimate_sum, looks_secret
 
-_MOST_EXAMPLES = 5
+_MAX_EXAMPLES = 5
 
 
-def state_of(seen: Survey, spaces: Iterable[Keyspace[Any]]) -> Unknown:
-    """What was found of undeclared keys."""
-    tally = seen.unknown
-    sizes = [probe.size for probe in tally.probes if probe.size is not None]
-    endless = sum(probe.ttl == -1 for probe in tally.probes)
-    return Unknown(
-        keys=tally.count,
-        sampled=len(tally.probes),
-        size=total_of(sizes, tally.count) if sizes else None,
-        without_ttl=share_of(endless, len(tally.probes), tally.count) if tally.probes else None,
-        shapes=_shapes(seen, {_head(space.template) for space in spaces if space.sensitive}),
+def unknown_keys(result: Survey, keyspaces: Iterable[Keyspace[Any]]) -> UnknownKeys:
+    """Summarize the undeclared keys."""
+    sample = result.unknown
+    sizes = [key.size for key in sample.keys if key.size is not None]
+    without_ttl = sum(key.ttl == -1 for key in sample.keys)
+    return UnknownKeys(
+        keys=sample.count,
+        sampled=len(sample.keys),
+        size=estimate_sum(sizes, sample.count) if sizes else None,
+        without_ttl=estimate_matches(without_ttl, len(sample.keys), sample.count) if sample.keys else None,
+        shapes=_shapes(result, {_head(keyspace.template) for keyspace in keyspaces if keyspace.sensitive}),
     )
 
 
-def findings_of(unknown: Unknown) -> Iterator[Finding]:
-    """That there are such keys."""
+def unknown_findings(unknown: UnknownKeys) -> Iterator[Finding]:
+    """A finding, if there are undeclared keys."""
     if unknown.keys:
-        largest = unknown.shapes[:_MOST_EXAMPLES]
-        yield found(
+        largest = unknown.shapes[:_MAX_EXAMPLES]
+        yield make_finding(
             "unknown",
-            f"{counted(unknown.keys, 'key')} of {counted(len(unknown.shapes), 'shape')}, undeclared",
-            "declare them, or find out who writes them; `ephemera infer` proposes declarations",
+            f"{format_count(unknown.keys, 'undeclared key')} of {format_count(len(unknown.shapes), 'shape')}",
+            "declare them, or find out what writes them; `ephemera infer` proposes declarations",
             keys=Interval(unknown.keys, unknown.keys, unknown.keys),
             examples=[shape.pattern or (shape.reason or "") for shape in largest],
         )
 
 
-def _shapes(seen: Survey, sensitive: set[str]) -> list[UnknownShape]:
-    shapes = seen.shapes.found()
+def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
+    shapes = result.shapes.shapes()
     templates = [Template(shape.pattern, hash_tag=shape.hash_tag) for shape in shapes]
-    types = _types(seen, templates)
+    types = _types(result, templates)
     fitting = [
         UnknownShape(
             pattern=shape.pattern,
             reason=None,
             keys=shape.count,
-            examples=[] if shape.secret or _head(template) in sensitive else shown_keys(shape.examples),
-            types=sorted(types[place]),
+            examples=[] if shape.secret or _head(template) in sensitive else format_keys(shape.examples),
+            types=sorted(types[position]),
         )
-        for place, (shape, template) in enumerate(zip(shapes, templates, strict=True))
+        for position, (shape, template) in enumerate(zip(shapes, templates, strict=True))
     ]
     others = [
         UnknownShape(
             pattern=None,
             reason=each.reason,
             keys=each.count,
-            examples=[] if _hidden(each.examples, sensitive) else shown_keys(each.examples),
+            examples=[] if _hidden(each.examples, sensitive) else format_keys(each.examples),
             types=sorted(types[len(shapes)]),
         )
-        for each in seen.shapes.undeclarable()
+        for each in result.shapes.undeclarable()
     ]
     return sorted([*fitting, *others], key=lambda shape: -shape.keys)
 
 
-def _types(seen: Survey, templates: Sequence[Template]) -> list[set[str]]:
+def _types(result: Survey, templates: Sequence[Template]) -> list[set[str]]:
     """The types of the sampled keys by shape, the last for those that fit none."""
-    which = Classifier((template, place) for place, template in enumerate(templates))
+    which = Classifier((template, position) for position, template in enumerate(templates))
     types: list[set[str]] = [set() for _ in range(len(templates) + 1)]
-    for probe in seen.unknown.probes:
-        place = which(probe.key)
-        types[len(templates) if place is None else place].add(probe.type)
+    for key in result.unknown.keys:
+        position = which(key.key)
+        types[len(templates) if position is None else position].add(key.type)
     return types
 
 

@@ -1,22 +1,22 @@
-"""Access rules: a server user that can do what it is for, and nothing else.
+"""Access rules: a server user with the permissions its purposes need, and no others.
 
-What a user is for, its purposes, of which one user may have several:
+A user has one or more purposes:
 
-- `service`: what a catalogue's service does. Keys and channels are the patterns of the catalogue, fields as
-  `*`; a glob may reach further than its pattern (`session:*` also covers `session:1:x`), never less far.
-  Commands are, of the types that the catalogue declares, those that stay within the keys they are given; the
-  ones of every key's life; running scripts; and what a connection needs to open, to stay open and to follow a
-  cluster. A command inside a script needs the same permission as outside, so this covers the accessors and
-  the patterns alike. Where there are jobs, Celery's worker is a user of the queue's server, too.
-- `metrics`: INFO, for the figures of servers in a service's `/metrics`. No key.
-- `monitoring`: what `ephemera audit`, `doctor`, `locks list` and `events groups`, `pending`, `dead` ask, and
-  no command that writes: names, types, lives and sizes of every key, contents of the catalogue's keys alone.
+- `service`: run a catalogue's service. Keys and channels are the catalogue's patterns with fields as `*`; a
+  glob may match more than its pattern (`session:*` also matches `session:1:x`), never less. Commands are
+  those of the declared types that stay within the keys they are given; the generic key commands; running
+  scripts; and what a connection needs to open, stay open and follow a cluster. A command inside a script
+  needs the same permission as outside, so this covers the accessors and the patterns alike. With jobs,
+  Celery's worker uses the queue's server, too.
+- `metrics`: INFO, for the server figures in a service's `/metrics`. No keys.
+- `monitoring`: what `ephemera audit`, `doctor`, `locks list` and `events groups`, `pending`, `dead` need, and
+  no command that writes: names, types, TTLs and sizes of every key, contents of the catalogue's keys only.
 
-Not among them: whatever looks at or changes the server or keys at large (KEYS, FLUSHALL, CONFIG), and
-PERSIST, which takes a lifetime away; a service is not given SCAN, which tells the names of everybody's keys.
+Not included: commands that read or change the whole server (KEYS, FLUSHALL, CONFIG), and PERSIST, which
+removes a TTL; a service does not get SCAN, which lists the names of all keys.
 
-Only commands of Redis 7.0 are named, because a server refuses rules with a command that it does not know.
-`tests/operations` runs every operation of every accessor under such a user, on Valkey, Redis and a cluster,
+Only commands of Redis 7.0 are named, because a server refuses rules with an unknown command.
+`tests/operations` runs every operation of every accessor as such a user, on Valkey, Redis and a cluster,
 `tests/security` every built-in service.
 """
 
@@ -29,7 +29,7 @@ from typing import Any
 
 from ephemera.errors import InvalidValue
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, Keyspace, Role
-from ephemera.operations.metrics._client_counts import is_of
+from ephemera.operations._optional_types import is_instance
 
 PURPOSES = ("service", "metrics", "monitoring")
 
@@ -46,25 +46,23 @@ BY_TYPE = {
     "xtrim",
     "channel": "psubscribe publish punsubscribe spublish ssubscribe subscribe sunsubscribe unsubscribe",
 }
-"""By what the server's TYPE says: the commands on such keys."""
+"""The commands on keys of each type, by the name that TYPE returns."""
 
 ANY_KEY = (
     "del exists expire expireat expiretime pexpire pexpireat pexpiretime pttl rename renamenx touch ttl "
     "type unlink"
 )
-SCRIPTS = (
-    "eval evalsha time"  # EVAL teaches a server a script that it does not know; TIME is every script's clock
-)
+SCRIPTS = "eval evalsha time"  # EVAL loads an unknown script; TIME is the clock of every script
 CONNECTION = "asking client|tracking cluster|slots hello ping readonly select"
-IDENTITY = "dbsize get module|list set"  # what the identity guard asks, and how it puts a mark back
+IDENTITY = "dbsize get module|list set"  # what the identity check reads, and how it restores a mark
 CELERY = "discard exec multi script|load unwatch watch"  # kombu's transactions, and redis-py's lock
 METRICS = "info"
-LOOKING = "info scan slowlog|len time"  # at a server
-OF_ANY_KEY = "memory|usage pttl type"  # that monitoring may see of every key
+SERVER_READS = "info scan slowlog|len time"
+METADATA = "memory|usage pttl type"  # that monitoring may read of every key
 CONTENTS = (
     "get hgetall hlen hrandfield llen lrange mget scard srandmember xinfo|groups xlen xpending xrange "
     "xrevrange zcard zrandmember"
-)  # what monitoring reads of a catalogue's keys
+)  # that monitoring reads of a catalogue's keys
 
 _USER = re.compile(r"[!-~]+")
 
@@ -78,13 +76,13 @@ class AccessRules:
     channels: tuple[str, ...]
     commands: tuple[str, ...]
     readable: tuple[str, ...] = ()
-    """Keys that it may read, but not write."""
-    of_any_key: tuple[str, ...] = ()
-    """Commands that it may use on all keys."""
+    """Keys that the user may read, but not write."""
+    on_any_key: tuple[str, ...] = ()
+    """Commands that the user may run on all keys."""
     password_sha256: str | None = None
 
-    def words(self) -> list[str]:
-        """The rules as ACL SETUSER takes them after the name; they start from nothing."""
+    def rules(self) -> list[str]:
+        """The arguments of ACL SETUSER after the name; they reset the user first."""
         return [
             "reset",
             "on",
@@ -94,12 +92,12 @@ class AccessRules:
             *(f"&{channel}" for channel in self.channels),
             "-@all",
             *(f"+{command}" for command in self.commands),
-            *([f"(~* -@all {' '.join(f'+{each}' for each in self.of_any_key)})"] if self.of_any_key else []),
+            *([f"(~* -@all {' '.join(f'+{each}' for each in self.on_any_key)})"] if self.on_any_key else []),
         ]
 
     def line(self) -> str:
-        """The rules as one line of an ACL file."""
-        return " ".join(["user", self.user, *self.words()])
+        """The user as one line of an ACL file."""
+        return " ".join(["user", self.user, *self.rules()])
 
 
 def access_rules(
@@ -110,54 +108,54 @@ def access_rules(
     purposes: Collection[str] = ("service",),
     password_sha256: str | None = None,
 ) -> AccessRules:
-    """What a user with these purposes needs; with a `role`, on the server that carries this role alone."""
+    """The permissions these purposes need; with `role`, on the server that carries only this role."""
     if not _USER.fullmatch(user):
-        raise InvalidValue("user", "printable ASCII without spaces", repr(user))
+        raise InvalidValue("user", "printable ASCII without keyspaces", repr(user))
     if not purposes or not set(purposes) <= set(PURPOSES):
         raise InvalidValue("purposes", f"some of {', '.join(PURPOSES)}", repr(list(purposes)))
-    spaces = [space for space in catalogue if role in (None, space.role)]
-    kept = [space for space in spaces if space.kind != "channel"]
+    keyspaces = [keyspace for keyspace in catalogue if role in (None, keyspace.role)]
+    with_keys = [keyspace for keyspace in keyspaces if keyspace.kind != "channel"]
     groups = [CONNECTION]
     keys: tuple[str, ...] = ()
     channels: tuple[str, ...] = ()
     readable: tuple[str, ...] = ()
     if "service" in purposes:
-        keys = _globs([*kept, SERVER_IDENTITY])
-        channels = _globs(space for space in spaces if space.kind == "channel")
-        groups += _of_service(catalogue, spaces, kept, role)
+        keys = _globs([*with_keys, SERVER_IDENTITY])
+        channels = _globs(keyspace for keyspace in keyspaces if keyspace.kind == "channel")
+        groups += _service_commands(catalogue, keyspaces, with_keys, role)
     if "metrics" in purposes:
         groups.append(METRICS)
     if "monitoring" in purposes:
-        readable = tuple(glob for glob in _globs([*kept, SERVER_IDENTITY]) if glob not in keys)
-        groups += [LOOKING, CONTENTS]
+        readable = tuple(glob for glob in _globs([*with_keys, SERVER_IDENTITY]) if glob not in keys)
+        groups += [SERVER_READS, CONTENTS]
     return AccessRules(
         user,
         keys=keys,
         channels=channels,
-        commands=_words(groups),
+        commands=_merge(groups),
         readable=readable,
-        of_any_key=_words([OF_ANY_KEY]) if "monitoring" in purposes else (),
+        on_any_key=_merge([METADATA]) if "monitoring" in purposes else (),
         password_sha256=password_sha256,
     )
 
 
-def _of_service(
-    catalogue: Catalogue, spaces: list[Keyspace[Any]], kept: list[Keyspace[Any]], role: Role | None
+def _service_commands(
+    catalogue: Catalogue, keyspaces: list[Keyspace[Any]], with_keys: list[Keyspace[Any]], role: Role | None
 ) -> list[str]:
-    groups = [IDENTITY, SCRIPTS, *(BY_TYPE[each] for each in {space.redis_type for space in spaces})]
-    if kept:
+    groups = [IDENTITY, SCRIPTS, *(BY_TYPE[each] for each in {keyspace.redis_type for keyspace in keyspaces})]
+    if with_keys:
         groups.append(ANY_KEY)
     if role != "cache" and any(
-        is_of(pattern, "ephemera.patterns.jobs", "Jobs") for pattern in catalogue.patterns
+        is_instance(pattern, "ephemera.patterns.jobs", "Jobs") for pattern in catalogue.patterns
     ):
         groups.append(CELERY)
     return groups
 
 
-def _globs(spaces: Iterable[Keyspace[Any]]) -> tuple[str, ...]:
-    # Declared literals hold no character that a glob gives a meaning, so there is nothing to escape.
-    return tuple(sorted({space.template.glob for space in spaces}))
+def _globs(keyspaces: Iterable[Keyspace[Any]]) -> tuple[str, ...]:
+    # Declared literals contain no glob characters, so there is nothing to escape.
+    return tuple(sorted({keyspace.template.glob for keyspace in keyspaces}))
 
 
-def _words(groups: Iterable[str]) -> tuple[str, ...]:
+def _merge(groups: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted({word for group in groups for word in group.split()}))

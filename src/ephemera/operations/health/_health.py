@@ -1,13 +1,4 @@
-"""Whether a server is well, and what to do when it is not: `ephemera doctor`, and `/healthz` of a service.
-
-Each check has its figure, its rule and, when the rule is broken, advice. Nothing is scanned and nothing is
-written: a check-up is INFO, some PINGs one after the other, TIME, and SLOWLOG where the user may ask it. A
-server that cannot be asked is itself the answer. What a server counts since it started, such as hits and
-evictions, is judged as such; `since` tells how long that is.
-
-The status is that of the worst check: `problem` when something is lost, refused or about to be, `warning`
-when it will go wrong some day or a larger server would serve better.
-"""
+"""Measure the servers behind a URL or a client, and check them."""
 
 from __future__ import annotations
 
@@ -20,22 +11,13 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
 from ephemera.keyspace import Catalogue, Keyspace, Role, read_identity
-from ephemera.operations.health._checks import (
-    Check,
-    Latency,
-    Status,
-    Vitals,
-    checks_of,
-    problem,
-    worst,
-    worst_first,
-)
-from ephemera.operations.inspect._server_facts import facts_of, info
+from ephemera.operations.health._checks import Check, Latency, Status, Vitals, checks_of, failed_check, sort_worst_first, worst_status
+from ephemera.operations.survey import parse_server_info, read_info
 from ephemera.wire import Client, NodeClient, open_client
 
 PROBES = 200
-"""PINGs of a check-up, one after the other: enough for a p99 that is not the slowest alone."""
-_PATIENCE = 5.0  # seconds that all of one server's answers may take
+"""PINGs of a health check, in sequence: enough for a p99 that is not just the slowest."""
+_TIMEOUT = 5.0  # seconds for all replies of one server
 
 
 class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,7 +27,7 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     version: str = ""
     since: int = 0
-    """Seconds that it runs."""
+    """Uptime in seconds."""
     used_memory: int = 0
     max_memory: int = 0
     keys: int = 0
@@ -53,19 +35,19 @@ class ServerHealth(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """A check-up of all servers behind a URL."""
+    """The health of all servers behind a URL."""
 
     status: Status
     servers: list[ServerHealth]
 
     @property
     def advice(self) -> list[Check]:
-        """The checks that call for something to be done, worst first."""
+        """The checks that need action, worst first."""
         found = [check for server in self.servers for check in server.checks if check.status != "ok"]
-        return worst_first(found)
+        return sort_worst_first(found)
 
 
-async def check_up(
+async def check_server(
     url: str,
     catalogues: Iterable[Catalogue] = (),
     *,
@@ -73,15 +55,15 @@ async def check_up(
     identity: str | None = None,
     probes: int = PROBES,
 ) -> Health:
-    """A check-up of the servers that a URL names, against the spaces that they should carry."""
+    """Check the servers at a URL against the keyspaces that they should carry."""
     try:
         async with open_client(url) as client:
-            return await examine(client, catalogues, role=role, identity=identity, probes=probes)
+            return await check_client(client, catalogues, role=role, identity=identity, probes=probes)
     except ConnectionFailed as error:
         return _unreachable(error.address, error)
 
 
-async def examine(
+async def check_client(
     client: Client,
     catalogues: Iterable[Catalogue] = (),
     *,
@@ -89,44 +71,44 @@ async def examine(
     identity: str | None = None,
     probes: int = PROBES,
 ) -> Health:
-    """The same through an open client, such as `store.client("cache")`."""
-    spaces = [
-        space
+    """Check servers through an open client, such as `store.client("cache")`."""
+    keyspaces = [
+        keyspace
         for catalogue in catalogues
-        for space in catalogue
-        if space.kind != "channel" and role in (None, space.role)
+        for keyspace in catalogue
+        if keyspace.kind != "channel" and role in (None, keyspace.role)
     ]
     nodes: Sequence[Any] = client.nodes()
     if not nodes:
         return _unreachable("the cluster", "no master is connected")
     mark = await _mark(client, identity)
-    servers = await asyncio.gather(*(_server(node, spaces, mark, probes, role) for node in nodes))
-    return Health(status=worst(server.status for server in servers), servers=list(servers))
+    servers = await asyncio.gather(*(_server(node, keyspaces, mark, probes, role) for node in nodes))
+    return Health(status=worst_status(server.status for server in servers), servers=list(servers))
 
 
 async def _server(
-    node: NodeClient, spaces: list[Keyspace[Any]], mark: Check | None, probes: int, role: Role | None
+    node: NodeClient, keyspaces: list[Keyspace[Any]], mark: Check | None, probes: int, role: Role | None
 ) -> ServerHealth:
     try:
-        async with asyncio.timeout(_PATIENCE):
+        async with asyncio.timeout(_TIMEOUT):
             latency = await _latency(node, probes)
-            said = await info(node)
+            info = await read_info(node)
             offset = await _clock(node)
             slow = await _slow(node)
     except (ConnectionFailed, ServerError, TimeoutError) as error:
         return _unreachable(str(node.endpoint), error).servers[0]
-    facts = facts_of(node, said)
-    vitals = Vitals.of(said, latency, offset, slow)
-    checks = [*([mark] if mark else []), *checks_of(facts, vitals, spaces, role)]
+    server = parse_server_info(node, info)
+    vitals = Vitals.of(info, latency, offset, slow)
+    checks = [*([mark] if mark else []), *checks_of(server, vitals, keyspaces, role)]
     return ServerHealth(
-        name=facts.name,
-        status=worst(check.status for check in checks),
-        version=f"{facts.software} {facts.version}",
+        name=server.name,
+        status=worst_status(check.status for check in checks),
+        version=f"{server.software} {server.version}",
         since=vitals.uptime,
-        used_memory=facts.used_memory,
-        max_memory=facts.max_memory,
-        keys=facts.keys,
-        checks=worst_first(checks),
+        used_memory=server.used_memory,
+        max_memory=server.max_memory,
+        keys=server.keys,
+        checks=sort_worst_first(checks),
     )
 
 
@@ -136,11 +118,13 @@ async def _mark(client: Client, identity: str | None) -> Check | None:
     except EphemeraError as error:
         if identity is None:
             return None
-        return problem("identity", f"the mark cannot be read ({error})", "the mark is the expected one", "")
+        return failed_check(
+            "identity", f"the mark cannot be read ({error})", "the mark is the expected one", ""
+        )
     figure = "no mark" if found is None else f"marked as {found!r}"
     if identity is None or found == identity:
         return Check(name="identity", status="ok", figure=figure, rule="the mark is the expected one")
-    return problem(
+    return failed_check(
         "identity",
         figure,
         f"it must be marked as {identity!r}",
@@ -158,7 +142,7 @@ async def _latency(node: NodeClient, probes: int) -> Latency:
 
 
 async def _clock(node: NodeClient) -> float:
-    """Seconds that the server's clock is ahead of ours; the trip is shared between there and back."""
+    """Seconds that the server's clock is ahead of ours, assuming equal latency both ways."""
     before = time()
     seconds, micros = await node.call("TIME")
     after = time()
@@ -166,7 +150,7 @@ async def _clock(node: NodeClient) -> float:
 
 
 async def _slow(node: NodeClient) -> int | None:
-    """Entries of the slow log, or None when the user may not look."""
+    """Number of slow log entries; None when the user may not read it."""
     try:
         return int(await node.call("SLOWLOG", "LEN"))
     except ServerError:
@@ -175,7 +159,10 @@ async def _slow(node: NodeClient) -> int | None:
 
 def _unreachable(name: str, error: object) -> Health:
     text = str(error) or type(error).__name__
-    check = problem(
-        "reachable", text, f"it answers within {_PATIENCE:g} s", "is it running, and is the URL right?"
+    check = failed_check(
+        "reachable",
+        text,
+        f"the server answers within {_TIMEOUT:g} s",
+        "is the server running, and is the URL right?",
     )
     return Health(status="problem", servers=[ServerHealth(name=name, status="problem", checks=[check])])

@@ -1,7 +1,7 @@
-"""What the contents of undocumented keys seem to be: numbers, JSON, text; and the names of their fields.
+"""Detect what the contents of undocumented keys are: numbers, JSON, text; and the names of their fields.
 
-Only what a person needs to recognize them is kept: the form, names of fields, and a short example unless it
-looks like a secret. Everything else is forgotten as soon as it was read.
+Only what a person needs to recognize them is kept: the type, field names, and a short example unless it looks
+like a secret. Everything else is dropped as soon as it is read.
 """
 
 from __future__ import annotations
@@ -13,44 +13,43 @@ from typing import Any, NamedTuple
 import msgspec
 
 from ephemera.keyspace import FINGERPRINT_LENGTH
-from ephemera.operations.infer._recognizer import look_of, looks_secret
-from ephemera.operations.inspect._probe import Probe
+from ephemera.operations.survey import SampledKey, form_of, looks_secret
 
 _WHOLE = re.compile(rb"-?(?:0|[1-9]\d{0,17})")
 _DECIMAL = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
 _ENVELOPE = re.compile(rb'\["1[\w-]{%d}",' % FINGERPRINT_LENGTH)
 _LONGEST_EXAMPLE = 40
-_SECRET_LOOKS = ("token", "hash", "hex", "uuid", "email")
+_SECRET_FORMS = ("token", "hash", "hex", "uuid", "email")
 
 
-class Sniffed(NamedTuple):
-    """What one key's content seems to be; `forms` are those of its values or members."""
+class ContentType(NamedTuple):
+    """The detected content of one key; `types` are those of its values or members."""
 
-    forms: frozenset[str]
+    types: frozenset[str]
     names: tuple[str, ...] = ()
     example: str = ""
     secret: bool = False
 
 
-def sniff(probe: Probe, content: Any) -> Sniffed:
-    """What a content, as the server gave it, seems to be."""
-    match probe.type:
+def detect_content(key: SampledKey, content: Any) -> ContentType:
+    """Detect the type of a key's contents, given the server's reply."""
+    match key.type:
         case "string":
-            return _of_string(content)
+            return _string_content(content)
         case "hash":
             pairs = list(content.items() if isinstance(content, dict) else content)
-            return _of_fields(pairs)
+            return _fields_content(pairs)
         case "stream":
-            return _of_fields(
+            return _fields_content(
                 [pair for _, flat in content for pair in zip(flat[::2], flat[1::2], strict=True)]
             )
         case "set" | "zset" | "list":
-            return Sniffed(frozenset(map(form_of, content)))
+            return ContentType(frozenset(map(value_type, content)))
         case _:
-            return Sniffed(frozenset())
+            return ContentType(frozenset())
 
 
-def form_of(data: bytes) -> str:
+def value_type(data: bytes) -> str:
     """One of: one, zero, whole, decimal, envelope, object, array, text, bytes."""
     if data in (b"0", b"1"):
         return "one" if data == b"1" else "zero"
@@ -67,32 +66,32 @@ def form_of(data: bytes) -> str:
     return _text_or_bytes(data)
 
 
-def _of_string(data: bytes) -> Sniffed:
-    form = form_of(data)
-    if form == "object":
+def _string_content(data: bytes) -> ContentType:
+    detected = value_type(data)
+    if detected == "object":
         names = tuple(map(str, msgspec.json.decode(data)))
-        return Sniffed(frozenset((form,)), names, secret=looks_secret(*names))
-    if form != "text":
-        return Sniffed(frozenset((form,)))
+        return ContentType(frozenset((detected,)), names, secret=looks_secret(*names))
+    if detected != "text":
+        return ContentType(frozenset((detected,)))
     text = data.decode()
-    secret = looks_secret(text) or look_of(text) in _SECRET_LOOKS or len(text) > _LONGEST_EXAMPLE
-    return Sniffed(
-        frozenset((form,)),
+    secret = looks_secret(text) or form_of(text) in _SECRET_FORMS or len(text) > _LONGEST_EXAMPLE
+    return ContentType(
+        frozenset((detected,)),
         example="" if secret or not text.isprintable() else text,
-        secret=look_of(text) == "token" or "PRIVATE KEY" in text,
+        secret=form_of(text) == "token" or "PRIVATE KEY" in text,
     )
 
 
-def _of_fields(pairs: Iterable[tuple[bytes, bytes]]) -> Sniffed:
-    forms: set[str] = set()
+def _fields_content(pairs: Iterable[tuple[bytes, bytes]]) -> ContentType:
+    types: set[str] = set()
     names: dict[str, None] = {}
     for name, value in pairs:
         if name == b"_v":
-            forms.add("envelope")
+            types.add("envelope")
             continue
-        forms.add(form_of(value))
+        types.add(value_type(value))
         names[name.decode("utf-8", "backslashreplace")] = None
-    return Sniffed(frozenset(forms), tuple(names), secret=looks_secret(*names))
+    return ContentType(frozenset(types), tuple(names), secret=looks_secret(*names))
 
 
 def _text_or_bytes(data: bytes) -> str:

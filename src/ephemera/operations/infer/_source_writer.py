@@ -1,4 +1,4 @@
-"""A proposed catalogue as a Python module: it imports as it stands, and a person goes on from there."""
+"""A proposed catalogue as a Python module that imports as it is, for a person to edit."""
 
 from __future__ import annotations
 
@@ -6,24 +6,27 @@ import keyword
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
-from ephemera.operations.infer._proposals import Declaration
-from ephemera.operations.inspect._formatting import counted, shown_keys
-from ephemera.operations.inspect._key_shapes import Undeclarable
+from ephemera.operations.formatting import format_count, format_keys
+from ephemera.operations.infer._proposals import ProposedKeyspace
+from ephemera.operations.survey import Undeclarable
 
 _WIDTH = 110
-_PURPOSE = "TODO: say what it is for"
+_PURPOSE = "TODO: describe what it is for"
 
 
-def source(
-    name: str, about: Sequence[str], declarations: Sequence[Declaration], left_out: Iterable[Undeclarable]
+def write_source(
+    name: str, notes: Sequence[str], keyspaces: Sequence[ProposedKeyspace], left_out: Iterable[Undeclarable]
 ) -> str:
-    """The text of the module; `about` are the lines that say what it was made from."""
-    lines = ['"""A catalogue proposed by `ephemera infer`: check it, name things, say what they are for.', ""]
-    lines += [*(ascii(line)[1:-1].replace('"', "'") for line in about), '"""', ""]
-    lines += [*_imports(declarations), "", f"catalogue = Catalogue({quoted(name)})"]
+    """Write the module; `notes` say what it was made from."""
+    lines = [
+        '"""A catalogue proposed by `ephemera infer`: check it, choose names, describe each purpose.',
+        "",
+    ]
+    lines += [*(ascii(line)[1:-1].replace('"', "'") for line in notes), '"""', ""]
+    lines += [*_imports(keyspaces), "", f"catalogue = Catalogue({quoted(name)})"]
     taken: set[str] = set()
-    for declaration in declarations:
-        lines += _declared(_constant(declaration, taken), declaration)
+    for proposed in keyspaces:
+        lines += _declaration_lines(_constant(proposed, taken), proposed)
     lines += _comments(left_out)
     return "\n".join(lines) + "\n"
 
@@ -33,62 +36,62 @@ def quoted(text: str) -> str:
     return '"' + ascii(text)[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
 
 
-def _imports(declarations: Sequence[Declaration]) -> Iterator[str]:
-    if any(declaration.kind == "stream" for declaration in declarations):
+def _imports(keyspaces: Sequence[ProposedKeyspace]) -> Iterator[str]:
+    if any(proposed.kind == "stream" for proposed in keyspaces):
         yield from ("import msgspec", "")
-    lives = sorted({declaration.lifetime.partition("(")[0] for declaration in declarations})
-    yield f"from ephemera import {', '.join(['Catalogue', *lives])}"
+    lifetimes = sorted({proposed.lifetime.partition("(")[0] for proposed in keyspaces})
+    yield f"from ephemera import {', '.join(['Catalogue', *lifetimes])}"
 
 
-def _declared(constant: str, declaration: Declaration) -> Iterator[str]:
+def _declaration_lines(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:
     yield ""
-    yield from _entry(constant, declaration)
-    yield f"# {counted(declaration.keys, 'key')}, {declaration.sampled:,} of them looked at"
-    for note in declaration.notes:
+    yield from _entry(constant, proposed)
+    yield f"# {format_count(proposed.keys, 'key')}, {proposed.sampled:,} of them inspected"
+    for note in proposed.notes:
         yield f"# {note}"
-    for example in declaration.examples:
+    for example in proposed.examples:
         yield f"# for example {example}"
-    yield f"{constant} = catalogue.{declaration.kind}("
-    yield from (f"    {argument}," for argument in _arguments(constant, declaration))
+    yield f"{constant} = catalogue.{proposed.kind}("
+    yield from (f"    {argument}," for argument in _arguments(constant, proposed))
     yield ")"
 
 
-def _arguments(constant: str, declaration: Declaration) -> Iterator[str]:
-    yield quoted(declaration.pattern)
-    if declaration.kind == "stream":
+def _arguments(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:
+    yield quoted(proposed.pattern)
+    if proposed.kind == "stream":
         yield _entry_name(constant)
-    elif declaration.value_type is not None:
-        yield declaration.value_type
-    if declaration.hash_tag is not None:
-        yield f"hash_tag={quoted(declaration.hash_tag)}"
-    yield f"lifetime={declaration.lifetime}"
-    if declaration.role != "cache":
-        yield f"role={quoted(declaration.role)}"
-    if declaration.sensitive:
+    elif proposed.value_type is not None:
+        yield proposed.value_type
+    if proposed.hash_tag is not None:
+        yield f"hash_tag={quoted(proposed.hash_tag)}"
+    yield f"lifetime={proposed.lifetime}"
+    if proposed.role != "cache":
+        yield f"role={quoted(proposed.role)}"
+    if proposed.sensitive:
         yield "sensitive=True"
-    if declaration.max_key_length is not None:
-        yield f"max_key_length={declaration.max_key_length}"
+    if proposed.max_key_length is not None:
+        yield f"max_key_length={proposed.max_key_length}"
     yield f"purpose={quoted(_PURPOSE)}"
 
 
-def _entry(constant: str, declaration: Declaration) -> Iterator[str]:
-    """The Struct of a stream's entries: every field seen, all of them optional text."""
-    if declaration.kind != "stream":
+def _entry(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:
+    """The Struct of a stream's entries: every field seen, all optional text."""
+    if proposed.kind != "stream":
         return
-    renamed = {_attribute(name, place): name for place, name in enumerate(declaration.fields)}
-    renamed = {attribute: name for attribute, name in renamed.items() if _may_be_named(name)}
+    renamed = {_attribute(name, position): name for position, name in enumerate(proposed.fields)}
+    renamed = {attribute: name for attribute, name in renamed.items() if _can_be_named(name)}
     different = {attribute: name for attribute, name in renamed.items() if attribute != name}
     written = ", ".join(f"{quoted(attribute)}: {quoted(name)}" for attribute, name in different.items())
     yield ""
     yield f"class {_entry_name(constant)}(msgspec.Struct{f', rename={{{written}}}' if different else ''}):"
-    yield '    """An entry of the stream below; those that Ephemera did not write are not read by it."""'
+    yield '    """An entry of the stream below; Ephemera does not read entries that it did not write."""'
     yield ""
     yield from (f"    {attribute}: str | None = None" for attribute in renamed or ("data",))
     yield from ("", "")
 
 
-def _may_be_named(name: str) -> bool:
-    """Whether a Struct may read a field of this name; others stay unread, which does no harm."""
+def _can_be_named(name: str) -> bool:
+    """Whether a Struct can have a field of this name; others stay unread, which is harmless."""
     return name.isprintable() and not name.startswith("_") and not set('"\\') & set(name)
 
 
@@ -96,16 +99,16 @@ def _entry_name(constant: str) -> str:
     return "".join(part.capitalize() for part in constant.split("_")) + "Entry"
 
 
-def _attribute(name: str, place: int) -> str:
+def _attribute(name: str, position: int) -> str:
     fits = name.isascii() and name.isidentifier() and not keyword.iskeyword(name)
-    return name if fits else f"field_{place}"
+    return name if fits else f"field_{position}"
 
 
-def _constant(declaration: Declaration, taken: set[str]) -> str:
-    """A name for the space: the words of its pattern, or its fields where those are taken."""
-    literals = re.sub(r"\{\w+\}", " ", declaration.pattern)
+def _constant(proposed: ProposedKeyspace, taken: set[str]) -> str:
+    """A name for the keyspace: the words of its pattern, or its fields where those are taken."""
+    literals = re.sub(r"\{\w+\}", " ", proposed.pattern)
     words = re.findall("[A-Za-z0-9]+", literals)
-    fields = re.findall(r"\{(\w+)\}", declaration.pattern)
+    fields = re.findall(r"\{(\w+)\}", proposed.pattern)
     wanted = "_".join(words).upper() or "KEYS"
     wanted = f"KEYS_{wanted}" if wanted[0].isdigit() else wanted
     if wanted in taken and fields:
@@ -118,14 +121,14 @@ def _constant(declaration: Declaration, taken: set[str]) -> str:
 
 
 def _comments(left_out: Iterable[Undeclarable]) -> Iterator[str]:
-    """What no pattern can render, at the end of the module."""
+    """The keys that no pattern can render, at the end of the module."""
     left = list(left_out)
     if left:
         yield from (
             "",
-            "# These keys are not declared, because no pattern renders them:",
+            "# These keys are not declared, because no pattern can render them:",
         )
     for each in left:
-        yield f"# {counted(each.count, 'key')}: {each.reason}"
+        yield f"# {format_count(each.count, 'key')}: {each.reason}"
         if each.examples:
-            yield f"#     for example {', '.join(shown_keys(each.examples))}"
+            yield f"#     for example {', '.join(format_keys(each.examples))}"

@@ -1,7 +1,7 @@
-"""How a catalogue's events stand on a server: groups, pending entries, dead letters; and replaying those.
+"""The event streams of a catalogue on a server: groups, pending events, dead letters; and their replay.
 
-A stream without fields is one key; the streams of a pattern with fields are found by SCAN, never more than a
-page's work for the server at a time. Nothing is changed but by `replay`.
+A stream without fields is one key; the streams of a pattern with fields are found by SCAN, in pages that keep
+the server busy for less than a millisecond each. Only `replay` changes anything.
 """
 
 from __future__ import annotations
@@ -15,42 +15,40 @@ import msgspec
 
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, Store
-from ephemera.operations.inspect._finder import Finder
-from ephemera.patterns.events import Events
-from ephemera.patterns.events._declaration import events_of
-from ephemera.patterns.events._entries import DeadLetter
-from ephemera.patterns.events._groups import StreamReading, read_stream
+from ephemera.operations.inspect._key_finder import KeyFinder
+from ephemera.patterns.events import DeadLetter, Events, StreamReading
+from ephemera.patterns.events._groups import read_stream
 from ephemera.wire import Client, open_client
 
-_PAGE = 1000  # dead letters that one command reads
-_LETTERS = 100  # dead letters that are put back at a time
+_PAGE = 1000  # dead letters read by one command
+_REPLAY_BATCH = 100  # dead letters replayed at a time
 _HIDDEN = "(sensitive)"
 
 
 class PendingEvent(msgspec.Struct, frozen=True):
-    """One event that a group was given and has not acknowledged."""
+    """One event that was delivered to a group and is not acknowledged."""
 
     stream: str
     group: str
     id: str
     consumer: str
     idle: float
-    """Seconds since it was delivered or spoken for; a retry is due when it reaches the lease."""
+    """Seconds since it was delivered or claimed; a retry is due when it reaches the lease."""
     deliveries: int
 
 
-class Stream:
-    """One stream on a store: how it stands, what failed, and trying that again."""
+class EventStream:
+    """One stream on a store: its state, its dead letters, and their replay."""
 
     def __init__(self, store: Store, events: Events[Any], key: str) -> None:
         self.fields: dict[str, Any] = events.space.parse(key) or {}
         self.events = events
-        self.live = store[events]
+        self._bound = store[events]
         self.key, self.dead = events.keys(self.fields)
         self.client: Client = store.client("queue")
 
     async def reading(self) -> StreamReading:
-        """Its length, its groups' lag and pending, its dead letters; one trip."""
+        """Its length, its groups' lag and pending events, its dead letters; one round trip."""
         return await read_stream(self.client, self.key, self.dead)
 
     async def pending(self, group: str, limit: int) -> list[PendingEvent]:
@@ -59,7 +57,7 @@ class Stream:
             found = await self.client.call("XPENDING", self.key, group, "-", "+", limit)
         except ServerError as error:
             if error.code == "NOGROUP":
-                return []  # it went meanwhile
+                return []  # the group was deleted meanwhile
             raise
         return [
             PendingEvent(
@@ -73,9 +71,9 @@ class Stream:
             for entry_id, consumer, idle, deliveries in found
         ]
 
-    async def letters(self, limit: int) -> list[DeadLetter]:
-        """The oldest dead letters; what a sensitive stream's events hold is not shown."""
-        found = await self.live.dead(count=limit, **self.fields)
+    async def dead_letters(self, limit: int) -> list[DeadLetter]:
+        """The oldest dead letters; events of a sensitive stream are hidden."""
+        found = await self._bound.dead(count=limit, **self.fields)
         if not self.events.space.sensitive:
             return found
         return [msgspec.structs.replace(letter, event=_HIDDEN) for letter in found]
@@ -83,25 +81,25 @@ class Stream:
     async def replay(
         self,
         ids: Sequence[str],
-        tell: Callable[[int, int], None] | None = None,
+        on_progress: Callable[[int, int], None] | None = None,
         *,
         group: str | None = None,
     ) -> int:
-        """Put dead letters back: those named, or all there are, perhaps of one group; how many were."""
+        """Replay these dead letters, or all (of one group, if given); returns how many were replayed."""
         named = ids or [
             letter.id async for letter in self._all_letters() if group is None or letter.group == group
         ]
         replayed = 0
-        for start in range(0, len(named), _LETTERS):
-            replayed += await self.live.replay(named[start : start + _LETTERS], **self.fields)
-            if tell is not None:
-                tell(min(start + _LETTERS, len(named)), len(named))
+        for start in range(0, len(named), _REPLAY_BATCH):
+            replayed += await self._bound.replay(named[start : start + _REPLAY_BATCH], **self.fields)
+            if on_progress is not None:
+                on_progress(min(start + _REPLAY_BATCH, len(named)), len(named))
         return replayed
 
     async def _all_letters(self) -> AsyncIterator[DeadLetter]:
-        """All dead letters that there are now; those that come meanwhile may be among them."""
+        """All dead letters; some that are added meanwhile may be included."""
         first = "-"
-        while page := await self.live.dead(first=first, count=_PAGE, **self.fields):
+        while page := await self._bound.dead(first=first, count=_PAGE, **self.fields):
             for letter in page:
                 yield letter
             first = f"({page[-1].id}"
@@ -109,16 +107,16 @@ class Stream:
 
 
 async def stream_readings(url: str, catalogue: Catalogue) -> list[StreamReading]:
-    """Every stream of events with its groups' lag and pending, by their keys."""
-    async with _opened(url, catalogue, None) as streams:
+    """Every event stream with its groups' lag and pending events, sorted by key."""
+    async with _open_streams(url, catalogue, None) as streams:
         return [await stream.reading() for stream in streams]
 
 
 async def pending_events(
     url: str, catalogue: Catalogue, key: str | None = None, limit: int = 100
 ) -> list[PendingEvent]:
-    """The oldest pending events of each group, at most `limit` of a group."""
-    async with _opened(url, catalogue, key) as streams:
+    """The oldest pending events of each group, at most `limit` per group."""
+    async with _open_streams(url, catalogue, key) as streams:
         return [
             pending
             for stream in streams
@@ -130,36 +128,38 @@ async def pending_events(
 async def dead_letters(
     url: str, catalogue: Catalogue, key: str | None = None, limit: int = 100
 ) -> list[DeadLetter]:
-    """The oldest dead letters of each stream, at most `limit` of a stream; sensitive events are not shown."""
-    async with _opened(url, catalogue, key) as streams:
-        return [letter for stream in streams for letter in await stream.letters(limit)]
+    """The oldest dead letters of each stream, at most `limit` per stream; sensitive events are hidden."""
+    async with _open_streams(url, catalogue, key) as streams:
+        return [letter for stream in streams for letter in await stream.dead_letters(limit)]
 
 
-async def replay(
-    url: str, catalogue: Catalogue, key: str, ids: list[str], tell: Callable[[int, int], None]
+async def replay_dead_letters(
+    url: str, catalogue: Catalogue, key: str, ids: list[str], on_progress: Callable[[int, int], None]
 ) -> int:
-    """Put dead letters of one stream back: those named, or all there are; how many were."""
-    async with _opened(url, catalogue, key) as streams:
+    """Replay dead letters of one stream: these, or all; returns how many were replayed."""
+    async with _open_streams(url, catalogue, key) as streams:
         (stream,) = streams
-        return await stream.replay(ids, tell)
+        return await stream.replay(ids, on_progress)
 
 
 @asynccontextmanager
-async def _opened(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[Stream]]:
-    """The streams on a server, or the one of a key."""
-    # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
+async def _open_streams(url: str, catalogue: Catalogue, key: str | None) -> AsyncIterator[list[EventStream]]:
+    """The streams on a server, or the one with this key."""
+    # Not `connect`: it refuses a server marked with another name, and the operator chose this one.
     async with open_client(url) as client:
         store = Store({"cache": client, "queue": client}, catalogue)
-        declared = events_of(catalogue)
+        declared = [each for each in catalogue.patterns if isinstance(each, Events)]
         if key is not None:
-            named = [Stream(store, events, key) for events in declared if events.space.parse(key) is not None]
+            named = [
+                EventStream(store, events, key) for events in declared if events.space.parse(key) is not None
+            ]
             if not named:
                 patterns = ", ".join(events.space.pattern for events in declared) or "(none is declared)"
-                raise InvalidValue("stream", f"the key of a stream of events, by: {patterns}", repr(key))
+                raise InvalidValue("stream", f"the key of an event stream, by one of: {patterns}", repr(key))
             yield named
         else:
             yield [
-                Stream(store, events, name)
+                EventStream(store, events, name)
                 for events in declared
-                for name in await Finder(client, events.space, most=None).all()
+                for name in await KeyFinder(client, events.space, limit=None).find_all()
             ]

@@ -1,7 +1,7 @@
-"""What an operator does with jobs: look at them, have them tried again, cancel them.
+"""List, count, show, retry and cancel jobs.
 
-Looking needs the database alone. Retrying and cancelling tell the workers and those who listen, by Redis;
-when it is down they hear of it from SQL, the workers within about a second.
+Reading needs the database only. Retrying and cancelling notify workers and listeners through Redis; when it
+is down, they learn of it from SQL, the workers within about a second.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from ephemera.patterns.jobs import (
 )
 from ephemera.wire import open_client
 
-_LOOK = 0.5  # seconds between two looks at a job that is waited for
-_MOST = 1000  # dead jobs that are retried at once
-COUNTED = 10_000
+_POLL_INTERVAL = 0.5  # seconds, for a job that is watched
+_MAX_RETRIED = 1000  # dead jobs retried at once
+MAX_COUNTED_JOBS = 10_000
 """How many of the newest jobs are counted."""
 
 
-class Places(NamedTuple):
-    """Where jobs are: the servers of `connect`, and the database."""
+class JobServers(NamedTuple):
+    """Where jobs are stored: the database, and the Redis servers as for `connect`."""
 
     database_url: str
     url: str
@@ -43,37 +43,37 @@ class Places(NamedTuple):
 
 
 class JobCounts(msgspec.Struct, frozen=True):
-    """How many of the newest jobs there are, by what became of them."""
+    """The newest jobs by state and kind."""
 
     now: datetime
-    """By the database's clock, as all times of jobs are."""
-    of: int
-    """How many were looked at: all, or the newest so many."""
+    """By the database's clock, as are all times of jobs."""
+    counted: int
+    """How many jobs were counted: all, or the newest."""
     states: dict[str, int]
     kinds: dict[str, int]
     usual_steps: dict[str, int]
-    """How many steps a job of a kind usually has: what those that are done had, about."""
+    """The average number of steps of completed jobs, by kind."""
 
 
 class JobSteps(msgspec.Struct, frozen=True):
-    """A job, and what its steps came to."""
+    """A job, and the results of its steps."""
 
     job: JobRow
     steps: dict[str, msgspec.Raw]
 
 
-async def listed(
-    jobs: Jobs, database_url: str, *, states: Sequence[str], kind: str | None, most: int
+async def list_jobs(
+    jobs: Jobs, database_url: str, *, states: Sequence[str], kind: str | None, limit: int
 ) -> list[JobRow]:
     """The newest jobs of these states and this kind."""
     async with _rows(jobs, database_url) as rows:
-        return await rows.find(states=states, kind=kind, limit=most)
+        return await rows.find(states=states, kind=kind, limit=limit)
 
 
-async def counted(jobs: Jobs, engine: AsyncEngine, most: int = COUNTED) -> JobCounts:
-    """The newest jobs by state and kind; one statement, which an index bounds."""
+async def count_jobs(jobs: Jobs, engine: AsyncEngine, limit: int = MAX_COUNTED_JOBS) -> JobCounts:
+    """Count the newest jobs by state and kind; one statement, bounded by an index."""
     c, now = jobs.tables.jobs.c, func.clock_timestamp()
-    newest = select(c.kind, c.state, c.steps).order_by(c.created_at.desc()).limit(most).subquery()
+    newest = select(c.kind, c.state, c.steps).order_by(c.created_at.desc()).limit(limit).subquery()
     groups = (newest.c.kind, newest.c.state)
     query = select(*groups, func.count(), func.round(func.avg(newest.c.steps))).group_by(*groups)
     states: Counter[str] = Counter()
@@ -89,10 +89,10 @@ async def counted(jobs: Jobs, engine: AsyncEngine, most: int = COUNTED) -> JobCo
     return JobCounts(at, sum(states.values()), dict(states), dict(kinds), usual)
 
 
-async def shown(
+async def get_job(
     jobs: Jobs, database_url: str, job_id: str, watch: Callable[[JobRow], None] | None = None
 ) -> JobSteps:
-    """One job with its steps; with `watch`, when it has ended, and `watch` sees it on its way there."""
+    """One job with its steps; with `watch`, wait until it has ended, calling `watch` with its state."""
     async with _rows(jobs, database_url) as rows:
         while True:
             row = await rows.get(job_id)
@@ -101,27 +101,27 @@ async def shown(
             if watch is None or row.ended:
                 break
             watch(row)
-            await asyncio.sleep(_LOOK)
+            await asyncio.sleep(_POLL_INTERVAL)
         found = await rows.steps(job_id)
     return JobSteps(row, {name: msgspec.Raw(result) for name, result in found.items()})
 
 
-async def changed(
+async def change_jobs(
     jobs: Jobs,
-    places: Places,
-    what: Literal["retry", "cancel"],
+    servers: JobServers,
+    action: Literal["retry", "cancel"],
     job_ids: Sequence[str],
-    tell: Callable[[int, int], None],
+    on_progress: Callable[[int, int], None],
 ) -> list[JobRow]:
-    """Retry or cancel these jobs, or all dead ones when none is named; `tell` hears how far it is."""
-    async with _open_jobs(jobs, places) as bound:
+    """Retry or cancel these jobs, or all dead ones when none is given."""
+    async with _open_jobs(jobs, servers) as bound:
         if not job_ids:
-            job_ids = [row.id for row in await bound.find(states=("dead",), limit=_MOST)]
+            job_ids = [row.id for row in await bound.find(states=("dead",), limit=_MAX_RETRIED)]
         done = []
-        change = bound.retry if what == "retry" else bound.cancel
+        change = bound.retry if action == "retry" else bound.cancel
         for job_id in job_ids:
             done.append(await change(job_id))
-            tell(len(done), len(job_ids))
+            on_progress(len(done), len(job_ids))
     return done
 
 
@@ -135,14 +135,14 @@ async def _rows(jobs: Jobs, database_url: str) -> AsyncIterator[JobQueries]:
 
 
 @asynccontextmanager
-async def _open_jobs(jobs: Jobs, places: Places) -> AsyncIterator[BoundJobs]:
-    engine = sql_engine(places.database_url)
-    # No `connect`: it would refuse a server that is marked with a name, and an operator knows which it is.
+async def _open_jobs(jobs: Jobs, servers: JobServers) -> AsyncIterator[BoundJobs]:
+    engine = sql_engine(servers.database_url)
+    # Not `connect`: it refuses a server marked with another name, and the operator chose this one.
     async with AsyncExitStack() as opened:
         opened.push_async_callback(engine.dispose)
-        cache = queue = await opened.enter_async_context(open_client(places.url, required=False))
-        if places.queue_url is not None:
-            queue = await opened.enter_async_context(open_client(places.queue_url, required=False))
+        cache = queue = await opened.enter_async_context(open_client(servers.url, required=False))
+        if servers.queue_url is not None:
+            queue = await opened.enter_async_context(open_client(servers.queue_url, required=False))
         resources = await opened.enter_async_context(jobs.open_resources(engine))
         store = Store({"cache": cache, "queue": queue}, jobs.catalogue, resources=resources)
         opened.push_async_callback(store.aclose)

@@ -1,8 +1,8 @@
-"""Who is being throttled, by which rule, and how anybody's limits stand; and making room again.
+"""Throttled subjects, the state of a subject's limits, and resetting them.
 
-The limiters list whom they deny (`patterns.rate_limits.noting`). What is listed is asked for again with the
-pattern's own `peek`, which takes nothing, so whoever has room meanwhile is left out: two trips for each
-declaration, however many keys there are. With Redis down every call raises `ConnectionFailed`.
+Rate limits log the subjects that they deny. Those are checked again with `peek`, which consumes nothing, so
+subjects that are no longer throttled are left out: two round trips per declaration, however many keys there
+are. When Redis is down, every call raises `ConnectionFailed`.
 """
 
 from __future__ import annotations
@@ -17,38 +17,38 @@ from ephemera.patterns.rate_limits import Claim, Outcome, RateLimits
 from ephemera.patterns.rate_limits import _denial_log as noting
 
 
-class Standing(msgspec.Struct, frozen=True):
-    """How one rule stands for one subject."""
+class LimitStatus(msgspec.Struct, frozen=True):
+    """The state of one rule for one subject."""
 
     rule: str
     subject: tuple[str, ...]
     limit: int
     tier: str
-    """Empty where a rule has none, or where the limit was none of the declared."""
+    """Empty when the rule has no tiers, or the limit is not one of those declared."""
     cost: int
-    """Units that were asked for."""
+    """Units that were requested."""
     remaining: int
     retry_after: float | None
-    """Seconds until there is room for that: 0 when there is, None for never."""
+    """Seconds until that would be allowed: 0 for now, None for never."""
     reset: float
-    """Seconds until all of it is free again."""
+    """Seconds until the whole limit is available again."""
 
     @property
-    def named(self) -> str:
-        """The subject as a person reads it: bytes that are no text, which a page cannot show, are escaped."""
-        return ", ".join(self.subject).encode("utf-8", "backslashreplace").decode() or "everybody"
+    def subject_text(self) -> str:
+        """The subject as text; bytes that are not UTF-8 are escaped."""
+        return ", ".join(self.subject).encode("utf-8", "backslashreplace").decode() or "everyone"
 
     @property
-    def throttled(self) -> bool:
-        """Whether there is no room."""
+    def is_throttled(self) -> bool:
+        """Whether the request would be denied now."""
         return self.retry_after != 0
 
 
-async def throttled(store: Store, limits: RateLimits, most: int = 200) -> list[Standing]:
-    """Those who were denied and would be again now, the one who waits longest first."""
+async def throttled_subjects(store: Store, limits: RateLimits, limit: int = 200) -> list[LimitStatus]:
+    """Subjects that were denied and would be denied again now, the longest wait first."""
     client = store.client(limits.role)
     listed: list[bytes] = await client.call(
-        "ZRANGE", limits.denied.key(), "+inf", "-inf", "BYSCORE", "REV", "LIMIT", 0, most
+        "ZRANGE", limits.denied.key(), "+inf", "-inf", "BYSCORE", "REV", "LIMIT", 0, limit
     )
     claims: dict[str, Claim] = {}
     for text in listed:
@@ -57,27 +57,29 @@ async def throttled(store: Store, limits: RateLimits, most: int = 200) -> list[S
     if not claims:
         return []
     decision = await store[limits].peek(*claims.values())
-    return [_standing(outcome) for outcome in decision.outcomes if outcome.violated]
+    return [_status(outcome) for outcome in decision.outcomes if outcome.violated]
 
 
-async def standing(store: Store, limits: RateLimits, rule: str, subject: Sequence[str]) -> list[Standing]:
-    """How a rule stands for a subject, at each of its declared limits."""
+async def limit_status(
+    store: Store, limits: RateLimits, rule: str, subject: Sequence[str]
+) -> list[LimitStatus]:
+    """The state of a rule for a subject, at each of its declared limits."""
     declared = limits[rule]
-    found: list[Standing] = []
+    found: list[LimitStatus] = []
     for tier in declared.tiers:
         decision = await store[limits].peek(declared[tier].on(*subject))
-        found += map(_standing, decision.outcomes)
+        found += map(_status, decision.outcomes)
     return found
 
 
-async def reset(store: Store, limits: RateLimits, rule: str, subject: Iterable[str]) -> None:
-    """Forget what a subject has used of a rule; every process hears of it."""
+async def reset_limit(store: Store, limits: RateLimits, rule: str, subject: Iterable[str]) -> None:
+    """Reset a subject's use of a rule; every process is notified."""
     declared = limits[rule]
     await store[limits].reset(declared[next(iter(declared.tiers))].on(*subject))
 
 
 def _claim(limits: RateLimits, text: bytes) -> Claim | None:
-    """The claim that was denied; None for a rule that is no more, or has other subjects now."""
+    """The denied claim; None when its rule no longer exists or has other subjects now."""
     denied = noting.read(text)
     if denied is None or denied.rule not in limits.rules:
         return None
@@ -87,10 +89,10 @@ def _claim(limits: RateLimits, text: bytes) -> Claim | None:
         return None
 
 
-def _standing(outcome: Outcome) -> Standing:
+def _status(outcome: Outcome) -> LimitStatus:
     claim = outcome.claim
     tier = next((name for name, limit in claim.rule.tiers.items() if limit == outcome.limit), "")
-    return Standing(
+    return LimitStatus(
         rule=outcome.rule,
         subject=tuple(map(str, claim.subject)),
         limit=outcome.limit,

@@ -1,7 +1,7 @@
-"""Which locks are held on a server: by whom, since when, until when, and how many wait for them.
+"""The locks held on a server: holder, since when, remaining lease, and number of waiters.
 
-Found by SCAN, so it is what was there at some moment of the scan, and never more than a page's work for the
-server at a time. A lock that was given up meanwhile is left out.
+Locks are found by SCAN, so each was held at some moment of the scan. A lock that was released meanwhile is
+left out.
 """
 
 from __future__ import annotations
@@ -14,15 +14,15 @@ from typing import Any
 import msgspec
 
 from ephemera.keyspace import Catalogue
-from ephemera.operations.inspect._finder import Finder
+from ephemera.operations.inspect._key_finder import KeyFinder
 from ephemera.patterns.locks import Holder, Locks
 from ephemera.wire import Client, open_client
 
-_AT_ONCE = 1000  # locks that are looked at in one trip
+_BATCH = 1000  # locks read in one round trip
 
 
 class LockState(msgspec.Struct, frozen=True):
-    """One lock that is held; holder, fence and since are empty while it is handed over."""
+    """One held lock; holder, fence and since are None while it is passed to the next waiter."""
 
     key: str
     pattern: str
@@ -30,32 +30,34 @@ class LockState(msgspec.Struct, frozen=True):
     fence: int | None
     since: datetime | None
     lease_left: float
-    """Seconds, unless it is renewed."""
+    """Seconds until the lease expires, unless it is renewed."""
     waiters: int
 
 
 async def held_locks(url: str, catalogue: Catalogue) -> list[LockState]:
-    """The held locks of a catalogue on a server or a cluster, by their keys."""
+    """The held locks of a catalogue on a server or a cluster, sorted by key."""
     async with open_client(url) as client:
         found = [
             held
             for locks in catalogue.patterns
             if isinstance(locks, Locks)
-            for held in await looked_at(client, locks, await Finder(client, locks.keyspace, most=None).all())
+            for held in await read_locks(
+                client, locks, await KeyFinder(client, locks.keyspace, limit=None).find_all()
+            )
         ]
     return sorted(found, key=lambda held: held.key)
 
 
-async def looked_at(client: Client, locks: Locks, keys: Sequence[str]) -> list[LockState]:
-    """Those of these locks that are held; one trip for every thousand of them."""
+async def read_locks(client: Client, locks: Locks, keys: Sequence[str]) -> list[LockState]:
+    """The held ones among these locks; one round trip per thousand."""
     found: list[LockState] = []
-    for start in range(0, len(keys), _AT_ONCE):
-        looks = (_looked_at(client, locks, key) for key in keys[start : start + _AT_ONCE])
-        found += [held for held in await asyncio.gather(*looks) if held is not None]
+    for start in range(0, len(keys), _BATCH):
+        reads = (_read_lock(client, locks, key) for key in keys[start : start + _BATCH])
+        found += [held for held in await asyncio.gather(*reads) if held is not None]
     return found
 
 
-async def _looked_at(client: Client, locks: Locks, key: str) -> LockState | None:
+async def _read_lock(client: Client, locks: Locks, key: str) -> LockState | None:
     fields: Any = locks.keyspace.parse(key)
     _, fences, queue = locks.keys(fields).acquire
     (text, fence), left, waiters = await asyncio.gather(

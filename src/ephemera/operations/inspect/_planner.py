@@ -1,8 +1,8 @@
-"""How a planner stands: where it reads from, what its last tick did, who is handed over, what is dirty.
+"""The state of a planner: its last tick, the users enqueued for a worker, and the dirty channels.
 
-Redis has the dirty channels, SQL all the rest: the last tick of whichever process, the users who were handed
-over, and those to be looked at again. Each is read by an index and cut off, so a planner of millions costs no
-more than a small one. Either side is None when it cannot be asked; neither stands for the other.
+Redis has the dirty channels, SQL everything else: the last tick of any process, enqueued users, and users to
+be checked again. Each query uses an index and a limit, so a planner with millions of users costs no more than
+a small one.
 """
 
 from __future__ import annotations
@@ -17,92 +17,92 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera.keyspace import Store
 from ephemera.patterns.planner import Planner, Tick
 
-MOST = 10_000
-"""Up to which users are counted."""
+MAX_COUNTED_USERS = 10_000
+"""Users are counted up to this number."""
 
 
-class HandedOver(msgspec.Struct, frozen=True):
-    """A user whom a tick found due, and whom no worker is done with."""
+class EnqueuedUser(msgspec.Struct, frozen=True):
+    """A user that a tick found due, and that no worker has finished."""
 
     user: str
     plan: str
     pending: int
-    """What was new when the user was clustered last."""
+    """New insights when the user was clustered last."""
     since: datetime | None
     until: datetime
-    """Looked at again then, if no worker ends before."""
+    """Checked again then, if no worker finishes before."""
     running: bool
 
 
 class DirtyChannels(msgspec.Struct, frozen=True):
-    """Channels that no tick has looked at since they were marked."""
+    """Channels that no tick has processed since they were marked."""
 
     count: int
     oldest: tuple[tuple[str, float], ...]
-    """Some of them, those marked longest ago first, with how many seconds ago that was."""
+    """The channels marked longest ago, each with its age in seconds."""
 
 
-class PlannerTruth(msgspec.Struct, frozen=True):
-    """What SQL knows of a planner."""
+class PlannerState(msgspec.Struct, frozen=True):
+    """The state of a planner in SQL."""
 
     now: datetime
     last_tick: Tick | None
     examined_at: datetime | None
-    """Every insight that was committed before it has been looked at; None: none has."""
-    handed_over: int
-    """At most `MOST`, as are the others."""
-    due_again: int
-    """Users to be looked at by the next tick, whatever the channels do."""
+    """Every insight committed before it was processed; None: none was."""
+    enqueued: int
+    """At most `MAX_COUNTED_USERS`, like the next two."""
+    due: int
+    """Users to be checked by the next tick, whatever the channels do."""
     postponed: int
-    """Users to be looked at later."""
-    users: tuple[HandedOver, ...]
-    """Some of those who are handed over, the last one first."""
+    """Users to be checked later."""
+    users: tuple[EnqueuedUser, ...]
+    """The users enqueued most recently."""
 
 
-async def dirty_channels(store: Store, planner: Planner, most: int = 50) -> DirtyChannels:
-    """What Redis knows; one trip. `ConnectionFailed` when it is down."""
+async def dirty_channels(store: Store, planner: Planner, limit: int = 50) -> DirtyChannels:
+    """The dirty channels in Redis, in one round trip; `ConnectionFailed` when it is down."""
     client, key = store.client(planner.dirty.role), planner.dirty.key()
     clock, count, flat = await asyncio.gather(
         client.call("TIME"),
         client.call("ZCARD", key),
-        store[planner.dirty].range(0, most - 1),
+        store[planner.dirty].range(0, limit - 1),
     )
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     oldest = tuple((channel, max(0.0, (now - marked) / 1e6)) for channel, marked in flat)
     return DirtyChannels(count, oldest)
 
 
-async def planner_truth(engine: AsyncEngine, planner: Planner, most: int = 100) -> PlannerTruth:
-    """What SQL knows; five short statements."""
+async def planner_state(engine: AsyncEngine, planner: Planner, limit: int = 100) -> PlannerState:
+    """Read a planner's state from SQL, in five short statements."""
     tables, now = planner.tables, sa.func.clock_timestamp()
     c = tables.user_stats.c
     state = tables.planner_state.c
     own = sa.select(now, state.last_tick, state.examined_at).select_from(
         sa.select(sa.literal(1)).subquery().outerjoin(tables.planner_state, sa.true())
     )
-    handed = (
+    enqueued = (
         sa.select(
             c.user_id, c.plan, c.pending_insights_count, c.last_enqueued_at, c.enqueued_until,
             sa.func.coalesce(c.running_until > now, sa.false()),
         )
         .where(c.enqueued_until > now)
         .order_by(c.enqueued_until.desc(), c.user_id)
-        .limit(most)
+        .limit(limit)
     )  # fmt: skip
     async with engine.connect() as sql:
-        at, told, examined_at = (await sql.execute(own)).one()
-        users = tuple(HandedOver(*row) for row in await sql.execute(handed))
-        return PlannerTruth(
+        at, last_tick, examined_at = (await sql.execute(own)).one()
+        users = tuple(EnqueuedUser(*row) for row in await sql.execute(enqueued))
+        return PlannerState(
             now=at,
-            last_tick=None if told is None else msgspec.convert(told, Tick, strict=False),
+            last_tick=None if last_tick is None else msgspec.convert(last_tick, Tick, strict=False),
             examined_at=examined_at if examined_at and examined_at.timestamp() else None,
-            handed_over=await _count(sql, c.enqueued_until > now),
-            due_again=await _count(sql, c.recheck_at <= now),
+            enqueued=await _count(sql, c.enqueued_until > now),
+            due=await _count(sql, c.recheck_at <= now),
             postponed=await _count(sql, c.recheck_at > now),
             users=users,
         )
 
 
 async def _count(sql: AsyncConnection, where: sa.ColumnElement[bool]) -> int:
-    some = sa.select(sa.literal(1)).where(where).limit(MOST).subquery()
+    some = sa.select(sa.literal(1)).where(where).limit(MAX_COUNTED_USERS).subquery()
     return int((await sql.execute(sa.select(sa.func.count()).select_from(some))).scalar_one())

@@ -1,8 +1,8 @@
-"""Who is signed in, and which tokens are revoked: found by user, or a page of whoever is there.
+"""Signed-in users, their sessions, and revoked tokens.
 
-Sessions are declared sensitive, so what is in them is not even read: shown are an id that opens nothing, when
-it was used or begun, and when it ends. A page of users or of marks comes from a bounded search (`finding`)
-and one trip. With Redis down every call raises `ConnectionFailed`.
+Sessions are declared sensitive, so their contents are not even read: shown are an id that is not a
+credential, the last use or start, and the expiry. A page of users or revocations costs a bounded search
+(`KeyFinder`) and one round trip. When Redis is down, every call raises `ConnectionFailed`.
 """
 
 from __future__ import annotations
@@ -14,59 +14,61 @@ from typing import Any
 import msgspec
 
 from ephemera.keyspace import Keyspace, Sliding, Store
-from ephemera.operations.inspect._finder import Finder
+from ephemera.operations.inspect._key_finder import KeyFinder
 from ephemera.patterns.revocation import Revocation
 from ephemera.patterns.sessions import Sessions
 
 
-class SessionSeen(msgspec.Struct, frozen=True):
+class SessionSummary(msgspec.Struct, frozen=True):
     """One session of a user."""
 
     id: str
-    """It opens nothing, and ends the session by `end_by_id`."""
+    """Not a credential; `end_by_id` ends the session by it."""
     since: datetime
-    """When it was used last, or began if using it does not prolong it; to within a minute."""
+    """Last use, or start if use does not extend the session; within a minute."""
     slides: bool
     ends: datetime
 
 
-class SignedIn(msgspec.Struct, frozen=True):
-    """A user with sessions."""
+class SignedInUser(msgspec.Struct, frozen=True):
+    """A user, and the number of sessions."""
 
     user: str
     sessions: int
 
 
-class RevokedMark(msgspec.Struct, frozen=True):
-    """One thing that is revoked: a token, a family of tokens, or all tokens of a user until some moment."""
+class RevocationEntry(msgspec.Struct, frozen=True):
+    """One revocation: of a token, a token family, or all tokens of a user issued before a moment."""
 
-    what: str
+    kind: str
     id: str
-    lapses_in: float
-    """Seconds until everything that it revokes has expired by itself."""
+    expires_in: float
+    """Seconds until everything that it revokes has expired anyway."""
 
 
-class SignedInUsers:
-    """Users with sessions, by looking again and again."""
+class UserFinder:
+    """Finds users with sessions by repeated searches."""
 
-    def __init__(self, store: Store, sessions: Sessions[Any], most: int = 200) -> None:
+    def __init__(self, store: Store, sessions: Sessions[Any], limit: int = 200) -> None:
         self._client = store.client(sessions.index.role)
         self._index = sessions.index
-        self.finder = Finder(self._client, sessions.index, most)
+        self.finder = KeyFinder(self._client, sessions.index, limit)
 
-    async def look(self) -> list[SignedIn]:
-        """Those known by now, by their ids."""
-        keys = await self.finder.look()
-        # An index holds an infinite score while somebody signs in, and ends of sessions otherwise.
+    async def search(self) -> list[SignedInUser]:
+        """Continue the search, and return the users known by now, sorted by id."""
+        keys = await self.finder.search()
+        # Scores are expiry times, and infinite for a session that is being created.
         counts = await asyncio.gather(*(self._client.call("ZCOUNT", key, "-inf", "(+inf") for key in keys))
         found = ((_only_field(self._index, key), count) for key, count in zip(keys, counts, strict=True))
-        return [SignedIn(user, count) for user, count in found if count]
+        return [SignedInUser(user, count) for user, count in found if count]
 
 
-async def sessions_of(store: Store, sessions: Sessions[Any], user: str, most: int = 200) -> list[SessionSeen]:
-    """A user's sessions, the one that ends last first; looking does not let them slide, nor read them."""
+async def list_sessions(
+    store: Store, sessions: Sessions[Any], user: str, limit: int = 200
+) -> list[SessionSummary]:
+    """A user's sessions, the latest expiry first; this neither extends nor reads them."""
     client = store.client(sessions.keyspace.role)
-    newest = ("(+inf", "-inf", "BYSCORE", "REV", "LIMIT", 0, most, "WITHSCORES")
+    newest = ("(+inf", "-inf", "BYSCORE", "REV", "LIMIT", 0, limit, "WITHSCORES")
     clock, listed = await asyncio.gather(
         client.call("TIME"), client.call("ZRANGE", sessions.keys.index_key(user), *newest)
     )
@@ -77,7 +79,7 @@ async def sessions_of(store: Store, sessions: Sessions[Any], user: str, most: in
     )
     lifetime = sessions.keyspace.lifetime
     return [
-        SessionSeen(
+        SessionSummary(
             session_id,
             datetime.fromtimestamp((end - (lifetime.milliseconds or 0)) / 1000, UTC),
             isinstance(lifetime, Sliding),
@@ -88,38 +90,40 @@ async def sessions_of(store: Store, sessions: Sessions[Any], user: str, most: in
     ]
 
 
-async def tokens_void_until(store: Store, revocation: Revocation, user: str) -> datetime | None:
-    """Up to when a user's tokens are void; None when they never were revoked, or all have expired."""
+async def tokens_revoked_until(store: Store, revocation: Revocation, user: str) -> datetime | None:
+    """The moment up to which issued tokens of a user are revoked; None when there is no such revocation."""
     (field,) = revocation.users.template.fields
     named: dict[str, Any] = {field: user}
     instant = await store[revocation.users].get(**named)
     return None if instant is None else datetime.fromtimestamp(instant / 1e6, UTC)
 
 
-class RevokedMarks:
-    """What is revoked, by looking again and again."""
+class RevocationFinder:
+    """Finds revocations by repeated searches."""
 
-    def __init__(self, store: Store, revocation: Revocation, most: int = 100) -> None:
+    def __init__(self, store: Store, revocation: Revocation, limit: int = 100) -> None:
         spaces: dict[str, Keyspace[Any]] = {
             **{f"{kind} token": space for kind, space in revocation.tokens.items()},
             "family": revocation.families,
             "user": revocation.users,
         }
         self._client = store.client(revocation.users.role)
-        self._finders = [(what, space, Finder(self._client, space, most)) for what, space in spaces.items()]
+        self._finders = [
+            (kind, space, KeyFinder(self._client, space, limit)) for kind, space in spaces.items()
+        ]
 
-    async def look(self) -> list[RevokedMark]:
-        """Those known by now; the one that lapses last first."""
-        marks: list[RevokedMark] = []
-        for what, space, finder in self._finders:
-            keys = await finder.look()
-            lives = await asyncio.gather(*(self._client.call("PTTL", key) for key in keys))
-            marks += (
-                RevokedMark(what, _only_field(space, key), life / 1000)
-                for key, life in zip(keys, lives, strict=True)
-                if life > 0
+    async def search(self) -> list[RevocationEntry]:
+        """Continue the search, and return the revocations known by now, the latest expiry first."""
+        entries: list[RevocationEntry] = []
+        for kind, space, finder in self._finders:
+            keys = await finder.search()
+            ttls = await asyncio.gather(*(self._client.call("PTTL", key) for key in keys))
+            entries += (
+                RevocationEntry(kind, _only_field(space, key), ttl / 1000)
+                for key, ttl in zip(keys, ttls, strict=True)
+                if ttl > 0
             )
-        return sorted(marks, key=lambda mark: -mark.lapses_in)
+        return sorted(entries, key=lambda entry: -entry.expires_in)
 
 
 def _only_field(space: Keyspace[Any], key: str) -> str:

@@ -1,7 +1,7 @@
-"""How much waits for SQL, for how long, and when the last flush was; one trip for each declaration.
+"""The write-behind backlog: how much waits for SQL, its age, and the last flush.
 
-The shards' own state says it (`patterns.write_behind`): nothing is searched for. With Redis down it raises
-`ConnectionFailed`.
+It is read from the state of the shards in one round trip per declaration, without a search. When Redis is
+down, it raises `ConnectionFailed`.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from ephemera.wire import Client
 _STATE = ("sealed", "count", "by", "flushed", "brought")
 
 
-class OnItsWay(msgspec.Struct, frozen=True):
-    """A batch that a flusher brings to SQL."""
+class FlushingBatch(msgspec.Struct, frozen=True):
+    """A batch that a flusher is writing to SQL."""
 
     shard: int
     size: int
@@ -29,31 +29,31 @@ class OnItsWay(msgspec.Struct, frozen=True):
 
 
 class Backlog(msgspec.Struct, frozen=True):
-    """How one declaration stands."""
+    """The backlog of one declaration."""
 
     name: str
     holds: str
     """`counters` or `records`."""
     waiting: int
     limit: int
-    oldest: float
-    """Seconds that the oldest waits."""
+    oldest_age: float
+    """Seconds that the oldest entry has waited."""
     flush_every: float
-    """Seconds after which what waits is due, as declared."""
+    """Seconds after which a flush is due, as declared."""
     shards: int
     last_flush: datetime | None
-    """When the last batch was in SQL and forgotten here; None when none was since the server had its data."""
-    last_brought: int
-    """How many it brought."""
-    on_its_way: tuple[OnItsWay, ...]
+    """When the last batch was committed to SQL; None when the server knows of none."""
+    last_flush_size: int
+    """Entries in that batch."""
+    flushing: tuple[FlushingBatch, ...]
 
 
 async def backlog(store: Store, declared: DeferredCounters | DeferredRecords[Any]) -> Backlog:
-    """How counters or records stand that wait for SQL."""
-    live: Any = store[declared]
+    """Read the backlog of deferred counters or records."""
+    bound: Any = store[declared]
     shards = declared.shards
     waiting, oldest, states = await asyncio.gather(
-        live.waiting(), live.queue.age(), _states(store.client("queue"), shards.keys(shards.state))
+        bound.waiting(), bound.queue.age(), _states(store.client("queue"), shards.keys(shards.state))
     )
     last = max((_number(flushed), _number(brought)) for _, _, _, flushed, brought in states)
     return Backlog(
@@ -61,13 +61,13 @@ async def backlog(store: Store, declared: DeferredCounters | DeferredRecords[Any
         holds="records" if isinstance(declared, DeferredRecords) else "counters",
         waiting=waiting,
         limit=shards.most * shards.count,
-        oldest=oldest,
+        oldest_age=oldest,
         flush_every=shards.flush_every.total_seconds(),
         shards=shards.count,
         last_flush=datetime.fromtimestamp(last[0] / 1000, UTC) if last[0] else None,
-        last_brought=last[1],
-        on_its_way=tuple(
-            OnItsWay(shard, _number(count), (by or b"").decode("utf-8", "replace"), _moment(sealed))
+        last_flush_size=last[1],
+        flushing=tuple(
+            FlushingBatch(shard, _number(count), (by or b"").decode("utf-8", "replace"), _moment(sealed))
             for shard, (sealed, count, by, _, _) in enumerate(states)
             if sealed
         ),
@@ -84,5 +84,5 @@ def _number(text: bytes | None) -> int:
 
 
 def _moment(number: bytes) -> datetime:
-    """When a batch was sealed: its number is the server's microseconds then."""
+    """When a batch was sealed: its number is the server's time in microseconds."""
     return datetime.fromtimestamp(_number(number) / 1e6, UTC)

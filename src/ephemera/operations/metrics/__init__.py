@@ -1,15 +1,19 @@
-"""Metrics: what a service's store does, for Prometheus.
+"""Metrics of a store for Prometheus, a Grafana dashboard for a catalogue, and OpenTelemetry spans.
 
     metrics = StoreMetrics(store)                    # in the service's startup; ends with the store
-    app.mount("/metrics", MetricsEndpoint(lambda scope: metrics))        # ephemera.web._metrics
+    app.mount("/metrics", MetricsEndpoint(lambda scope: metrics))        # of ephemera.web
 
-It finds by itself what is bound to the store: spaces, connections, caches, limits, locks, events, jobs,
-write-behind, the planner. `families` declares every metric, docs/operations/metrics.md describes them.
+Everything bound to the store is included: keyspaces, connections, caches, limits, locks, events, jobs,
+write-behind, the planner. `METRICS` declares every metric; docs/operations/metrics.md describes them.
 
-Cost: counting is plain additions where things happen. A scrape reads those and makes no trip, whatever the
-number of keys. What only a server or a database knows is asked every `every` seconds by one background task,
-in a handful of commands none of which is a scan, and shown with its age. Down or hung: scrapes answer as
-ever; `ephemera_connection_up` is 0, and the age of what could not be sampled grows. Keys: it has none.
+*Cost.* Counting is plain additions. A scrape reads them and makes no round trip, whatever the number of keys.
+What only a server or a database knows is sampled every `every` seconds by one background task, in a handful
+of commands, none of which is a scan, and shown with its age.
+
+*When Redis is down.* Scrapes still answer; `ephemera_connection_up` is 0, and the age of the samples that
+could not be taken grows.
+
+*Keys.* None.
 """
 
 from __future__ import annotations
@@ -20,14 +24,35 @@ from typing import TYPE_CHECKING
 
 from ephemera.errors import InvalidValue
 from ephemera.keyspace import Store
-from ephemera.operations.metrics._client_counts import counted
-from ephemera.operations.metrics._families import METRICS, Metric, Sample
-from ephemera.operations.metrics._scrape import Sampler
+from ephemera.operations.metrics._client_counts import client_samples
+from ephemera.operations.metrics._dashboard import dashboard, dashboard_json, dashboard_sections
+from ephemera.operations.metrics._families import (
+    KEYSPACE_HITS,
+    KEYSPACE_MISSES,
+    METRICS,
+    Metric,
+    Sample,
+    Section,
+)
+from ephemera.operations.metrics._sampler import Sampler
+from ephemera.operations.metrics._tracing import trace
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
-__all__ = ["METRICS", "Metric", "Sample", "StoreMetrics"]
+__all__ = [
+    "KEYSPACE_HITS",
+    "KEYSPACE_MISSES",
+    "METRICS",
+    "Metric",
+    "Sample",
+    "Section",
+    "StoreMetrics",
+    "dashboard",
+    "dashboard_json",
+    "dashboard_sections",
+    "trace",
+]
 
 _EVERY = timedelta(seconds=15)
 
@@ -35,37 +60,39 @@ _EVERY = timedelta(seconds=15)
 class StoreMetrics:
     """The metrics of one store, from now until it is closed.
 
-    They are added to `registry`, such as prometheus_client's own `REGISTRY`, or else to one that is made for
-    them, to which a service may add its own metrics. `every` is how often servers and databases are asked.
+    `registry` is the registry they are added to, such as prometheus_client's `REGISTRY`; by default a new
+    one, to which a service may add its own metrics. `every` is how often servers and databases are sampled.
     """
 
     def __init__(
         self, store: Store, *, every: timedelta = _EVERY, registry: CollectorRegistry | None = None
     ) -> None:
-        # Here, so that only who has metrics needs the extra.
+        # Imported here, so that only users of metrics need the extra.
+        from prometheus_client import CollectorRegistry
+
         from ephemera.operations.metrics import _exposition as exposition
 
         if every <= timedelta(0):
             raise InvalidValue("every", "a positive duration", repr(every))
-        self.registry = exposition.CollectorRegistry() if registry is None else registry
+        self.registry = CollectorRegistry() if registry is None else registry
         self._store = store
-        self._exposed = exposition.exposed
-        self._collector = exposition.registered(self.registry, self.samples)
+        self._render = exposition.render
+        self._collector = exposition.register(self.registry, self.samples)
         self._sampler = Sampler(store, every.total_seconds())
         store.before_close(self._aclose)
 
     def samples(self) -> Iterator[Sample]:
-        """Every value of this moment, without a trip."""
-        yield from counted(self._store)
+        """Every current value, without a round trip."""
+        yield from client_samples(self._store)
         yield from self._sampler.samples()
 
     async def sample(self) -> None:
-        """Ask servers and databases now, and not at the next turn."""
+        """Sample servers and databases now, instead of at the next interval."""
         await self._sampler.sample()
 
-    def exposed(self, accept: str = "") -> tuple[bytes, str]:
-        """What a scrape gets, in the form it accepts, and the content type; on any thread."""
-        return self._exposed(self.registry, accept)
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The response to a scrape in a format it accepts, and the content type; callable from any thread."""
+        return self._render(self.registry, accept)
 
     async def _aclose(self) -> None:
         self.registry.unregister(self._collector)

@@ -1,45 +1,47 @@
-"""What a process has counted by itself: read from plain attributes at each scrape, without a trip.
+"""What this process has counted: read from plain attributes at each scrape, without a round trip.
 
-Nothing here waits, and nothing grows with the number of keys: it is a walk over what is bound to the store.
+The cost depends on the number of declarations bound to the store, not on the number of keys.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ephemera.keyspace import Role, Store
+from ephemera.operations._optional_types import is_instance
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._families import Buckets, Sample
-from ephemera.patterns.cache._runtime import BoundCache
-from ephemera.patterns.events._runtime import BoundEvents
+from ephemera.patterns.cache import BoundCache
+from ephemera.patterns.events import BoundEvents
 from ephemera.patterns.locks import BoundLocks
-from ephemera.patterns.planner import BoundPlanner
-from ephemera.patterns.rate_limits._limiter import Limiter
+from ephemera.patterns.rate_limits import Limiter
 from ephemera.wire import LATENCY_BOUNDS, Client, NodeClient
+
+if TYPE_CHECKING:  # it needs the extra `sql`
+    from ephemera.patterns.planner import BoundPlanner
 
 ROLES: tuple[Role, ...] = ("cache", "queue")
 _DECISIONS = ("allowed", "denied", "remembered", "degraded")
 _MODES = ("redis", "sql")
 
 
-def counted(store: Store) -> Iterator[Sample]:
-    """All that is counted in this process."""
-    yield from _spaces(store)
-    for node in links(store):
+def client_samples(store: Store) -> Iterator[Sample]:
+    """Every figure that is counted in this process."""
+    yield from _keyspaces(store)
+    for node in nodes(store):
         yield from _connection(node)
-    for live in store.runtimes:
-        if isinstance(live, BoundCache):
-            yield from _copies(live)
-        elif isinstance(live, Limiter):
-            yield from _limits(live)
-        elif isinstance(live, BoundLocks):
-            yield from _locks(live)
-        elif isinstance(live, BoundEvents):
-            yield from _events(live)
-        elif is_planner(live):
-            yield from _planner(live)
+    for bound in store.runtimes:
+        if isinstance(bound, BoundCache):
+            yield from _local_cache(bound)
+        elif isinstance(bound, Limiter):
+            yield from _limits(bound)
+        elif isinstance(bound, BoundLocks):
+            yield from _locks(bound)
+        elif isinstance(bound, BoundEvents):
+            yield from _events(bound)
+        elif is_planner(bound):
+            yield from _planner(bound)
 
 
 def clients(store: Store) -> list[Client]:
@@ -47,40 +49,34 @@ def clients(store: Store) -> list[Client]:
     return list(dict.fromkeys(store.client(role) for role in ROLES))
 
 
-def links(store: Store) -> list[NodeClient]:
-    """Every server that the store's commands go to, each once."""
+def nodes(store: Store) -> list[NodeClient]:
+    """Every server that the store sends commands to, each once."""
     found: dict[Any, None] = {}
     for client in clients(store):
         found.update(dict.fromkeys([*client.nodes(), *client.readers()]))
     return list(found)
 
 
-def is_planner(live: object) -> bool:
-    """Whether this is a planner at work."""
-    return is_of(live, "ephemera.patterns.planner._runtime", "BoundPlanner")
+def is_planner(bound: object) -> bool:
+    """Whether this is a planner."""
+    return is_instance(bound, "ephemera.patterns.planner", "BoundPlanner")
 
 
-def is_jobs(live: object) -> bool:
-    """Whether these are jobs at work."""
-    return is_of(live, "ephemera.patterns.jobs", "BoundJobs")
+def is_jobs(bound: object) -> bool:
+    """Whether this is a job queue."""
+    return is_instance(bound, "ephemera.patterns.jobs", "BoundJobs")
 
 
-def is_of(live: object, module: str, name: str) -> bool:
-    """Whether this is of a class whose module needs an extra: who has one has imported it."""
-    known = sys.modules.get(module)
-    return known is not None and isinstance(live, getattr(known, name))
-
-
-def _spaces(store: Store) -> Iterator[Sample]:
-    for space, stats in store.stats.items():
-        labels = (space.pattern,)
-        yield Sample(f.SPACE_HITS, labels, stats.hits)
-        yield Sample(f.SPACE_MISSES, labels, stats.misses)
-        yield Sample(f.SPACE_UNDECODABLE, labels, stats.undecodable)
-        yield Sample(f.SPACE_WRITES, labels, stats.writes)
-        yield Sample(f.SPACE_ERRORS, labels, stats.errors)
-        yield Sample(f.SPACE_READ_BYTES, labels, stats.bytes_read)
-        yield Sample(f.SPACE_WRITTEN_BYTES, labels, stats.bytes_written)
+def _keyspaces(store: Store) -> Iterator[Sample]:
+    for keyspace, stats in store.stats.items():
+        labels = (keyspace.pattern,)
+        yield Sample(f.KEYSPACE_HITS, labels, stats.hits)
+        yield Sample(f.KEYSPACE_MISSES, labels, stats.misses)
+        yield Sample(f.KEYSPACE_UNDECODABLE, labels, stats.undecodable)
+        yield Sample(f.KEYSPACE_WRITES, labels, stats.writes)
+        yield Sample(f.KEYSPACE_ERRORS, labels, stats.errors)
+        yield Sample(f.KEYSPACE_READ_BYTES, labels, stats.bytes_read)
+        yield Sample(f.KEYSPACE_WRITTEN_BYTES, labels, stats.bytes_written)
 
 
 def _connection(node: NodeClient) -> Iterator[Sample]:
@@ -92,12 +88,12 @@ def _connection(node: NodeClient) -> Iterator[Sample]:
     yield Sample(f.CALL_DURATION, labels, Buckets(LATENCY_BOUNDS, tuple(took.counts), took.seconds))
 
 
-def _copies(cache: BoundCache[Any]) -> Iterator[Sample]:
+def _local_cache(cache: BoundCache[Any]) -> Iterator[Sample]:
     labels, copies = (cache.declared.space.pattern,), cache.copies
     if copies is not None:
-        yield Sample(f.COPIES, labels, len(copies))
-        yield Sample(f.COPIES_BYTES, labels, copies.bytes)
-        yield Sample(f.COPIES_EVICTED, labels, copies.evictions)
+        yield Sample(f.LOCAL_ENTRIES, labels, len(copies))
+        yield Sample(f.LOCAL_BYTES, labels, copies.bytes)
+        yield Sample(f.LOCAL_EVICTIONS, labels, copies.evictions)
 
 
 def _limits(limiter: Limiter) -> Iterator[Sample]:
@@ -109,7 +105,7 @@ def _limits(limiter: Limiter) -> Iterator[Sample]:
 def _locks(locks: BoundLocks) -> Iterator[Sample]:
     labels = (locks.declaration.keyspace.pattern,)
     yield Sample(f.LOCKS_HELD, labels, locks.held)
-    yield Sample(f.LOCKS_TAKEN, labels, locks.acquired)
+    yield Sample(f.LOCKS_ACQUIRED, labels, locks.acquired)
     yield Sample(f.LOCKS_LOST, labels, locks.lost)
 
 
@@ -122,7 +118,7 @@ def _events(events: BoundEvents[Any]) -> Iterator[Sample]:
 
 
 def planner_name(planner: BoundPlanner) -> str:
-    """What tells a planner from others: its catalogue, which has one."""
+    """The label of a planner: its catalogue, which has only one."""
     return planner.declared.dirty.catalogue
 
 

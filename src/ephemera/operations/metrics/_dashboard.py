@@ -1,7 +1,4 @@
-"""A Grafana dashboard for a catalogue: rows for what it declares and no others, as JSON to be imported.
-
-It is made of the plots in `dashboard_panels`, which name only metrics that there are.
-"""
+"""A Grafana dashboard for a catalogue: rows for what it declares and no others, as JSON for import."""
 
 from __future__ import annotations
 
@@ -11,9 +8,9 @@ from typing import Any
 import msgspec
 
 from ephemera.keyspace import Catalogue
-from ephemera.operations.metrics._client_counts import is_of
+from ephemera.operations._optional_types import is_instance
 from ephemera.operations.metrics._dashboard_panels import PANELS, Panel
-from ephemera.operations.metrics._families import CONNECTION_UP, Part
+from ephemera.operations.metrics._families import CONNECTION_UP, Section
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
@@ -24,10 +21,10 @@ _SCHEMA = 39  # of Grafana 10 and later
 _COLUMNS = 24
 _WIDTH, _HEIGHT = 8, 8
 _ROW = 1
-_TITLES: dict[Part, str] = {
+_TITLES: dict[Section, str] = {
     "keyspaces": "Keyspaces",
     "connections": "Connections",
-    "copies": "Local copies",
+    "local-cache": "Local cache",
     "limits": "Limits",
     "locks": "Locks",
     "events": "Events",
@@ -39,26 +36,26 @@ _TITLES: dict[Part, str] = {
 }
 
 
-def parts_of(catalogue: Catalogue) -> set[Part]:
-    """What of a dashboard a catalogue's service has."""
-    parts: set[Part] = {"connections", "servers", "samples", "keyspaces"}
+def dashboard_sections(catalogue: Catalogue) -> set[Section]:
+    """The sections of the dashboard that a catalogue's service fills."""
+    sections: set[Section] = {"connections", "servers", "samples", "keyspaces"}
     for pattern in catalogue.patterns:
         match pattern:
             case Cache(local=local):
-                parts |= {"copies"} if local is not None else set()
+                sections |= {"local-cache"} if local is not None else set()
             case RateLimits():
-                parts.add("limits")
+                sections.add("limits")
             case Locks():
-                parts.add("locks")
+                sections.add("locks")
             case Events():
-                parts.add("events")
+                sections.add("events")
             case DeferredCounters() | DeferredRecords():
-                parts.add("write-behind")
-        if is_of(pattern, "ephemera.patterns.jobs", "Jobs"):
-            parts.add("jobs")
-        elif is_of(pattern, "ephemera.patterns.planner._declaration", "Planner"):
-            parts.add("planner")
-    return parts
+                sections.add("write-behind")
+        if is_instance(pattern, "ephemera.patterns.jobs", "Jobs"):
+            sections.add("jobs")
+        elif is_instance(pattern, "ephemera.patterns.planner", "Planner"):
+            sections.add("planner")
+    return sections
 
 
 def dashboard(catalogue: Catalogue) -> dict[str, Any]:
@@ -72,18 +69,18 @@ def dashboard(catalogue: Catalogue) -> dict[str, Any]:
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "templating": {"list": list(_variables(catalogue))},
-        "panels": list(_panels(parts_of(catalogue))),
+        "panels": list(_panels(dashboard_sections(catalogue))),
     }
 
 
-def as_json(catalogue: Catalogue) -> str:
-    """The same as a file's text."""
+def dashboard_json(catalogue: Catalogue) -> str:
+    """The dashboard as JSON text."""
     return msgspec.json.format(msgspec.json.encode(dashboard(catalogue))).decode()
 
 
 def _variables(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
-    everything = {"includeAll": True, "multi": True, "allValue": ".*"}
-    chosen = {"current": {"selected": True, "text": "All", "value": "$__all"}}
+    all_values = {"includeAll": True, "multi": True, "allValue": ".*"}
+    selected = {"current": {"selected": True, "text": "All", "value": "$__all"}}
     yield {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"}
     yield {
         "name": "job",
@@ -92,38 +89,38 @@ def _variables(catalogue: Catalogue) -> Iterator[dict[str, Any]]:
         "datasource": _SOURCE,
         "query": {"query": f"label_values({CONNECTION_UP.name}, job)", "refId": "job"},
         "refresh": 2,
-        **everything,
-        **chosen,
+        **all_values,
+        **selected,
     }
-    patterns = [space.pattern for space in catalogue]
+    patterns = [keyspace.pattern for keyspace in catalogue]
     yield {
-        "name": "space",
+        "name": "keyspace",
         "label": "Keyspace",
         "type": "custom",
         "query": ",".join(pattern.replace(",", "\\,") for pattern in patterns),
         "options": [{"text": pattern, "value": pattern, "selected": False} for pattern in patterns],
-        **everything,
-        **chosen,
+        **all_values,
+        **selected,
     }
 
 
 _SOURCE = {"type": "prometheus", "uid": "${datasource}"}
 
 
-def _panels(parts: set[Part]) -> Iterator[dict[str, Any]]:
+def _panels(sections: set[Section]) -> Iterator[dict[str, Any]]:
     number, y = 0, 0
-    for part, title in _TITLES.items():
-        panels = [panel for panel in PANELS if panel.part == part and part in parts]
+    for section, title in _TITLES.items():
+        panels = [panel for panel in PANELS if panel.section == section and section in sections]
         if not panels:
             continue
         number += 1
-        place = {"x": 0, "y": y, "w": _COLUMNS, "h": _ROW}
+        position = {"x": 0, "y": y, "w": _COLUMNS, "h": _ROW}
         yield {
             "id": number,
             "type": "row",
             "title": title,
             "collapsed": False,
-            "gridPos": place,
+            "gridPos": position,
             "panels": [],
         }
         y += _ROW
@@ -135,13 +132,13 @@ def _panels(parts: set[Part]) -> Iterator[dict[str, Any]]:
                 y += _HEIGHT
 
 
-def _plot(number: int, panel: Panel, place: dict[str, int]) -> dict[str, Any]:
+def _plot(number: int, panel: Panel, position: dict[str, int]) -> dict[str, Any]:
     return {
         "id": number,
         "type": "timeseries",
         "title": panel.title,
         "datasource": _SOURCE,
-        "gridPos": place,
+        "gridPos": position,
         "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
         "options": {"legend": {"displayMode": "list", "placement": "bottom"}, "tooltip": {"mode": "multi"}},
         "targets": [

@@ -1,4 +1,4 @@
-"""The metrics as Prometheus takes them; the one module that needs prometheus-client."""
+"""The metrics in Prometheus' format; the only module that needs prometheus-client."""
 
 from __future__ import annotations
 
@@ -20,52 +20,47 @@ except ModuleNotFoundError as _missing:
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
 
-__all__ = ["CollectorRegistry", "Exposition", "exposed", "registered"]
-
 
 class Exposition:
-    """A collector of a registry: gives families of samples whenever it is scraped."""
+    """A collector for a registry: returns metric families at each scrape."""
 
     def __init__(self, samples: Callable[[], Iterable[Sample]]) -> None:
         self._samples = samples
 
     def describe(self) -> list[Family]:
-        """The families without samples, by whose names a registry tells that it has them already."""
+        """The families without samples, by whose names a registry detects duplicates."""
         return [_family(metric, {}) for metric in METRICS]
 
     def collect(self) -> Iterator[Family]:
-        """The families that have samples, in the order of the reference."""
+        """The families that have samples, in the order of the reference page."""
         found = _merged(self._samples())
         for metric in METRICS:
             if metric in found:
                 yield _family(metric, found[metric])
 
 
-def registered(registry: CollectorRegistry, samples: Callable[[], Iterable[Sample]]) -> Exposition:
-    """A collector of a registry that has no other store's."""
+def register(registry: CollectorRegistry, samples: Callable[[], Iterable[Sample]]) -> Exposition:
+    """Add a collector to a registry that has no other store's metrics."""
     collector = Exposition(samples)
     try:
         registry.register(collector)
     except ValueError:
         raise InvalidDeclaration(
             "StoreMetrics",
-            "this registry has the metrics of another store",
-            "give each a registry of its own",
+            "this registry already has the metrics of another store",
+            "give each store its own registry",
         ) from None
     return collector
 
 
-def exposed(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
-    """All of a registry in the form that a scraper accepts, and its content type."""
+def render(registry: CollectorRegistry, accept: str) -> tuple[bytes, str]:
+    """A registry in a format that the scraper accepts, and its content type."""
     encode, content_type = choose_encoder(accept)
     return encode(registry), content_type
 
 
 def _merged(samples: Iterable[Sample]) -> dict[Metric, dict[tuple[str, ...], float | Buckets]]:
-    """One value for each series, where several of a store's objects have the same labels.
-
-    What each counted for itself is added; what they were both told by the same server is one thing.
-    """
+    """Merge samples with the same labels: counts are added, of shared metrics the maximum is taken."""
     found: dict[Metric, dict[tuple[str, ...], float | Buckets]] = {}
     for metric, labels, value in samples:
         series = found.setdefault(metric, {})
@@ -77,29 +72,24 @@ def _merged(samples: Iterable[Sample]) -> dict[Metric, dict[tuple[str, ...], flo
 
 
 def _family(metric: Metric, series: dict[tuple[str, ...], float | Buckets]) -> Family:
-    about = (metric.name, metric.help)
-    family: Family
-    match metric.kind:
-        case "counter":
-            family = CounterMetricFamily(*about, labels=metric.labels)
-        case "gauge":
-            family = GaugeMetricFamily(*about, labels=metric.labels)
-        case "histogram":
-            family = HistogramMetricFamily(*about, labels=metric.labels)
+    if metric.kind == "histogram":
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, value in series.items():
+            if isinstance(value, Buckets):
+                histogram.add_metric(labels, _cumulative(value), sum_value=value.sum)
+        return histogram
+    make = CounterMetricFamily if metric.kind == "counter" else GaugeMetricFamily
+    family = make(metric.name, metric.help, labels=metric.labels)
     for labels, value in series.items():
-        if isinstance(value, Buckets):
-            assert isinstance(family, HistogramMetricFamily)  # noqa: S101 - as it was declared
-            family.add_metric(labels, _cumulative(value), sum_value=value.sum)
-        else:
-            assert not isinstance(family, HistogramMetricFamily)  # noqa: S101
+        if not isinstance(value, Buckets):
             family.add_metric(labels, value)
     return family
 
 
 def _cumulative(buckets: Buckets) -> list[tuple[str, float]]:
-    """Each end with how many are below it, as Prometheus counts."""
+    """Each upper bound with the count of values up to it."""
     counts, below = [], 0.0
-    for end, count in zip((*map(repr, buckets.ends), "+Inf"), buckets.counts, strict=True):
+    for bound, count in zip((*map(repr, buckets.bounds), "+Inf"), buckets.counts, strict=True):
         below += count
-        counts.append((end, below))
+        counts.append((bound, below))
     return counts

@@ -1,12 +1,12 @@
-"""Fair samples of what passes by, and what a sample says of the whole.
+"""Uniform random samples of a stream, and estimates from them.
 
-A `Reservoir` holds a uniform sample of everything it was shown, whatever the order and the length, and knows
-beforehand which of the next items it will take (Li's algorithm L), so that a page of which it wants nothing
-costs nothing.
+A `Reservoir` holds a uniform sample of everything offered to it, in any order and of any length. It knows in
+advance which of the next items it will take (Li's algorithm L), so a page it takes nothing from costs
+nothing.
 
-Intervals are at 95 %: Wilson's for shares, the normal one for means, both narrowed when the sample is a
-large part of the whole, and exact when it is all of it. They say how much chance is in a figure; that a few
-huge keys may hide among millions of small ones, no sample can exclude.
+Intervals are at 95 %: Wilson's for shares, the normal one for means, both narrowed when the sample is a large
+part of the whole, and exact when it is all of it. They cover sampling error; no sample can exclude that a few
+huge keys hide among millions of small ones.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from typing import Generic, TypeVar
 import msgspec
 
 T = TypeVar("T")
-_Z = 1.96  # standard deviations on either side that hold 95 % of a normal distribution
+_Z = 1.96  # standard deviations on either side that cover 95 % of a normal distribution
 
 
 class Interval(msgspec.Struct, frozen=True):
-    """An estimate with the bounds that hold it in 95 of 100 samples; without `high`, nobody can tell."""
+    """An estimate with its 95 % confidence bounds; `high` is None when there is no upper bound."""
 
     value: float
     low: float
@@ -31,43 +31,43 @@ class Interval(msgspec.Struct, frozen=True):
 
     @property
     def exact(self) -> bool:
-        """Whether it was counted, not estimated."""
+        """Whether the value was counted, not estimated."""
         return self.low == self.value == self.high
 
 
 class Reservoir(Generic[T]):
-    """A uniform sample of at most `size` of the items shown to it."""
+    """A uniform sample of at most `size` of the items offered to it."""
 
     def __init__(self, size: int, random: Random) -> None:
         self.size = size
         self.items: list[T] = []
-        self.shown = 0
+        self.offered = 0
         self._random = random
-        self._next: float = 0 if size else math.inf  # the place of the next item to take
+        self._next: float = 0 if size else math.inf  # the index of the next item to take
         self._weight = 1.0
 
     def wants(self, count: int) -> bool:
         """Whether some of the next `count` items will be taken; if not, `skip` them."""
-        return self._next < self.shown + count
+        return self._next < self.offered + count
 
     def skip(self, count: int) -> None:
-        """Pass items by that are not wanted."""
-        self.shown += count
+        """Skip items that are not wanted."""
+        self.offered += count
 
-    def show(self, items: Sequence[T]) -> None:
+    def offer(self, items: Sequence[T]) -> None:
         """Take what the sample needs of these items."""
-        first = self.shown
-        self.shown += len(items)
-        while self._next < self.shown:
+        first = self.offered
+        self.offered += len(items)
+        while self._next < self.offered:
             item = items[int(self._next) - first]
             if len(self.items) < self.size:
                 self.items.append(item)
             else:
                 self.items[self._random.randrange(self.size)] = item
-            self._next += 1 if len(self.items) < self.size else self._leap()
+            self._next += 1 if len(self.items) < self.size else self._gap()
 
-    def _leap(self) -> int:
-        """How far to the next item to take, once the reservoir is full."""
+    def _gap(self) -> int:
+        """Distance to the next item to take, once the reservoir is full."""
         self._weight *= _positive(self._random) ** (1 / self.size)
         if self._weight < 1e-15:  # rounding: beyond 10^15 items nothing is replaced any more
             return 1 << 62
@@ -78,8 +78,8 @@ def _positive(random: Random) -> float:
     return 1.0 - random.random()
 
 
-def share_of(found: int, sampled: int, total: int) -> Interval:
-    """How many of `total` are like the `found` among `sampled`."""
+def estimate_matches(found: int, sampled: int, total: int) -> Interval:
+    """Estimate how many of `total` items match, given `found` matches among `sampled`."""
     if sampled >= total:
         return Interval(found, found, found)
     share = found / sampled
@@ -91,8 +91,8 @@ def share_of(found: int, sampled: int, total: int) -> Interval:
     return Interval(round(share * total), low, high)
 
 
-def total_of(sizes: Sequence[float], total: int) -> Interval:
-    """The sum over `total` items of which these are a sample."""
+def estimate_sum(sizes: Sequence[float], total: int) -> Interval:
+    """Estimate the sum over `total` items from a sample of their sizes."""
     known, sampled = sum(sizes), len(sizes)
     if sampled >= total:
         return Interval(known, known, known)

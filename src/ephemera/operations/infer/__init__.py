@@ -1,0 +1,23 @@
+r"""Inference: propose a catalogue that declares every key of an undocumented server.
+
+    proposal = await infer("redis://legacy.internal")
+    print(proposal.source)
+
+*How.* The names are scanned twice: first to find their shapes, then to draw a random sample of each shape,
+whose types, TTLs and contents decide kind, value type and lifetime. Like an audit it only reads, keeps to a
+time budget and reports what it did not see.
+
+*Coverage.* An audit against the proposal finds no unknown keys, if the budget was sufficient: every key that
+a pattern can render is covered. Keys that no pattern can render are listed with the reason: bytes that are
+not UTF-8, control characters, `* ? [ ] \`, braces that are not a hash tag, a start that is not printable
+ASCII, a `%` that Ephemera does not write. One sort of key that Ephemera can render may be left out and is
+listed as well: a literal next to a field whose value is empty or contains an encoded mark, such as
+`v{major}.{minor}` with an empty major.
+
+*When Redis is down.* Opening raises `ConnectionFailed`; a connection lost meanwhile is reported as not seen.
+"""
+
+from ephemera.operations.infer._infer import Proposal, infer
+from ephemera.operations.infer._proposals import ProposedKeyspace
+
+__all__ = ["Proposal", "ProposedKeyspace", "infer"]

@@ -1,0 +1,205 @@
+"""Count every key name on a server by keyspace, and inspect a random sample of each keyspace.
+
+First all names are read by SCAN, on a cluster from all nodes concurrently, and each is assigned to its
+keyspace or to a shape of undeclared keys. Then each keyspace's sample is inspected: type, TTL, size,
+contents. Both share one time budget, most of which goes to the names; what was not seen is reported, with a
+cursor to resume from.
+
+A survey opens connections of its own, because it tells the server not to count its reads as accesses.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import compress, zip_longest
+from typing import Any
+
+from ephemera.keyspace import Keyspace
+from ephemera.operations.survey._key_inspector import ContentReader, KeyInspector, SampledKey
+from ephemera.operations.survey._key_shapes import KeyShapes
+from ephemera.operations.survey._page_classifier import PageClassifier
+from ephemera.operations.survey._sampling import Reservoir
+from ephemera.operations.survey._scan import Scan, resume_cursor, run_scans, start_scans
+from ephemera.operations.survey._server_info import ServerInfo, read_server_info
+from ephemera.wire import NodeClient, open_client
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called with the current phase (`names` or `samples`), how much of it is done, and the total."""
+
+SAMPLE_SIZE = 100
+"""Default number of keys inspected per keyspace."""
+
+BUDGET = 30.0
+"""Default time limit of a survey, in seconds."""
+
+_NAMES_SHARE = 0.8  # of the budget
+
+
+@dataclass(frozen=True)
+class SurveyOptions:
+    """How much to read; a sample of 0 counts names only."""
+
+    sample: int = SAMPLE_SIZE
+    budget: float = BUDGET
+    cursor: str | None = None
+    contents: bool = True
+
+
+class KeyspaceSample:
+    """The keys of one keyspace (None: undeclared keys): their number, and a random sample of them."""
+
+    def __init__(self, keyspace: Keyspace[Any] | None, size: int, rng: random.Random) -> None:
+        self.keyspace = keyspace
+        self.count = 0
+        self.keys: list[SampledKey] = []
+        self._reservoir: Reservoir[tuple[Scan, bytes]] = Reservoir(size, rng)
+
+    def add(self, scan: Scan, count: int, names: Iterable[bytes]) -> None:
+        """Count names, and offer them to the sample."""
+        self.count += count
+        if self._reservoir.wants(count):
+            self._reservoir.offer([(scan, name) for name in names])
+        else:
+            self._reservoir.skip(count)
+
+    def draw(self, read_content: ContentReader | None) -> Iterator[tuple[Scan, SampledKey]]:
+        """The sample in random order, each key with its server's scan."""
+        drawn = list(dict.fromkeys(self._reservoir.items))  # SCAN may return a name twice
+        random.shuffle(drawn)
+        self.keys = [SampledKey(key, read_content) for _, key in drawn]
+        return zip((scan for scan, _ in drawn), self.keys, strict=True)
+
+
+@dataclass
+class Survey:
+    """What was seen, and what was not."""
+
+    scans: list[Scan]
+    samples: list[KeyspaceSample]
+    unknown: KeyspaceSample
+    shapes: KeyShapes
+    resumed: bool
+    seconds: float = 0.0
+    inspectors: list[KeyInspector] = field(default_factory=list)
+    uninspected: int = 0  # sampled keys that the budget did not suffice for
+
+    @property
+    def all_samples(self) -> list[KeyspaceSample]:
+        """The samples of all keyspaces, and that of undeclared keys."""
+        return [*self.samples, self.unknown]
+
+    @property
+    def names(self) -> int:
+        """Number of names seen."""
+        return sum(scan.names for scan in self.scans)
+
+    @property
+    def keys(self) -> int:
+        """Number of keys that the servers reported at the start."""
+        return sum(scan.info.keys for scan in self.scans)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every key was seen, from the beginning to the end."""
+        return not self.resumed and all(scan.done for scan in self.scans)
+
+    @property
+    def cursor(self) -> str | None:
+        """The cursor to resume from, if something is left."""
+        return resume_cursor(self.scans)
+
+
+@asynccontextmanager
+async def open_servers(url: str) -> AsyncIterator[list[tuple[NodeClient, ServerInfo]]]:
+    """The servers that hold a URL's keys, on connections of their own, each with its INFO."""
+    async with open_client(url) as client:
+        nodes = client.readers()
+        infos = await asyncio.gather(*map(read_server_info, nodes))
+        yield list(zip(nodes, infos, strict=True))
+
+
+async def survey(
+    nodes: Sequence[tuple[NodeClient, ServerInfo]],
+    keyspaces: Iterable[Keyspace[Any]],
+    options: SurveyOptions,
+    reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None = None,
+    on_progress: ProgressCallback = lambda *_: None,
+) -> Survey:
+    """Survey these servers.
+
+    `reader_for` returns the reader of a keyspace's contents; None: contents are not read.
+    """
+    started = time.monotonic()
+    result, process = _start(
+        start_scans(nodes, options.cursor), PageClassifier(keyspaces), options, on_progress
+    )
+    await run_scans(result.scans, process, started + options.budget * _NAMES_SHARE)
+    if options.sample:
+        reader_for = reader_for if options.contents else None
+        await _inspect_samples(result, reader_for, started + options.budget, on_progress)
+    result.seconds = time.monotonic() - started
+    return result
+
+
+def _start(
+    scans: list[Scan], classify: PageClassifier, options: SurveyOptions, on_progress: ProgressCallback
+) -> tuple[Survey, Callable[[Scan, Sequence[bytes]], None]]:
+    """An empty survey, and the function that processes each page of names."""
+    rng = random.Random()
+    samples = [KeyspaceSample(keyspace, options.sample, rng) for keyspace in classify.keyspaces]
+    unknown = KeyspaceSample(None, options.sample, rng)
+    result = Survey(scans, samples, unknown, KeyShapes(), resumed=options.cursor is not None)
+    by_number = dict(enumerate(result.all_samples, 1))
+    total = result.keys
+
+    def process(scan: Scan, page: Sequence[bytes]) -> None:
+        numbers = classify(page)
+        for number, count in Counter(numbers).items():
+            by_number[number].add(scan, count, compress(page, map(number.__eq__, numbers)))
+            if number == classify.unknown:
+                for name in compress(page, map(number.__eq__, numbers)):
+                    result.shapes.add(name)
+        on_progress("names", result.names, total)
+
+    return result, process
+
+
+async def _inspect_samples(
+    result: Survey,
+    reader_for: Callable[[Keyspace[Any]], ContentReader | None] | None,
+    deadline: float,
+    on_progress: ProgressCallback,
+) -> None:
+    """Inspect the samples, one key of each keyspace in turn, so that all keyspaces share the time fairly."""
+    result.inspectors = await asyncio.gather(*(KeyInspector.create(scan.node) for scan in result.scans))
+    queues: dict[Scan, list[SampledKey]] = {scan: [] for scan in result.scans}
+    drawn = (
+        sample.draw(reader_for(sample.keyspace) if reader_for and sample.keyspace else None)
+        for sample in result.all_samples
+    )
+    for one_of_each in zip_longest(*drawn):
+        for scan, key in filter(None, one_of_each):
+            queues[scan].append(key)
+    total = sum(map(len, queues.values()))
+    done = 0
+
+    def count(inspected: int) -> None:
+        nonlocal done
+        done += inspected
+        on_progress("samples", done, total)
+
+    await asyncio.gather(
+        *(
+            inspector.inspect(queue, deadline, count)
+            for inspector, queue in zip(result.inspectors, queues.values(), strict=True)
+        )
+    )
+    result.uninspected = total - done
+    for sample in result.all_samples:
+        sample.keys = [key for key in sample.keys if key.exists]
