@@ -105,7 +105,7 @@ class Stage:
         headers = {"authorization": f"Bearer {self.metrics_token}"}
         answer = self.service(system).client.get("/metrics", headers=headers)
         assert answer.status_code == 200
-        line = rf'^ephemera_space_%s_total{{space="{re.escape(pattern)}"}} (\S+)$'
+        line = rf'^ephemera_keyspace_%s_total{{keyspace="{re.escape(pattern)}"}} (\S+)$'
         hits, misses = (
             sum(map(float, re.findall(line % what, answer.text, re.MULTILINE))) for what in ("hits", "misses")
         )

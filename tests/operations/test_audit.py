@@ -54,7 +54,7 @@ async def test_unknown_keys_come_by_shape_with_examples(shop: str) -> None:
 async def test_a_space_without_keys_is_told(shop: str) -> None:
     """A declared space with no key is a note, not a problem."""
     await change(shop, ("UNLINK", "profile:1"))
-    (finding,) = of_kind(await audited(shop), "empty-space")
+    (finding,) = of_kind(await audited(shop), "empty-keyspace")
     assert (finding.keyspace, finding.severity) == ("profile:{user_id}", "note")
 
 

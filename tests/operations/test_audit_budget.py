@@ -45,19 +45,19 @@ async def test_a_budget_stops_it_and_a_cursor_goes_on(large: str) -> None:
 async def test_a_part_gives_an_estimate_of_the_whole(large: str) -> None:
     """What was not seen is told as a share, and the number of keys is estimated between bounds."""
     report = await audited(large, budget=1e-9)
-    assert any("of them): the budget was used up" in each for each in report.coverage.not_seen)
+    assert any("of them): the time budget was used up" in each for each in report.coverage.not_seen)
     state = state_of(report, "seen:{user_id}")
     assert state.keys < MANY / 2
     assert state.estimated_keys is not None
     assert state.estimated_keys.high is not None
     assert state.estimated_keys.low <= MANY <= state.estimated_keys.high * 1.05
-    assert of_kind(report, "empty-space") == []  # nobody can tell
+    assert of_kind(report, "empty-keyspace") == []  # nobody can tell
 
 
 async def test_samples_that_found_no_time_are_counted(large: str) -> None:
     """A budget that ends before the samples are looked at says how many were not."""
     report = await audited(large, budget=1e-9)
-    assert any("of the sampled keys: the budget was used up" in each for each in report.coverage.not_seen)
+    assert any("of the sampled keys: the time budget was used up" in each for each in report.coverage.not_seen)
     assert report.impact.lookups == 0
 
 

@@ -110,7 +110,7 @@ async def test_a_role_says_what_belongs_here() -> None:
         await with_keys(url, "cache:1", "queue:1")
         report = await audit(url, [catalogue], role="cache")
     assert [finding.keyspace for finding in of_kind(report, "misplaced")] == ["queue:{id}"]
-    assert [finding.keyspace for finding in of_kind(report, "empty-space")] == ["kept:{id}"]
+    assert [finding.keyspace for finding in of_kind(report, "empty-keyspace")] == ["kept:{id}"]
 
 
 async def test_the_mark_of_a_server_is_no_unknown_key() -> None:

@@ -14,8 +14,9 @@ from ephemera import Catalogue, fixed
 from ephemera.cli import create_app
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidValue
-from ephemera.operations.metrics import METRICS, PANELS, dashboard, dashboard_json, dashboard_sections, level
+from ephemera.operations.metrics import METRICS, dashboard, dashboard_json, dashboard_sections
 from ephemera.operations.metrics import _families as f
+from ephemera.operations.metrics._dashboard_panels import PANELS, level
 from ephemera.web._metrics import MetricsEndpoint
 from tests.operations.measured import catalogue, parsed, service
 
@@ -95,7 +96,7 @@ def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
         for left, right in ("()", "{}", "[]"):
             assert expression.count(left) == expression.count(right), expression
     assert model["uid"] == "ephemera-measured"
-    spaces = next(each for each in model["templating"]["list"] if each["name"] == "space")
+    spaces = next(each for each in model["templating"]["list"] if each["name"] == "keyspace")
     assert [option["value"] for option in spaces["options"]] == [space.pattern for space in catalogue]
 
 
@@ -109,4 +110,4 @@ def test_the_command_prints_what_grafana_imports() -> None:
 def test_a_label_that_a_metric_does_not_have_is_refused() -> None:
     """A plot cannot group by what is not there."""
     with pytest.raises(InvalidValue, match="labels among server"):
-        level(f.CONNECTION_UP, "space")
+        level(f.CONNECTION_UP, "keyspace")

@@ -114,7 +114,7 @@ def test_json_says_the_same() -> None:
     """The JSON holds every entry, as the table's source does."""
     told = json.loads(as_json(declared()))
     assert told["catalogue"] == "slides"
-    assert msgspec.convert(told["spaces"], list[KeyspaceDoc]) == describe(declared())
+    assert msgspec.convert(told["keyspaces"], list[KeyspaceDoc]) == describe(declared())
 
 
 @pytest.mark.parametrize(

@@ -124,11 +124,11 @@ async def test_what_cannot_be_declared_is_listed_with_the_reason(own_url: str) -
         b"\xff\x00raw": "it is not UTF-8 text",
         b"line\nbreak": "it holds a control character",
         b"glob:*": "it holds *",
-        b"{user:1}.friends": "its braces are no hash tag round one field",
+        b"{user:1}.friends": "its braces are not a hash tag around one field",
         b"a{1}b": "a letter or digit follows its hash tag",
-        "été:1".encode(): "it starts with no literal",
-        b"": "it starts with no literal",
-        b"50%:off": "its % is not how Ephemera writes a value of its own",
+        "été:1".encode(): "it does not start with a literal",
+        b"": "it does not start with a literal",
+        b"50%:off": "its % is not how Ephemera encodes a value",
     }
     fine = [
         b"with space:a b",
@@ -144,7 +144,7 @@ async def test_what_cannot_be_declared_is_listed_with_the_reason(own_url: str) -
     told = {shape.reason for shape in report.unknown.shapes}
     for reason in nasty.values():
         assert any(each and each.startswith(reason) for each in told)
-        assert f"# 1 key: {reason}" in proposal.source or reason == "it starts with no literal"
+        assert f"# 1 key: {reason}" in proposal.source or reason == "it does not start with a literal"
     assert sum(each.count for each in proposal.left_out) == len(nasty)
 
 

@@ -14,7 +14,8 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, LockLost, Unavailable
 from ephemera.keyspace import Store, connect
-from ephemera.operations.metrics._families import SERVER_COMMANDS, StoreMetrics
+from ephemera.operations.metrics import StoreMetrics
+from ephemera.operations.metrics._families import SERVER_COMMANDS
 from tests.operations.measured import (
     FEED,
     GREETING,
@@ -57,15 +58,15 @@ def scrape(store: Store) -> dict[tuple[str, ...], float]:
 
 async def test_hits_misses_writes_and_bytes_are_counted_by_space(store: Store, key: str) -> None:
     """A value of five bytes that is written once and read twice is ten bytes read and five written."""
-    greetings, of = store[GREETING], "space=greeting:{user_id}"
+    greetings, of = store[GREETING], "keyspace=greeting:{user_id}"
     await greetings.put("hello", user_id=key)
     await greetings.get(user_id=key)
     await greetings.get_many([{"user_id": key}, {"user_id": f"{key}-2"}])
     shown = scrape(store)
     counted = ("hits", "misses", "writes", "errors")
-    assert [shown[f"ephemera_space_{name}_total", of] for name in counted] == [2, 1, 1, 0]
-    assert shown["ephemera_space_read_bytes_total", of] == 10
-    assert shown["ephemera_space_written_bytes_total", of] == 5
+    assert [shown[f"ephemera_keyspace_{name}_total", of] for name in counted] == [2, 1, 1, 0]
+    assert shown["ephemera_keyspace_read_bytes_total", of] == 10
+    assert shown["ephemera_keyspace_written_bytes_total", of] == 5
 
 
 async def test_errors_are_counted_and_the_connection_shown_as_down(key: str) -> None:
@@ -83,7 +84,7 @@ async def test_errors_are_counted_and_the_connection_shown_as_down(key: str) -> 
                 await store[GREETING].get(user_id=key)
             shown = parsed(metrics.render()[0].decode())
             assert shown["ephemera_connection_up", f"server={up.labels[0]}"] == 0
-            assert shown["ephemera_space_errors_total", "space=greeting:{user_id}"] >= 1
+            assert shown["ephemera_keyspace_errors_total", "keyspace=greeting:{user_id}"] >= 1
             await metrics.sample()
             later = parsed(metrics.render()[0].decode())
             assert later["ephemera_sample_failures_total", "source=servers"] >= 1
@@ -168,7 +169,7 @@ async def test_a_cluster_is_sampled_node_by_node(cluster: Cluster, key: str) -> 
         shown = parsed(metrics.render()[0].decode())
     assert len([name for name in shown if name[0] == "ephemera_server_memory_bytes"]) == 3
     assert shown["ephemera_write_behind_backlog", "queue=visits"] == 8
-    assert shown["ephemera_stream_length", "space=news:all"] == 1
+    assert shown["ephemera_stream_length", "keyspace=news:all"] == 1
     assert shown["ephemera_write_behind_age_seconds", "queue=visits"] >= 0
 
 
@@ -203,7 +204,7 @@ async def test_a_server_that_is_absent_at_first(key: str) -> None:
 
 async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
     """A lock that vanishes under its holder is lost, once, and no longer held."""
-    of = "space=lock:ingest:{schema}"
+    of = "keyspace=lock:ingest:{schema}"
 
     async def hold() -> None:
         async with store[INGEST].hold(schema=key):
@@ -230,18 +231,18 @@ async def test_local_copies_and_their_evictions(store: Store, key: str) -> None:
     for number in range(5):
         await store[PAGES].get_or_load(load, name=f"{key}-{number}")
         await store[PAGES].get(name=f"{key}-{number}")
-    shown, of = scrape(store), "space=page:{name}"
-    assert (shown["ephemera_local_copies", of], shown["ephemera_local_evictions_total", of]) == (2, 3)
-    assert shown["ephemera_local_copies_bytes", of] == store[PAGES].copies.bytes > 0  # type: ignore[union-attr]
-    assert shown["ephemera_space_read_bytes_total", of] > 0
-    assert shown["ephemera_space_written_bytes_total", of] > 0
+    shown, of = scrape(store), "keyspace=page:{name}"
+    assert (shown["ephemera_local_cache_entries", of], shown["ephemera_local_cache_evictions_total", of]) == (2, 3)
+    assert shown["ephemera_local_cache_bytes", of] == store[PAGES].copies.bytes > 0  # type: ignore[union-attr]
+    assert shown["ephemera_keyspace_read_bytes_total", of] > 0
+    assert shown["ephemera_keyspace_written_bytes_total", of] > 0
 
 
 async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
     """An event that nobody read is lag, one at work is pending, one that failed for good a dead letter."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
-            metrics, news, of = StoreMetrics(store), store[NEWS], ("group=readers", "space=news:all")
+            metrics, news, of = StoreMetrics(store), store[NEWS], ("group=readers", "keyspace=news:all")
             begun, go_on = 0, asyncio.Event()
 
             async def handle(visit: Visit, _: object) -> None:
@@ -265,7 +266,7 @@ async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
                     await asyncio.sleep(0.005)
             await metrics.sample()
             shown = parsed(metrics.render()[0].decode())
-            assert shown["ephemera_stream_dead_letters", "space=news:all"] == 1
+            assert shown["ephemera_stream_dead_letters", "keyspace=news:all"] == 1
             # Those of the consumer, which has ended.
             assert shown["ephemera_events_handled_total", *of] == 2
             assert shown["ephemera_events_dead_total", *of] == 1
@@ -288,7 +289,7 @@ async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: S
     ):
         await metrics.sample()
         shown = parsed(metrics.render()[0].decode())
-    assert shown["ephemera_stream_length", "space=room:{room}"] == 2
+    assert shown["ephemera_stream_length", "keyspace=room:{room}"] == 2
     assert not any(key in label for name in shown for label in name)
 
 
@@ -305,7 +306,7 @@ async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> No
     assert await working.run(await jobs.enqueue(draw, 3)) == "done"
     assert await working.run(await jobs.enqueue(draw, 1, then_fail=True)) == "dead"
     await jobs.cancel(waiting)
-    ended = ("ephemera_jobs_ended_total", "kind=draw")
+    ended = ("ephemera_jobs_finished_total", "kind=draw")
     async with asyncio.timeout(60):
         while not working.scraped().get((*ended, "state=cancelled")):
             await working.metrics.sample()
@@ -339,7 +340,7 @@ async def test_the_backlog_and_its_age(working: Service, key: str) -> None:
     assert shown["ephemera_write_behind_backlog", "queue=views"] >= 1
     assert shown["ephemera_write_behind_backlog", "queue=visits"] >= 1
     assert shown["ephemera_write_behind_backlog_limit", "queue=visits"] == 1_000_000
-    assert shown["ephemera_space_writes_total", "space=visits:pending:{shard}"] == 1
+    assert shown["ephemera_keyspace_writes_total", "keyspace=visits:pending:{shard}"] == 1
     assert before < monotonic()
 
 
@@ -378,7 +379,7 @@ async def test_the_planner_shows_its_mode(postgres: Postgres) -> None:
             ) == (0, 1)
             assert shown["ephemera_planner_mode_switches_total", "planner=measured"] == 1
             assert shown["ephemera_planner_ticks_total", "planner=measured"] == 2
-            assert shown["ephemera_planner_handed_over", "planner=measured"] == 0
+            assert shown["ephemera_planner_enqueued_users", "planner=measured"] == 0
     assert FEED in catalogue.patterns
 
 

@@ -186,7 +186,7 @@ def test_metrics_are_for_who_has_the_token(world: World, system: str) -> None:
     shown = client.get("/metrics", headers={"authorization": f"Bearer {SCRAPER}"})
     assert shown.status_code == 200
     assert shown.headers["content-type"].startswith("text/plain; version=")
-    assert "ephemera_space_writes_total" in shown.text
+    assert "ephemera_keyspace_writes_total" in shown.text
     assert 'ephemera_connection_up{server="' in shown.text
     assert "ephemera_server_memory_bytes" in shown.text
     assert ("feed_insights_total 5.0" in shown.text) == (system == "feed")

@@ -38,8 +38,8 @@ async def test_it_answers_in_prometheus_text(client: httpx.AsyncClient) -> None:
     assert answer.headers["content-type"].startswith("text/plain; version=")
     assert answer.headers["cache-control"] == "no-store"
     shown = parsed(answer.text)
-    assert shown["ephemera_space_writes_total", "space=greeting:{user_id}"] == 1
-    assert "# HELP ephemera_space_writes_total Writes and deletions." in answer.text
+    assert shown["ephemera_keyspace_writes_total", "keyspace=greeting:{user_id}"] == 1
+    assert "# HELP ephemera_keyspace_writes_total Writes and deletions." in answer.text
 
 
 async def test_it_answers_in_openmetrics_when_asked(client: httpx.AsyncClient) -> None:

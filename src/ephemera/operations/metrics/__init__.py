@@ -68,13 +68,11 @@ class StoreMetrics:
         self, store: Store, *, every: timedelta = _EVERY, registry: CollectorRegistry | None = None
     ) -> None:
         # Imported here, so that only users of metrics need the extra.
-        from prometheus_client import CollectorRegistry
-
         from ephemera.operations.metrics import _exposition as exposition
 
         if every <= timedelta(0):
             raise InvalidValue("every", "a positive duration", repr(every))
-        self.registry = CollectorRegistry() if registry is None else registry
+        self.registry = exposition.CollectorRegistry() if registry is None else registry
         self._store = store
         self._render = exposition.render
         self._collector = exposition.register(self.registry, self.samples)

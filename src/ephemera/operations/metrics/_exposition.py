@@ -9,7 +9,7 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.operations.metrics._families import METRICS, Buckets, Metric, Sample
 
 try:
-    from prometheus_client import CollectorRegistry
+    from prometheus_client import CollectorRegistry as CollectorRegistry
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.exposition import choose_encoder
 except ModuleNotFoundError as _missing:
