@@ -57,7 +57,9 @@ async def test_a_part_gives_an_estimate_of_the_whole(large: str) -> None:
 async def test_samples_that_found_no_time_are_counted(large: str) -> None:
     """A budget that ends before the samples are looked at says how many were not."""
     report = await audited(large, budget=1e-9)
-    assert any("of the sampled keys: the time budget was used up" in each for each in report.coverage.not_seen)
+    assert any(
+        "of the sampled keys: the time budget was used up" in each for each in report.coverage.not_seen
+    )
     assert report.impact.lookups == 0
 
 

@@ -232,7 +232,10 @@ async def test_local_copies_and_their_evictions(store: Store, key: str) -> None:
         await store[PAGES].get_or_load(load, name=f"{key}-{number}")
         await store[PAGES].get(name=f"{key}-{number}")
     shown, of = scrape(store), "keyspace=page:{name}"
-    assert (shown["ephemera_local_cache_entries", of], shown["ephemera_local_cache_evictions_total", of]) == (2, 3)
+    assert (shown["ephemera_local_cache_entries", of], shown["ephemera_local_cache_evictions_total", of]) == (
+        2,
+        3,
+    )
     assert shown["ephemera_local_cache_bytes", of] == store[PAGES].copies.bytes > 0  # type: ignore[union-attr]
     assert shown["ephemera_keyspace_read_bytes_total", of] > 0
     assert shown["ephemera_keyspace_written_bytes_total", of] > 0

@@ -18,7 +18,21 @@ audit leaves a report of what was seen until then.
 from ephemera.operations.audit._audit import audit, coverage_of, estimate_all_keys
 from ephemera.operations.audit._decoder import decodability_reader
 from ephemera.operations.audit._keyspaces import NO_TTL, TTL_BUCKETS, keyspace_report
-from ephemera.operations.audit._report import KINDS, AuditReport, Coverage, Finding, Impact, KeyspaceReport, LargeKey, Severity, StreamReport, UnknownKeys, UnknownShape, make_finding, parse_kinds
+from ephemera.operations.audit._report import (
+    KINDS,
+    AuditReport,
+    Coverage,
+    Finding,
+    Impact,
+    KeyspaceReport,
+    LargeKey,
+    Severity,
+    StreamReport,
+    UnknownKeys,
+    UnknownShape,
+    make_finding,
+    parse_kinds,
+)
 from ephemera.operations.audit._servers import server_findings
 from ephemera.operations.audit._unknown_keys import unknown_keys
 

@@ -8,7 +8,15 @@ from typing import Any
 from ephemera.keyspace import RESERVED, Catalogue, Keyspace, Role, check_overlap
 from ephemera.operations.audit._decoder import decodability_reader
 from ephemera.operations.audit._keyspaces import keyspace_findings, keyspace_report
-from ephemera.operations.audit._report import KINDS, SEVERITIES, AuditReport, Coverage, Finding, Impact, make_finding
+from ephemera.operations.audit._report import (
+    KINDS,
+    SEVERITIES,
+    AuditReport,
+    Coverage,
+    Finding,
+    Impact,
+    make_finding,
+)
 from ephemera.operations.audit._servers import server_findings
 from ephemera.operations.audit._unknown_keys import unknown_findings, unknown_keys
 from ephemera.operations.formatting import format_count

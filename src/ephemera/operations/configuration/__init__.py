@@ -9,7 +9,12 @@ one key, and raises `ConnectionFailed` when the server is down.
 """
 
 from ephemera.operations.configuration._acl import PURPOSES, AccessRules, access_rules
-from ephemera.operations.configuration._server_config import DEFAULT_MEMORY, Setting, server_config, server_settings
+from ephemera.operations.configuration._server_config import (
+    DEFAULT_MEMORY,
+    Setting,
+    server_config,
+    server_settings,
+)
 from ephemera.operations.configuration._server_mark import ServerMark, loaded_modules, mark_server
 
 __all__ = [

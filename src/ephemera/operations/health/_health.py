@@ -11,7 +11,16 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed, EphemeraError, ServerError
 from ephemera.keyspace import Catalogue, Keyspace, Role, read_identity
-from ephemera.operations.health._checks import Check, Latency, Status, Vitals, checks_of, failed_check, sort_worst_first, worst_status
+from ephemera.operations.health._checks import (
+    Check,
+    Latency,
+    Status,
+    Vitals,
+    checks_of,
+    failed_check,
+    sort_worst_first,
+    worst_status,
+)
 from ephemera.operations.survey import parse_server_info, read_info
 from ephemera.wire import Client, NodeClient, open_client
 

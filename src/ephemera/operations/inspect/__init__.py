@@ -13,16 +13,47 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from ephemera.operations.inspect._declarations import declared_jobs, declared_planners
-from ephemera.operations.inspect._events import EventStream, PendingEvent, dead_letters, pending_events, replay_dead_letters, stream_readings
+from ephemera.operations.inspect._events import (
+    EventStream,
+    PendingEvent,
+    dead_letters,
+    pending_events,
+    replay_dead_letters,
+    stream_readings,
+)
 from ephemera.operations.inspect._key_finder import KeyFinder
 from ephemera.operations.inspect._limits import LimitStatus, limit_status, reset_limit, throttled_subjects
 from ephemera.operations.inspect._locks import LockState, held_locks, read_locks
-from ephemera.operations.inspect._sessions import RevocationEntry, RevocationFinder, SessionSummary, SignedInUser, UserFinder, list_sessions, tokens_revoked_until
+from ephemera.operations.inspect._sessions import (
+    RevocationEntry,
+    RevocationFinder,
+    SessionSummary,
+    SignedInUser,
+    UserFinder,
+    list_sessions,
+    tokens_revoked_until,
+)
 from ephemera.operations.inspect._write_behind import Backlog, FlushingBatch, backlog
 
 if TYPE_CHECKING:
-    from ephemera.operations.inspect._jobs import MAX_COUNTED_JOBS, JobCounts, JobServers, JobSteps, change_jobs, count_jobs, get_job, list_jobs
-    from ephemera.operations.inspect._planner import MAX_COUNTED_USERS, DirtyChannels, EnqueuedUser, PlannerState, dirty_channels, planner_state
+    from ephemera.operations.inspect._jobs import (
+        MAX_COUNTED_JOBS,
+        JobCounts,
+        JobServers,
+        JobSteps,
+        change_jobs,
+        count_jobs,
+        get_job,
+        list_jobs,
+    )
+    from ephemera.operations.inspect._planner import (
+        MAX_COUNTED_USERS,
+        DirtyChannels,
+        EnqueuedUser,
+        PlannerState,
+        dirty_channels,
+        planner_state,
+    )
 
 __all__ = [
     "MAX_COUNTED_JOBS",

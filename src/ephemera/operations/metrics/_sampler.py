@@ -203,22 +203,24 @@ class JobSource:
     """The open jobs of one database, and those that finished since this process started to observe."""
 
     def __init__(self, jobs: BoundJobs) -> None:
-        from ephemera.patterns.jobs._job_counts import DURATIONS, JobTally
+        from ephemera.patterns.jobs import DURATION_BUCKETS, JobCounts
 
         self._declared = jobs.declared
-        self._tally = JobTally(jobs.declared.tables, jobs.engine)
-        self._bounds = DURATIONS
+        self._counts = JobCounts(jobs.declared.tables, jobs.engine)
+        self._bounds = DURATION_BUCKETS
         self._finished: Counter[tuple[str, str]] = Counter()
-        self._durations: defaultdict[str, list[float]] = defaultdict(lambda: [0.0] * (len(DURATIONS) + 1))
+        self._durations: defaultdict[str, list[float]] = defaultdict(
+            lambda: [0.0] * (len(DURATION_BUCKETS) + 1)
+        )
         self._seconds: defaultdict[str, float] = defaultdict(float)
 
     async def sample(self) -> list[Sample]:
         """Sample them."""
-        open_jobs = await self._tally.open()
+        open_jobs = await self._counts.open()
         for kind in self._declared.kinds:  # a series that starts at 0 shows its first job
             self._durations[kind]
             self._finished.update({(kind, state): 0 for state in _FINISHED})
-        for kind, state, duration, count, seconds in await self._tally.ended():
+        for kind, state, duration, count, seconds in await self._counts.ended():
             self._finished[self._kind(kind), state] += count
             if duration is not None:
                 self._durations[self._kind(kind)][duration] += count
