@@ -33,8 +33,14 @@ from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect, embedded
 from ephemera.operations.configuration import server_settings
-from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
+from ephemera.patterns.write_behind import (
+    CounterTable,
+    DeferredCounters,
+    DeferredRecords,
+    Flusher,
+    RecordTable,
+    create_tables,
+)
 
 _TASKS = 50
 _CROWD = 500  # tasks: requests that count at the same moment on a busy service

@@ -464,19 +464,19 @@ class QuotaExceeded(EphemeraError):
         organization_id: str,
         period: str,
         measure: str,
-        asked: int,
+        requested: int,
         limit: int,
         used: int,
         reserved: int,
     ) -> None:
         super().__init__(
             f"{organization_id!r} has used {used} {measure} in {period}, and {reserved} are reserved: "
-            f"{asked} more would be over the limit of {limit}; ask for less, or wait for the next period"
+            f"{requested} more would exceed the limit of {limit}; request less, or wait for the next period"
         )
         self.organization_id = organization_id
         self.period = period
         self.measure = measure
-        self.asked = asked
+        self.requested = requested
         self.limit = limit
         self.used = used
         self.reserved = reserved
@@ -487,8 +487,8 @@ class BacklogFull(EphemeraError):
 
     def __init__(self, name: str, shard: int, limit: int) -> None:
         super().__init__(
-            f"{name!r}: shard {shard} holds {limit} that wait for SQL, which is its limit, and nothing was "
-            "added; check that its Flusher runs and SQL accepts its batches, or raise `backlog`"
+            f"{name!r}: the backlog of shard {shard} has reached its limit of {limit}; nothing was added: "
+            "check that its Flusher runs and SQL accepts its batches, or raise `backlog`"
         )
         self.name = name
         self.shard = shard

@@ -16,9 +16,17 @@ from sqlalchemy import event
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ephemera import Catalogue, connect
-from ephemera.patterns.write_behind import Batch, DeferredCounters, DeferredRecords, Flusher, Sink
+from ephemera.patterns.write_behind import (
+    Batch,
+    CounterTable,
+    DeferredCounters,
+    DeferredRecords,
+    Flusher,
+    RecordTable,
+    Sink,
+    create_tables,
+)
 from ephemera.patterns.write_behind._flusher import Source
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
 
 
 class Noted(msgspec.Struct):
@@ -95,7 +103,7 @@ async def prepare(engine: AsyncEngine) -> None:
     await create_tables(engine)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.create_all)
-        for table in ("fault_pages", "fault_notes", "write_behind_marks", "write_behind_refused"):
+        for table in ("fault_pages", "fault_notes", "write_behind_last_batches", "write_behind_rejected"):
             await connection.execute(sa.text(f"TRUNCATE {table}"))
 
 
@@ -108,7 +116,7 @@ async def _flush(kind: str, redis: str, sql: str, step: str | None) -> None:
     async with connect(redis, CATALOGUE, required=False) as store:
         source: Source = store[COUNTED] if kind == "counters" else store[NOTED]
         if step is None:
-            await Flusher(source, sink_of(kind, engine), takeover=TAKEOVER).run()
+            await Flusher(source, sink_of(kind, engine), claim_timeout=TAKEOVER).run()
         else:
             await _die_after(step, source, sink_of(kind, engine), engine)
 
@@ -119,20 +127,20 @@ async def _die_after(step: str, source: Any, sink: Any, engine: AsyncEngine) -> 
             die()
 
     if step == "sealed":
-        source.read = lambda _: die()
+        source._queue.read = lambda _: die()
     elif step in ("read", "committed"):
         sink.apply = _dying_around(sink.apply, before=step == "read")
     elif step == "claimed":
-        _die_after_statement(engine, "INSERT INTO write_behind_marks")
+        _die_after_statement(engine, "INSERT INTO write_behind_last_batches")
     elif step == "written":
         sink._write = _dying_around(sink._write, before=False)
     elif step == "committing":
         event.listen(engine.sync_engine, "commit", _send_commit_and_die)
     elif step == "forgetting":
-        source.queue.acknowledge = _dying_while(source.queue.acknowledge)
+        source._queue.acknowledge = _dying_while(source._queue.acknowledge)
     elif step == "forgotten":
-        source.queue.acknowledge = _dying_around(source.queue.acknowledge, before=False)
-    await Flusher(source, sink, after=told, takeover=TAKEOVER).flush()
+        source._queue.acknowledge = _dying_around(source._queue.acknowledge, before=False)
+    await Flusher(source, sink, on_applied=told, claim_timeout=TAKEOVER).flush()
 
 
 def _dying_around(work: Any, *, before: bool) -> Any:

@@ -27,7 +27,7 @@ from ephemera.patterns.write_behind import Flusher
 from tests.chaos import flush_worker
 from tests.chaos.flush_worker import CATALOGUE, COUNTED, NOTED, NOTES, PAGES, STEPS, Noted
 from tests.chaos.replicas import caught_up
-from tests.patterns.behind import sql_url
+from tests.patterns.write_behind_fixtures import sql_url
 from tests.wire.waiting import answered
 
 ROUNDS = int(os.environ.get("EPHEMERA_FAULT_ROUNDS", "8"))
@@ -74,9 +74,9 @@ async def _numbers(engine: AsyncEngine) -> list[int]:
 async def _drain(store: Store, engine: AsyncEngine, kind: str, within: float = 60.0) -> None:
     """Flush until nothing waits."""
     source: Any = store[COUNTED] if kind == "counters" else store[NOTED]
-    flusher = Flusher(source, flush_worker.sink_of(kind, engine), takeover=flush_worker.TAKEOVER)
+    flusher = Flusher(source, flush_worker.sink_of(kind, engine), claim_timeout=flush_worker.TAKEOVER)
     async with asyncio.timeout(within):
-        while await source.waiting():
+        while await source.backlog():
             await flusher.flush()
             await asyncio.sleep(0.02)  # a batch may be left to a flusher that is dead, for a while
 
@@ -95,7 +95,7 @@ async def test_a_flusher_killed_after_any_step_loses_and_doubles_nothing(
         server.ask("FLUSHALL")
         for number in range(30):
             await store[COUNTED].add(page=f"page-{number % _PAGES}", hits=1)
-        await store[NOTED].append(*(Noted(number, "before") for number in range(30)), by="all")
+        await store[NOTED].append(*(Noted(number, "before") for number in range(30)), partition_key="all")
         killed = [
             flush_worker.start(kind, server.url, sql_url(postgres), step) for kind in ("counters", "records")
         ]
@@ -103,7 +103,7 @@ async def test_a_flusher_killed_after_any_step_loses_and_doubles_nothing(
         await _is_in_sql(engine, step)
         for number in range(30, 40):
             await store[COUNTED].add(page=f"page-{number % _PAGES}", hits=1)
-            await store[NOTED].append(Noted(number, "after"), by="all")
+            await store[NOTED].append(Noted(number, "after"), partition_key="all")
         for kind in ("counters", "records"):
             await _drain(store, engine, kind)
         assert await _hits(engine) == {f"page-{page}": 8 for page in range(_PAGES)}
@@ -155,12 +155,12 @@ class Campaign:
     async def _write(self, number: int) -> None:
         page, identity = f"page-{number % _PAGES}", f"{len(self.numbers)}-{number}"
         hits = self.random.randrange(1, 100)
-        await self._insist(lambda: self._store[COUNTED].add(page=page, hits=hits, once=identity))
+        await self._insist(lambda: self._store[COUNTED].add(page=page, hits=hits, idempotency_key=identity))
         self.acknowledged[page] += hits
         mine = len(self.numbers)
         self.numbers.append(mine)
         note = Noted(mine, "a note")
-        await self._insist(lambda: self._store[NOTED].append(note, once=f"note-{mine}"))
+        await self._insist(lambda: self._store[NOTED].append(note, idempotency_key=f"note-{mine}"))
 
     async def _insist(self, attempt: Any) -> None:
         """Try until it is answered; the id makes it count once."""
@@ -236,9 +236,9 @@ async def test_a_fail_over_that_forgets_the_last_moments(
                 flusher = Flusher(
                     store[COUNTED],
                     flush_worker.sink_of("counters", engine),
-                    after=dies,
-                    settle=rest,
-                    takeover=rest + flush_worker.TAKEOVER,
+                    on_applied=dies,
+                    write_delay=rest,
+                    claim_timeout=rest + flush_worker.TAKEOVER,
                 )
                 if not settle:
                     replica.ask("REPLICAOF", "NO", "ONE")  # as a line that breaks

@@ -31,7 +31,7 @@ GROWING = {
     "scripture": "SELECT count(*) FROM scripture.user_history",
     "feed": "SELECT count(*) FROM feed.user_stats WHERE cluster_version > 0",
     "league": "SELECT count(*) FROM league.votes",
-    "flushes": "SELECT count(*) FROM write_behind_marks",
+    "flushes": "SELECT count(*) FROM write_behind_last_batches",
 }
 """What traffic writes to SQL: each of these counts grows from zero."""
 

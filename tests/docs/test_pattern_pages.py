@@ -24,11 +24,11 @@ def missing_parts(text: str) -> list[str]:
     """Which of the five parts a page about a pattern lacks."""
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
     parts = {
-        "when you want it": bool(re.match(r"# .+\n\nYou (want|have)\b", text)),
+        "when you want it": bool(re.match(r"# .+\n\n(.+\n)?You (want|have)\b", text)),
         "code that runs": any(block.language == "python" for block in blocks_of("", text)),
-        "guarantees": "What is promised" in headings,
-        "when Redis is down": any(title.startswith("When ") for title in headings),
-        "cost": "What it costs" in headings,
+        "guarantees": not {"Guarantees", "What is promised"}.isdisjoint(headings),
+        "when Redis is down": any(title == "Failures" or title.startswith("When ") for title in headings),
+        "cost": not {"Cost", "What it costs"}.isdisjoint(headings),
     }
     return [part for part, there in parts.items() if not there]
 

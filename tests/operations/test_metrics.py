@@ -351,9 +351,9 @@ async def test_nothing_waits_and_nothing_is_old() -> None:
     """An empty backlog has the age 0."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
-            assert await store[VISITS].queue.age() == 0
+            assert await store[VISITS].backlog_age() == 0
             await store[VISITS].append(Visit("home"))
-            while not await store[VISITS].queue.age():
+            while not await store[VISITS].backlog_age():
                 pass
 
 

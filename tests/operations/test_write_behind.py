@@ -11,16 +11,17 @@ import pytest
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
 from ephemera.operations.inspect import backlog
-from ephemera.patterns.write_behind import Batch, Flusher, Written
-from tests.patterns.behind import CATALOGUE, CLICKS, EVENTS, VOTES, Event, Vote
+from ephemera.patterns.write_behind import Applied, Batch, Flusher
+from ephemera.patterns.write_behind._batches import Sealed
+from tests.patterns.write_behind_fixtures import CATALOGUE, CLICKS, EVENTS, VOTES, Event, Vote
 
 
 class Taken:
     """A sink that takes everything."""
 
-    async def apply(self, batch: Batch) -> Written:
+    async def apply(self, batch: Batch) -> Applied:
         """It has it."""
-        return Written(now=True)
+        return Applied()
 
     async def write(self, columns: Any, rows: Any) -> None:
         """It has them."""
@@ -30,8 +31,8 @@ class Taken:
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A server, and a cluster, without any of what waits."""
     async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
-        of_each = (CLICKS.shards, CLICKS.pending, CLICKS.sealed), (VOTES.shards, VOTES.waiting)
-        for shards, *spaces in (*of_each, (EVENTS.shards, EVENTS.waiting)):
+        of_each = (CLICKS.shards, CLICKS.pending, CLICKS.sealed), (VOTES.shards, VOTES.pending)
+        for shards, *spaces in (*of_each, (EVENTS.shards, EVENTS.pending)):
             for key in (key for keys in shards.keys(*spaces, shards.state) for key in keys):
                 await opened.call("UNLINK", key)
         yield opened
@@ -61,12 +62,11 @@ async def test_what_waits_and_what_the_last_flush_brought(store: Store) -> None:
 
 async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> None:
     """A sealed batch says its shard, size, flusher and since when."""
-    await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "away"), by="m1")
+    await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "away"), partition_key="m1")
     sealed = [
-        await store[VOTES].queue.seal(shard, "host:1", 60_000, "e", now=True)
-        for shard in range(VOTES.shards.count)
+        await store[VOTES]._queue.seal(shard, "host:1", 60_000, "e", 0) for shard in range(VOTES.shards.count)
     ]
-    assert any(sealed)
+    assert any(isinstance(each, Sealed) for each in sealed)
     seen = await backlog(store, VOTES)
     (batch,) = seen.flushing
     assert (batch.size, batch.by, seen.holds) == (2, "host:1", "records")
@@ -76,7 +76,7 @@ async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> No
 async def test_the_limit_is_seen_before_it_is_reached(store: Store) -> None:
     """A backlog near its limit shows both."""
     for number in range(5):
-        await store[EVENTS].append(Event(number), by="one")
+        await store[EVENTS].append(Event(number), partition_key="one")
     seen = await backlog(store, EVENTS)
     assert (seen.waiting, seen.limit) == (5, 200)
 

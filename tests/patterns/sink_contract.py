@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from ephemera.patterns.write_behind import Batch, Behind, Row, Sink, Unread, Written
+from ephemera.patterns.write_behind import Applied, Batch, Row, SequenceRegressed, Sink, Undecodable
 
 Rows = Callable[[], Awaitable[list[tuple[Any, ...]]]]
 
@@ -29,36 +29,36 @@ class SinkContract:
     async def test_a_batch_is_written_once(self, sink: Sink, written: Rows) -> None:
         """The same batch, however often it comes, is in the table once."""
         first = batch(5, [(1, "a"), (2, "b")])
-        assert await sink.apply(first) == Written(now=True)
+        assert await sink.apply(first) == Applied()
         for _ in range(2):
-            assert await sink.apply(first) == Written(now=False)
+            assert await sink.apply(first) == Applied(duplicate=True)
         assert await written() == [(1, "a"), (2, "b")]
 
     async def test_an_overtaken_batch_is_not_written(self, sink: Sink, written: Rows) -> None:
         """A batch that comes when a later one of its shard was there is taken for written."""
         await sink.apply(batch(5, [(1, "a")]))
         await sink.apply(batch(9, [(2, "b")]))
-        assert await sink.apply(batch(5, [(1, "a")])) == Written(now=False)
+        assert await sink.apply(batch(5, [(1, "a")])) == Applied(duplicate=True)
         assert await written() == [(1, "a"), (2, "b")]
 
     async def test_shards_have_numbers_of_their_own(self, sink: Sink, written: Rows) -> None:
         """What one shard has written does not keep another from writing."""
         await sink.apply(batch(9, [(1, "a")]))
-        assert await sink.apply(batch(5, [(2, "b")], shard=1)) == Written(now=True)
+        assert await sink.apply(batch(5, [(2, "b")], shard=1)) == Applied()
         assert await written() == [(1, "a"), (2, "b")]
 
     async def test_another_epoch_goes_on_above(self, sink: Sink, written: Rows) -> None:
         """After Redis lost its state, larger numbers are written, and smaller ones ask for a larger one."""
         await sink.apply(batch(5, [(1, "a")]))
-        assert await sink.apply(batch(3, [(2, "b")], epoch="e2")) == Behind(5)
-        assert await sink.apply(batch(6, [(2, "b")], epoch="e2")) == Written(now=True)
+        assert await sink.apply(batch(3, [(2, "b")], epoch="e2")) == SequenceRegressed(5)
+        assert await sink.apply(batch(6, [(2, "b")], epoch="e2")) == Applied()
         assert await written() == [(1, "a"), (2, "b")]
 
     async def test_refused_rows_do_not_hold_up_the_rest(self, sink: Sink, written: Rows) -> None:
         """Rows that the database refuses are put aside and counted, the others are written."""
         rows: list[Row] = [(number, "x") for number in range(10, 18)]
-        unread = (Unread(b"?", "no record"),)
-        assert await sink.apply(batch(5, rows, unread=unread)) == Written(now=True, refused=2)
+        undecodable = (Undecodable(b"?", "no record"),)
+        assert await sink.apply(batch(5, rows, undecodable=undecodable)) == Applied(rejected=2)
         assert [number for number, _ in await written()] == [10, 11, 12, 14, 15, 16, 17]
 
     async def test_rows_can_be_written_at_once(self, sink: Sink, written: Rows) -> None:
@@ -80,24 +80,24 @@ class SqliteSink:
             "CREATE TABLE refused (name, payload, reason);"
         )
 
-    async def apply(self, batch: Batch) -> Written | Behind:
+    async def apply(self, batch: Batch) -> Applied | SequenceRegressed:
         """As the port says."""
         with self._database as sql:
             known = sql.execute(
                 "SELECT epoch, number FROM marks WHERE (name, shard) = (?, ?)", (batch.name, batch.shard)
             ).fetchone()
             if known and known[1] >= batch.number:
-                return Written(now=False) if known[0] == batch.epoch else Behind(known[1])
+                return Applied(duplicate=True) if known[0] == batch.epoch else SequenceRegressed(known[1])
             mark = (batch.name, batch.shard, batch.epoch, batch.number)
             sql.execute("REPLACE INTO marks VALUES (?, ?, ?, ?)", mark)
-            aside: list[tuple[Any, str]] = [(data, reason) for data, reason in batch.unread]
+            aside: list[tuple[Any, str]] = [(data, reason) for data, reason in batch.undecodable]
             for row in batch.rows:
                 try:
                     self._insert(batch.columns, row)
                 except sqlite3.IntegrityError as problem:
                     aside.append((repr(row), str(problem)))
             sql.executemany("INSERT INTO refused VALUES ('contract', ?, ?)", aside)
-        return Written(now=True, refused=len(aside))
+        return Applied(rejected=len(aside))
 
     async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
         """As the port says."""

@@ -80,7 +80,9 @@ DURATIONS: dict[str, Callable[[], object]] = {
     "'views': flush_every=300": lambda: _any(write_behind.DeferredCounters)(
         _new(), "views", key=["id"], measures=["views"], purpose="x", flush_every=300
     ),
-    "'usage': kept=300": lambda: _any(usage.Usage)(_new(), measures=["words"], purpose="x", kept=300),
+    "'usage': retention=300": lambda: _any(usage.Usage)(
+        _new(), measures=["words"], purpose="x", retention=300
+    ),
     "'answers:{id}': sweep_every=300": lambda: _any(semantic_cache.SemanticCache)(
         _new(), "answers:{id}", Card, scope=Card, lifetime=fixed(hours=1), sweep_every=300, purpose="x"
     ),

@@ -22,12 +22,12 @@ from ephemera.errors import (
     UndeclaredKeyspace,
     WrongFields,
 )
-from ephemera.patterns.usage import Meter, Usage, micros, money
-from ephemera.patterns.usage._periods import period_at
-from ephemera.patterns.write_behind._postgres import CounterTable
-from tests.patterns.behind import prepared, rows
+from ephemera.patterns.usage import BoundUsage, Usage, micros, money
+from ephemera.patterns.usage._units import period_at
+from ephemera.patterns.write_behind import CounterTable
+from ephemera.patterns.write_behind._batches import Sealed
 from tests.patterns.lock_fixtures import until
-from tests.patterns.metered import (
+from tests.patterns.usage_fixtures import (
     BRIEFLY,
     CATALOGUE,
     DAILY,
@@ -36,15 +36,17 @@ from tests.patterns.metered import (
     METADATA,
     RECORDS,
     USAGE,
-    meter_of,
+    bound_usage,
     table_of,
 )
+from tests.patterns.write_behind_fixtures import prepare_database, rows
+from tests.resources import with_resources
 
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """An engine on a database that has all tables, empty."""
-    engine = await prepared(postgres)
+    engine = await prepare_database(postgres)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.drop_all)
         await connection.run_sync(METADATA.create_all)
@@ -56,8 +58,8 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store in which nothing waits."""
     async with keyspace.connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
-        for usage in (USAGE, DAILY):
-            counters = usage.counters
+        for declared in (USAGE, DAILY):
+            counters = declared.counters
             for keys in counters.shards.keys(counters.pending, counters.sealed, counters.shards.state):
                 for key in keys:
                     await opened.client("queue").call("UNLINK", key)
@@ -71,36 +73,36 @@ def organization(key: str) -> str:
 
 
 @pytest.fixture
-def meter(store: Store, engine: AsyncEngine) -> Meter:
-    """The meter under test."""
-    return meter_of(store, engine)
+def usage(store: Store, engine: AsyncEngine) -> BoundUsage:
+    """The usage under test."""
+    return bound_usage(store, engine)
 
 
-async def _tokens(meter: Meter, organization: str) -> tuple[int, int]:
+async def _tokens(usage: BoundUsage, organization: str) -> tuple[int, int]:
     """Tokens used and reserved."""
-    totals = await meter.totals(organization)
+    totals = await usage.totals(organization)
     return totals.used["tokens"], totals.reserved["tokens"]
 
 
 async def test_totals_are_the_same_before_during_and_after_a_flush(
-    meter: Meter, engine: AsyncEngine, organization: str
+    usage: BoundUsage, engine: AsyncEngine, organization: str
 ) -> None:
     """A total counts what waits, what is on its way and what is in SQL, each of it once."""
-    await meter.record(organization, tokens=5, cost_micros=420)
-    assert (await meter.totals(organization)).used == dict(zip(MEASURES, (0, 5, 420), strict=True))
-    shard = meter.counters.shard_of(organization)
-    assert await meter.counters.queue.seal(shard, "somebody", 1, "e", now=True)
-    await meter.record(organization, tokens=2)
-    assert await _tokens(meter, organization) == (7, 0)
-    await until(lambda: _flushed(meter))
-    await meter.record(organization, tokens=1)
-    assert await _tokens(meter, organization) == (8, 0)
+    await usage.record(organization, tokens=5, cost_micros=420)
+    assert (await usage.totals(organization)).used == dict(zip(MEASURES, (0, 5, 420), strict=True))
+    shard = usage.counters.declared.shards.of(organization)
+    assert isinstance(await usage.counters._queue.seal(shard, "flusher", 1, "e", 0), Sealed)
+    await usage.record(organization, tokens=2)
+    assert await _tokens(usage, organization) == (7, 0)
+    await until(lambda: _flushed(usage))
+    await usage.record(organization, tokens=1)
+    assert await _tokens(usage, organization) == (8, 0)
     assert await rows(engine, RECORDS) == [(organization, _this_month(), 0, 7, 420)]
 
 
-async def _flushed(meter: Meter) -> bool:
-    await meter.flusher(takeover=BRIEFLY).flush()
-    return await meter.counters.waiting() == 0
+async def _flushed(usage: BoundUsage) -> bool:
+    await usage.flusher(claim_timeout=BRIEFLY).flush()
+    return await usage.counters.backlog() == 0
 
 
 def _this_month() -> str:
@@ -109,27 +111,27 @@ def _this_month() -> str:
 
 @pytest.mark.parametrize("moment", ["pending", "sealed", "written", "forgotten"])
 async def test_lost_totals_are_made_anew_at_any_moment_of_a_flush(
-    meter: Meter, store: Store, engine: AsyncEngine, organization: str, moment: str
+    usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str, moment: str
 ) -> None:
     """Totals that vanished are SQL's amounts and what waits, wherever the last batch is."""
-    await meter.record(organization, tokens=10)
-    await until(lambda: _flushed(meter))
-    await meter.record(organization, tokens=5)
-    queue, shard = meter.counters.queue, meter.counters.shard_of(organization)
+    await usage.record(organization, tokens=10)
+    await until(lambda: _flushed(usage))
+    await usage.record(organization, tokens=5)
+    queue, shard = usage.counters._queue, usage.counters.declared.shards.of(organization)
     if moment != "pending":
-        sealed: Any = await queue.seal(shard, "somebody", 1, "e", now=True)
-        batch = await meter.counters.read(sealed)
+        sealed: Any = await queue.seal(shard, "flusher", 1, "e", 0)
+        batch = await usage.counters._queue.read(sealed)
         if moment != "sealed":
             await table_of(engine).apply(batch)
         if moment == "forgotten":
             assert await queue.acknowledge(batch)
-    await meter.record(organization, tokens=2)
+    await usage.record(organization, tokens=2)
     assert await store[USAGE.totals].delete(
         organization_id=organization, period=_this_month(), shard=shard
     ) in (True, False)
-    assert await _tokens(meter, organization) == (17, 0)
-    await meter.record(organization, tokens=1)
-    assert await _tokens(meter, organization) == (18, 0)
+    assert await _tokens(usage, organization) == (17, 0)
+    await usage.record(organization, tokens=1)
+    assert await _tokens(usage, organization) == (18, 0)
 
 
 class Interrupted(CounterTable):
@@ -148,7 +150,7 @@ class Interrupted(CounterTable):
 
 @pytest.mark.parametrize("often", [1, 2])
 async def test_a_flush_while_totals_are_made_anew_is_noticed(
-    meter: Meter, store: Store, engine: AsyncEngine, organization: str, often: int
+    usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str, often: int
 ) -> None:
     """What a flush takes from Redis to SQL between the two reads is counted once."""
     left = [often]
@@ -156,46 +158,46 @@ async def test_a_flush_while_totals_are_made_anew_is_noticed(
     async def meanwhile() -> None:
         if left[0]:
             left[0] -= 1
-            await until(lambda: _flushed(meter))
-            await meter.record(organization, tokens=100)
+            await until(lambda: _flushed(usage))
+            await usage.record(organization, tokens=100)
 
-    await meter.record(organization, tokens=5)
-    watched = USAGE.meter(store, Interrupted(engine, meanwhile))
+    await usage.record(organization, tokens=5)
+    watched = with_resources(store, {USAGE: Interrupted(engine, meanwhile)})[USAGE]
     assert await _tokens(watched, organization) == (5 + 100 * often, 0)
 
 
 async def test_sql_that_went_back_in_time_is_taken_at_its_word(
-    meter: Meter, store: Store, engine: AsyncEngine, organization: str
+    usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str
 ) -> None:
     """When SQL was restored from a backup, totals are what it has, instead of an endless search."""
-    await meter.record(organization, tokens=5)
-    await until(lambda: _flushed(meter))
+    await usage.record(organization, tokens=5)
+    await until(lambda: _flushed(usage))
     async with engine.begin() as connection:
-        await connection.execute(sa.text("UPDATE write_behind_marks SET number = 1"))
+        await connection.execute(sa.text("UPDATE write_behind_last_batches SET number = 1"))
         await connection.execute(sa.update(RECORDS).values(tokens=3))
-    shard = meter.counters.shard_of(organization)
+    shard = usage.counters.declared.shards.of(organization)
     await store[USAGE.totals].delete(organization_id=organization, period=_this_month(), shard=shard)
-    assert await _tokens(meter, organization) == (3, 0)
+    assert await _tokens(usage, organization) == (3, 0)
 
 
 async def test_totals_stay_right_under_flushes_and_losses_at_random(
-    meter: Meter, store: Store, organization: str
+    usage: BoundUsage, store: Store, organization: str
 ) -> None:
     """While amounts are recorded and flushed, and totals deleted, a reader never sees too much or little."""
     done = asyncio.Event()
     recorded, begun = [0], [0]
-    shard = meter.counters.shard_of(organization)
+    shard = usage.counters.declared.shards.of(organization)
 
     async def record() -> None:
         for _ in range(150):
             begun[0] += 1
-            await meter.record(organization, tokens=1)
+            await usage.record(organization, tokens=1)
             recorded[0] += 1
         done.set()
 
     async def flush() -> None:
         while not done.is_set():
-            await meter.flusher(takeover=BRIEFLY).flush()
+            await usage.flusher(claim_timeout=BRIEFLY).flush()
 
     async def lose() -> None:
         while not done.is_set():
@@ -205,195 +207,198 @@ async def test_totals_stay_right_under_flushes_and_losses_at_random(
     async def read() -> None:
         while not done.is_set():
             at_least = recorded[0]
-            used, _ = await _tokens(meter, organization)
+            used, _ = await _tokens(usage, organization)
             assert at_least <= used <= begun[0]
 
     await asyncio.gather(record(), flush(), flush(), lose(), read())
-    assert await _tokens(meter, organization) == (150, 0)
+    assert await _tokens(usage, organization) == (150, 0)
 
 
-async def test_a_reservation_is_settled_with_what_was_used(meter: Meter, organization: str) -> None:
+async def test_a_reservation_is_settled_with_what_was_used(usage: BoundUsage, organization: str) -> None:
     """A reservation counts against the limit until it is settled, and then what was used does."""
-    async with await meter.reserve(organization, tokens=90, limits={"tokens": 100}) as reservation:
-        assert await _tokens(meter, organization) == (0, 90)
+    async with await usage.reserve(organization, tokens=90, limits={"tokens": 100}) as reservation:
+        assert await _tokens(usage, organization) == (0, 90)
         assert await reservation.settle(tokens=50, cost_micros=7)
         assert not await reservation.settle(tokens=50, cost_micros=7)
-    totals = await meter.totals(organization)
+    totals = await usage.totals(organization)
     assert (totals.used, totals.reserved) == (
         {"presentations": 0, "tokens": 50, "cost_micros": 7},
         dict.fromkeys(MEASURES, 0),
     )
 
 
-async def test_a_denied_reservation_consumes_nothing(meter: Meter, organization: str) -> None:
+async def test_a_denied_reservation_consumes_nothing(usage: BoundUsage, organization: str) -> None:
     """When one of several amounts does not fit, none is reserved, and the error says which and why."""
-    await meter.record(organization, tokens=60)
-    await meter.reserve(organization, tokens=30, limits={"tokens": 100})
+    await usage.record(organization, tokens=60)
+    await usage.reserve(organization, tokens=30, limits={"tokens": 100})
     limits = {"tokens": 100, "presentations": 5}
     with pytest.raises(QuotaExceeded, match="60 tokens") as caught:
-        await meter.reserve(organization, presentations=1, tokens=11, limits=limits)
+        await usage.reserve(organization, presentations=1, tokens=11, limits=limits)
     denied = caught.value
-    assert (denied.measure, denied.asked, denied.limit, denied.used, denied.reserved) == (
+    assert (denied.measure, denied.requested, denied.limit, denied.used, denied.reserved) == (
         "tokens", 11, 100, 60, 30,
     )  # fmt: skip
-    totals = await meter.totals(organization)
+    totals = await usage.totals(organization)
     assert (totals.used["presentations"], totals.reserved["presentations"]) == (0, 0)
-    await meter.reserve(organization, presentations=5, tokens=10, limits=limits)
-    await meter.reserve(organization, presentations=1000, limits={"presentations": None})
+    await usage.reserve(organization, presentations=5, tokens=10, limits=limits)
+    await usage.reserve(organization, presentations=1000, limits={"presentations": None})
 
 
-async def test_reservations_at_once_never_exceed_the_limit(meter: Meter, organization: str) -> None:
+async def test_reservations_at_once_never_exceed_the_limit(usage: BoundUsage, organization: str) -> None:
     """Of many that ask at the same moment, exactly as many are granted as fit."""
-    asked = (meter.reserve(organization, tokens=10, limits={"tokens": 95}) for _ in range(30))
+    asked = (usage.reserve(organization, tokens=10, limits={"tokens": 95}) for _ in range(30))
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     denied = [outcome for outcome in outcomes if isinstance(outcome, QuotaExceeded)]
     assert (len(outcomes) - len(denied), len(denied)) == (9, 21)
-    assert await _tokens(meter, organization) == (0, 90)
+    assert await _tokens(usage, organization) == (0, 90)
 
 
-async def test_what_is_released_or_not_settled_is_free_again(meter: Meter, organization: str) -> None:
+async def test_what_is_released_or_not_settled_is_free_again(usage: BoundUsage, organization: str) -> None:
     """A release, the end of a block and the lapse of a reservation each give back the whole amount."""
     limits = {"tokens": 100}
-    reservation = await meter.reserve(organization, tokens=100, limits=limits)
+    reservation = await usage.reserve(organization, tokens=100, limits=limits)
     assert await reservation.release()
     assert not await reservation.release()
     with pytest.raises(RuntimeError):
-        async with await meter.reserve(organization, tokens=100, limits=limits):
+        async with await usage.reserve(organization, tokens=100, limits=limits):
             raise RuntimeError
-    lapsing = await meter.reserve(organization, tokens=100, limits=limits, lasts=timedelta(milliseconds=1))
+    expiring = await usage.reserve(
+        organization, tokens=100, limits=limits, expires_after=timedelta(milliseconds=1)
+    )
 
     async def granted() -> bool:
         try:
-            await meter.reserve(organization, tokens=100, limits=limits, reservation_id="next")
+            await usage.reserve(organization, tokens=100, limits=limits, reservation_id="next")
         except QuotaExceeded:
             return False
         return True
 
     await until(granted)
-    assert await lapsing.settle(tokens=3)  # the work was done
-    assert await _tokens(meter, organization) == (3, 100)
+    assert await expiring.settle(tokens=3)  # the work was done
+    assert await _tokens(usage, organization) == (3, 100)
 
 
 async def test_a_reservation_with_an_id_is_the_same_when_asked_again(
-    meter: Meter, store: Store, engine: AsyncEngine, organization: str
+    usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str
 ) -> None:
     """One whose reply was lost may be asked for again; another process may settle it."""
     for _ in range(2):
-        made = await meter.reserve(organization, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
-    assert await _tokens(meter, organization) == (0, 60)
-    elsewhere = meter_of(store, engine).reservation(organization, "job-1", made.period)
+        made = await usage.reserve(organization, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
+    assert await _tokens(usage, organization) == (0, 60)
+    elsewhere = bound_usage(store, engine).reservation(organization, "job-1", made.period)
     assert await elsewhere.settle(tokens=10)
     assert not await made.settle(tokens=10)
-    assert await _tokens(meter, organization) == (10, 0)
-    again = await meter.reserve(organization, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
+    assert await _tokens(usage, organization) == (10, 0)
+    again = await usage.reserve(organization, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
     assert not await again.settle(tokens=10)
-    assert await _tokens(meter, organization) == (10, 0)
+    assert await _tokens(usage, organization) == (10, 0)
 
 
-async def test_recording_with_an_id_counts_once(meter: Meter, organization: str) -> None:
+async def test_recording_with_an_id_counts_once(usage: BoundUsage, organization: str) -> None:
     """A repeated record with the same id changes nothing."""
-    assert await meter.record(organization, tokens=5, once="call-1")
-    assert not await meter.record(organization, tokens=5, once="call-1")
-    assert await _tokens(meter, organization) == (5, 0)
+    assert await usage.record(organization, tokens=5, idempotency_key="call-1")
+    assert not await usage.record(organization, tokens=5, idempotency_key="call-1")
+    assert await _tokens(usage, organization) == (5, 0)
 
 
-async def test_ids_are_of_one_organization(meter: Meter, organization: str) -> None:
+async def test_ids_are_of_one_organization(usage: BoundUsage, organization: str) -> None:
     """What one organization has recorded or settled under an id is no concern of another's."""
     both = [organization, f"{organization}-other", f"{organization}-third"]
     for each in both:
-        assert await meter.record(each, tokens=5, once="call-1")
-        reserved = await meter.reserve(each, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
+        assert await usage.record(each, tokens=5, idempotency_key="call-1")
+        reserved = await usage.reserve(each, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
         assert await reserved.settle(tokens=10)
-        assert await _tokens(meter, each) == (15, 0)
+        assert await _tokens(usage, each) == (15, 0)
 
 
-async def test_no_text_of_an_id_reaches_another_organizations(meter: Meter, organization: str) -> None:
+async def test_no_text_of_an_id_reaches_another_organizations(usage: BoundUsage, organization: str) -> None:
     """An id with colons, as a client may send one, is not that of an organization whose name has some."""
     same_shard = next(
         name
         for name in (f"{organization}:{number}" for number in range(1000))
-        if meter.counters.shard_of(name) == meter.counters.shard_of(organization)
+        if usage.counters.declared.shards.of(name) == usage.counters.declared.shards.of(organization)
     )
     number = same_shard.rpartition(":")[2]
-    assert await meter.record(organization, tokens=1, once=f"{number}:call-1")
-    assert await meter.record(same_shard, tokens=5, once="call-1")
-    assert not await meter.record(same_shard, tokens=5, once="call-1")
-    reserved = await meter.reserve(same_shard, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
+    assert await usage.record(organization, tokens=1, idempotency_key=f"{number}:call-1")
+    assert await usage.record(same_shard, tokens=5, idempotency_key="call-1")
+    assert not await usage.record(same_shard, tokens=5, idempotency_key="call-1")
+    reserved = await usage.reserve(same_shard, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
     assert await reserved.settle(tokens=7)
-    assert await _tokens(meter, same_shard) == (12, 0)
+    assert await _tokens(usage, same_shard) == (12, 0)
 
 
 @pytest.mark.parametrize("once", ["settled-job-1", "settled:job-1", ":settled:job-1", ":job-1", ""])
-async def test_no_text_of_an_id_is_a_settlement(meter: Meter, organization: str, once: str) -> None:
+async def test_no_text_of_an_id_is_a_settlement(usage: BoundUsage, organization: str, once: str) -> None:
     """Whatever id something is recorded under, a reservation is settled, and counts."""
-    reserved = await meter.reserve(organization, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
+    reserved = await usage.reserve(organization, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
     for each in (once, f":settled:{organization}:job-1", f"{organization}:job-1"):
-        assert await meter.record(organization, tokens=1, once=each)
+        assert await usage.record(organization, tokens=1, idempotency_key=each)
     assert await reserved.settle(tokens=7)
     assert not await reserved.settle(tokens=7)
-    assert await _tokens(meter, organization) == (10, 0)
+    assert await _tokens(usage, organization) == (10, 0)
 
 
 @pytest.mark.parametrize("wrong", ["=tokens", "", "a b", "é"])
 async def test_a_reservation_made_elsewhere_has_an_id_of_one(
-    meter: Meter, organization: str, wrong: str
+    usage: BoundUsage, organization: str, wrong: str
 ) -> None:
     """What no reservation can be called is refused, also where one is only ended: sums have such names."""
-    made = await meter.reserve(organization, tokens=60, limits={"tokens": 100})
+    made = await usage.reserve(organization, tokens=60, limits={"tokens": 100})
     with pytest.raises(InvalidValue, match="an id in ASCII"):
-        meter.reservation(organization, wrong, made.period)
-    assert await _tokens(meter, organization) == (0, 60)
+        usage.reservation(organization, wrong, made.period)
+    assert await _tokens(usage, organization) == (0, 60)
 
 
-async def test_the_period_is_the_servers(meter: Meter, engine: AsyncEngine, organization: str) -> None:
+async def test_the_period_is_the_servers(usage: BoundUsage, engine: AsyncEngine, organization: str) -> None:
     """A process whose clock is months off counts for the server's month, and learns what time it is."""
-    meter._clock._offset = -100 * 86_400
-    meter._clock._period = period_at(0, "month")
-    await meter.record(organization, tokens=1)
-    assert (await meter.totals(organization)).period == _this_month()
-    meter._clock.told(0)
-    assert (await meter.totals(organization)).used["tokens"] == 1
-    meter._clock.told(0)
-    assert (await meter.reserve(organization, tokens=1, limits={"tokens": 9})).period == _this_month()
+    usage._clock._offset = -100 * 86_400
+    usage._clock._period = period_at(0, "month")
+    await usage.record(organization, tokens=1)
+    assert (await usage.totals(organization)).period == _this_month()
+    usage._clock.synchronize(0)
+    assert (await usage.totals(organization)).used["tokens"] == 1
+    usage._clock.synchronize(0)
+    assert (await usage.reserve(organization, tokens=1, limits={"tokens": 9})).period == _this_month()
 
 
-async def test_a_past_period_can_be_read(meter: Meter, engine: AsyncEngine, organization: str) -> None:
+async def test_a_past_period_can_be_read(usage: BoundUsage, engine: AsyncEngine, organization: str) -> None:
     """The totals of a period that is over come from SQL."""
     async with engine.begin() as connection:
         row = {"organization_id": organization, "period": "2020-01", **dict.fromkeys(MEASURES, 4)}
         await connection.execute(sa.insert(RECORDS).values(row))
-    assert (await meter.totals(organization, period="2020-01")).used == dict.fromkeys(MEASURES, 4)
+    assert (await usage.totals(organization, period="2020-01")).used == dict.fromkeys(MEASURES, 4)
 
 
 async def test_the_backlog_has_a_limit(store: Store, engine: AsyncEngine) -> None:
     """When SQL has not been there for too long, further rows are refused and those that wait are counted."""
-    meter = DAILY.meter(store, CounterTable(engine, DAYS, DAILY.counters))
-    await meter.record("a", calls=1)
-    await meter.record("b", calls=1)
+    daily_table = CounterTable(engine, DAYS, DAILY.counters)
+    usage = with_resources(store, {DAILY: daily_table})[DAILY]
+    await usage.record("a", calls=1)
+    await usage.record("b", calls=1)
     with pytest.raises(BacklogFull):
-        await meter.record("c", calls=1)
-    await meter.record("a", calls=1)
-    assert (await meter.totals("a")).used == {"calls": 2}
-    assert (await meter.totals("c")).used == {"calls": 0}
+        await usage.record("c", calls=1)
+    await usage.record("a", calls=1)
+    assert (await usage.totals("a")).used == {"calls": 2}
+    assert (await usage.totals("c")).used == {"calls": 0}
 
 
-async def test_a_total_beyond_what_scripts_can_add_is_refused(meter: Meter, organization: str) -> None:
+async def test_a_total_beyond_what_scripts_can_add_is_refused(usage: BoundUsage, organization: str) -> None:
     """Amounts stay exact: a sum above 2**53 is refused, and nothing of the record is counted."""
-    await meter.record(organization, tokens=2**53 - 1)
-    with pytest.raises(Exception, match="beyond 2"):
-        await meter.record(organization, presentations=1, tokens=1)
-    assert (await meter.totals(organization)).used["presentations"] == 0
+    await usage.record(organization, tokens=2**53 - 1)
+    with pytest.raises(Exception, match="exceed 2"):
+        await usage.record(organization, presentations=1, tokens=1)
+    assert (await usage.totals(organization)).used["presentations"] == 0
 
 
-async def test_wrong_amounts_are_refused(meter: Meter, organization: str) -> None:
+async def test_wrong_amounts_are_refused(usage: BoundUsage, organization: str) -> None:
     """Only declared measures, whole numbers, and limits for all that is reserved."""
-    reserve: Any = meter.reserve
+    reserve: Any = usage.reserve
     with pytest.raises(WrongFields):
-        await meter.record(organization, unknown=1)
+        await usage.record(organization, unknown=1)
     with pytest.raises(WrongFields):
-        await meter.record(organization)
+        await usage.record(organization)
     with pytest.raises(InvalidValue):
-        await meter.record(organization, tokens=1.5)  # type: ignore[arg-type]
+        await usage.record(organization, tokens=1.5)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="a limit"):
         await reserve(organization, tokens=1, limits={})
     with pytest.raises(InvalidValue, match="negative"):
@@ -404,16 +409,16 @@ async def test_wrong_amounts_are_refused(meter: Meter, organization: str) -> Non
 
 def test_declarations_that_cannot_work_are_refused() -> None:
     """Periods and measures are checked when declared."""
-    for wrong in ({"period": "week"}, {"measures": ["once"]}, {"measures": ["not a name"]}):
+    for wrong in ({"period": "week"}, {"measures": ["idempotency_key"]}, {"measures": ["not a name"]}):
         with pytest.raises(InvalidDeclaration):
             Usage(Catalogue("wrong"), **{"measures": ["tokens"], "purpose": "p", **wrong})  # type: ignore[arg-type]
 
 
 async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
-    """A meter needs a store that declares its keys."""
+    """A usage needs a store that declares its keys."""
     async with keyspace.connect(server.url, Catalogue("other")) as store:
         with pytest.raises(UndeclaredKeyspace):
-            USAGE.meter(store, None)  # type: ignore[arg-type]
+            store[USAGE]
 
 
 def test_usage_is_flushed_every_quarter_of_an_hour_and_kept_for_90_days() -> None:

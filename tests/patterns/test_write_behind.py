@@ -24,11 +24,19 @@ from ephemera.errors import (
     UndeclaredKeyspace,
     WrongFields,
 )
-from ephemera.patterns.write_behind import Batch, DeferredCounters, DeferredRecords, Flushed, Flusher
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
-from ephemera.patterns.write_behind._queues import shard_of
+from ephemera.patterns.write_behind import (
+    Batch,
+    CounterTable,
+    DeferredCounters,
+    DeferredRecords,
+    Flushed,
+    Flusher,
+    RecordTable,
+)
+from ephemera.patterns.write_behind._batches import Sealed, shard_of
 from ephemera.patterns.write_behind._records import row_maker
-from tests.patterns.behind import (
+from tests.patterns.lock_fixtures import until
+from tests.patterns.write_behind_fixtures import (
     CATALOGUE,
     CLICKED,
     CLICKS,
@@ -41,21 +49,20 @@ from tests.patterns.behind import (
     VOTES,
     Event,
     Vote,
-    emptied,
-    prepared,
+    empty_backlog,
+    prepare_database,
     rows,
 )
-from tests.patterns.lock_fixtures import until
 
 AT_ONCE = timedelta(milliseconds=1)
 """A takeover that does not wait for the other flusher."""
 
 
 @pytest.fixture(params=["server", "redis7", "cluster"])
-async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+async def any_store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
     """A store in which nothing waits."""
     async with keyspace.connect(request.getfixturevalue(request.param).url, CATALOGUE) as store:
-        await emptied(store)
+        await empty_backlog(store)
         yield store
 
 
@@ -63,14 +70,14 @@ async def behind(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 async def store(server: Valkey) -> AsyncIterator[Store]:
     """The same, on Valkey alone."""
     async with keyspace.connect(server.url, CATALOGUE) as store:
-        await emptied(store)
+        await empty_backlog(store)
         yield store
 
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """An engine on a database that has all tables, empty."""
-    engine = await prepared(postgres)
+    engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
 
@@ -83,64 +90,67 @@ def _events(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
     return Flusher(store[EVENTS], RecordTable(engine, HAPPENED), **options)
 
 
-async def test_counters_reach_sql_and_wait_no_more(behind: Store, engine: AsyncEngine) -> None:
+async def test_counters_reach_sql_and_wait_no_more(any_store: Store, engine: AsyncEngine) -> None:
     """What was added to a row is the sum in SQL after a flush, and nothing is left in Redis."""
-    add = behind[CLICKS].add
+    add = any_store[CLICKS].add
     await asyncio.gather(*(add(page=f"p{n % 20}", day="mon", clicks=1, spent=n) for n in range(100)))
     await add(page="p0", day="a:b{c}%", clicks=7)
-    assert await behind[CLICKS].pending(page="p0", day="mon") == {"clicks": 5, "spent": 200}
-    flushed = await _clicks(behind, engine).flush()
-    assert (flushed.rows, flushed.refused, flushed.repeated) == (21, 0, 0)
+    assert await any_store[CLICKS].pending(page="p0", day="mon") == {"clicks": 5, "spent": 200}
+    flushed = await _clicks(any_store, engine).flush()
+    assert (flushed.rows, flushed.rejected, flushed.duplicates) == (21, 0, 0)
     found = {(page, day): (clicks, spent) for page, day, clicks, spent in await rows(engine, CLICKED)}
     assert found.pop(("p0", "a:b{c}%")) == (7, 0)
     assert found == {(f"p{n}", "mon"): (5, 5 * n + 200) for n in range(20)}
-    assert await behind[CLICKS].waiting() == 0
-    assert await behind[CLICKS].pending(page="p0", day="mon") == {"clicks": 0, "spent": 0}
-    assert await _clicks(behind, engine).flush() == Flushed()
+    assert await any_store[CLICKS].backlog() == 0
+    assert await any_store[CLICKS].pending(page="p0", day="mon") == {"clicks": 0, "spent": 0}
+    assert await _clicks(any_store, engine).flush() == Flushed()
 
 
-async def test_records_reach_sql_in_order_and_in_batches(behind: Store, engine: AsyncEngine) -> None:
+async def test_records_reach_sql_in_order_and_in_batches(any_store: Store, engine: AsyncEngine) -> None:
     """Records are written oldest first, so many a batch, with their nested parts as JSON."""
     events = [Event(number, f"t{number}", {"n": number}) for number in range(45)]
-    await behind[EVENTS].append(*events[:40], by="one")
-    await behind[EVENTS].append(*events[40:], by="one")
-    assert await behind[EVENTS].waiting() == 45
+    await any_store[EVENTS].append(*events[:40], partition_key="one")
+    await any_store[EVENTS].append(*events[40:], partition_key="one")
+    assert await any_store[EVENTS].backlog() == 45
     orders: list[list[int]] = []
 
     async def noted(batch: Batch) -> None:
         orders.append([row["number"] for row in batch.records()])
 
-    flushed = await _events(behind, engine, after=noted).flush()
+    flushed = await _events(any_store, engine, on_applied=noted).flush()
     assert (flushed.batches, flushed.rows) == (5, 45)
     assert orders == [list(range(first, min(first + 10, 45))) for first in range(0, 45, 10)]
     assert await rows(engine, HAPPENED) == [(n, f"t{n}", {"n": n}) for n in range(45)]
-    assert await behind[EVENTS].waiting() == 0
+    assert await any_store[EVENTS].backlog() == 0
 
 
-async def test_an_addition_with_an_id_counts_once(behind: Store, engine: AsyncEngine) -> None:
+async def test_an_addition_with_an_id_counts_once(any_store: Store, engine: AsyncEngine) -> None:
     """Repeating an addition with the same id changes nothing, for counters and for records."""
     for expected in (True, False, False):
-        assert await behind[CLICKS].add(page="p", day="mon", clicks=2, once="addition:1") is expected
-        assert await behind[EVENTS].append(Event(1), once="addition:1") is expected
-    assert await behind[CLICKS].add(page="p", day="mon", clicks=2, once="addition:2")
-    assert await behind[CLICKS].pending(page="p", day="mon") == {"clicks": 4, "spent": 0}
-    assert await behind[EVENTS].waiting() == 1
+        assert (
+            await any_store[CLICKS].add(page="p", day="mon", clicks=2, idempotency_key="addition:1")
+            is expected
+        )
+        assert await any_store[EVENTS].append(Event(1), idempotency_key="addition:1") is expected
+    assert await any_store[CLICKS].add(page="p", day="mon", clicks=2, idempotency_key="addition:2")
+    assert await any_store[CLICKS].pending(page="p", day="mon") == {"clicks": 4, "spent": 0}
+    assert await any_store[EVENTS].backlog() == 1
 
 
-async def test_at_its_limit_the_backlog_refuses_and_changes_nothing(behind: Store) -> None:
+async def test_at_its_limit_the_backlog_refuses_and_changes_nothing(any_store: Store) -> None:
     """Further counters and records are refused with a clear error; counters that wait can be added to."""
     for page in "abc":
-        await behind[FEW].add(page=page, clicks=1)
+        await any_store[FEW].add(page=page, clicks=1)
     with pytest.raises(BacklogFull, match="its limit") as caught:
-        await behind[FEW].add(page="d", clicks=1)
+        await any_store[FEW].add(page="d", clicks=1)
     assert (caught.value.name, caught.value.shard, caught.value.limit) == ("few", 0, 3)
-    await behind[FEW].add(page="a", clicks=1)
-    assert await behind[FEW].pending(page="a") == {"clicks": 2}
-    await behind[EVENTS].append(*map(Event, range(99)), by="one")
+    await any_store[FEW].add(page="a", clicks=1)
+    assert await any_store[FEW].pending(page="a") == {"clicks": 2}
+    await any_store[EVENTS].append(*map(Event, range(99)), partition_key="one")
     with pytest.raises(BacklogFull):
-        await behind[EVENTS].append(Event(1), Event(2), by="one")
-    assert await behind[EVENTS].append(Event(1), by="one")
-    assert (await behind[FEW].waiting(), await behind[EVENTS].waiting()) == (3, 100)
+        await any_store[EVENTS].append(Event(1), Event(2), partition_key="one")
+    assert await any_store[EVENTS].append(Event(1), partition_key="one")
+    assert (await any_store[FEW].backlog(), await any_store[EVENTS].backlog()) == (3, 100)
 
 
 async def test_of_additions_that_leave_together_only_the_one_without_room_fails(store: Store) -> None:
@@ -160,16 +170,16 @@ async def test_a_sum_beyond_what_scripts_can_add_is_refused_whole(store: Store) 
     await store[CLICKS].add(page="p", day="mon", spent=most - 1)
     await store[CLICKS].add(page="p", day="mon", spent=1)
     for amount in (1, most):
-        with pytest.raises(ServerError, match="p:mon:spent would be beyond"):
+        with pytest.raises(ServerError, match="p:mon:spent would exceed"):
             await store[CLICKS].add(page="p", day="mon", clicks=1, spent=amount)
     assert await store[CLICKS].pending(page="p", day="mon") == {"clicks": 0, "spent": most}
 
 
-async def test_thousands_of_additions_may_leave_in_one_tick(behind: Store, engine: AsyncEngine) -> None:
+async def test_thousands_of_additions_may_leave_in_one_tick(any_store: Store, engine: AsyncEngine) -> None:
     """However many tasks count at the same moment, each addition counts once."""
-    add = behind[CLICKS].add
+    add = any_store[CLICKS].add
     await asyncio.gather(*(add(page=f"p{n % 6000}", day="mon", clicks=1) for n in range(9000)))
-    flushed = await _clicks(behind, engine).flush()
+    flushed = await _clicks(any_store, engine).flush()
     assert flushed.rows == 6000
     assert sum(clicks for *_, clicks, _ in await rows(engine, CLICKED)) == 9000
 
@@ -192,60 +202,64 @@ async def test_a_cancelled_caller_leaves_the_others_alone(store: Store) -> None:
 
 
 async def test_what_sql_refuses_is_put_aside_and_the_rest_is_written(
-    behind: Store, engine: AsyncEngine
+    any_store: Store, engine: AsyncEngine
 ) -> None:
     """A bad row among good ones, and an entry that is no record, do not hold up the others."""
     for page in ("a", "forbidden", "b"):
-        await behind[CLICKS].add(page=page, day="mon", clicks=1)
-    await behind[EVENTS].append(Event(1, "fits"), Event(2, "far too long for it"), Event(3), by="one")
-    client = behind.client("queue")
-    for keys in EVENTS.shards.keys(EVENTS.waiting):
+        await any_store[CLICKS].add(page=page, day="mon", clicks=1)
+    await any_store[EVENTS].append(
+        Event(1, "fits"), Event(2, "far too long for it"), Event(3), partition_key="one"
+    )
+    client = any_store.client("queue")
+    for keys in EVENTS.shards.keys(EVENTS.pending):
         if await client.call("EXISTS", keys[0]):
             await client.call("RPUSH", keys[0], b"\xff no record")
-    assert (await _clicks(behind, engine).flush()).refused == 1
-    flushed = await _events(behind, engine).flush()
-    assert (flushed.rows, flushed.refused) == (2, 2)
+    assert (await _clicks(any_store, engine).flush()).rejected == 1
+    flushed = await _events(any_store, engine).flush()
+    assert (flushed.rows, flushed.rejected) == (2, 2)
     assert [page for page, *_ in await rows(engine, CLICKED)] == ["a", "b"]
     assert [number for number, *_ in await rows(engine, HAPPENED)] == [1, 3]
     sink = RecordTable(engine, HAPPENED)
-    unread, long = await sink.refused("events")
+    unread, long = await sink.rejected("events")
     assert unread.payload == b"\xff no record"
     assert (long.values()["number"], "too long" in long.reason) == (2, True)
 
 
-async def test_records_of_an_older_shape_are_still_read(behind: Store, engine: AsyncEngine) -> None:
+async def test_records_of_an_older_shape_are_still_read(any_store: Store, engine: AsyncEngine) -> None:
     """Fields that an older version did not know take their defaults, and fields that are gone are ignored."""
-    key = EVENTS.waiting.key(shard=0)
-    await behind.client("queue").call("RPUSH", key, b'{"number": 7, "gone": true}')
-    await _events(behind, engine).flush()
+    key = EVENTS.pending.key(shard=0)
+    await any_store.client("queue").call("RPUSH", key, b'{"number": 7, "gone": true}')
+    await _events(any_store, engine).flush()
     assert await rows(engine, HAPPENED) == [(7, None, {})]
 
 
-async def test_flushers_at_once_share_the_work(behind: Store, engine: AsyncEngine) -> None:
+async def test_flushers_at_once_share_the_work(any_store: Store, engine: AsyncEngine) -> None:
     """Many flushers at the same moment write everything once, whoever is given what."""
-    await behind[EVENTS].append(*map(Event, range(50)), by="one")
-    await behind[EVENTS].append(*map(Event, range(50, 100)), by="two")
+    await any_store[EVENTS].append(*map(Event, range(50)), partition_key="one")
+    await any_store[EVENTS].append(*map(Event, range(50, 100)), partition_key="two")
     for number in range(50):
-        await behind[CLICKS].add(page=f"p{number}", day="mon", clicks=1)
+        await any_store[CLICKS].add(page=f"p{number}", day="mon", clicks=1)
     for takeover in (timedelta(seconds=30), AT_ONCE):
-        flushers = [make(behind, engine, takeover=takeover) for make in (_clicks, _events) for _ in range(4)]
+        flushers = [
+            make(any_store, engine, claim_timeout=takeover) for make in (_clicks, _events) for _ in range(4)
+        ]
         await asyncio.gather(*(flusher.flush() for flusher in flushers))
     assert [number for number, *_ in await rows(engine, HAPPENED)] == list(range(100))
     assert sum(clicks for *_, clicks, _ in await rows(engine, CLICKED)) == 50
-    assert await behind[EVENTS].waiting() == 0
+    assert await any_store[EVENTS].backlog() == 0
 
 
 async def test_a_sealed_batch_is_left_to_its_flusher_and_then_taken_over(
-    behind: Store, engine: AsyncEngine
+    any_store: Store, engine: AsyncEngine
 ) -> None:
     """A batch whose flusher does not finish is another's after the takeover time, under the same number."""
-    await behind[EVENTS].append(Event(1), by="one")
+    await any_store[EVENTS].append(Event(1), partition_key="one")
     shard = shard_of("one", 2)
-    assert await behind[EVENTS].queue.seal(shard, "dead", 60_000, "e", now=True)
-    assert await _events(behind, engine).flush() == Flushed(elsewhere=1)
-    await behind[EVENTS].queue.seal(shard, "dead", 1, "e", now=True)
-    await behind[EVENTS].append(Event(2), by="one")
-    flusher = _events(behind, engine)
+    assert isinstance(await any_store[EVENTS]._queue.seal(shard, "dead", 60_000, "e", 0), Sealed)
+    assert await _events(any_store, engine).flush() == Flushed(skipped=1)
+    await any_store[EVENTS]._queue.seal(shard, "dead", 1, "e", 0)
+    await any_store[EVENTS].append(Event(2), partition_key="one")
+    flusher = _events(any_store, engine)
     await until(lambda: _wrote(flusher, 2))
     assert [number for number, *_ in await rows(engine, HAPPENED)] == [1, 2]
 
@@ -255,73 +269,72 @@ async def _wrote(flusher: Flusher, batches: int) -> bool:
 
 
 async def test_a_batch_that_sql_has_is_forgotten_and_not_written_again(
-    behind: Store, engine: AsyncEngine
+    any_store: Store, engine: AsyncEngine
 ) -> None:
     """When the flusher died between the commit and the acknowledgement, the next one only acknowledges."""
-    await behind[CLICKS].add(page="p", day="mon", clicks=3)
-    source, sink = behind[CLICKS], CounterTable(engine, CLICKED, CLICKS)
-    sealed = await source.queue.seal(source.shard_of("p:mon"), "dead", 1, "e", now=True)
-    assert sealed is not None
-    assert not isinstance(sealed, bool)
-    await sink.apply(await source.read(sealed))
-    await behind[CLICKS].add(page="p", day="mon", clicks=4)
-    flusher = _clicks(behind, engine)
+    await any_store[CLICKS].add(page="p", day="mon", clicks=3)
+    source, sink = any_store[CLICKS], CounterTable(engine, CLICKED, CLICKS)
+    sealed = await source._queue.seal(source.declared.shards.of("p:mon"), "dead", 1, "e", 0)
+    assert isinstance(sealed, Sealed)
+    await sink.apply(await source._queue.read(sealed))
+    await any_store[CLICKS].add(page="p", day="mon", clicks=4)
+    flusher = _clicks(any_store, engine)
     await until(lambda: _repeated(flusher))
     assert await rows(engine, CLICKED) == [("p", "mon", 7, 0)]
 
 
 async def _repeated(flusher: Flusher) -> bool:
-    return (await flusher.flush()).repeated == 1
+    return (await flusher.flush()).duplicates == 1
 
 
-async def test_a_late_acknowledgement_removes_nothing(behind: Store, engine: AsyncEngine) -> None:
+async def test_a_late_acknowledgement_removes_nothing(any_store: Store, engine: AsyncEngine) -> None:
     """A flusher that was overtaken does not remove the next batch in place of its own."""
-    source = behind[CLICKS]
+    source = any_store[CLICKS]
     await source.add(page="p", day="mon", clicks=1)
-    shard = source.shard_of("p:mon")
-    late: Any = await source.queue.seal(shard, "late", 1, "e", now=True)
-    old = await source.read(late)
-    flusher = _clicks(behind, engine)
+    shard = source.declared.shards.of("p:mon")
+    late: Any = await source._queue.seal(shard, "late", 1, "e", 0)
+    old = await source._queue.read(late)
+    flusher = _clicks(any_store, engine)
     await until(lambda: _wrote(flusher, 1))
-    assert not await source.queue.acknowledge(old)
+    assert not await source._queue.acknowledge(old)
     await source.add(page="p", day="mon", clicks=1)
-    await source.queue.seal(shard, "other", 1, "e", now=True)
-    assert not await source.queue.acknowledge(old)
-    assert await source.waiting() == 1
+    await source._queue.seal(shard, "other", 1, "e", 0)
+    assert not await source._queue.acknowledge(old)
+    assert await source.backlog() == 1
 
 
 async def test_numbers_go_on_when_redis_lost_them_and_its_clock_was_set_back(
-    behind: Store, engine: AsyncEngine
+    any_store: Store, engine: AsyncEngine
 ) -> None:
     """A batch with a number that SQL takes for old is renumbered, since its epoch is new, and written."""
-    source = behind[CLICKS]
+    source = any_store[CLICKS]
     await source.add(page="p", day="mon", clicks=1)
-    await _clicks(behind, engine).flush()
-    ahead = sa.text("UPDATE write_behind_marks SET number = number + 3600000000")
+    await _clicks(any_store, engine).flush()
+    ahead = sa.text("UPDATE write_behind_last_batches SET number = number + 3600000000")
     async with engine.begin() as connection:
         await connection.execute(ahead)
-    await emptied(behind)
+    await empty_backlog(any_store)
     await source.add(page="p", day="mon", clicks=5)
-    assert (await _clicks(behind, engine).flush()).batches == 1
+    assert (await _clicks(any_store, engine).flush()).batches == 1
     assert await rows(engine, CLICKED) == [("p", "mon", 6, 0)]
     await source.add(page="p", day="mon", clicks=1)
-    assert (await _clicks(behind, engine).flush()).batches == 1
+    assert (await _clicks(any_store, engine).flush()).batches == 1
     assert await rows(engine, CLICKED) == [("p", "mon", 7, 0)]
 
 
-async def test_in_the_background_what_is_old_or_much_is_flushed(behind: Store, engine: AsyncEngine) -> None:
-    """A flusher brings what has reached its age or its number, and leaves the rest."""
+async def test_the_background_flushes_by_age_and_by_size(any_store: Store, engine: AsyncEngine) -> None:
+    """A flusher takes shards that have reached their age or their size, and leaves the rest."""
     async with engine.begin() as connection:
         await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
-    await behind[VIEWS].add(presentation_id="p1", view_count=3)
-    await behind[EVENTS].append(*map(Event, range(10)), by="full")
-    elsewhere = next(by for by in "abcdef" if shard_of(by, 2) != shard_of("full", 2))
-    await behind[EVENTS].append(Event(99), by=elsewhere)
-    views = Flusher(behind[VIEWS], CounterTable(engine, SHARES, VIEWS, insert=False))
-    async with views, _events(behind, engine):
+    await any_store[VIEWS].add(presentation_id="p1", view_count=3)
+    await any_store[EVENTS].append(*map(Event, range(10)), partition_key="full")
+    elsewhere = next(key for key in "abcdef" if shard_of(key, 2) != shard_of("full", 2))
+    await any_store[EVENTS].append(Event(99), partition_key=elsewhere)
+    views = Flusher(any_store[VIEWS], CounterTable(engine, SHARES, VIEWS, insert=False))
+    async with views, _events(any_store, engine):
         await until(lambda: _is(rows(engine, SHARES), [("p1", 3)]))
         await until(lambda: _length(rows(engine, HAPPENED), 10))
-    assert await behind[EVENTS].waiting() == 1
+    assert await any_store[EVENTS].backlog() == 1
     assert views.failure is None
 
 
@@ -333,7 +346,7 @@ async def _length(found: Any, expected: int) -> bool:
     return len(await found) == expected
 
 
-async def test_who_wants_to_know_is_told_at_least_once(behind: Store, engine: AsyncEngine) -> None:
+async def test_who_wants_to_know_is_told_at_least_once(any_store: Store, engine: AsyncEngine) -> None:
     """A batch whose `after` fails is in SQL, stays in Redis, and is told again; it is not written twice."""
     told: list[list[dict[str, Any]]] = []
 
@@ -342,28 +355,30 @@ async def test_who_wants_to_know_is_told_at_least_once(behind: Store, engine: As
         if len(told) == 1:
             raise RuntimeError("the bump failed")
 
-    await behind[VOTES].append(Vote("u", "m", "home"), by="m")
+    await any_store[VOTES].append(Vote("u", "m", "home"), partition_key="m")
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
-    flusher = Flusher(behind[VOTES], sink, after=bump)
+    flusher = Flusher(any_store[VOTES], sink, on_applied=bump)
     with pytest.raises(RuntimeError, match="the bump failed"):
         await flusher.flush()
-    assert await behind[VOTES].waiting() == 1
-    assert (await flusher.flush()).repeated == 1
+    assert await any_store[VOTES].backlog() == 1
+    assert (await flusher.flush()).duplicates == 1
     assert told == [[{"user_id": "u", "match_id": "m", "choice": "home"}]] * 2
-    assert (await rows(engine, VOTED), await behind[VOTES].waiting()) == ([("u", "m", "home")], 0)
+    assert (await rows(engine, VOTED), await any_store[VOTES].backlog()) == ([("u", "m", "home")], 0)
 
 
 async def test_a_batch_may_rest_before_it_is_written(store: Store, engine: AsyncEngine) -> None:
     """With `settle` nothing is in SQL before the seal can be on the server's disk."""
     await store[CLICKS].add(page="p", day="mon", clicks=1)
-    flushing = asyncio.create_task(_clicks(store, engine, settle=timedelta(milliseconds=300)).flush())
-    shard = store[CLICKS].shard_of("p:mon")
+    flushing = asyncio.create_task(_clicks(store, engine, write_delay=timedelta(milliseconds=300)).flush())
+    shard = store[CLICKS].declared.shards.of("p:mon")
     await until(lambda: _exists(store, CLICKS.sealed.key(shard=shard)))
     assert await rows(engine, CLICKED) == []
     await flushing
     assert await rows(engine, CLICKED) == [("p", "mon", 1, 0)]
-    with pytest.raises(InvalidValue, match="takeover longer than settle"):
-        _clicks(store, engine, settle=timedelta(minutes=1))
+    with pytest.raises(InvalidValue, match="claim_timeout longer than write_delay"):
+        _clicks(store, engine, write_delay=timedelta(minutes=1))
+    with pytest.raises(InvalidValue, match="a positive flush_every"):
+        _clicks(store, engine, flush_every=timedelta(0))
 
 
 async def _exists(store: Store, key: str) -> bool:
@@ -385,7 +400,7 @@ async def test_wrong_values_are_refused_before_anything_is_sent(store: Store) ->
     for record in ("text", Vote("u", "m", "c"), Event("one")):  # type: ignore[arg-type]
         with pytest.raises(InvalidValue):
             await append(record)
-    assert (await store[CLICKS].waiting(), await store[EVENTS].waiting()) == (0, 0)
+    assert (await store[CLICKS].backlog(), await store[EVENTS].backlog()) == (0, 0)
 
 
 def test_impossible_declarations_are_refused() -> None:
@@ -395,12 +410,12 @@ def test_impossible_declarations_are_refused() -> None:
     unsound: tuple[dict[str, Any], ...] = (
         {"key": []},
         {"measures": ["page"]},
-        {"measures": ["once"]},
+        {"measures": ["fallback"]},
         {"shards": 0},
         {"batch": 0},
         {"backlog": 0},
         {"flush_every": timedelta(0)},
-        {"once_kept": timedelta(0)},
+        {"idempotency_ttl": timedelta(0)},
     )
     for wrong in unsound:
         with pytest.raises(InvalidDeclaration):

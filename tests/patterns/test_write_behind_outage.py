@@ -14,10 +14,10 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import connect, embedded
 from ephemera.embedded import Postgres
 from ephemera.errors import ConnectionFailed, Unavailable
-from ephemera.patterns.write_behind import Flusher
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
-from tests.patterns import metered
-from tests.patterns.behind import (
+from ephemera.patterns.write_behind import CounterTable, Flusher, RecordTable
+from tests.patterns import usage_fixtures
+from tests.patterns.lock_fixtures import until
+from tests.patterns.write_behind_fixtures import (
     CATALOGUE,
     CLICKED,
     CLICKS,
@@ -26,16 +26,15 @@ from tests.patterns.behind import (
     SHARES,
     VIEWS,
     Event,
-    prepared,
+    prepare_database,
     rows,
 )
-from tests.patterns.lock_fixtures import until
 
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """An engine on a database that has all tables, empty."""
-    engine = await prepared(postgres)
+    engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
 
@@ -45,15 +44,15 @@ async def test_without_redis_additions_say_so_or_go_straight_to_sql(engine: Asyn
     clicked, happened = CounterTable(engine, CLICKED, CLICKS), RecordTable(engine, HAPPENED)
     with embedded.valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
-            await store[CLICKS].add(page="p", day="mon", clicks=1, otherwise=clicked)
+            await store[CLICKS].add(page="p", day="mon", clicks=1, fallback=clicked)
             server.kill()
-            await _down(store[CLICKS].waiting)
+            await _down(store[CLICKS].backlog)
             with pytest.raises(Unavailable):
                 await store[CLICKS].add(page="p", day="mon", clicks=1)
             with pytest.raises(Unavailable):
                 await store[EVENTS].append(Event(1))
-            assert await store[CLICKS].add(page="p", day="mon", clicks=2, otherwise=clicked)
-            assert await store[EVENTS].append(Event(2, "x", {"a": 1}), otherwise=happened)
+            assert await store[CLICKS].add(page="p", day="mon", clicks=2, fallback=clicked)
+            assert await store[EVENTS].append(Event(2, "x", {"a": 1}), fallback=happened)
     assert await rows(engine, CLICKED) == [("p", "mon", 2, 0)]
     assert await rows(engine, HAPPENED) == [(2, "x", {"a": 1})]
 
@@ -76,14 +75,14 @@ async def _down(ask: Callable[[], Awaitable[object]]) -> None:
 async def test_usage_without_redis_is_refused_clearly(engine: AsyncEngine) -> None:
     """Recording, reserving and reading raise `Unavailable`; nothing goes round Redis."""
     with embedded.valkey() as server:
-        async with connect(server.url, metered.CATALOGUE) as store:
-            meter = metered.meter_of(store, engine)
+        async with connect(server.url, usage_fixtures.CATALOGUE) as store:
+            usage = usage_fixtures.bound_usage(store, engine)
             server.kill()
-            await _down(meter.counters.waiting)
+            await _down(usage.counters.backlog)
             for asked in (
-                meter.record("acme", tokens=1),
-                meter.reserve("acme", tokens=1, limits={"tokens": 1}),
-                meter.totals("acme"),
+                usage.record("acme", tokens=1),
+                usage.reserve("acme", tokens=1, limits={"tokens": 1}),
+                usage.totals("acme"),
             ):
                 with pytest.raises(Unavailable):
                     await asked
@@ -92,7 +91,7 @@ async def test_usage_without_redis_is_refused_clearly(engine: AsyncEngine) -> No
 async def test_while_sql_is_down_what_is_added_waits_and_then_arrives() -> None:
     """A flush fails and loses nothing; the flusher in the background goes on trying, and says why."""
     with embedded.valkey() as server, embedded.postgres() as postgres:
-        engine = await prepared(postgres)
+        engine = await prepare_database(postgres)
         async with engine.begin() as connection:
             await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
         await engine.dispose()
@@ -101,8 +100,8 @@ async def test_while_sql_is_down_what_is_added_waits_and_then_arrives() -> None:
             await store[VIEWS].add(presentation_id="p1", view_count=1)
             sink = CounterTable(engine, SHARES, VIEWS, insert=False)
             with pytest.raises(OperationalError):
-                await Flusher(store[VIEWS], sink, takeover=timedelta(milliseconds=1)).flush()
-            flusher = Flusher(store[VIEWS], sink, takeover=timedelta(milliseconds=1))
+                await Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1)).flush()
+            flusher = Flusher(store[VIEWS], sink, claim_timeout=timedelta(milliseconds=1))
             async with flusher:
                 await until(lambda: _failing(flusher))
                 await store[VIEWS].add(presentation_id="p1", view_count=2)

@@ -15,10 +15,18 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.embedded import Postgres
 from ephemera.errors import InvalidValue
-from ephemera.patterns.write_behind import Batch, Written
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable, create_tables
-from tests.patterns.behind import CLICKED, CLICKS, HAPPENED, SHARES, VIEWS, VOTED, prepared, rows
+from ephemera.patterns.write_behind import Applied, Batch, CounterTable, RecordTable, create_tables
 from tests.patterns.sink_contract import Rows, SinkContract, SqliteSink, batch
+from tests.patterns.write_behind_fixtures import (
+    CLICKED,
+    CLICKS,
+    HAPPENED,
+    SHARES,
+    VIEWS,
+    VOTED,
+    prepare_database,
+    rows,
+)
 
 TABLE = sa.Table(
     "contract",
@@ -32,7 +40,7 @@ TABLE = sa.Table(
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """An engine on a database that has all tables, empty."""
-    engine = await prepared(postgres)
+    engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
 
@@ -134,13 +142,13 @@ async def test_what_is_counted_for_no_row_is_put_aside(engine: AsyncEngine) -> N
     sink = CounterTable(engine, SHARES, VIEWS, insert=False)
     counted = [("p1", 4), ("gone", 2)]
     done = await sink.apply(Batch("views", 0, "e", 1, ("presentation_id", "view_count"), counted))
-    assert done == Written(now=True, refused=1)
+    assert done == Applied(rejected=1)
     assert await rows(engine, SHARES) == [("p1", 4)]
-    (refused,) = await sink.refused("views")
+    (refused,) = await sink.rejected("views")
     assert refused.values() == {"presentation_id": "gone", "view_count": 2}
     assert refused.reason == "behind_shares has no row with this presentation_id"
-    await sink.forget(refused)
-    assert await sink.refused("views") == []
+    await sink.delete_rejected(refused)
+    assert await sink.rejected("views") == []
 
 
 @pytest.mark.parametrize(
@@ -164,9 +172,9 @@ async def test_whatever_is_wrong_with_a_row_only_it_is_refused(
     sink = RecordTable(engine, HAPPENED)
     columns = ("number", "text", "details")
     done = await sink.apply(Batch("events", 0, "e", 1, columns, [good[0], row, good[1]]))
-    assert done == Written(now=True, refused=1)
+    assert done == Applied(rejected=1)
     assert [found[:2] for found in await rows(engine, HAPPENED)] == [(1, "before"), (2, "after")]
-    (refused,) = await sink.refused("events")
+    (refused,) = await sink.rejected("events")
     assert reason in refused.reason
 
 
@@ -182,7 +190,7 @@ async def test_a_deferred_constraint_is_checked_with_its_row(engine: AsyncEngine
         ):
             await connection.execute(sa.text(statement))
     done = await RecordTable(engine, table).apply(batch(1, [(1, "a"), (1, "b"), (2, "c")]))
-    assert done == Written(now=True, refused=1)
+    assert done == Applied(rejected=1)
     assert await rows(engine, table) == [(1, "a"), (2, "c")]
 
 
@@ -196,7 +204,9 @@ async def test_what_is_no_rows_fault_is_raised_and_nothing_is_written(engine: As
         with pytest.raises(Exception, match="not_there"):
             await sink.apply(batch(1, [(1, "a")]))
     async with engine.connect() as connection:
-        assert (await connection.execute(sa.text("SELECT count(*) FROM write_behind_marks"))).scalar() == 0
+        assert (
+            await connection.execute(sa.text("SELECT count(*) FROM write_behind_last_batches"))
+        ).scalar() == 0
 
 
 async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
@@ -204,7 +214,8 @@ async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
 ) -> None:
     """PostgreSQL ends the transaction of one that hangs, and the batch is written by who comes next."""
     monkeypatch.setattr(
-        "ephemera.patterns.write_behind._postgres._END_IDLE", ("idle_in_transaction_session_timeout", "200ms")
+        "ephemera.patterns.write_behind._postgres._IDLE_TIMEOUT",
+        ("idle_in_transaction_session_timeout", "200ms"),
     )
     hanging: Any = RecordTable(engine, VOTED)
     write, reached, go_on = hanging._write, asyncio.Event(), asyncio.Event()
@@ -218,7 +229,7 @@ async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
     votes = _votes(1, ("u", "m", "home"))
     late = asyncio.create_task(hanging.apply(votes))
     await reached.wait()
-    assert await RecordTable(engine, VOTED).apply(votes) == Written(now=True)
+    assert await RecordTable(engine, VOTED).apply(votes) == Applied()
     go_on.set()
     with pytest.raises(OperationalError):
         await late

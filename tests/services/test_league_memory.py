@@ -11,7 +11,6 @@ import pytest
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
 from ephemera.patterns.http_cache._pages import make_page
-from ephemera.patterns.write_behind._queues import shard_of
 from ephemera_services.league import catalogue, keys
 from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote
 from ephemera_services.league.monitoring import Pages, RedisFigures, advise
@@ -47,12 +46,12 @@ def test_what_does_not_fit_is_evicted_and_votes_are_not() -> None:
 
 async def _have_voted(url: str) -> None:
     """Remember votes that are in SQL, as long as their matches may take others: of every user twenty."""
-    flags = keys.VOTES.shards.once
+    flags = keys.VOTES.shards.idempotency
     async with connect(url, catalogue) as store:
         for match in range(20):
-            shard = shard_of(str(match), keys.VOTES.shards.count)
+            shard = keys.VOTES.shards.of(str(match))
             names = (f"{number}.{match}" for number in range(USERS))
-            await asyncio.gather(*(store[flags].set(shard=shard, addition=name) for name in names))
+            await asyncio.gather(*(store[flags].set(shard=shard, idempotency_key=name) for name in names))
 
 
 async def _fill(url: str, votes: int = 0) -> dict[str, int]:
@@ -60,7 +59,7 @@ async def _fill(url: str, votes: int = 0) -> dict[str, int]:
     async with connect(url, catalogue) as store:
         ballots = [Vote(number, number % MATCHES + 1, "home") for number in range(votes)]
         for ballot in ballots:
-            await store[keys.VOTES].append(ballot, by=str(ballot.match_id))
+            await store[keys.VOTES].append(ballot, partition_key=str(ballot.match_id))
         for first in range(0, USERS, 500):
             ids = [str(number) for number in range(first, first + 500)]
             create = store[SESSIONS].create
@@ -72,7 +71,7 @@ async def _fill(url: str, votes: int = 0) -> dict[str, int]:
             await _keep(
                 store, keys.COMMENTS, [{"text": f"{n} comment" * 5} for n in range(120)], match_id=str(number)
             )
-        waiting = await store[keys.VOTES].waiting()
+        waiting = await store[keys.VOTES].backlog()
         found = (await store.call("INFO")).decode()
     lines = dict(line.split(":", 1) for line in found.splitlines() if ":" in line)
     return {"votes": waiting, **{name: int(lines[name]) for name in ("evicted_keys", "used_memory")}}

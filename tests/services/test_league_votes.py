@@ -84,7 +84,7 @@ def test_a_killed_writer_loses_no_vote_and_doubles_none(
         with referee(successor) as admin:
             assert until(lambda: admin.get("/api/admin/monitoring").json()["votes_waiting"] == 0)
         assert _counted(successor) == VOTERS
-    assert sql(places, "SELECT count(*) FROM write_behind_refused") == [(0,)]
+    assert sql(places, "SELECT count(*) FROM write_behind_rejected") == [(0,)]
 
 
 def _waiting_for(places: dict[str, str], table: str) -> bool:
@@ -115,7 +115,7 @@ def test_a_second_vote_is_refused_and_never_counted(
 
         assert [vote("home"), vote("away")] == [202, 409]
         assert until(lambda: sql(places, written)) == [("home",)]
-        (flag,) = cast("list[str]", valkey.ask("KEYS", f"votes:once:*:{number}.{LIVE_MATCH}"))
+        (flag,) = cast("list[str]", valkey.ask("KEYS", f"votes:idempotency:*:{number}.{LIVE_MATCH}"))
         assert int(cast("int", valkey.ask("PTTL", flag))) > 29 * DAY
         valkey.ask("UNLINK", flag)
         assert [vote("away"), vote("draw")] == [202, 409]

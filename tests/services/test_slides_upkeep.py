@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +14,8 @@ import psycopg
 import pytest
 from fastapi import FastAPI
 
-from ephemera import Catalogue, embedded
+from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres
-from ephemera.errors import InvalidDeclaration
-from ephemera.patterns.write_behind import DeferredCounters
 from ephemera_services.runtime import DEMO_PASSWORD, read_settings
 from ephemera_services.slides import Settings, create_app
 from tests.cli.commands import ephemera
@@ -49,15 +46,6 @@ def test_usage_and_views_reach_sql(slides: Served, slides_places: dict[str, str]
     assert anna.want(200, "GET", "/usage")["used"] == used
     path = f"/presentations/{begun['presentation_id']}/shares"
     assert anna.want(201, "POST", path)["view_count"] == 5
-
-
-def test_a_flush_needs_some_time() -> None:
-    """A duration of nothing is refused."""
-    counters = DeferredCounters(
-        Catalogue("flushes"), "flushes", key=["id"], measures=["n"], flush_every=timedelta(1), purpose="test"
-    )
-    with pytest.raises(InvalidDeclaration, match="positive"):
-        counters.flush_each(timedelta(0))
 
 
 def test_one_command_has_everything(tmp_path: Path) -> None:

@@ -15,11 +15,12 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Catalogue, Store, connect, embedded
 from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.errors import CrossSlot
-from ephemera.patterns.usage import Meter, Usage, micros, money
-from ephemera.patterns.write_behind import Batch, Flusher
-from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
-from tests.patterns import metered
-from tests.patterns.behind import (
+from ephemera.patterns.usage import BoundUsage, Usage, micros, money
+from ephemera.patterns.write_behind import Batch, CounterTable, Flusher, RecordTable
+from ephemera.patterns.write_behind._batches import Sealed
+from tests.patterns import usage_fixtures
+from tests.patterns.lock_fixtures import until
+from tests.patterns.write_behind_fixtures import (
     CATALOGUE,
     CLICKED,
     CLICKS,
@@ -28,11 +29,10 @@ from tests.patterns.behind import (
     VOTED,
     VOTES,
     Vote,
-    emptied,
-    prepared,
+    empty_backlog,
+    prepare_database,
     rows,
 )
-from tests.patterns.lock_fixtures import until
 
 SOON = timedelta(milliseconds=1)
 
@@ -45,14 +45,14 @@ class Crash(Exception):
 async def store(server: Valkey) -> AsyncIterator[Store]:
     """A store in which nothing waits."""
     async with connect(server.url, CATALOGUE) as opened:
-        await emptied(opened)
+        await empty_backlog(opened)
         yield opened
 
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
     """An engine on a database that has all tables, empty, and a presentation."""
-    engine = await prepared(postgres)
+    engine = await prepare_database(postgres)
     await _execute(engine, sa.insert(SHARES).values(presentation_id="p1"))
     yield engine
     await engine.dispose()
@@ -72,21 +72,21 @@ async def _flush_all(flusher: Flusher, source: Any) -> None:
 
 
 @pytest.fixture
-async def meter(server: Valkey, engine: AsyncEngine) -> AsyncIterator[Meter]:
-    """A meter of usage for which nothing waits."""
-    async with connect(server.url, metered.CATALOGUE) as opened:
-        counters = metered.USAGE.counters
+async def usage(server: Valkey, engine: AsyncEngine) -> AsyncIterator[BoundUsage]:
+    """A usage of usage for which nothing waits."""
+    async with connect(server.url, usage_fixtures.CATALOGUE) as opened:
+        counters = usage_fixtures.USAGE.counters
         for keys in counters.shards.keys(counters.pending, counters.sealed, counters.shards.state):
             for each in keys:
                 await opened.client("queue").call("UNLINK", each)
         async with engine.begin() as connection:
-            await connection.run_sync(metered.METADATA.drop_all)
-            await connection.run_sync(metered.METADATA.create_all)
-        yield metered.meter_of(opened, engine)
+            await connection.run_sync(usage_fixtures.METADATA.drop_all)
+            await connection.run_sync(usage_fixtures.METADATA.create_all)
+        yield usage_fixtures.bound_usage(opened, engine)
 
 
 async def test_s11_costs_below_a_cent_are_counted(
-    store: Store, engine: AsyncEngine, meter: Meter, key: str
+    store: Store, engine: AsyncEngine, usage: BoundUsage, key: str
 ) -> None:
     """A thousand calls at 0.042 cents each are nothing in whole cents; ours are 0.42, also in SQL."""
     cost = 0.00042
@@ -96,20 +96,20 @@ async def test_s11_costs_below_a_cent_are_counted(
 
     for place in range(0, 1000, 50):  # half of them by reservations, and a flush in the midst of it
         await asyncio.gather(
-            *(meter.record(key, tokens=1, cost_micros=micros(cost)) for _ in range(25)),
-            *(_settled(meter, key, cost) for _ in range(25)),
+            *(usage.record(key, tokens=1, cost_micros=micros(cost)) for _ in range(25)),
+            *(_settled(usage, key, cost) for _ in range(25)),
         )
         if place == 500:
-            await _flush_all(meter.flusher(takeover=SOON), meter.counters)
-    used = (await meter.totals(key)).used
+            await _flush_all(usage.flusher(claim_timeout=SOON), usage.counters)
+    used = (await usage.totals(key)).used
     assert (used["tokens"], money(used["cost_micros"])) == (1000, Decimal("0.42"))
-    await _flush_all(meter.flusher(takeover=SOON), meter.counters)
-    ((*_, tokens, cost_micros),) = await rows(engine, metered.RECORDS)
+    await _flush_all(usage.flusher(claim_timeout=SOON), usage.counters)
+    ((*_, tokens, cost_micros),) = await rows(engine, usage_fixtures.RECORDS)
     assert (tokens, money(cost_micros)) == (1000, Decimal("0.42"))
 
 
-async def _settled(meter: Meter, organization: str, cost: float) -> None:
-    async with await meter.reserve(organization, tokens=10, limits={"tokens": 10_000}) as reservation:
+async def _settled(usage: BoundUsage, organization: str, cost: float) -> None:
+    async with await usage.reserve(organization, tokens=10, limits={"tokens": 10_000}) as reservation:
         await reservation.settle(tokens=1, cost_micros=micros(cost))
 
 
@@ -152,8 +152,8 @@ async def test_s12_a_flush_by_read_and_reset_doubles_and_loses(
         raise Crash
 
     with pytest.raises(Crash):
-        await Flusher(source, sink, after=crash, takeover=SOON).flush()
-    await _flush_all(Flusher(source, sink, takeover=SOON), source)
+        await Flusher(source, sink, on_applied=crash, claim_timeout=SOON).flush()
+    await _flush_all(Flusher(source, sink, claim_timeout=SOON), source)
     assert await rows(engine, CLICKED) == [("p1", "mon", 11, 0)]
 
 
@@ -170,8 +170,8 @@ async def test_s13_getset_and_update_loses_views(store: Store, engine: AsyncEngi
     dying: Any = CounterTable(engine, SHARES, VIEWS, insert=False)
     dying.apply = _die
     with pytest.raises(Crash):
-        await Flusher(store[VIEWS], dying, takeover=SOON).flush()
-    async with Flusher(store[VIEWS], sink, takeover=SOON):  # as it runs in a service
+        await Flusher(store[VIEWS], dying, claim_timeout=SOON).flush()
+    async with Flusher(store[VIEWS], sink, claim_timeout=SOON):  # as it runs in a service
         await until(lambda: _are(engine, 7))
 
 
@@ -200,7 +200,7 @@ async def test_s14_an_evicting_server_drops_unflushed_counters() -> None:
             await asyncio.gather(*cached)
             left = sum([await store.call("EXISTS", f"naive:{page}") for page in range(100)])
             assert left < 100
-            assert await store[CLICKS].waiting() == 100
+            assert await store[CLICKS].backlog() == 100
 
 
 async def test_s20_the_interval_is_configurable_and_15_minutes_by_default(
@@ -214,10 +214,10 @@ async def test_s20_the_interval_is_configurable_and_15_minutes_by_default(
 
     source = store[CLICKS]  # every minute
     await source.add(page="p", day="mon", clicks=1)
-    shard = source.shard_of("p:mon")
-    assert await source.queue.seal(shard, "me", 1, "e", now=False) is None
+    shard = source.declared.shards.of("p:mon")
+    assert await source._queue.seal(shard, "me", 1, "e", 60_000) == "nothing due"
     await store.call("HINCRBY", CLICKS.shards.state.key(shard=shard), "since", -60_001)
-    assert await source.queue.seal(shard, "me", 1, "e", now=False)
+    assert isinstance(await source._queue.seal(shard, "me", 1, "e", 60_000), Sealed)
 
 
 async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
@@ -225,7 +225,7 @@ async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
 ) -> None:
     """SCAN sees one node and DEL one slot; ours need not search, for the shards are numbered."""
     async with connect(cluster.url, CATALOGUE) as store:
-        await emptied(store)
+        await empty_backlog(store)
         for page in range(40):
             await store[CLICKS].add(page=f"p{page}", day="mon", clicks=1)
         there = [keys[0] for keys in CLICKS.shards.keys(CLICKS.pending)]
@@ -242,7 +242,7 @@ async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
             await store.call("DEL", *there)
 
         await _flush_all(
-            Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), takeover=SOON), store[CLICKS]
+            Flusher(store[CLICKS], CounterTable(engine, CLICKED, CLICKS), claim_timeout=SOON), store[CLICKS]
         )
         assert len(await rows(engine, CLICKED)) == 40
 
@@ -261,13 +261,13 @@ async def test_l6_votes_popped_from_a_list_are_lost(store: Store, engine: AsyncE
 
     votes, sink = store[VOTES], RecordTable(engine, VOTED, unique=["user_id", "match_id"])
     for vote in (Vote("u1", "m1", "home"), Vote("u1", "m1", "away"), Vote("u2", "m1", "draw")):
-        await votes.append(vote, by=vote.match_id)
+        await votes.append(vote, partition_key=vote.match_id)
     dying: Any = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
     dying.apply = _die
     with pytest.raises(Crash):
-        await Flusher(votes, dying, takeover=SOON).flush()
-    assert await votes.waiting() == 3
-    async with Flusher(votes, sink, after=bump, takeover=SOON):  # as it runs in a service
+        await Flusher(votes, dying, claim_timeout=SOON).flush()
+    assert await votes.backlog() == 3
+    async with Flusher(votes, sink, on_applied=bump, claim_timeout=SOON):  # as it runs in a service
         await until(lambda: _none_waits(votes))
     assert bumped == ["m1"]
     assert await rows(engine, VOTED) == [("u1", "m1", "home"), ("u2", "m1", "draw")]
@@ -279,4 +279,4 @@ async def _pop_then_die(store: Store, key: str) -> None:
 
 
 async def _none_waits(source: Any) -> bool:
-    return bool(await source.waiting() == 0)
+    return bool(await source.backlog() == 0)

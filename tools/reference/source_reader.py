@@ -24,8 +24,9 @@ def tree(module: str) -> ast.Module:
 
 
 def statements(parsed: ast.Module) -> list[ast.stmt]:
-    """What a module says, also what it tries: an import that needs an extra."""
-    return [each for node in parsed.body for each in (node.body if isinstance(node, ast.Try) else [node])]
+    """Return a module's statements, including imports of an extra under `try` or `if TYPE_CHECKING`."""
+    nested = ast.Try | ast.If
+    return [each for node in parsed.body for each in (node.body if isinstance(node, nested) else [node])]
 
 
 def default_shown(module: str, default: ast.expr | None) -> str:

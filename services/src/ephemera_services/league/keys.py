@@ -250,7 +250,7 @@ VOTES = DeferredRecords(
     "votes",
     Vote,
     flush_every=timedelta(seconds=5),
-    once_kept=_VOTED,
+    idempotency_ttl=_VOTED,
     purpose="Votes on matches that are not in SQL yet",
 )
 

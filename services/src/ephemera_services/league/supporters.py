@@ -18,8 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, LoadFailed, StillLoading
 from ephemera.patterns.http_cache import Target
-from ephemera.patterns.write_behind import Batch, Flusher
-from ephemera.patterns.write_behind._postgres import RecordTable
+from ephemera.patterns.write_behind import Batch, Flusher, RecordTable
 from ephemera.web._problems import unavailable
 from ephemera_services.league.keys import (
     ACHIEVEMENTS,
@@ -52,7 +51,7 @@ class Supporters:
         self._votes = store[VOTES]
         self._admins = store[ADMINS]
         sink = RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
-        self.flusher = Flusher(self._votes, sink, after=self._counted, takeover=_TAKEOVER)
+        self.flusher = Flusher(self._votes, sink, on_applied=self._counted, claim_timeout=_TAKEOVER)
 
     async def predict(self, user_id: int, match_id: int, home_goals: int, away_goals: int) -> None:
         """Place or change a prediction, until the kickoff; 409 after it."""
@@ -96,11 +95,11 @@ class Supporters:
         if page.json()["status"] == "finished":
             raise problem(409, "The match is over.")
         who = f"{vote.user_id}.{vote.match_id}"
-        return await self._votes.append(vote, by=str(vote.match_id), once=who)
+        return await self._votes.append(vote, partition_key=str(vote.match_id), idempotency_key=who)
 
     async def waiting(self) -> int:
         """How many votes are not in SQL yet."""
-        return await self._votes.waiting()
+        return await self._votes.backlog()
 
     async def _counted(self, batch: Batch) -> None:
         """Show votes that are in SQL; asked again if it fails."""

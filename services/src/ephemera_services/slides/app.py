@@ -15,7 +15,8 @@ from ephemera_services.slides import (
     page_routes,
     presentation_routes,
 )
-from ephemera_services.slides.keys import JOBS, SESSIONS, catalogue
+from ephemera_services.slides.equipment import usage_table
+from ephemera_services.slides.keys import JOBS, SESSIONS, USAGE, catalogue
 from ephemera_services.slides.service import open_slides
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import metadata
@@ -31,7 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
         "Presentations from topics and documents.",
         catalogue,
         metadata,
-        store_resources=lambda engine: {JOBS: engine},
+        store_resources=lambda engine: {JOBS: engine, USAGE: usage_table(engine)},
         body_limits={"/documents": settings.document_bytes + document_routes.ENVELOPE},
         middleware=(
             Middleware(

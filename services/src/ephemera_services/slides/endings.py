@@ -13,18 +13,17 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.errors import ConnectionFailed
 from ephemera.patterns.jobs import JobRow
-from ephemera_services.slides.equipment import usage_meter
-from ephemera_services.slides.keys import NOTIFICATIONS
+from ephemera_services.slides.keys import NOTIFICATIONS, USAGE
 from ephemera_services.slides.progress_events import About, Notification, shown_error
 
 _ABOUT: dict[str, About] = {"generate": "presentation", "ingest": "document", "export": "export"}
 
 
-async def notify_user(store: Store, engine: AsyncEngine, row: JobRow) -> None:
+async def notify_user(store: Store, _: AsyncEngine, row: JobRow) -> None:
     """Give back what was reserved for nothing, and tell the user; nobody waits for a Redis that is away."""
     if row.kind == "generate" and row.state != "done":
-        with suppress(ConnectionFailed):  # it lapses by itself
-            await _reserved(store, engine, row)
+        with suppress(ConnectionFailed):  # it expires by itself
+            await _release(store, row)
     about = _ABOUT[row.kind]
     note = Notification(
         about=about,
@@ -37,9 +36,9 @@ async def notify_user(store: Store, engine: AsyncEngine, row: JobRow) -> None:
         await store[NOTIFICATIONS].push(note, user_id=row.arguments["user_id"])
 
 
-async def _reserved(store: Store, engine: AsyncEngine, row: JobRow) -> None:
+async def _release(store: Store, row: JobRow) -> None:
     of, which, when = (row.arguments[name] for name in ("organization_id", "presentation_id", "period"))
-    await usage_meter(store, engine).reservation(of, which, when).release()
+    await store[USAGE].reservation(of, which, when).release()
 
 
 def _told(row: JobRow) -> str:

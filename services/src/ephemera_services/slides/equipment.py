@@ -13,8 +13,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera.patterns.embedders import Embedder, Lexical, OpenAICompatible
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant
-from ephemera.patterns.usage import Meter
-from ephemera.patterns.write_behind._postgres import CounterTable
+from ephemera.patterns.usage import BoundUsage
+from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import Secret
 from ephemera_services.slides.chat_writer import ChatWriter
 from ephemera_services.slides.keys import OUTLINES, USAGE, DeckScope, Outline
@@ -32,7 +32,7 @@ class Equipment:
     writer: Writer
     library: Library
     outlines: BoundSemanticCache[Outline, DeckScope]
-    meter: Meter
+    usage: BoundUsage
 
     def cost(self, tokens: int) -> int:
         """What tokens cost, in millionths, rounded up: nothing is lost by being small."""
@@ -52,13 +52,13 @@ async def equipped(settings: Settings, store: Store, engine: AsyncEngine) -> Asy
             writer=await _writer(stack, settings),
             library=Library(engine, embedder, vectors),
             outlines=store[OUTLINES.equipped(embedder=embedder, vectors=vectors)],
-            meter=usage_meter(store, engine),
+            usage=store[USAGE],
         )
 
 
-def usage_meter(store: Store, engine: AsyncEngine) -> Meter:
-    """What counts the use of organizations."""
-    return USAGE.meter(store, CounterTable(engine, usage_records, USAGE.counters))
+def usage_table(engine: AsyncEngine) -> CounterTable:
+    """The table of usage: what `store[USAGE]` needs besides Redis."""
+    return CounterTable(engine, usage_records, USAGE.counters)
 
 
 async def _writer(stack: AsyncExitStack, settings: Settings) -> Writer:

@@ -171,8 +171,8 @@ async def _file(state: Deck, runtime: Runtime[Commission]) -> Deck:
 
 async def _counted(work: Commission, slides_written: int, tokens: int) -> bool:
     """Settle what was reserved, once; while Redis is away the job waits for it."""
-    meter = work.equipment.meter
-    reserved = meter.reservation(work.organization_id, str(work.presentation_id), work.period)
+    usage = work.equipment.usage
+    reserved = usage.reservation(work.organization_id, str(work.presentation_id), work.period)
     cost = work.equipment.cost(tokens)
     while True:
         try:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import AbstractAsyncContextManager, suppress
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -27,15 +28,22 @@ from ephemera_services.slides.chunks import chunks
 from ephemera_services.slides.document_texts import UnreadableDocument
 from ephemera_services.slides.document_texts import read as read_text
 from ephemera_services.slides.endings import notify_user
-from ephemera_services.slides.equipment import Equipment, equipped
+from ephemera_services.slides.equipment import Equipment, equipped, usage_table
 from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
 from ephemera_services.slides.generation import generate_deck
 from ephemera_services.slides.google_slides import upload
-from ephemera_services.slides.keys import JOBS
+from ephemera_services.slides.keys import JOBS, USAGE
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import documents, exports, presentations, slides
 
 __all__ = ["JOBS", "export", "generate", "ingest"]
+
+
+@JOBS.store_resources
+@asynccontextmanager
+async def store_resources(engine: AsyncEngine) -> AsyncIterator[dict[Any, object]]:
+    """What a worker's store needs besides Redis."""
+    yield {USAGE: usage_table(engine)}
 
 
 @JOBS.worker_context

@@ -153,7 +153,7 @@ USAGE = Usage(
     catalogue,
     measures=["presentations", "slides", "tokens", "cost_micros"],
     flush_every=timedelta(minutes=15),
-    kept=timedelta(days=90),
+    retention=timedelta(days=90),
     purpose="What organizations use in a month",
 )
 

@@ -135,7 +135,7 @@ async def shared(
 @router.get("/usage", responses=problems(429))
 async def usage(caller: Reader) -> UsageView:
     """What the organization used this month, and what its plan allows."""
-    totals = await caller.service.meter.totals(str(caller.organization_id))
+    totals = await caller.service.usage.totals(str(caller.organization_id))
     return UsageView(
         period=totals.period,
         used=totals.used,

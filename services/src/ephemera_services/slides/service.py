@@ -9,14 +9,12 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from ephemera import Store
-from ephemera.patterns.usage import Meter
-from ephemera.patterns.write_behind import Flusher
-from ephemera.patterns.write_behind._postgres import CounterTable, create_tables
+from ephemera.patterns.usage import BoundUsage
+from ephemera.patterns.write_behind import CounterTable, Flusher, create_tables
 from ephemera_services.runtime import Passwords, Resources, advisory_lock
 from ephemera_services.slides import demo_data
 from ephemera_services.slides.access import Gate
 from ephemera_services.slides.accounts import Accounts
-from ephemera_services.slides.equipment import usage_meter
 from ephemera_services.slides.keys import JOBS, USAGE, VIEWS
 from ephemera_services.slides.own_workers import own_workers
 from ephemera_services.slides.plans import Plans
@@ -25,7 +23,7 @@ from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import shares
 from ephemera_services.slides.work import Work
 
-_SETTLE = timedelta(seconds=2)
+_WRITE_DELAY = timedelta(seconds=2)
 """The queue's server may forget its last second (appendfsync everysec); what SQL has must not come back."""
 
 logger = logging.getLogger(__name__)
@@ -41,7 +39,7 @@ class Slides:
     plans: Plans
     accounts: Accounts
     work: Work
-    meter: Meter
+    usage: BoundUsage
 
 
 @asynccontextmanager
@@ -49,13 +47,11 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
     """The service, which flushes views and usage, and with servers of its own has workers of its own."""
     engine, store = resources.engine, resources.store
     await create_tables(engine)
-    USAGE.counters.flush_each(settings.usage_flush)
-    VIEWS.flush_each(settings.views_flush)
     async with AsyncExitStack() as stack:
         repeater = await stack.enter_async_context(Repeater())
         passwords = Passwords(memory=settings.password_memory)
         stack.callback(passwords.close)
-        meter = usage_meter(store, engine)
+        usage = store[USAGE]
         view_table = CounterTable(engine, shares, VIEWS, insert=False)
         slides = Slides(
             settings=settings,
@@ -63,8 +59,8 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             gate=Gate(store, settings),
             plans=Plans(engine, store, repeater),
             accounts=Accounts(engine, store, passwords, repeater),
-            work=Work(engine, store, store[JOBS], meter, view_table),
-            meter=meter,
+            work=Work(engine, store, store[JOBS], usage, view_table),
+            usage=usage,
         )
         async with engine.begin() as sql:
             # Processes that start at once would each make the organization, and share its people out.
@@ -72,8 +68,11 @@ async def open_slides(settings: Settings, resources: Resources) -> AsyncIterator
             await _have_administrator(slides)
             if settings.demo:
                 await demo_data.seed(slides)
-        await stack.enter_async_context(meter.flusher(settle=_SETTLE))
-        await stack.enter_async_context(Flusher(store[VIEWS], view_table, settle=_SETTLE))
+        await stack.enter_async_context(
+            usage.flusher(flush_every=settings.usage_flush, write_delay=_WRITE_DELAY)
+        )
+        views = Flusher(store[VIEWS], view_table, flush_every=settings.views_flush, write_delay=_WRITE_DELAY)
+        await stack.enter_async_context(views)
         await stack.enter_async_context(own_workers(settings, resources))
         yield slides
 

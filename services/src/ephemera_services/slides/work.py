@@ -19,8 +19,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera import Store
 from ephemera.errors import QuotaExceeded
 from ephemera.patterns.jobs import BoundJobs
-from ephemera.patterns.usage import Meter
-from ephemera.patterns.write_behind._postgres import CounterTable
+from ephemera.patterns.usage import BoundUsage
+from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import problem
 from ephemera_services.slides.access import Caller
 from ephemera_services.slides.forms import Format, Wish
@@ -46,11 +46,11 @@ class Work:
     """Documents, presentations, exports and shares of one database."""
 
     def __init__(
-        self, engine: AsyncEngine, store: Store, jobs: BoundJobs, meter: Meter, view_table: CounterTable
+        self, engine: AsyncEngine, store: Store, jobs: BoundJobs, usage: BoundUsage, view_table: CounterTable
     ) -> None:
         self._engine = engine
         self.jobs = jobs
-        self._meter = meter
+        self._usage = usage
         self._views = store[VIEWS]
         self._view_table = view_table
 
@@ -192,13 +192,13 @@ class Work:
         p = presentations.c
         wanted = select(p.id, p.title, p.topic).join(shares, shares.c.presentation_id == p.id)
         found = await self._one(wanted.where(shares.c.token == token))
-        await self._views.add(presentation_id=str(found.id), view_count=1, otherwise=self._view_table)
+        await self._views.add(presentation_id=str(found.id), view_count=1, fallback=self._view_table)
         return found
 
     async def _reserve(self, caller: Caller, presentation_id: UUID, number: int) -> Any:
         limits = caller.limits
         try:
-            return await self._meter.reserve(
+            return await self._usage.reserve(
                 str(caller.organization_id),
                 reservation_id=str(presentation_id),
                 presentations=1,

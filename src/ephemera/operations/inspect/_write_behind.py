@@ -16,7 +16,7 @@ from ephemera.keyspace import Store
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
 from ephemera.wire import Client
 
-_STATE = ("sealed", "count", "by", "flushed", "brought")
+_STATE = ("sealed", "count", "claimed_by", "flushed_at", "flushed_count")
 
 
 class FlushingBatch(msgspec.Struct, frozen=True):
@@ -53,14 +53,14 @@ async def backlog(store: Store, declared: DeferredCounters | DeferredRecords[Any
     bound: Any = store[declared]
     shards = declared.shards
     waiting, oldest, states = await asyncio.gather(
-        bound.waiting(), bound.queue.age(), _states(store.client("queue"), shards.keys(shards.state))
+        bound.backlog(), bound.backlog_age(), _states(store.client("queue"), shards.keys(shards.state))
     )
     last = max((_number(flushed), _number(brought)) for _, _, _, flushed, brought in states)
     return Backlog(
         name=declared.name,
         holds="records" if isinstance(declared, DeferredRecords) else "counters",
         waiting=waiting,
-        limit=shards.most * shards.count,
+        limit=shards.capacity * shards.count,
         oldest_age=oldest,
         flush_every=shards.flush_every.total_seconds(),
         shards=shards.count,

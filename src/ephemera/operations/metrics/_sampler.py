@@ -187,10 +187,10 @@ async def _streams(events: BoundEvents[Any], store: Store) -> list[Sample]:
 
 async def _backlog(deferred: Deferred) -> list[Sample]:
     declared, labels = deferred.declared, (deferred.declared.name,)
-    waiting, age = await asyncio.gather(deferred.waiting(), deferred.queue.age())
+    size, age = await asyncio.gather(deferred.backlog(), deferred.backlog_age())
     return [
-        Sample(f.BACKLOG, labels, waiting),
-        Sample(f.BACKLOG_LIMIT, labels, declared.shards.most * declared.shards.count),
+        Sample(f.BACKLOG, labels, size),
+        Sample(f.BACKLOG_LIMIT, labels, declared.shards.capacity * declared.shards.count),
         Sample(f.BACKLOG_AGE, labels, age),
     ]
 

@@ -1,57 +1,47 @@
-"""Reservations: amounts set aside before they are used, and what is raised when there is no room for them."""
+"""Reservations: amounts set aside before they are used."""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple, Self
-
-from ephemera.patterns.usage._periods import Period
-
-if TYPE_CHECKING:
-    from ephemera.patterns.usage._meter import Meter
-
-
-class Place(NamedTuple):
-    """Where an organization's period is: its row, its shard, and the keys of the scripts."""
-
-    organization_id: str
-    period: Period
-    row: str
-    shard: int
-    waiting: tuple[str, ...]  # pending, sealed, state
-    own: tuple[str, str, str]  # totals, reservations, lapses
+from typing import Self
 
 
 class Reservation:
-    """An amount set aside: settle it with what was really used, or release it.
+    """Amounts that are set aside: settle them with what was really used, or release them.
 
-    As a block (`async with await meter.reserve(...) as reservation:`) it is released when not settled.
+    As a block (`async with await store[USAGE].reserve(...) as reservation:`) it is released unless settled.
     """
 
-    def __init__(self, meter: Meter, place: Place, identity: str) -> None:
-        self._meter = meter
-        self._place = place
-        self.id = identity
-        """What tells it from others; to end it in another process, see `Meter.reservation`."""
+    def __init__(
+        self,
+        organization_id: str,
+        period: str,
+        reservation_id: str,
+        settle: Callable[[dict[str, int]], Awaitable[bool]],
+        release: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.id = reservation_id
+        """Identifies it in another process: see `BoundUsage.reservation`."""
+        self.period = period
+        """The period that it counts for, even when it is settled after the period's end."""
         self.ended = False
-
-    @property
-    def period(self) -> str:
-        """The period that it counts for, also when it is settled after its end."""
-        return self._place.period.name
+        self._organization_id = organization_id
+        self._settle = settle
+        self._release = release
 
     async def settle(self, **amounts: int) -> bool:
         """Count what was used and end the reservation; False when it was settled before.
 
-        It counts also when the reservation has lapsed, for the work was done.
+        It counts even when the reservation has expired, because the work was done.
         """
-        settled = await self._meter.settle(self._place, self.id, amounts)
+        settled = await self._settle(amounts)
         self.ended = True
         return settled
 
     async def release(self) -> bool:
-        """End the reservation, nothing is used; False when it had ended or lapsed."""
-        released = await self._meter.release(self._place, self.id)
+        """End the reservation without any use; False when it had ended or expired."""
+        released = await self._release()
         self.ended = True
         return released
 
@@ -65,4 +55,4 @@ class Reservation:
             await self.release()
 
     def __repr__(self) -> str:
-        return f"<Reservation {self.id!r} of {self._place.organization_id!r} in {self.period}>"
+        return f"<Reservation {self.id!r} of {self._organization_id!r} in {self.period}>"

@@ -1,44 +1,93 @@
-"""Write-behind: counters and records gather in Redis and reach SQL in batches, exactly once.
+"""Write-behind: counters and records collect in Redis and reach SQL in batches, exactly once.
 
     VIEWS = DeferredCounters(catalogue, "presentation_view_count", key=["presentation_id"],
                              measures=["view_count"], purpose="Views of presentations")
-    await store[VIEWS].add(presentation_id="p1", view_count=1)          # one trip
+    await store[VIEWS].add(presentation_id="p1", view_count=1)          # one round trip
     async with Flusher(store[VIEWS], CounterTable(engine, shares, VIEWS)):
-        ...                                                             # every minute
+        ...                                                             # flushes every minute
 
-Keys, of each shard, which is their hash tag: `:pending:{shard}`, a hash of amounts or a list of records;
-`:sealed:{shard}`, a batch of counters on its way; `:state:{shard}`, the numbers of its batches; all of them
-permanent, for they are not in SQL yet, and of role `queue`: an evicting server would lose them.
-`:once:{shard}:{addition}`, that an addition with an id was made, for an hour.
-Atomic: an addition with its limits and its id; sealing a batch under a number; the batch and its number in
-SQL; forgetting a batch if it is still the one that SQL has. A shard has one sealed batch at most, so its
-batches have an order, and SQL keeps one number a shard: nothing there grows, nothing needs pruning.
-Crashes: of a flusher, at any point, replay harmlessly; of Redis, lose what it forgets and no more (nothing
-with appendfsync always); of SQL, nothing. Emptied: what SQL has stays, what waited is lost, numbers go on.
-Down: additions raise `Unavailable` at once, or go straight to SQL where the caller gave a sink, `otherwise`.
-Hung, or lost on the way: `OutcomeUnknown`; an addition with `once` may be repeated until it is answered.
-SQL down: the backlog grows to its limit, then `BacklogFull`; the flusher tries again, more and more seldom.
-What SQL refuses is put aside in SQL, with the reason, and does not hold up the rest.
-The sinks for PostgreSQL are in `ephemera.patterns.write_behind._postgres` (the extra `sql`).
+*Keys.* Each shard has `:pending:{shard}`, a hash of amounts or a list of records; `:sealed:{shard}`, a batch
+of counters that is being written; and `:state:{shard}`, the numbers of its batches. The shard is their hash
+tag. `:idempotency:{shard}:{idempotency_key}` remembers an addition with an idempotency key.
+
+*Lifetimes.* Idempotency keys live for an hour. Everything else is permanent, because it is not in SQL yet,
+and has the role `queue`: an evicting server would lose it.
+
+*Atomicity.* One script adds, with the backlog limit and the idempotency key. One script seals a batch under
+a number. One SQL transaction writes the batch and its number. One script removes the batch, if it is still
+the one that SQL has. A shard has at most one sealed batch, so its batches are ordered, and SQL keeps one
+number per shard: nothing there grows or needs pruning. A flusher may crash at any point and be replayed. A
+crash of Redis loses what its persistence loses (nothing with appendfsync always), a crash of SQL loses
+nothing. After a flush of all keys, what SQL has stays, the backlog is lost, and numbers continue.
+
+*When Redis is down.* Additions raise `Unavailable` at once, or go straight to SQL where the caller gave a
+sink as `fallback`. When Redis hangs or the connection drops, they raise `OutcomeUnknown`; an addition with
+an idempotency key may be retried until it is answered.
+
+*When SQL is down.* The backlog grows to its limit, then additions raise `BacklogFull`; the flusher backs off
+and retries. Rows that SQL rejects are stored in SQL with the reason and do not delay the rest.
+
+The sinks for PostgreSQL (`CounterTable`, `RecordTable`, `create_tables`) need the extra `sql`; they are
+loaded when they are first used.
 """
 
-from ephemera.patterns.write_behind._batches import Batch, Behind, Row, Sink, Unread, Written
-from ephemera.patterns.write_behind._counters import BoundCounters
-from ephemera.patterns.write_behind._declaration import DeferredCounters, DeferredRecords
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ephemera.patterns.write_behind._batches import (
+    Applied,
+    Batch,
+    Row,
+    SequenceRegressed,
+    Sink,
+    Undecodable,
+)
+from ephemera.patterns.write_behind._counters import BoundCounters, CounterLayout, DeferredCounters
 from ephemera.patterns.write_behind._flusher import Flushed, Flusher
-from ephemera.patterns.write_behind._records import BoundRecords
+from ephemera.patterns.write_behind._records import BoundRecords, DeferredRecords
+
+if TYPE_CHECKING:
+    from ephemera.patterns.write_behind._batch_tables import METADATA, RejectedRow, create_tables
+    from ephemera.patterns.write_behind._postgres import CounterTable, RecordTable
 
 __all__ = [
+    "METADATA",
+    "Applied",
     "Batch",
-    "Behind",
     "BoundCounters",
     "BoundRecords",
+    "CounterLayout",
+    "CounterTable",
     "DeferredCounters",
     "DeferredRecords",
     "Flushed",
     "Flusher",
+    "RecordTable",
+    "RejectedRow",
     "Row",
+    "SequenceRegressed",
     "Sink",
-    "Unread",
-    "Written",
+    "Undecodable",
+    "create_tables",
 ]
+
+_NEED_SQL = {
+    "METADATA": "_batch_tables",
+    "RejectedRow": "_batch_tables",
+    "create_tables": "_batch_tables",
+    "CounterTable": "_postgres",
+    "RecordTable": "_postgres",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _NEED_SQL:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    try:
+        module = import_module(f"{__name__}.{_NEED_SQL[name]}")
+    except ModuleNotFoundError as missing:
+        raise ModuleNotFoundError(
+            f"the sinks for PostgreSQL need {missing.name}: pip install '/path/to/ephemera[sql]'",
+            name=missing.name,
+        ) from None
+    return getattr(module, name)

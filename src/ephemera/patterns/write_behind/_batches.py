@@ -1,21 +1,42 @@
-"""What passes between Redis and a database: batches, what became of them, and the port that a database fills.
+"""Batches on their way from Redis to SQL: the shards they come from, and the port that a database implements.
 
-A batch is known by its name, shard, epoch and number. Numbers of one shard only grow, and a shard has one
-sealed batch at a time, so a database remembers one number for each shard: what is not larger was there.
+A shard is a number, and the hash tag of its keys. On a cluster the shards spread over the nodes, and since
+their numbers are known, no key is ever searched for. Things that belong together (a counter, or records with
+the same partition key) are always in the same shard.
+
+A batch is identified by name, shard, epoch and number. The numbers of one shard only grow, and a shard has
+at most one sealed batch at a time. So a database needs to remember one number per shard: a batch whose
+number is not larger has been applied already. The scripts give a sealed batch to one flusher at a time, for
+as long as its claim lasts. That only saves work: two flushers with the same batch do no harm, because SQL
+applies it once and it is removed once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from datetime import timedelta
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
+from zlib import crc32
+
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import Catalogue, Keyspace, check_declaration, fixed, permanent
+from ephemera.wire import Client, Script
+
+SEAL = Script.load("ephemera.patterns.write_behind", "seal")
+ACKNOWLEDGE = Script.load("ephemera.patterns.write_behind", "acknowledge")
+RENUMBER = Script.load("ephemera.patterns.write_behind", "renumber")
+
+UNTIL_IN_SQL = permanent(reason="it is not in SQL yet; a flush removes it")
+IN_SHARD: dict[str, Any] = {"hash_tag": "shard", "role": "queue"}
 
 Row: TypeAlias = tuple[Any, ...]
 """The values of one row, in the order of its batch's columns."""
 
 
-class Unread(NamedTuple):
-    """A record that is not of its declared type, as it was found, and why."""
+class Undecodable(NamedTuple):
+    """A stored value that does not match the declaration, and why."""
 
     data: bytes
     reason: str
@@ -23,7 +44,7 @@ class Unread(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Rows that reach SQL together, once."""
+    """Rows that are applied to SQL together, exactly once."""
 
     name: str
     shard: int
@@ -31,10 +52,10 @@ class Batch:
     number: int
     columns: tuple[str, ...]
     rows: list[Row]
-    unread: tuple[Unread, ...] = ()
+    undecodable: tuple[Undecodable, ...] = ()
 
     def records(self) -> list[dict[str, Any]]:
-        """The rows as dicts, for those who look at what was written."""
+        """Return the rows as dicts by column name."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def __repr__(self) -> str:
@@ -42,31 +63,174 @@ class Batch:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
-    """What a sink did with a batch: wrote it now, or had it before."""
+class Applied:
+    """A sink has the batch: it wrote it now, or had it already (`duplicate`)."""
 
-    now: bool
-    refused: int = 0
+    duplicate: bool = False
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Behind:
+class SequenceRegressed:
     """A sink knows a larger number of another epoch: Redis lost its own, and its clock was set back."""
 
-    number: int
+    last_number: int
 
 
 class Sink(Protocol):
-    """The port to a database; `postgres` has ours, and `tests/patterns/sink_contract.py` tests any."""
+    """The port to a database. `CounterTable` and `RecordTable` implement it for PostgreSQL."""
 
-    async def apply(self, batch: Batch) -> Written | Behind:
-        """Write the rows and the batch's number in one transaction, unless the number was there.
+    async def apply(self, batch: Batch) -> Applied | SequenceRegressed:
+        """Write the rows and the batch's number in one transaction, unless the number is already there.
 
-        A number is there when the last one of the shard is at least as large and of the same epoch; if it
-        is of another epoch, the answer is `Behind`. Rows that the database refuses are put aside, with the
-        reason, in the same transaction. Any exception means that nothing was written, as far as is known:
-        the batch is brought again.
+        The number is there when the shard's last one is at least as large and of the same epoch. If it is of
+        another epoch, return `SequenceRegressed`. Store rows that the database rejects with the reason, in
+        the same transaction. Any exception means that nothing was written as far as is known: the flusher
+        brings the batch again.
         """
 
     async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        """Write rows at once, without a batch; for those who cannot wait for Redis to come back."""
+        """Write rows immediately, without a batch: the fallback of callers while Redis is down."""
+
+
+def shard_of(text: str, shards: int) -> int:
+    """The shard of a text, the same in every process. A CRC alone would not spread similar texts."""
+    return (crc32(text.encode("utf-8", "surrogateescape")) * 0x9E3779B1 & 0xFFFFFFFF) * shards >> 32
+
+
+class Shards:
+    """The limits that counters and records share, and the keys each shard has besides its contents."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        name: str,
+        *,
+        shards: int,
+        flush_every: timedelta,
+        batch: int,
+        backlog: int,
+        idempotency_ttl: timedelta,
+    ) -> None:
+        check_declaration(catalogue, name, flush_every=flush_every, idempotency_ttl=idempotency_ttl)
+        if not 1 <= shards <= 1024 or batch < 1 or backlog < shards:
+            raise InvalidDeclaration(
+                name,
+                f"{shards} shards, batches of {batch}, a backlog of {backlog}",
+                "use 1 to 1024 shards, a batch of at least 1, and a backlog of at least 1 per shard",
+            )
+        if flush_every <= timedelta(0) or idempotency_ttl <= timedelta(0):
+            raise InvalidDeclaration(
+                name,
+                f"flush_every={flush_every}, idempotency_ttl={idempotency_ttl}",
+                "give positive durations",
+            )
+        self.name = name
+        self.count = shards
+        self.flush_every = flush_every
+        self.batch = batch
+        self.capacity = backlog // shards
+        """The backlog limit of one shard."""
+        self.idempotency_ttl = str(round(idempotency_ttl.total_seconds() * 1000))
+        self.state = catalogue.mapping(
+            f"{name}:state:{{shard}}",
+            str,
+            lifetime=permanent(reason="one small hash per shard; it numbers the batches"),
+            purpose="The numbers of a shard's last batch and of its sealed one",
+            if_lost="numbers continue from the server's clock; the backlog is due at once",
+            **IN_SHARD,
+        )
+        self.idempotency = catalogue.flag(
+            f"{name}:idempotency:{{shard}}:{{idempotency_key}}",
+            lifetime=fixed(seconds=idempotency_ttl.total_seconds(), outlives="the retries of one addition"),
+            purpose="An addition with this idempotency key was made",
+            if_lost="a retried addition counts again",
+            **IN_SHARD,
+        )
+
+    def keys(self, *keyspaces: Keyspace[Any]) -> list[tuple[str, ...]]:
+        """Return the keys of these keyspaces, shard by shard."""
+        return [tuple(each.key(shard=shard) for each in keyspaces) for shard in range(self.count)]
+
+    def of(self, text: str) -> int:
+        """Return the number of the shard that a text belongs to."""
+        return shard_of(text, self.count)
+
+
+class Sealed(NamedTuple):
+    """A sealed batch whose rows have not been read yet."""
+
+    shard: int
+    epoch: str
+    number: int
+    size: int
+    fresh: bool  # sealed by this call, not by an earlier one
+
+
+NotSealed: TypeAlias = Literal["nothing due", "claimed elsewhere"]
+Fetch: TypeAlias = Callable[[Sealed], Awaitable[tuple[list[Row], tuple[Undecodable, ...]]]]
+
+
+class ShardQueue:
+    """The shards of one declaration on a server: what a flusher works with.
+
+    `kind` is the Redis type that holds the contents, `fetch` reads and decodes those of a sealed batch.
+    """
+
+    def __init__(
+        self,
+        shards: Shards,
+        client: Client,
+        kind: Literal["hash", "list"],
+        keys: list[tuple[str, ...]],
+        columns: tuple[str, ...],
+        fetch: Fetch,
+    ) -> None:
+        self.shards = shards
+        self._client = client
+        self._kind = kind
+        self._keys = keys
+        self._states = shards.keys(shards.state)
+        self._columns = columns
+        self._fetch = fetch
+
+    async def seal(
+        self, shard: int, flusher: str, claim: int, epoch: str, max_age: int
+    ) -> Sealed | NotSealed:
+        """Seal the contents of a shard, or claim the batch that is sealed already.
+
+        `claim` is how long no other flusher is given the batch, `max_age` the age at which the contents are
+        due, both in milliseconds. `epoch` is used when the shard's state has to be created.
+        """
+        keys = (*self._states[shard], *self._keys[shard])
+        reply = await self._client.run(SEAL, keys, (flusher, claim, epoch, max_age, self.shards.batch))
+        if not isinstance(reply, list):
+            return "nothing due" if reply is None else "claimed elsewhere"
+        known_epoch, number, count, fresh = reply
+        return Sealed(shard, known_epoch.decode(), number, count, bool(fresh))
+
+    async def read(self, sealed: Sealed) -> Batch:
+        """Read the rows of a sealed batch."""
+        rows, undecodable = await self._fetch(sealed)
+        identity = (self.shards.name, sealed.shard, sealed.epoch, sealed.number)
+        return Batch(*identity, self._columns, rows, undecodable)
+
+    async def acknowledge(self, batch: Batch) -> bool:
+        """Remove a batch that is in SQL; False when it was removed before."""
+        keys = (*self._states[batch.shard], self._keys[batch.shard][-1])
+        arguments = (batch.epoch, batch.number, self._kind)
+        return bool(await self._client.run(ACKNOWLEDGE, keys, arguments))
+
+    async def renumber(self, batch: Batch, above: int) -> bool:
+        """Give a batch a larger number; False when it was removed before."""
+        arguments = (batch.epoch, batch.number, above)
+        return bool(await self._client.run(RENUMBER, self._states[batch.shard], arguments))
+
+    async def age(self) -> float:
+        """Return the age in seconds of the oldest entry in all shards, a sealed batch from its sealing."""
+        states = (self._client.call("HMGET", *state, "since", "sealed") for state in self._states)
+        clock, *found = await asyncio.gather(self._client.call("TIME"), *states)
+        oldest = now = int(clock[0]) * 1_000_000 + int(clock[1])
+        for since, sealed in found:
+            oldest = min(oldest, int(since or 0) * 1000 or now, int(sealed or 0) or now)
+        return (now - oldest) / 1e6

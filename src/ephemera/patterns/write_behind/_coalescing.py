@@ -1,193 +1,190 @@
-"""Additions of one loop tick leave as one: amounts to the same counter are summed before they are sent.
+"""Coalescing: additions made in one event-loop tick are summed per counter and sent as one script call.
 
-Tasks that count at the same moment share a script call a shard, and each is answered when its amount is on
-the server, as if it had called alone. Where many count all the time, half of them share a call: the server
-adds up one half while the other is gathered (`Pace`). When the server refuses what was gathered (no room for
-one of the counters, a sum beyond 2**53), nothing of it was added, and each addition is made by itself: the
-one at fault fails, the others do not.
+Tasks that count at the same moment share one call per shard, and each future completes when its amount is on
+the server, as if it had been sent alone. Under continuous load, half of the outstanding additions share a
+call: the server adds one half while the other is collected (`CallSizer`). When the server refuses a call
+(the backlog is full, or a sum would exceed 2**53), nothing was added, and each addition is retried on its
+own: only the one at fault fails.
 """
 
 from __future__ import annotations
 
 from asyncio import Future, InvalidStateError
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 from ephemera.errors import BacklogFull, ServerError
 from ephemera.keyspace import Stats
 from ephemera.wire import Client, ScriptPrefix, pack_argument
 
-if TYPE_CHECKING:
-    from ephemera.patterns.write_behind._declaration import DeferredCounters
-
-Answer: TypeAlias = "Future[bool]"
-"""What one who added waits for."""
-
 Addition: TypeAlias = tuple[tuple[bytes, int], ...]
-"""Counters, each `packed`, and what is added to each."""
+"""Counters, packed, with the amount to add."""
 
-_MOST = 1000  # counters that one script call adds to
-_TOGETHER = 200  # additions after which a script leaves in any case
-_HALF = 60  # additions above which a half is no better than `_TOGETHER`
-_FEW = 8  # additions that are not worth a script of their own while others are gathered
+_MAX_COUNTERS = 1000  # that one script call adds to
+_MAX_ADDITIONS = 200  # that one script call carries
+_MAX_HALF = 60  # above this, calls of half the outstanding additions are no better than full ones
+_MIN_HALF = 8  # below this, a call of its own costs more than it gains
 
 
-class _Amounts(dict[int, bytes]):
-    """Amounts, each packed; the usual ones are remembered."""
+class _PackedAmounts(dict[int, bytes]):
+    """Packed amounts; the common ones are memoized. Not a `BoundedCache`: reads fill it by `__missing__`."""
 
     def __missing__(self, amount: int) -> bytes:
-        written = pack_argument(amount)
-        if len(self) < _MOST:
-            self[amount] = written
-        return written
+        result = pack_argument(amount)
+        if len(self) < _MAX_COUNTERS:
+            self[amount] = result
+        return result
 
 
-_AMOUNTS = _Amounts()
+_PACKED_AMOUNTS = _PackedAmounts()
 
 
-class Pace:
-    """How many additions leave together: half of those that are under way, where they are many."""
+class CallSizer:
+    """Decides how many additions share a call: under continuous load, half of the outstanding ones."""
 
-    __slots__ = ("_everybody", "_under_way", "together")
+    __slots__ = ("_all_outstanding", "_outstanding", "size")
 
     def __init__(self) -> None:
-        self.together = _TOGETHER
-        self._under_way = 0
-        self._everybody = True
+        self.size = _MAX_ADDITIONS
+        self._outstanding = 0
+        self._all_outstanding = True
 
-    def left(self, additions: int) -> None:
-        """So many were sent."""
-        self._under_way += additions
-        self._everybody = True
+    def sent(self, additions: int) -> None:
+        """Count additions that were sent."""
+        self._outstanding += additions
+        self._all_outstanding = True
 
-    def answered(self, additions: int) -> None:
-        """So many are answered, and those who made them may add again at once."""
-        # After two answers in one read some are back already, and half of the rest would be a quarter.
-        if self._everybody:
-            half = self._under_way // 2
-            self.together = half if _FEW < half <= _HALF else _TOGETHER
-            self._everybody = False
-        self._under_way -= additions
+    def completed(self, additions: int) -> None:
+        """Count additions whose reply has arrived; their callers may add again at once."""
+        # After two replies in one read some callers have added again, and half of the rest would be a
+        # quarter.
+        if self._all_outstanding:
+            half = self._outstanding // 2
+            self.size = half if _MIN_HALF < half <= _MAX_HALF else _MAX_ADDITIONS
+            self._all_outstanding = False
+        self._outstanding -= additions
 
 
-class Shard:
-    """A shard of one store's counters: what is gathered for it at the moment, and how that leaves."""
+class ShardBuffer:
+    """The additions to one shard that were made in this tick and not sent yet."""
 
-    __slots__ = ("additions", "answers", "beginning", "client", "declared", "number", "pace", "stats")
+    __slots__ = ("additions", "capacity", "client", "futures", "name", "number", "prefix", "sizer", "stats")
 
     def __init__(
         self,
-        declared: DeferredCounters,
+        name: str,
         number: int,
+        capacity: int,
         client: Client,
-        beginning: ScriptPrefix,
-        pace: Pace,
+        prefix: ScriptPrefix,
+        sizer: CallSizer,
         stats: Stats,
     ) -> None:
-        self.declared = declared
+        self.name = name
         self.number = number
+        self.capacity = capacity
         self.client = client
-        self.beginning = beginning
-        self.pace = pace
+        self.prefix = prefix
+        self.sizer = sizer
         self.stats = stats
         self.additions: list[Addition] = []
-        self.answers: list[Answer] = []
+        self.futures: list[Future[bool]] = []
 
-    def leave(self) -> None:
-        """Send what was gathered."""
-        if self.answers:
-            leaving = Gathering(self, self.additions, self.answers)
-            self.additions, self.answers = [], []
-            leaving.leave()
+    def send(self) -> None:
+        """Send the buffered additions."""
+        if self.futures:
+            call = CoalescedCall(self, self.additions, self.futures)
+            self.additions, self.futures = [], []
+            call.send()
 
     def full(self) -> BacklogFull:
-        """That there is no room for a further counter."""
-        return BacklogFull(self.declared.name, self.number, self.declared.shards.most)
+        """Return the error for an addition that finds no room."""
+        return BacklogFull(self.name, self.number, self.capacity)
 
 
-class Gathering:
-    """Additions to a shard that leave together: what the server's reply to them settles."""
+class CoalescedCall:
+    """One script call for several additions to a shard. It receives the reply and completes their futures."""
 
-    __slots__ = ("_additions", "_answers", "_settled", "_shard")
+    __slots__ = ("_additions", "_completed", "_futures", "_shard")
 
-    def __init__(self, shard: Shard, additions: list[Addition], answers: list[Answer]) -> None:
+    def __init__(self, shard: ShardBuffer, additions: list[Addition], futures: list[Future[bool]]) -> None:
         self._shard = shard
         self._additions = additions
-        self._answers = answers
-        self._settled = False
+        self._futures = futures
+        self._completed = False
 
-    def leave(self, beginning: ScriptPrefix | None = None) -> None:
-        """Send them, all or none; whoever waits is answered with the reply."""
-        additions, answers, shard = self._additions, self._answers, self._shard
-        sums = summed(additions)
-        if len(sums) > _MOST and len(additions) > 1:
+    def send(self, prefix: ScriptPrefix | None = None) -> None:
+        """Send the additions, all or none."""
+        additions, futures, shard = self._additions, self._futures, self._shard
+        sums = sum_by_counter(additions)
+        if len(sums) > _MAX_COUNTERS and len(additions) > 1:
             half = len(additions) // 2
             for part in (slice(half), slice(half, None)):
-                Gathering(shard, additions[part], answers[part]).leave()
+                CoalescedCall(shard, additions[part], futures[part]).send()
             return
-        shard.pace.left(len(additions))
+        shard.sizer.sent(len(additions))
         shard.stats.writes += 1
-        amounts = map(_AMOUNTS.__getitem__, sums.values())
+        amounts = map(_PACKED_AMOUNTS.__getitem__, sums.values())
         try:
-            shard.client.run_for(self, beginning or shard.beginning, (*sums, *amounts))
-        except Exception as problem:  # whoever waits must hear of it, whatever it is
-            if not self._settled:
-                self._settle()
+            shard.client.run_for(self, prefix or shard.prefix, (*sums, *amounts))
+        except Exception as problem:  # every caller must get it, whatever it is
+            if not self._completed:
+                self._complete()
                 self._fail(problem)
 
-    # What the wire tells it (see `connection.Reply`).
+    # The receiving side of the wire (see `connection.Reply`).
 
     def done(self) -> bool:
-        """Whether it is settled; what has left is counted, whoever still waits for it."""
-        return self._settled
+        """Whether the reply has arrived. Callers cannot cancel what was sent."""
+        return self._completed
 
-    def set_result(self, said: Any, /) -> None:
-        """The server added all of it (1), or none, as its id was there (0) or there was no room (-1)."""
-        if self._settled:
+    def set_result(self, reply: Any, /) -> None:
+        """Take the script's reply: 1 all added, 0 a known idempotency key, -1 no room."""
+        if self._completed:
             return
-        self._settle()
-        if said not in (0, 1):
-            self._refuse(self._shard.full())
+        self._complete()
+        if reply not in (0, 1):
+            self._retry_alone(self._shard.full())
             return
-        counted = said == 1
-        for answer in self._answers:
-            try:  # noqa: SIM105 - contextlib.suppress costs a call per answer
-                answer.set_result(counted)
+        counted = reply == 1
+        for future in self._futures:
+            try:  # noqa: SIM105 - contextlib.suppress costs a call per future
+                future.set_result(counted)
             except InvalidStateError:
-                pass  # a caller who was cancelled waits no more
+                pass  # the caller was cancelled
 
     def set_exception(self, problem: BaseException, /) -> None:
-        """The server refused it, or cannot be asked."""
-        if self._settled:
+        """Take the error: the server refused the call, or could not be reached."""
+        if self._completed:
             return
-        self._settle()
+        self._complete()
         if isinstance(problem, ServerError):
-            self._refuse(problem)
+            self._retry_alone(problem)
         else:
             self._fail(problem)
 
-    def _settle(self) -> None:
-        self._settled = True
-        self._shard.pace.answered(len(self._answers))
+    def _complete(self) -> None:
+        self._completed = True
+        self._shard.sizer.completed(len(self._futures))
 
-    def _refuse(self, problem: BaseException) -> None:
-        """Make each addition by itself, to find the one at fault."""
-        if len(self._answers) == 1:
+    def _retry_alone(self, problem: BaseException) -> None:
+        """Retry each addition on its own, to find the one at fault."""
+        if len(self._futures) == 1:
             self._fail(problem)
             return
-        for addition, answer in zip(self._additions, self._answers, strict=True):
-            if not answer.done():
-                Gathering(self._shard, [addition], [answer]).leave()
+        for addition, future in zip(self._additions, self._futures, strict=True):
+            if not future.done():
+                CoalescedCall(self._shard, [addition], [future]).send()
 
     def _fail(self, problem: BaseException) -> None:
-        for answer in self._answers:
-            if not answer.done():
+        for future in self._futures:
+            if not future.done():
                 self._shard.stats.errors += 1
-                answer.set_exception(problem)
+                future.set_exception(problem)
 
 
-def summed(additions: Iterable[Addition]) -> dict[bytes, int]:
-    """What is added to each counter in all."""
+def sum_by_counter(additions: Iterable[Addition]) -> dict[bytes, int]:
+    """Sum the amounts of each counter."""
     sums: dict[bytes, int] = {}
     for addition in additions:
         for counter, amount in addition:

@@ -1,30 +1,161 @@
-"""Counters that wait for SQL: adding to them, and reading what waits.
+"""Counters that are flushed to SQL: their declaration, adding to them, and reading what is pending.
 
-A row's counters are fields of its shard's hash: the values of the key columns and the measure, as in
-`acme:2026-11:tokens`. Amounts are whole numbers; money is counted in millionths (`ephemera.patterns.usage`).
+The counters of a row are fields of its shard's hash, named by the values of the key columns and the measure,
+as in `acme:2026-11:tokens`. Amounts are whole numbers; money is counted in millionths
+(`ephemera.patterns.usage`).
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from asyncio import Future
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import timedelta
+from typing import NamedTuple
 
-from ephemera.errors import InvalidField, InvalidValue, Unavailable, WrongFields
-from ephemera.keyspace import FieldCodec, FieldValue, Stats
-from ephemera.patterns.write_behind._batches import Batch, Row, Sink, Unread
-from ephemera.patterns.write_behind._coalescing import Addition, Answer, Gathering, Pace, Shard
-from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
+from ephemera._bounded_cache import BoundedCache
+from ephemera.errors import InvalidDeclaration, InvalidField, InvalidValue, Unavailable, WrongFields
+from ephemera.keyspace import Catalogue, FieldCodec, FieldValue, Stats, Store
+from ephemera.patterns.write_behind._batches import (
+    IN_SHARD,
+    UNTIL_IN_SQL,
+    Row,
+    Sealed,
+    ShardQueue,
+    Shards,
+    Sink,
+    Undecodable,
+)
+from ephemera.patterns.write_behind._coalescing import Addition, CallSizer, CoalescedCall, ShardBuffer
 from ephemera.wire import Client, Script, ScriptPrefix, pack_argument
 
-if TYPE_CHECKING:
-    from ephemera.patterns.write_behind._declaration import DeferredCounters
-
 COUNT = Script.load("ephemera.patterns.write_behind", "count")
-MOST = 2**53 - 1
-"""The largest amount of one addition: scripts are exact up to here."""
-_KNOWN = 10_000  # additions whose place is remembered
-_FIELD = FieldCodec(":")
+_MAX_AMOUNT = 2**53 - 1  # scripts are exact up to here
+_MEMOIZED = 10_000  # additions whose shard and packed counters are remembered
+_FORMAT = FieldCodec(":")
+_RESERVED = frozenset({"idempotency_key", "fallback"})
+
+
+class DeferredCounters:
+    """Counters that reach rows of SQL in batches. `store[COUNTERS]` is a `BoundCounters`.
+
+    - `key`: the columns that identify a row.
+    - `measures`: the columns that are added to.
+    - `flush_every`: the age at which pending amounts are due.
+    - `batch`: the number of pending counters at which a shard is due whatever its age.
+    - `backlog`: the number of counters at which new ones are refused with `BacklogFull`. Counters that are
+      pending already can still be added to.
+    - `shards`: one is best on a single server; on a cluster, several spread over the nodes.
+    - `idempotency_ttl`: how long idempotency keys are remembered.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        name: str,
+        *,
+        key: Sequence[str],
+        measures: Sequence[str],
+        purpose: str,
+        flush_every: timedelta = timedelta(minutes=1),
+        batch: int = 10_000,
+        backlog: int = 1_000_000,
+        shards: int = 1,
+        idempotency_ttl: timedelta = timedelta(hours=1),
+    ) -> None:
+        self.key, self.measures = tuple(key), tuple(measures)
+        names = (*self.key, *self.measures)
+        if not self.key or not self.measures or len(set(names)) < len(names):
+            raise InvalidDeclaration(name, f"the columns {names}", "name at least one of each, none twice")
+        if reserved := _RESERVED & set(names):
+            raise InvalidDeclaration(name, f"{min(reserved)!r} cannot name a column", "rename it")
+        self.shards = Shards(
+            catalogue,
+            name,
+            shards=shards,
+            flush_every=flush_every,
+            batch=batch,
+            backlog=backlog,
+            idempotency_ttl=idempotency_ttl,
+        )
+        self.pending = catalogue.mapping(
+            f"{name}:pending:{{shard}}",
+            int,
+            lifetime=UNTIL_IN_SQL,
+            purpose=purpose,
+            saves="an UPDATE for each addition",
+            invalidated_by=("its flush",),
+            if_lost="what was added since the last flush is lost",
+            **IN_SHARD,
+        )
+        self.sealed = catalogue.mapping(
+            f"{name}:sealed:{{shard}}",
+            int,
+            lifetime=UNTIL_IN_SQL,
+            purpose="A batch of these counters that is being written to SQL",
+            invalidated_by=("its acknowledgement",),
+            if_lost="the batch is lost unless SQL has it",
+            **IN_SHARD,
+        )
+        catalogue.patterns.append(self)
+
+    @property
+    def name(self) -> str:
+        """The prefix of the keys, and the name of the batches in SQL."""
+        return self.shards.name
+
+    def bind(self, store: Store) -> BoundCounters:
+        """Return the counters of a store; `store[COUNTERS]` calls it."""
+        for keyspace in (self.pending, self.sealed, self.shards.state, self.shards.idempotency):
+            store[keyspace]  # refuses a store without it
+        return BoundCounters(self, store.client("queue"), store[self.pending].stats)
+
+    def __repr__(self) -> str:
+        return f"<DeferredCounters {self.name!r}>"
+
+
+class CounterShard(NamedTuple):
+    """The keys and limits of one shard, as the scripts take them."""
+
+    number: int
+    keys: tuple[str, ...]  # pending, sealed, state
+    limits: tuple[int, str]  # the capacity, and the TTL of idempotency keys in milliseconds
+
+
+class CounterLayout:
+    """Where the counters of a declaration are in Redis: for scripts of other patterns that add to them."""
+
+    def __init__(self, declared: DeferredCounters) -> None:
+        self._declared = declared
+        shards = declared.shards
+        limits = (shards.capacity, shards.idempotency_ttl)
+        keys = shards.keys(declared.pending, declared.sealed, shards.state)
+        self.shards = [CounterShard(number, each, limits) for number, each in enumerate(keys)]
+
+    def shard_of(self, text: str) -> CounterShard:
+        """Return the shard that a text belongs to; the counters of a row are in the shard of its name."""
+        return self.shards[self._declared.shards.of(text)]
+
+    def idempotency_key(self, shard: int, key: str) -> str:
+        """Return the Redis key that remembers an addition."""
+        return self._declared.shards.idempotency.key(shard=shard, idempotency_key=key)
+
+    def row_name(self, key: Sequence[FieldValue]) -> str:
+        """Return the name of a row: its counters are the fields `<name>:<measure>`."""
+        try:
+            return ":".join(map(_FORMAT.encode, key))
+        except (TypeError, ValueError) as problem:
+            raise InvalidField(self._declared.name, ", ".join(self._declared.key), str(problem)) from None
+
+    def check_amounts(self, amounts: Mapping[str, object]) -> dict[str, int]:
+        """Return amounts that are whole numbers which scripts add exactly; otherwise `InvalidValue`."""
+        checked: dict[str, int] = {}
+        for measure, amount in amounts.items():
+            if type(amount) is not int or not -_MAX_AMOUNT <= amount <= _MAX_AMOUNT:
+                expected = f"{measure} as a whole number up to 2**53 (money: see usage.micros)"
+                raise InvalidValue(self._declared.name, expected, repr(amount))
+            checked[measure] = amount
+        return checked
 
 
 class BoundCounters:
@@ -32,171 +163,151 @@ class BoundCounters:
 
     def __init__(self, declared: DeferredCounters, client: Client, stats: Stats) -> None:
         self.declared = declared
-        self.columns = (*declared.key, *declared.measures)
         self.stats = stats
         shards = declared.shards
-        self.queue = Queue(shards, client, "hash", shards.keys(declared.pending, declared.sealed))
+        self._columns = (*declared.key, *declared.measures)
+        keys = shards.keys(declared.pending, declared.sealed)
+        self._queue = ShardQueue(shards, client, "hash", keys, self._columns, self._fetch)
         self._client = client
-        self._keys = shards.keys(declared.pending, declared.sealed, shards.state)
-        self._limits = (shards.most, shards.once_kept)
-        self._pace = Pace()
-        self._shards = [self._shard(number) for number in range(shards.count)]
-        self._filling: list[Shard] = []
-        self._known: dict[tuple[FieldValue, ...], tuple[Shard, Addition]] = {}
-        self._new_answer: Callable[[], Answer]
+        self._layout = CounterLayout(declared)
+        self._sizer = CallSizer()
+        self._buffers = [self._buffer(shard) for shard in self._layout.shards]
+        self._filling: list[ShardBuffer] = []
+        self._memo = BoundedCache[tuple[FieldValue, ...], tuple[ShardBuffer, Addition]](_MEMOIZED)
+        self._new_future: Callable[[], Future[bool]]
 
     def add(
-        self, /, *, once: str | None = None, otherwise: Sink | None = None, **values: FieldValue
+        self, /, *, idempotency_key: str | None = None, fallback: Sink | None = None, **values: FieldValue
     ) -> Awaitable[bool]:
-        """Add to the counters of a row, in one trip.
+        """Add to the counters of a row, in one round trip.
 
             await store[VIEWS].add(presentation_id="p1", view_count=1)
 
-        With `once`, an id of the addition, it counts once however often it is made, for as long as
-        `once_kept`; False when it was counted before. `BacklogFull` when there is no room. When Redis is
-        down, `Unavailable`, unless `otherwise` is a sink to write to at once.
+        With an `idempotency_key` the addition counts once however often it is retried, for as long as
+        `idempotency_ttl`; False when it was counted before. Raises `BacklogFull` when there is no room for a
+        new counter. When Redis is down, raises `Unavailable`, or writes to the sink `fallback` if there is
+        one.
         """
-        shard, addition = self._known.get((*values, *values.values())) or self._place(values)
-        if once is not None or otherwise is not None:
-            return self._add(shard, addition, values, once, otherwise)
-        answers = shard.answers
-        if not answers:
-            self._fill(shard)
-        answer = self._new_answer()
-        shard.additions.append(addition)
-        answers.append(answer)
-        if len(answers) >= self._pace.together:
-            shard.leave()
-        return answer
+        buffer, addition = self._memo.get((*values, *values.values())) or self._resolve(values)
+        if idempotency_key is not None or fallback is not None:
+            return self._add_alone(buffer, addition, values, idempotency_key, fallback)
+        futures = buffer.futures
+        if not futures:
+            self._schedule(buffer)
+        future = self._new_future()
+        buffer.additions.append(addition)
+        futures.append(future)
+        if len(futures) >= self._sizer.size:
+            buffer.send()
+        return future
 
     async def pending(self, /, **key: FieldValue) -> dict[str, int]:
-        """What of a row is not in SQL yet, as far as Redis knows: a batch on its way counts."""
-        row = row_name(self.declared, [key[name] for name in self._named(key)])
-        pending, sealed, _ = self._keys[self.shard_of(row)]
+        """Return the amounts of a row that Redis holds, including those of a sealed batch."""
+        row = self._layout.row_name([key[name] for name in self._key_names(key)])
+        pending, sealed, _ = self._layout.shard_of(row).keys
         fields = [f"{row}:{measure}" for measure in self.declared.measures]
         calls = (self._client.call("HMGET", name, *fields) for name in (pending, sealed))
-        waits, leaves = await asyncio.gather(*calls)
-        sums = (int(one or 0) + int(two or 0) for one, two in zip(waits, leaves, strict=True))
+        open_amounts, sealed_amounts = await asyncio.gather(*calls)
+        sums = (int(one or 0) + int(two or 0) for one, two in zip(open_amounts, sealed_amounts, strict=True))
         return dict(zip(self.declared.measures, sums, strict=True))
 
-    async def waiting(self) -> int:
-        """How many counters wait for SQL, in all shards."""
-        calls = (self._client.call("HLEN", key) for keys in self._keys for key in keys[:2])
+    async def backlog(self) -> int:
+        """Return how many counters are not in SQL yet, in all shards."""
+        calls = (self._client.call("HLEN", key) for shard in self._layout.shards for key in shard.keys[:2])
         return sum(await asyncio.gather(*calls))
 
-    def shard_of(self, row: str) -> int:
-        """Where a row's counters wait."""
-        return shard_of(row, self.declared.shards.count)
+    async def backlog_age(self) -> float:
+        """Return the age of the oldest pending addition in seconds, in one round trip."""
+        return await self._queue.age()
 
-    async def read(self, sealed: Sealed) -> Batch:
-        """The rows of a sealed batch."""
-        key = self._keys[sealed.shard][1]
-        stored: Mapping[bytes, bytes] = await self._client.call("HGETALL", key)
-        rows, unread = self._rows(stored)
-        name = self.declared.name
-        return Batch(name, sealed.shard, sealed.epoch, sealed.number, self.columns, rows, unread)
+    def _buffer(self, shard: CounterShard) -> ShardBuffer:
+        prefix = ScriptPrefix(COUNT, shard.keys, shard.limits)
+        name, capacity = self.declared.name, self.declared.shards.capacity
+        return ShardBuffer(name, shard.number, capacity, self._client, prefix, self._sizer, self.stats)
 
-    def _shard(self, number: int) -> Shard:
-        beginning = ScriptPrefix(COUNT, self._keys[number], self._limits)
-        return Shard(self.declared, number, self._client, beginning, self._pace, self.stats)
-
-    async def _add(
+    async def _add_alone(
         self,
-        shard: Shard,
+        buffer: ShardBuffer,
         addition: Addition,
         values: dict[str, FieldValue],
-        once: str | None,
-        otherwise: Sink | None,
+        idempotency_key: str | None,
+        fallback: Sink | None,
     ) -> bool:
-        beginning = None
-        if once is not None:
-            flag = self.declared.shards.once.key(shard=shard.number, addition=once)
-            beginning = ScriptPrefix(COUNT, (*self._keys[shard.number], flag), self._limits)
-        answer: Answer = asyncio.get_running_loop().create_future()
-        Gathering(shard, [addition], [answer]).leave(beginning)
+        prefix = None
+        if idempotency_key is not None:
+            shard = self._layout.shards[buffer.number]
+            flag = self._layout.idempotency_key(buffer.number, idempotency_key)
+            prefix = ScriptPrefix(COUNT, (*shard.keys, flag), shard.limits)
+        future: Future[bool] = asyncio.get_running_loop().create_future()
+        CoalescedCall(buffer, [addition], [future]).send(prefix)
         try:
-            return await answer
+            return await future
         except Unavailable:
-            if otherwise is None:
+            if fallback is None:
                 raise
         key, amounts = self._split(values)
-        await otherwise.write(self.columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
+        await fallback.write(self._columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
         return True
 
-    def _place(self, values: dict[str, FieldValue]) -> tuple[Shard, Addition]:
-        """The shard and the counters of an addition; those of frequent ones are remembered."""
+    def _resolve(self, values: dict[str, FieldValue]) -> tuple[ShardBuffer, Addition]:
+        """Find the shard and the counters of an addition, and remember them."""
         key, amounts = self._split(values)
-        row = row_name(self.declared, key)
+        row = self._layout.row_name(key)
         addition = tuple((pack_argument(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
-        if len(self._known) >= _KNOWN:
-            self._known.clear()
-        place = self._known[*values, *values.values()] = self._shards[self.shard_of(row)], addition
-        return place
+        resolved = self._buffers[self._layout.shard_of(row).number], addition
+        self._memo[*values, *values.values()] = resolved
+        return resolved
 
-    def _fill(self, shard: Shard) -> None:
-        """Have a shard that is about to take its first addition leave with this tick."""
+    def _schedule(self, buffer: ShardBuffer) -> None:
+        """Have a buffer that is about to take its first addition sent at the end of this tick."""
         if not self._filling:
             loop = asyncio.get_running_loop()
-            loop.call_soon(self._leave)
-            self._new_answer = loop.create_future
-        self._filling.append(shard)
+            loop.call_soon(self._send_all)
+            self._new_future = loop.create_future
+        self._filling.append(buffer)
 
-    def _leave(self) -> None:
+    def _send_all(self) -> None:
         filling, self._filling = self._filling, []
-        for shard in filling:
-            shard.leave()
+        for buffer in filling:
+            buffer.send()
 
     def _split(self, values: dict[str, FieldValue]) -> tuple[list[FieldValue], dict[str, int]]:
-        """The key's values in order, and the amounts."""
+        """Split the arguments of `add` into the key's values in order, and the amounts."""
         declared = self.declared
         amounts = {name: values[name] for name in declared.measures if name in values}
         key = {name: value for name, value in values.items() if name not in amounts}
         if not amounts:
-            raise WrongFields(declared.name, self.columns, tuple(values))
-        return [key[name] for name in self._named(key)], checked(declared.name, amounts)
+            raise WrongFields(declared.name, self._columns, tuple(values))
+        return [key[name] for name in self._key_names(key)], self._layout.check_amounts(amounts)
 
-    def _named(self, key: Mapping[str, FieldValue]) -> tuple[str, ...]:
+    def _key_names(self, key: Mapping[str, FieldValue]) -> tuple[str, ...]:
         if key.keys() != set(self.declared.key):
             raise WrongFields(self.declared.name, self.declared.key, tuple(key))
         return self.declared.key
 
-    def _rows(self, stored: Mapping[bytes, bytes]) -> tuple[list[Row], tuple[Unread, ...]]:
-        """Rows out of the fields of a hash; what is no counter of ours is put aside."""
-        places = {measure: place for place, measure in enumerate(self.declared.measures)}
+    async def _fetch(self, sealed: Sealed) -> tuple[list[Row], tuple[Undecodable, ...]]:
+        """Read a sealed batch: rows out of the fields of a hash, and fields that are no counter of ours."""
+        sealed_key = self._layout.shards[sealed.shard].keys[1]
+        stored: Mapping[bytes, bytes] = await self._client.call("HGETALL", sealed_key)
+        positions = {measure: position for position, measure in enumerate(self.declared.measures)}
         rows: dict[str, tuple[list[str], list[int]]] = {}
-        unread = []
+        undecodable = []
         for field, amount in stored.items():
             try:
                 row, _, measure = field.decode().rpartition(":")
-                place, added = places[measure], int(amount)
+                position, added = positions[measure], int(amount)
                 if row not in rows:
-                    rows[row] = (key_of(row, len(self.declared.key)), [0] * len(places))
-                rows[row][1][place] = added
+                    rows[row] = (_parse_row_name(row, len(self.declared.key)), [0] * len(positions))
+                rows[row][1][position] = added
             except (KeyError, ValueError):
-                unread.append(Unread(b"%s=%s" % (field, amount), "it is no counter of this declaration"))
-        return [(*key, *amounts) for key, amounts in rows.values()], tuple(unread)
+                data = b"%s=%s" % (field, amount)
+                undecodable.append(Undecodable(data, "it is no counter of this declaration"))
+        return [(*key, *amounts) for key, amounts in rows.values()], tuple(undecodable)
 
 
-def row_name(declared: DeferredCounters, key: list[FieldValue]) -> str:
-    """How a row is written in the hash."""
-    try:
-        return ":".join(map(_FIELD.encode, key))
-    except (TypeError, ValueError) as problem:
-        raise InvalidField(declared.name, ", ".join(declared.key), str(problem)) from None
-
-
-def key_of(row: str, parts: int) -> list[str]:
-    """The key's values, as they were given; ValueError when there are not so many."""
-    values = [value for value in map(_FIELD.decode, row.split(":")) if value is not None]
+def _parse_row_name(row: str, parts: int) -> list[str]:
+    """Return the key's values as they were given; ValueError when their number is wrong."""
+    values = [value for value in map(_FORMAT.decode, row.split(":")) if value is not None]
     if len(values) != parts or row.count(":") != parts - 1:
         raise ValueError(row)
     return values
-
-
-def checked(name: str, amounts: Mapping[str, object]) -> dict[str, int]:
-    """Amounts that are whole numbers which scripts can add exactly."""
-    for measure, amount in amounts.items():
-        if type(amount) is not int or not -MOST <= amount <= MOST:
-            expected = f"{measure} as a whole number up to 2**53 (money: see usage.micros)"
-            raise InvalidValue(name, expected, repr(amount))
-    return {measure: amount for measure, amount in amounts.items() if isinstance(amount, int)}

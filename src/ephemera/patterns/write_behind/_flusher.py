@@ -1,11 +1,10 @@
-"""The flusher: brings what is due from Redis to SQL, again and again, until SQL has it.
+"""The flusher: moves due batches from Redis to SQL, and retries until SQL has them.
 
-For each shard: seal a batch, write it and its number in one transaction of SQL, tell who wants to know
-(`after`), forget the batch. A crash after any step is harmless: the next flusher is given the same batch
-under the same number, and SQL says whether it has it. Any number of flushers may run, in any number of
-processes; a batch that one of them has is given to another only after `takeover`. Errors of one shard do not
-keep others waiting. While SQL or Redis fails, the flusher tries again after longer and longer pauses, up to
-30 s.
+For each shard: seal a batch, write it and its number in one SQL transaction, call `on_applied`, remove the
+batch. A crash after any step is harmless: the next flusher is given the same batch under the same number,
+and SQL says whether it has it. Any number of flushers may run in any number of processes; a batch that one
+of them has claimed is given to another only after `claim_timeout`. A failing shard does not delay the
+others. While SQL or Redis fails, the flusher backs off, up to 30 s between attempts.
 """
 
 from __future__ import annotations
@@ -24,47 +23,49 @@ from typing import Any, Self, TypeAlias
 
 from ephemera.errors import InvalidValue
 from ephemera.keyspace import check_durations
-from ephemera.patterns.write_behind._batches import Batch, Behind, Sink
+from ephemera.patterns.write_behind._batches import Batch, Sealed, SequenceRegressed, Sink
 from ephemera.patterns.write_behind._counters import BoundCounters
-from ephemera.patterns.write_behind._queues import Sealed
 from ephemera.patterns.write_behind._records import BoundRecords
 
 Source: TypeAlias = BoundCounters | BoundRecords[Any]
-After: TypeAlias = Callable[[Batch], Awaitable[object]]
+OnApplied: TypeAlias = Callable[[Batch], Awaitable[object]]
 
 log = logging.getLogger("ephemera.write_behind")
 
-_LONGEST_LOOK = 5.0  # seconds between looks at what is due, at most
-_FIRST_PAUSE = 0.1  # seconds after a failure, then twice as long each time
-_LONGEST_PAUSE = 30.0
-_AT_ONCE = 4  # shards that one flusher writes at the same time, each on a connection to SQL
+_MAX_POLL = 5.0  # seconds between checks for due batches
+_FIRST_BACKOFF = 0.1  # seconds after a failure, doubled each time
+_MAX_BACKOFF = 30.0
+_CONCURRENCY = 4  # shards that one flusher writes at the same time, each on its own SQL connection
 
 
 @dataclass(slots=True)
 class Flushed:
-    """What one flush did."""
+    """The outcome of one flush."""
 
     batches: int = 0
     rows: int = 0
-    refused: int = 0
-    """Rows that SQL refused; they are in its table of refused rows, with the reason."""
-    repeated: int = 0
-    """Batches that SQL had already: somebody died, or was overtaken, before they were forgotten."""
-    elsewhere: int = 0
-    """Shards that were left to another flusher."""
+    rejected: int = 0
+    """Rows that SQL rejected; they are in its table of rejected rows, with the reason."""
+    duplicates: int = 0
+    """Batches that SQL had already: a flusher died, or was overtaken, before it removed them."""
+    skipped: int = 0
+    """Shards that another flusher has claimed."""
 
 
 class Flusher:
-    """Brings the counters or records of a store to a sink.
+    """Flushes the counters or records of a store to a sink.
 
         async with Flusher(store[VIEWS], sink):      # in the background, as long as the block
             ...
         await Flusher(store[VIEWS], sink).flush()    # now, once
 
-    `after` is awaited with each batch that is in SQL, at least once: a batch whose `after` fails is kept and
-    brought again. `takeover` is how long a batch is left to a flusher that does not finish it. `settle` is
-    how long a batch rests between sealing and writing: on a server that may forget its last second
-    (appendfsync everysec, a fail-over), give it two, so that what SQL has cannot come back unsealed.
+    - `on_applied`: awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
+      kept and brought again.
+    - `flush_every`: the age at which batches are due, instead of the declared one.
+    - `claim_timeout`: how long a batch is left to a flusher that does not finish it.
+    - `write_delay`: how long a batch waits between sealing and writing. On a server that may lose its last
+      second (appendfsync everysec, a failover), use two seconds, so that what SQL has cannot come back
+      unsealed.
     """
 
     def __init__(
@@ -72,47 +73,55 @@ class Flusher:
         source: Source,
         sink: Sink,
         *,
-        after: After | None = None,
-        takeover: timedelta = timedelta(seconds=30),
-        settle: timedelta = timedelta(0),
+        on_applied: OnApplied | None = None,
+        flush_every: timedelta | None = None,
+        claim_timeout: timedelta = timedelta(seconds=30),
+        write_delay: timedelta = timedelta(0),
     ) -> None:
-        check_durations(source.declared.name, takeover=takeover, settle=settle)
-        if takeover <= settle or settle < timedelta(0):
-            given = f"takeover={takeover}, settle={settle}"
-            raise InvalidValue(source.declared.name, "takeover longer than settle", given)
+        name, shards = source.declared.name, source.declared.shards
+        flush_every = shards.flush_every if flush_every is None else flush_every
+        check_durations(name, flush_every=flush_every, claim_timeout=claim_timeout, write_delay=write_delay)
+        if claim_timeout <= write_delay or write_delay < timedelta(0):
+            given = f"claim_timeout={claim_timeout}, write_delay={write_delay}"
+            raise InvalidValue(name, "claim_timeout longer than write_delay", given)
+        if flush_every <= timedelta(0):
+            raise InvalidValue(name, "a positive flush_every", str(flush_every))
         self.failure: Exception | None = None
-        """Why the last round in the background failed; None when it went well."""
-        self._source = source
+        """Why the last round in the background failed; None when it succeeded."""
+        self._name = name
+        self._shards = shards
+        self._queue = source._queue
         self._sink = sink
-        self._after = after
-        self._claim = round(takeover.total_seconds() * 1000)
-        self._settle = settle.total_seconds()
-        self._who = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(4)}"
-        self._room = asyncio.Semaphore(_AT_ONCE)
+        self._on_applied = on_applied
+        self._flush_every = flush_every.total_seconds()
+        self._claim = round(claim_timeout.total_seconds() * 1000)
+        self._write_delay = write_delay.total_seconds()
+        self._id = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(4)}"
+        self._slots = asyncio.Semaphore(_CONCURRENCY)
         self._task: asyncio.Task[None] | None = None
 
     async def flush(self) -> Flushed:
-        """Bring all that waits to SQL now; the first error is raised when every shard was tried."""
-        return await self._sweep(now=True)
+        """Flush everything now; the first error is raised after every shard was tried."""
+        return await self._flush_shards(max_age=0)
 
     async def run(self) -> None:
-        """Bring what is due to SQL, for ever."""
-        every = self._source.declared.shards.flush_every.total_seconds()
-        look, pause = min(every / 2, _LONGEST_LOOK), _FIRST_PAUSE
+        """Flush what is due, forever."""
+        max_age = round(self._flush_every * 1000)
+        poll, backoff = min(self._flush_every / 2, _MAX_POLL), _FIRST_BACKOFF
         while True:
             try:
-                await self._sweep(now=False)
+                await self._flush_shards(max_age)
             except Exception as problem:
                 self.failure = problem
-                log.warning("%s: not flushed, trying again: %s", self._source.declared.name, problem)
-                await asyncio.sleep(pause * random.uniform(0.5, 1.0))
-                pause = min(2 * pause, _LONGEST_PAUSE)
+                log.warning("%s: flush failed, retrying: %s", self._name, problem)
+                await asyncio.sleep(backoff * random.uniform(0.5, 1.0))
+                backoff = min(2 * backoff, _MAX_BACKOFF)
             else:
-                self.failure, pause = None, _FIRST_PAUSE
-                await asyncio.sleep(look)
+                self.failure, backoff = None, _FIRST_BACKOFF
+                await asyncio.sleep(poll)
 
     async def __aenter__(self) -> Self:
-        self._task = asyncio.create_task(self.run(), name=f"flusher of {self._source.declared.name}")
+        self._task = asyncio.create_task(self.run(), name=f"flusher of {self._name}")
         return self
 
     async def __aexit__(
@@ -123,49 +132,43 @@ class Flusher:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def _sweep(self, *, now: bool) -> Flushed:
-        done = Flushed()
-        shards = range(self._source.declared.shards.count)
-        outcomes = await asyncio.gather(
-            *(self._flush_shard(shard, done, now=now) for shard in shards), return_exceptions=True
-        )
-        for outcome in outcomes:
+    async def _flush_shards(self, max_age: int) -> Flushed:
+        flushed = Flushed()
+        flushes = (self._flush_shard(shard, max_age, flushed) for shard in range(self._shards.count))
+        for outcome in await asyncio.gather(*flushes, return_exceptions=True):
             if isinstance(outcome, BaseException):
                 raise outcome
-        return done
+        return flushed
 
-    async def _flush_shard(self, shard: int, done: Flushed, *, now: bool) -> None:
-        """Batch after batch, until one that was sealed here took all there was."""
-        batch_size = self._source.declared.shards.batch
+    async def _flush_shard(self, shard: int, max_age: int, flushed: Flushed) -> None:
+        """Flush batch after batch, until one that was sealed here emptied the shard."""
         while True:
-            sealed = await self._source.queue.seal(
-                shard, self._who, self._claim, secrets.token_hex(8), now=now
-            )
+            sealed = await self._queue.seal(shard, self._id, self._claim, secrets.token_hex(8), max_age)
             if not isinstance(sealed, Sealed):
-                done.elsewhere += sealed is False
+                flushed.skipped += sealed == "claimed elsewhere"
                 return
-            if self._settle:
-                await asyncio.sleep(self._settle)
-            async with self._room:
-                brought = await self._bring(sealed, done)
-            if brought and sealed.fresh and sealed.size < batch_size:
+            if self._write_delay:
+                await asyncio.sleep(self._write_delay)
+            async with self._slots:
+                applied = await self._apply(sealed, flushed)
+            if applied and sealed.fresh and sealed.size < self._shards.batch:
                 return
 
-    async def _bring(self, sealed: Sealed, done: Flushed) -> bool:
-        """Write a batch and forget it; False when it has to be asked for again, under another number."""
-        batch = await self._source.read(sealed)
+    async def _apply(self, sealed: Sealed, flushed: Flushed) -> bool:
+        """Write a batch and remove it; False when it has to be claimed again, under a new number."""
+        batch = await self._queue.read(sealed)
         outcome = await self._sink.apply(batch)
-        if isinstance(outcome, Behind):
-            log.warning("%r is behind SQL, which has %d: renumbered", batch, outcome.number)
-            await self._source.queue.renumber(batch, outcome.number)
+        if isinstance(outcome, SequenceRegressed):
+            log.warning("%r: SQL has a larger number, %d: renumbered", batch, outcome.last_number)
+            await self._queue.renumber(batch, outcome.last_number)
             return False
-        if outcome.now:
-            done.batches += 1
-            done.rows += len(batch.rows) - outcome.refused + len(batch.unread)
-            done.refused += outcome.refused
+        if outcome.duplicate:
+            flushed.duplicates += 1
         else:
-            done.repeated += 1
-        if self._after is not None:
-            await self._after(batch)
-        await self._source.queue.acknowledge(batch)
+            flushed.batches += 1
+            flushed.rows += len(batch.rows) - outcome.rejected + len(batch.undecodable)
+            flushed.rejected += outcome.rejected
+        if self._on_applied is not None:
+            await self._on_applied(batch)
+        await self._queue.acknowledge(batch)
         return True

@@ -1,17 +1,16 @@
-"""Sinks for PostgreSQL: a table that counters are added to, and a table that records go into.
+"""Sinks for PostgreSQL: a table that counters are added to, and a table that records are inserted into.
 
     engine = create_async_engine("postgresql+psycopg://...")
     await create_tables(engine)                                          # or METADATA, for your migrations
     CounterTable(engine, shares, VIEWS, insert=False)                    # UPDATE ... SET n = n + added
     RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
 
-One transaction a batch: the number of the batch (table `write_behind_marks`, a row for each shard, locked
-until the commit, so that flushers with the same batch come one after the other), its rows, and the rows that
-were refused, with the reason (table `write_behind_refused`). Records are written by COPY. Where they meet
-rows with the same `unique` values, and counters always, go by COPY into a temporary table and one INSERT or
-UPDATE from there: measured, it beats a multi-row upsert from about a thousand rows on, and takes half its
-time at a hundred thousand.
-Needs the extra `sql`: SQLAlchemy 2 and psycopg 3.
+Each batch is one transaction: its number (table `write_behind_last_batches`, one row per shard, locked until
+the commit, so that flushers with the same batch are serialized), its rows, and the rejected rows with the
+reason (table `write_behind_rejected`). Records are written by COPY. Records that meet rows with the same
+`unique` values, and counters always, go by COPY into a temporary table and by one INSERT or UPDATE from
+there: measured, it beats a multi-row upsert from about a thousand rows on, and takes half its time at a
+hundred thousand. Needs the extra `sql`: SQLAlchemy 2 and psycopg 3.
 """
 
 from __future__ import annotations
@@ -19,116 +18,110 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import psycopg
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import InvalidValue
-from ephemera.patterns.write_behind._batches import Batch, Behind, Row, Written
-from ephemera.patterns.write_behind._declaration import DeferredCounters
-
-try:
-    import psycopg
-    import sqlalchemy as sa
-    from sqlalchemy.dialects import postgresql
-    from sqlalchemy.dialects.postgresql import insert
-
-    from ephemera.patterns.write_behind._ledger import (
-        MARKS,
-        METADATA,
-        REFUSED,
-        Refused,
-        claim,
-        create_tables,
-        of_shard,
-        put_aside,
-        shown,
-    )
-    from ephemera.patterns.write_behind._refusals import NoSuchRow, write_or_split
-except ModuleNotFoundError as missing:
-    raise ModuleNotFoundError(
-        f"the sinks for PostgreSQL need {missing.name}: pip install '/path/to/ephemera[sql]'",
-        name=missing.name,
-    ) from None
-
-
-__all__ = ["METADATA", "CounterTable", "RecordTable", "Refused", "create_tables"]
+from ephemera.patterns.write_behind._batch_tables import (
+    LAST_BATCHES,
+    REJECTED,
+    NoSuchRow,
+    RejectedRow,
+    claim,
+    is_shard,
+    row_as_json,
+    store_rejected,
+    write_or_split,
+)
+from ephemera.patterns.write_behind._batches import Applied, Batch, Row, SequenceRegressed
+from ephemera.patterns.write_behind._counters import DeferredCounters
 
 _STAGED = "write_behind_staged"
-_END_IDLE = ("idle_in_transaction_session_timeout", "30s")
-"""A flusher that hangs in a transaction loses it, and with it the row that the next one waits for."""
-_STAGED_AFTER = 50
-"""Batches that go by the temporary table at once after one that met rows which were there."""
+_IDLE_TIMEOUT = ("idle_in_transaction_session_timeout", "30s")
+"""Ends the transaction of a flusher that hangs, and with it the row lock that the next one waits for."""
+_STAGED_AFTER_CONFLICT = 50
+"""Batches that go by the temporary table right away after one that met existing rows."""
 _quoted = postgresql.dialect().identifier_preparer.quote  # type: ignore[no-untyped-call]
 
 
 class _Table:
-    """What both sinks do: one transaction a batch; how rows are written is the subclass's `merge`."""
+    """What both sinks share: one transaction per batch; subclasses say how rows are written."""
 
     def __init__(self, engine: AsyncEngine, table: sa.Table) -> None:
-        self._engine = engine
         self.table = table
+        self._engine = engine
 
-    async def _copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:  # noqa: ARG002
-        """Copy rows straight into their table, where that can be; False when they go by a temporary one."""
-        return False
-
-    async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
-        """Bring rows from the temporary table to their own."""
-        raise NotImplementedError
-
-    async def apply(self, batch: Batch) -> Written | Behind:
-        """Write a batch and its number, unless they were there."""
+    async def apply(self, batch: Batch) -> Applied | SequenceRegressed:
+        """Write a batch and its number, unless SQL has them."""
         async with self._engine.begin() as connection:
-            await connection.execute(sa.select(sa.func.set_config(*_END_IDLE, True)))
+            await connection.execute(sa.select(sa.func.set_config(*_IDLE_TIMEOUT, True)))
             if not (await connection.execute(claim(batch))).first():
                 return await self._known(connection, batch)
-            await connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))  # refuse here, not at COMMIT
-            refused = await write_or_split(
+            await connection.execute(sa.text("SET CONSTRAINTS ALL IMMEDIATE"))  # reject here, not at COMMIT
+            failed = await write_or_split(
                 connection, batch.rows, lambda rows: self._write(connection, batch.columns, rows)
             )
-            aside = [(data, reason) for data, reason in batch.unread]
-            aside += [(shown(batch.columns, row), reason) for row, reason in refused]
-            await put_aside(connection, batch.name, aside)
-        return Written(now=True, refused=len(aside))
+            rejected = [(data, reason) for data, reason in batch.undecodable]
+            rejected += [(row_as_json(batch.columns, row), reason) for row, reason in failed]
+            await store_rejected(connection, batch.name, rejected)
+        return Applied(rejected=len(rejected))
 
     async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        """Write rows at once, without a batch; what SQL refuses is raised."""
+        """Write rows immediately, without a batch; what SQL rejects is raised."""
         async with self._engine.begin() as connection:
             await self._write(connection, columns, list(rows))
 
-    async def refused(self, name: str, limit: int = 100) -> list[Refused]:
-        """The rows of a declaration that were refused, the oldest first."""
-        found = sa.select(REFUSED.c.id, REFUSED.c.payload, REFUSED.c.reason).where(REFUSED.c.name == name)
+    async def rejected(self, name: str, limit: int = 100) -> list[RejectedRow]:
+        """Return the rejected rows of a declaration, the oldest first."""
+        found = sa.select(REJECTED.c.id, REJECTED.c.payload, REJECTED.c.reason).where(REJECTED.c.name == name)
         async with self._engine.connect() as connection:
-            rows = await connection.execute(found.order_by(REFUSED.c.id).limit(limit))
-            return [Refused(*row) for row in rows]
+            rows = await connection.execute(found.order_by(REJECTED.c.id).limit(limit))
+            return [RejectedRow(*row) for row in rows]
 
-    async def forget(self, *refused: Refused) -> None:
-        """Remove refused rows: they were recorded anew, or are not wanted."""
-        ids = [each.id for each in refused]
+    async def delete_rejected(self, *rejected: RejectedRow) -> None:
+        """Delete rejected rows that were recorded again or are not wanted."""
+        ids = [row.id for row in rejected]
         async with self._engine.begin() as connection:
-            await connection.execute(sa.delete(REFUSED).where(REFUSED.c.id.in_(ids)))
+            await connection.execute(sa.delete(REJECTED).where(REJECTED.c.id.in_(ids)))
 
-    async def _known(self, connection: AsyncConnection, batch: Batch) -> Written | Behind:
-        known = sa.select(MARKS.c.epoch, MARKS.c.number).where(of_shard(batch.name, batch.shard))
-        epoch, number = (await connection.execute(known)).one()
-        return Written(now=False) if epoch == batch.epoch else Behind(number)
+    async def _copy_directly(
+        self,
+        connection: AsyncConnection,
+        columns: tuple[str, ...],
+        rows: list[Row],
+    ) -> bool:
+        """Copy rows straight into their table where possible; False when they need the temporary table."""
+        raise NotImplementedError
+
+    async def _merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
+        """Move rows from the temporary table into their own."""
+        raise NotImplementedError
+
+    async def _known(self, connection: AsyncConnection, batch: Batch) -> Applied | SequenceRegressed:
+        known = sa.select(LAST_BATCHES.c.epoch, LAST_BATCHES.c.number)
+        row = await connection.execute(known.where(is_shard(batch.name, batch.shard)))
+        epoch, number = row.one()
+        return Applied(duplicate=True) if epoch == batch.epoch else SequenceRegressed(number)
 
     async def _write(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> None:
-        if await self._copied(connection, columns, rows):
+        if await self._copy_directly(connection, columns, rows):
             return
         typed = [sa.Column(name, self.table.c[name].type) for name in columns]
         staged = sa.Table(_STAGED, sa.MetaData(), *typed, prefixes=["TEMPORARY"], postgresql_on_commit="DROP")
         await connection.execute(sa.schema.CreateTable(staged))
         await _copy(connection, staged, columns, rows)
-        await self.merge(connection, staged)
+        await self._merge(connection, staged)
         await connection.execute(sa.schema.DropTable(staged))
 
 
 class RecordTable(_Table):
-    """A table that records go into, by the names of its columns.
+    """A table that records are inserted into, by column name.
 
-    With `unique`, columns that have a unique index, of several records with the same values one is kept:
-    the `first`, or the `last`, which replaces the row that is there.
+    `unique` names columns with a unique index. Of several records with the same values in them one is kept:
+    the `first`, or the `last`, which replaces the existing row.
     """
 
     def __init__(
@@ -147,8 +140,10 @@ class RecordTable(_Table):
         self._keep = keep
         self._staged_next = 0
 
-    async def _copied(self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]) -> bool:
-        """Records seldom come twice, so it is tried; after one that did, the next ones are merged at once."""
+    async def _copy_directly(
+        self, connection: AsyncConnection, columns: tuple[str, ...], rows: list[Row]
+    ) -> bool:
+        """Try it, as duplicates are rare; after one, the next batches are merged right away."""
         if not self._unique:
             await _copy(connection, self.table, columns, rows)
             return True
@@ -159,12 +154,12 @@ class RecordTable(_Table):
             async with connection.begin_nested():
                 await _copy(connection, self.table, columns, rows)
         except psycopg.errors.UniqueViolation:
-            self._staged_next = _STAGED_AFTER
+            self._staged_next = _STAGED_AFTER_CONFLICT
             return False
         return True
 
-    async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
-        """One INSERT that keeps the first or the last of those that are the same."""
+    async def _merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
+        """Insert all rows in one statement that keeps the first or the last of duplicates."""
         names = [column.name for column in staged.c]
         others = [name for name in names if name not in self._unique]
         if self._keep == "first" or not others:
@@ -172,7 +167,7 @@ class RecordTable(_Table):
             await connection.execute(adding.on_conflict_do_nothing(index_elements=self._unique))
             return
         keys = [staged.c[name] for name in self._unique]
-        # Rows of a table just filled by COPY lie in the order they came.
+        # Rows of a table just filled by COPY are stored in the order they were copied.
         newest = (
             sa.select(*staged.c)
             .prefix_with(f"DISTINCT ON ({', '.join(map(_quoted, self._unique))})")
@@ -186,8 +181,8 @@ class RecordTable(_Table):
 class CounterTable(_Table):
     """A table whose columns are added to, by the names of the declared key and measures.
 
-    Rows that are not there are inserted, which takes a unique index on the key. With `insert=False` the rows
-    belong to somebody else: what is counted for a row that is not there is put aside as refused.
+    Missing rows are inserted, which needs a unique index on the key. With `insert=False` rows are only
+    updated: amounts for a missing row are rejected.
     """
 
     def __init__(
@@ -198,8 +193,12 @@ class CounterTable(_Table):
         self._counters = counters
         self._insert = insert
 
-    async def merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
-        """One INSERT or UPDATE that adds; rows in the order of their keys, so that two never deadlock."""
+    async def _copy_directly(self, *_: Any) -> bool:
+        """Adding always needs the temporary table."""
+        return False
+
+    async def _merge(self, connection: AsyncConnection, staged: sa.Table) -> None:
+        """Add in one INSERT or UPDATE, in the order of the keys, so that two flushers never deadlock."""
         table, key, measures = self.table, list(self._counters.key), self._counters.measures
         if self._insert:
             rows = sa.select(*staged.c).order_by(*(staged.c[name] for name in key))
@@ -217,11 +216,13 @@ class CounterTable(_Table):
         await connection.execute(sa.update(table).values(sums).where(same))
 
     async def totals(self, shard: int, key: Sequence[Any]) -> tuple[str, int, dict[str, int]]:
-        """What SQL has of a row, with the epoch and number of its shard's last batch, all of one moment."""
+        """Return the epoch and number of a shard's last batch, and a row's amounts, from one snapshot."""
         table, counters = self.table, self._counters
         row = sa.and_(*(table.c[name] == value for name, value in zip(counters.key, key, strict=True)))
-        mark = of_shard(counters.name, shard)
-        columns = [sa.select(MARKS.c[name]).where(mark).scalar_subquery() for name in ("epoch", "number")]
+        last = is_shard(counters.name, shard)
+        columns = [
+            sa.select(LAST_BATCHES.c[name]).where(last).scalar_subquery() for name in ("epoch", "number")
+        ]
         columns += [sa.select(table.c[name]).where(row).scalar_subquery() for name in counters.measures]
         async with self._engine.connect() as connection:
             epoch, number, *sums = (await connection.execute(sa.select(*columns))).one()

@@ -1,8 +1,8 @@
-"""Records that wait for SQL: appending them, and reading a batch of them.
+"""Records that are flushed to SQL: their declaration, appending them, and reading a batch of them.
 
-A record is stored as JSON by the names of its fields, without a fingerprint of its shape: what waits may have
-been written by the version of the program before this one. Fields that are new take their defaults, fields
-that are gone are ignored, and what still is no such record is put aside with the reason.
+A record is stored as JSON by field name, without a fingerprint of its type: pending records may have been
+written by the previous version of the program. New fields take their defaults, removed fields are ignored,
+and anything that still does not decode is stored in SQL as rejected, with the reason.
 """
 
 from __future__ import annotations
@@ -10,24 +10,92 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable
+from datetime import timedelta
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from ephemera.errors import BacklogFull, InvalidValue, Unavailable
-from ephemera.keyspace import REDIS_ERRORS, Stats
-from ephemera.patterns.write_behind._batches import Batch, Row, Sink, Unread
-from ephemera.patterns.write_behind._queues import Queue, Sealed, shard_of
+from ephemera.keyspace import REDIS_ERRORS, Catalogue, Stats, Store
+from ephemera.patterns.write_behind._batches import (
+    IN_SHARD,
+    UNTIL_IN_SQL,
+    Row,
+    Sealed,
+    ShardQueue,
+    Shards,
+    Sink,
+    Undecodable,
+)
 from ephemera.wire import Client, Script
-
-if TYPE_CHECKING:
-    from ephemera.patterns.write_behind._declaration import DeferredRecords
 
 S = TypeVar("S", bound=msgspec.Struct)
 
 APPEND = Script.load("ephemera.patterns.write_behind", "append")
-_PIECE = 5000  # records that one command reads
+_PER_RANGE = 5000  # records that one LRANGE reads
+
+
+class DeferredRecords(Generic[S]):
+    """Records that reach a table of SQL in batches. `store[RECORDS]` is a `BoundRecords`.
+
+    - `record`: a msgspec Struct; its fields are the columns.
+    - `flush_every`: the age at which pending records are due.
+    - `batch`: the number of records at which a shard is due whatever its age, and the most that one
+      transaction writes.
+    - `backlog`: the number of records at which new ones are refused with `BacklogFull`.
+    - `shards`: lists that the records are spread over.
+    - `idempotency_ttl`: how long idempotency keys are remembered.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        name: str,
+        record: type[S],
+        *,
+        purpose: str,
+        flush_every: timedelta = timedelta(seconds=5),
+        batch: int = 20_000,
+        backlog: int = 1_000_000,
+        shards: int = 4,
+        idempotency_ttl: timedelta = timedelta(hours=1),
+    ) -> None:
+        self.record = record
+        self.shards = Shards(
+            catalogue,
+            name,
+            shards=shards,
+            flush_every=flush_every,
+            batch=batch,
+            backlog=backlog,
+            idempotency_ttl=idempotency_ttl,
+        )
+        self.pending = catalogue.list(
+            f"{name}:pending:{{shard}}",
+            bytes,
+            lifetime=UNTIL_IN_SQL,
+            purpose=purpose,
+            saves="an INSERT for each record",
+            invalidated_by=("its flush",),
+            if_lost="what was recorded since the last flush is lost",
+            **IN_SHARD,
+        )
+        catalogue.patterns.append(self)
+
+    @property
+    def name(self) -> str:
+        """The prefix of the keys, and the name of the batches in SQL."""
+        return self.shards.name
+
+    def bind(self, store: Store) -> BoundRecords[S]:
+        """Return the records of a store; `store[RECORDS]` calls it."""
+        for keyspace in (self.pending, self.shards.state, self.shards.idempotency):
+            store[keyspace]  # refuses a store without it
+        return BoundRecords(self, store.client("queue"), store[self.pending].stats)
+
+    def __repr__(self) -> str:
+        return f"<DeferredRecords {self.name!r} of {self.record.__name__}>"
 
 
 class BoundRecords(Generic[S]):
@@ -35,57 +103,67 @@ class BoundRecords(Generic[S]):
 
     def __init__(self, declared: DeferredRecords[S], client: Client, stats: Stats) -> None:
         self.declared = declared
-        self.columns = tuple(field.name for field in msgspec.structs.fields(declared.record))
         self.stats = stats
         shards = declared.shards
-        self.queue = Queue(shards, client, "list", shards.keys(declared.waiting))
+        self._columns = tuple(field.name for field in msgspec.structs.fields(declared.record))
+        keys = shards.keys(declared.pending)
+        self._queue = ShardQueue(shards, client, "list", keys, self._columns, self._fetch)
         self._client = client
-        self._keys = shards.keys(declared.waiting, shards.state)
-        self._limits = (str(shards.most), shards.once_kept)
+        self._keys = shards.keys(declared.pending, shards.state)
+        self._limits = (str(shards.capacity), shards.idempotency_ttl)
         self._encode = msgspec.json.Encoder().encode
         self._decode_one = msgspec.json.Decoder(declared.record).decode
         self._decode_all = msgspec.json.Decoder(list[declared.record]).decode  # type: ignore[name-defined]
         self._row = row_maker(declared.record)
 
     async def append(
-        self, /, *records: S, by: str | None = None, once: str | None = None, otherwise: Sink | None = None
+        self,
+        /,
+        *records: S,
+        partition_key: str | None = None,
+        idempotency_key: str | None = None,
+        fallback: Sink | None = None,
     ) -> bool:
-        """Append records, all of them or none, in one trip.
+        """Append records, all of them or none, in one round trip.
 
-        Those with the same `by` reach SQL in the order they were appended. With `once`, an id of the
-        addition, they are appended once however often that is asked, for as long as `once_kept` (with the
-        same `by`); False when they were there. `BacklogFull` when there is no room. When Redis is down,
-        `Unavailable`, unless `otherwise` is a sink to write to at once.
+        Records with the same `partition_key` reach SQL in the order they were appended. With an
+        `idempotency_key` (and the same `partition_key`) they are appended once however often that is
+        retried, for as long as `idempotency_ttl`; False when they were appended before. Raises `BacklogFull`
+        when there is no room. When Redis is down, raises `Unavailable`, or writes to the sink `fallback` if
+        there is one.
         """
         data = [self._encoded(record) for record in records]
-        shard = self._shard(by if by is not None else once)
+        shard = self._shard(partition_key if partition_key is not None else idempotency_key)
         try:
-            return await self._append(data, shard, once)
+            return await self._append(data, shard, idempotency_key)
         except Unavailable:
-            if otherwise is None:
+            if fallback is None:
                 raise
-        await otherwise.write(self.columns, [self._row(record) for record in records])
+        await fallback.write(self._columns, [self._row(record) for record in records])
         return True
 
-    async def waiting(self) -> int:
-        """How many records wait for SQL, in all shards; those on their way count."""
+    async def backlog(self) -> int:
+        """Return how many records are not in SQL yet, in all shards."""
         return sum(await asyncio.gather(*(self._client.call("LLEN", keys[0]) for keys in self._keys)))
 
-    async def read(self, sealed: Sealed) -> Batch:
-        """The rows of a sealed batch."""
+    async def backlog_age(self) -> float:
+        """Return the age of the oldest pending record in seconds, in one round trip."""
+        return await self._queue.age()
+
+    async def _fetch(self, sealed: Sealed) -> tuple[list[Row], tuple[Undecodable, ...]]:
+        """Read the records of a sealed batch."""
         key = self._keys[sealed.shard][0]
-        pieces = (
-            self._client.call("LRANGE", key, first, min(first + _PIECE, sealed.size) - 1)
-            for first in range(0, sealed.size, _PIECE)
+        ranges = (
+            self._client.call("LRANGE", key, first, min(first + _PER_RANGE, sealed.size) - 1)
+            for first in range(0, sealed.size, _PER_RANGE)
         )
         rows: list[Row] = []
-        unread: list[Unread] = []
-        for piece in await asyncio.gather(*pieces):
-            self._read_piece(piece, rows, unread)
-        name = self.declared.name
-        return Batch(name, sealed.shard, sealed.epoch, sealed.number, self.columns, rows, tuple(unread))
+        undecodable: list[Undecodable] = []
+        for stored in await asyncio.gather(*ranges):
+            self._decode(stored, rows, undecodable)
+        return rows, tuple(undecodable)
 
-    def _read_piece(self, stored: list[bytes], rows: list[Row], unread: list[Unread]) -> None:
+    def _decode(self, stored: list[bytes], rows: list[Row], undecodable: list[Undecodable]) -> None:
         try:  # all at once is several times as fast as one by one
             rows.extend(map(self._row, self._decode_all(b"[%s]" % b",".join(stored))))
         except (msgspec.MsgspecError, UnicodeDecodeError):
@@ -93,26 +171,27 @@ class BoundRecords(Generic[S]):
                 try:
                     rows.append(self._row(self._decode_one(data)))
                 except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-                    unread.append(Unread(data, f"it is no {self.declared.record.__name__}: {problem}"))
+                    reason = f"it is no {self.declared.record.__name__}: {problem}"
+                    undecodable.append(Undecodable(data, reason))
 
-    async def _append(self, data: list[bytes], shard: int, once: str | None) -> bool:
-        keys = self._keys[shard]
-        if once is not None:
-            keys = (*keys, self.declared.shards.once.key(shard=shard, addition=once))
+    async def _append(self, data: list[bytes], shard: int, idempotency_key: str | None) -> bool:
+        keys, shards = self._keys[shard], self.declared.shards
+        if idempotency_key is not None:
+            keys = (*keys, shards.idempotency.key(shard=shard, idempotency_key=idempotency_key))
         try:
             added = await self._client.run(APPEND, keys, (*self._limits, *data))
         except REDIS_ERRORS:
             self.stats.errors += 1
             raise
         if added < 0:
-            raise BacklogFull(self.declared.name, shard, self.declared.shards.most)
+            raise BacklogFull(self.declared.name, shard, shards.capacity)
         self.stats.writes += added
         self.stats.bytes_written += sum(map(len, data))
         return bool(added)
 
-    def _shard(self, by: str | None) -> int:
-        count = self.declared.shards.count
-        return random.randrange(count) if by is None else shard_of(by, count)
+    def _shard(self, partition_key: str | None) -> int:
+        shards = self.declared.shards
+        return random.randrange(shards.count) if partition_key is None else shards.of(partition_key)
 
     def _encoded(self, record: S) -> bytes:
         expected = self.declared.record
@@ -120,16 +199,16 @@ class BoundRecords(Generic[S]):
             raise InvalidValue(self.declared.name, expected.__name__, type(record).__name__)
         try:
             data = self._encode(record)
-            self._decode_one(data)  # what could never be read again is refused here
+            self._decode_one(data)  # refuse here what could never be read back
         except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as problem:
             raise InvalidValue(self.declared.name, expected.__name__, f"one that is not: {problem}") from None
         return data
 
 
 def row_maker(record: type[S]) -> Callable[[S], Row]:
-    """What makes a row of a record: its values as they are, those that SQL has no type for as JSON."""
+    """Return what turns a record into a row: its values, as JSON where SQL has no type for them."""
     fields = msgspec.structs.fields(record)
-    nested = [place for place, field in enumerate(fields) if not _is_plain(field.type)]
+    nested = [position for position, field in enumerate(fields) if not _has_sql_type(field.type)]
     as_tuple: Callable[[S], Row] = msgspec.structs.astuple
     if not nested:
         return as_tuple
@@ -137,21 +216,21 @@ def row_maker(record: type[S]) -> Callable[[S], Row]:
 
     def row(value: S) -> Row:
         values = list(as_tuple(value))
-        for place in nested:
-            if values[place] is not None:
-                values[place] = to_json(values[place]).decode()
+        for position in nested:
+            if values[position] is not None:
+                values[position] = to_json(values[position]).decode()
         return tuple(values)
 
     return row
 
 
-def _is_plain(annotation: Any) -> bool:
+def _has_sql_type(annotation: Any) -> bool:
     node = msgspec.inspect.type_info(annotation)
     choices = node.types if isinstance(node, msgspec.inspect.UnionType) else (node,)
-    return all(isinstance(choice, _PLAIN) for choice in choices)
+    return all(isinstance(choice, _SQL_TYPES) for choice in choices)
 
 
-_PLAIN = itemgetter(
+_SQL_TYPES = itemgetter(
     "NoneType", "BoolType", "IntType", "FloatType", "StrType", "BytesType", "DateTimeType", "DateType",
     "TimeType", "TimeDeltaType", "UUIDType", "DecimalType", "LiteralType",
 )(vars(msgspec.inspect))  # fmt: skip

@@ -1,11 +1,11 @@
--- The live totals of an organization and period.
+-- Reads the live totals of an organization and period.
 -- KEYS[1]  the totals: a hash
--- KEYS[2]  the reservations: a hash, with '=measure' the sum of them
+-- KEYS[2]  the reservations: a hash with their sum under '=measure'
 -- ARGV[1]  the period's start and
 -- ARGV[2]  end in milliseconds since 1970; '' for any time
 -- ARGV[3]  and on: the measures
--- RETURNS  what is used and what is reserved of each measure, in turn; nil the totals are not there; {now in
---          milliseconds} it is another period
+-- RETURNS  used and reserved of each measure, in turn; nil the totals are missing; {now in milliseconds} the period
+--          is not the current one
 if ARGV[1] ~= '' then
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
@@ -13,8 +13,8 @@ if ARGV[1] ~= '' then
 end
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 local found = {}
-for place = 3, #ARGV do
-  found[#found + 1] = tonumber(redis.call('HGET', KEYS[1], ARGV[place]) or 0)
-  found[#found + 1] = tonumber(redis.call('HGET', KEYS[2], '=' .. ARGV[place]) or 0)
+for i = 3, #ARGV do
+  found[#found + 1] = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0)
+  found[#found + 1] = tonumber(redis.call('HGET', KEYS[2], '=' .. ARGV[i]) or 0)
 end
 return found

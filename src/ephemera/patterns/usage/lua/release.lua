@@ -1,8 +1,8 @@
--- Gives up a reservation.
+-- Releases a reservation.
 -- KEYS[1]  the reservations: a hash of id to 'measure amount ...', and of '=measure' to the sum of them
--- KEYS[2]  when they lapse: a sorted set of ids
+-- KEYS[2]  when they expire: a sorted set of ids
 -- ARGV[1]  the id
--- RETURNS  1; 0 it was not there any more
+-- RETURNS  1; 0 it had ended or expired
 local reserved = redis.call('HGET', KEYS[1], ARGV[1])
 if not reserved then return 0 end
 for measure, amount in string.gmatch(reserved, '(%S+) (%S+)') do

@@ -1,41 +1,41 @@
--- Reserves amounts if all of them fit into their limits, and nothing otherwise.
+-- Reserves amounts if all of them fit into their limits, otherwise nothing.
 -- KEYS[1]  the live totals of the organization and period: a hash
 -- KEYS[2]  its reservations: a hash of id to 'measure amount ...', and of '=measure' to the sum of them
--- KEYS[3]  when they lapse: a sorted set of ids by milliseconds since 1970
+-- KEYS[3]  when they expire: a sorted set of ids by milliseconds since 1970
 -- ARGV[1]  the id of the reservation
--- ARGV[2]  for how many milliseconds it stands
--- ARGV[3]  the life of the reservations' keys in milliseconds
+-- ARGV[2]  after how many milliseconds it expires
+-- ARGV[3]  the TTL of the reservations' keys in milliseconds
 -- ARGV[4]  the period's start and
 -- ARGV[5]  end in milliseconds since 1970
 -- ARGV[6]  and on: measure, amount, limit ('' for none), measure, amount, limit ...
--- RETURNS  1 reserved, also if it was before; nil the totals are not there; {now in milliseconds} it is another period;
---          {which of them is over its limit, used, reserved}
-local totals, held, lapses, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
+-- RETURNS  1 reserved, now or before; nil the totals are missing; {now in milliseconds} the period is not the current
+--          one; {the measure that exceeds its limit, used, reserved}
+local totals, held, expiries, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now < tonumber(ARGV[4]) or now >= tonumber(ARGV[5]) then return {now} end
 if redis.call('EXISTS', totals) == 0 then return false end
 
-for _, lapsed in ipairs(redis.call('ZRANGE', lapses, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
-  for measure, amount in string.gmatch(redis.call('HGET', held, lapsed) or '', '(%S+) (%S+)') do
+for _, expired in ipairs(redis.call('ZRANGE', expiries, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
+  for measure, amount in string.gmatch(redis.call('HGET', held, expired) or '', '(%S+) (%S+)') do
     redis.call('HINCRBY', held, '=' .. measure, -amount)
   end
-  redis.call('HDEL', held, lapsed)
-  redis.call('ZREM', lapses, lapsed)
+  redis.call('HDEL', held, expired)
+  redis.call('ZREM', expiries, expired)
 end
 if redis.call('HEXISTS', held, id) == 1 then return 1 end
 
-local words = {}
-for place = 6, #ARGV, 3 do
-  local measure, amount, limit = ARGV[place], ARGV[place + 1], ARGV[place + 2]
+local parts = {}
+for i = 6, #ARGV, 3 do
+  local measure, amount, limit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local used = tonumber(redis.call('HGET', totals, measure) or 0)
   local reserved = tonumber(redis.call('HGET', held, '=' .. measure) or 0)
   if limit ~= '' and used + reserved + amount > tonumber(limit) then return {measure, used, reserved} end
-  words[#words + 1] = measure .. ' ' .. amount
+  parts[#parts + 1] = measure .. ' ' .. amount
 end
-for place = 6, #ARGV, 3 do redis.call('HINCRBY', held, '=' .. ARGV[place], ARGV[place + 1]) end
-redis.call('HSET', held, id, table.concat(words, ' '))
-redis.call('ZADD', lapses, now + ARGV[2], id)
+for i = 6, #ARGV, 3 do redis.call('HINCRBY', held, '=' .. ARGV[i], ARGV[i + 1]) end
+redis.call('HSET', held, id, table.concat(parts, ' '))
+redis.call('ZADD', expiries, now + ARGV[2], id)
 redis.call('PEXPIRE', held, ARGV[3])
-redis.call('PEXPIRE', lapses, ARGV[3])
+redis.call('PEXPIRE', expiries, ARGV[3])
 return 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import chain
 from typing import Any
 
 import msgspec
@@ -11,8 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from ephemera import Catalogue, Store
 from ephemera.embedded import Postgres
-from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
-from ephemera.patterns.write_behind._postgres import create_tables
+from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, create_tables
 
 
 class Vote(msgspec.Struct):
@@ -49,7 +49,7 @@ VIEWS = DeferredCounters(
     flush_every=timedelta(milliseconds=200),
 )
 FEW = DeferredCounters(
-    CATALOGUE, "few", key=("page",), measures=("clicks",), purpose="Little room", backlog=3, shards=1
+    CATALOGUE, "few", key=("page",), measures=("clicks",), purpose="A small backlog", backlog=3, shards=1
 )
 WIDE = DeferredCounters(
     CATALOGUE,
@@ -103,34 +103,35 @@ HAPPENED = sa.Table(
 
 
 def sql_url(postgres: Postgres) -> str:
-    """The URL as SQLAlchemy takes it."""
+    """Return the URL in the form SQLAlchemy takes."""
     return postgres.url.replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-async def prepared(postgres: Postgres) -> AsyncEngine:
-    """An engine on a database that has all tables, empty."""
+async def prepare_database(postgres: Postgres) -> AsyncEngine:
+    """Return an engine on a database with all tables, empty."""
     engine = create_async_engine(sql_url(postgres))
     await create_tables(engine)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.drop_all)
         await connection.run_sync(METADATA.create_all)
-        await connection.execute(sa.text("DELETE FROM write_behind_marks"))
-        await connection.execute(sa.text("DELETE FROM write_behind_refused"))
+        await connection.execute(sa.text("DELETE FROM write_behind_last_batches"))
+        await connection.execute(sa.text("DELETE FROM write_behind_rejected"))
     return engine
 
 
 async def rows(engine: AsyncEngine, table: sa.Table) -> list[tuple[Any, ...]]:
-    """All rows of a table, in order."""
+    """Return all rows of a table, in order."""
     async with engine.connect() as connection:
         found = await connection.execute(sa.select(table).order_by(*list(table.c)[:2]))
         return [tuple(row) for row in found]
 
 
-async def emptied(store: Store) -> None:
-    """Nothing waits, in any shard."""
-    counters = [(each.shards, (each.pending, each.sealed)) for each in (CLICKS, VIEWS, FEW)]
-    lists = [(each.shards, (each.waiting,)) for each in (VOTES, EVENTS)]
-    for shards, spaces in (*counters, *lists):
-        for keys in shards.keys(*spaces, shards.state):
-            for key in keys:
-                await store.client("queue").call("UNLINK", key)
+async def empty_backlog(store: Store) -> None:
+    """Empty every shard."""
+    found: list[tuple[str, ...]] = []
+    for counters in (CLICKS, VIEWS, FEW):
+        found += counters.shards.keys(counters.pending, counters.sealed, counters.shards.state)
+    for records in (VOTES, EVENTS):
+        found += records.shards.keys(records.pending, records.shards.state)
+    for key in chain(*found):
+        await store.client("queue").call("UNLINK", key)

@@ -8,8 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, Store
-from ephemera.patterns.usage import Meter, Usage
-from ephemera.patterns.write_behind._postgres import CounterTable
+from ephemera.patterns.usage import BoundUsage, Usage
+from ephemera.patterns.write_behind import CounterTable
+from tests.resources import with_resources
 
 CATALOGUE = Catalogue("test-usage")
 MEASURES = ("presentations", "tokens", "cost_micros")
@@ -36,6 +37,6 @@ def table_of(engine: AsyncEngine) -> CounterTable:
     return CounterTable(engine, RECORDS, USAGE.counters)
 
 
-def meter_of(store: Store, engine: AsyncEngine) -> Meter:
-    """A meter of `USAGE`."""
-    return USAGE.meter(store, table_of(engine))
+def bound_usage(store: Store, engine: AsyncEngine) -> BoundUsage:
+    """Bind `USAGE` to a store with its table."""
+    return with_resources(store, {USAGE: table_of(engine)})[USAGE]
