@@ -30,9 +30,8 @@ _HEAD = """\
 `make bench` measures ours against the peers in one process, with rounds in turn, and takes the median; it
 writes this page, `benchmarks/results.json` and the pictures. A ratio is how many times as good as the peer we
 are, whichever way is better for a row; behind a target is the ratio that it judges.
-`python -m benchmarks --only TEXT` measures some rows;
-the others stay as they were, so each has its date (none if it was measured before dates
-were noted).
+`python -m benchmarks --only TEXT` measures some rows; the others stay as they were, so each has its date
+(none if it was measured before dates were noted).
 
 ![Ours against the peers](../images/bench.svg)
 """

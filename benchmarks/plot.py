@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-PLOT = Path(__file__).parents[1] / "docs" / "images" / "benchmarks.svg"
+PLOT = Path(__file__).parents[1] / "docs" / "images" / "bench.svg"
 
 INK = "#757d87"
 """Grey that is read on white and on black; the background is transparent."""

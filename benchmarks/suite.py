@@ -8,6 +8,7 @@ from benchmarks import (
     events,
     http_cache,
     identity,
+    imports,
     jobs,
     keyspace,
     league,
@@ -41,6 +42,7 @@ ROWS: tuple[Row, ...] = (
     *planner.ROWS,
     *identity.ROWS,
     *league.ROWS,
+    *imports.ROWS,
 )
 
 

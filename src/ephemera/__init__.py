@@ -1,20 +1,17 @@
 """Ephemera: the expendable data layer of a Python service, on Redis 7+ or Valkey.
 
 Declare every key once in a `Catalogue`, open a `Store` with `connect`, and use what is declared through typed
-accessors and patterns. Everything kept there may vanish without harm.
+accessors and patterns. Losing any of the data is safe.
+
+Everything that a service declares or catches can be imported from here. Patterns are loaded when they are
+first used, so `import ephemera` costs no more than the core.
 """
 
-from ephemera.errors import (
-    CannotConnect,
-    ConnectionFailed,
-    CrossSlot,
-    EphemeraError,
-    OutcomeUnknown,
-    ServerError,
-    StoreClosed,
-    Unavailable,
-    UnsupportedCommand,
-)
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from ephemera import errors
+from ephemera.errors import *
 from ephemera.keyspace import (
     Catalogue,
     Keyspace,
@@ -28,21 +25,90 @@ from ephemera.keyspace import (
 )
 from ephemera.wire import Message, Script
 
+if TYPE_CHECKING:
+    from ephemera.patterns.cache import Cache, Local
+    from ephemera.patterns.embedders import Lexical, MiniLM, OpenAICompatible
+    from ephemera.patterns.entitlements import Entitlements
+    from ephemera.patterns.events import Events
+    from ephemera.patterns.fanout import Fanout
+    from ephemera.patterns.http_cache import HttpCache, Life
+    from ephemera.patterns.jobs import Job, Jobs
+    from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
+    from ephemera.patterns.locks import Locks
+    from ephemera.patterns.planner import Plan, Planner
+    from ephemera.patterns.preferences import Preferences
+    from ephemera.patterns.prewarm import Prewarm
+    from ephemera.patterns.progress import Progress
+    from ephemera.patterns.rate_limits import (
+        LocalShare,
+        RateLimits,
+        Rule,
+        fixed_window,
+        local_share,
+        sliding_window,
+        token_bucket,
+    )
+    from ephemera.patterns.revocation import Revocation, TokenKind
+    from ephemera.patterns.semantic_cache import Neighbour, Qdrant, SemanticCache, Shadow
+    from ephemera.patterns.sessions import Sessions
+    from ephemera.patterns.tokens import KeyRing, Tokens
+    from ephemera.patterns.usage import Usage
+    from ephemera.patterns.windows import Windows
+    from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
+
+_PATTERNS = {
+    "cache": ("Cache", "Local"),
+    "embedders": ("Lexical", "MiniLM", "OpenAICompatible"),
+    "entitlements": ("Entitlements",),
+    "events": ("Events",),
+    "fanout": ("Fanout",),
+    "http_cache": ("HttpCache", "Life"),
+    "jobs": ("Job", "Jobs"),
+    "langgraph_checkpoints": ("GraphCheckpoints",),
+    "locks": ("Locks",),
+    "planner": ("Plan", "Planner"),
+    "preferences": ("Preferences",),
+    "prewarm": ("Prewarm",),
+    "progress": ("Progress",),
+    "rate_limits": (
+        "LocalShare",
+        "RateLimits",
+        "Rule",
+        "fixed_window",
+        "local_share",
+        "sliding_window",
+        "token_bucket",
+    ),
+    "revocation": ("Revocation", "TokenKind"),
+    "semantic_cache": ("Neighbour", "Qdrant", "SemanticCache", "Shadow"),
+    "sessions": ("Sessions",),
+    "tokens": ("KeyRing", "Tokens"),
+    "usage": ("Usage",),
+    "windows": ("Windows",),
+    "write_behind": ("DeferredCounters", "DeferredRecords", "Flusher"),
+}
+"""The names of each pattern that can be imported from here; a test compares it with the imports above."""
+
+_PATTERN_OF = {name: pattern for pattern, names in _PATTERNS.items() for name in names}
+
+_EXTRAS = {
+    "celery": "jobs",
+    "httpx": "openai",
+    "jwt": "tokens",
+    "langgraph": "langgraph",
+    "numpy": "semantic",
+    "psycopg": "sql",
+    "qdrant_client": "semantic",
+    "sqlalchemy": "sql",
+}
+"""The extra that installs a package which a pattern imports."""
+
 __all__ = [
-    "CannotConnect",
     "Catalogue",
-    "ConnectionFailed",
-    "CrossSlot",
-    "EphemeraError",
     "Keyspace",
     "Message",
-    "OutcomeUnknown",
     "Script",
-    "ServerError",
     "Store",
-    "StoreClosed",
-    "Unavailable",
-    "UnsupportedCommand",
     "connect",
     "fixed",
     "permanent",
@@ -50,3 +116,67 @@ __all__ = [
     "until",
     "windowed",
 ]
+__all__ += errors.__all__
+__all__ += [
+    "Cache",
+    "DeferredCounters",
+    "DeferredRecords",
+    "Entitlements",
+    "Events",
+    "Fanout",
+    "Flusher",
+    "GraphCheckpoints",
+    "HttpCache",
+    "Job",
+    "Jobs",
+    "KeyRing",
+    "Lexical",
+    "Life",
+    "Local",
+    "LocalShare",
+    "Locks",
+    "MiniLM",
+    "Neighbour",
+    "OpenAICompatible",
+    "Plan",
+    "Planner",
+    "Preferences",
+    "Prewarm",
+    "Progress",
+    "Qdrant",
+    "RateLimits",
+    "Revocation",
+    "Rule",
+    "SemanticCache",
+    "Sessions",
+    "Shadow",
+    "TokenKind",
+    "Tokens",
+    "Usage",
+    "Windows",
+    "fixed_window",
+    "local_share",
+    "sliding_window",
+    "token_bucket",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load the pattern that a name belongs to, once."""
+    try:
+        pattern = _PATTERN_OF[name]
+    except KeyError:
+        raise AttributeError(f"module 'ephemera' has no attribute {name!r}") from None
+    try:
+        value = getattr(import_module(f"ephemera.patterns.{pattern}"), name)
+    except ModuleNotFoundError as problem:
+        extra = _EXTRAS.get((problem.name or "").partition(".")[0])
+        if extra is None:
+            raise
+        raise errors.MissingExtra(name, extra, str(problem)) from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -12,10 +12,9 @@ None of them touches Redis. `embed` raises `EmbeddingFailed`, or what it likes: 
 without it.
 """
 
-from ephemera.errors import EmbeddingFailed
 from ephemera.patterns.embedders._embedder import Embedder
 from ephemera.patterns.embedders._lexical import Lexical
 from ephemera.patterns.embedders._minilm import MiniLM
 from ephemera.patterns.embedders._openai import OpenAICompatible
 
-__all__ = ["Embedder", "EmbeddingFailed", "Lexical", "MiniLM", "OpenAICompatible"]
+__all__ = ["Embedder", "Lexical", "MiniLM", "OpenAICompatible"]

@@ -19,9 +19,14 @@ Down or hung: `push` and `broadcast` raise `ConnectionFailed`; connections stay,
 seconds of the server's return. Evicted or emptied: the same within a third of the lifetime.
 """
 
-from ephemera.errors import SlowConsumer
 from ephemera.patterns.fanout._connections import MISSED, Connection
 from ephemera.patterns.fanout._declaration import Fanout
 from ephemera.patterns.fanout._runtime import BoundFanout, Presence
 
-__all__ = ["MISSED", "BoundFanout", "Connection", "Fanout", "Presence", "SlowConsumer"]
+__all__ = [
+    "MISSED",
+    "BoundFanout",
+    "Connection",
+    "Fanout",
+    "Presence",
+]

@@ -25,14 +25,12 @@ wrong for as long as they live. When totals are lost or evicted, they are rebuil
 counters; what was lost before its flush is not counted.
 """
 
-from ephemera.errors import QuotaExceeded
 from ephemera.patterns.usage._reservations import Reservation
 from ephemera.patterns.usage._units import micros, money
 from ephemera.patterns.usage._usage import BoundUsage, Usage, UsageTable, UsageTotals
 
 __all__ = [
     "BoundUsage",
-    "QuotaExceeded",
     "Reservation",
     "Usage",
     "UsageTable",
