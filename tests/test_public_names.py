@@ -119,7 +119,8 @@ def _needed(declaration: type, module: ModuleType) -> Iterator[str]:
 
 
 def _annotations(declaration: type) -> dict[str, Any]:
-    return inspect.get_annotations(declaration.__init__)
+    parameters = inspect.signature(declaration).parameters
+    return {name: parameter.annotation for name, parameter in parameters.items()}
 
 
 def _python(source: str) -> subprocess.CompletedProcess[str]:
