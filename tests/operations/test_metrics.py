@@ -215,7 +215,7 @@ async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
     with pytest.raises(LockLost):
         await hold()
     shown = scrape(store)
-    assert [shown[f"ephemera_locks_{name}", of] for name in ("held", "taken_total", "lost_total")] == [
+    assert [shown[f"ephemera_locks_{name}", of] for name in ("held", "acquired_total", "lost_total")] == [
         0,
         1,
         1,
