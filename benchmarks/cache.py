@@ -29,8 +29,8 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect
-from ephemera.patterns.cache import Cache, Local
-from ephemera.patterns.local_cache import Copies, Copy
+from ephemera.patterns.cache import Cache, LocalCache, Storage
+from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
 
 CATALOGUE = Catalogue("bench-cache")
 _HOUR = timedelta(hours=1)
@@ -44,10 +44,15 @@ class Profile(msgspec.Struct):
 
 
 COPIED: Cache[Profile] = Cache(
-    CATALOGUE, "bench:copied:{user_id}", Profile, fresh=_HOUR, local=Local(), purpose="Measured here"
+    CATALOGUE, "bench:copied:{user_id}", Profile, fresh=_HOUR, local=LocalCache(), purpose="Measured here"
 )
 STORED: Cache[Profile] = Cache(
-    CATALOGUE, "bench:stored:{user_id}", Profile, fresh=_HOUR, codec="msgpack", purpose="Measured here"
+    CATALOGUE,
+    "bench:stored:{user_id}",
+    Profile,
+    fresh=_HOUR,
+    storage=Storage(codec="msgpack"),
+    purpose="Measured here",
 )
 BRIEF: Cache[Profile] = Cache(
     CATALOGUE,
@@ -55,7 +60,7 @@ BRIEF: Cache[Profile] = Cache(
     Profile,
     fresh=timedelta(milliseconds=100),
     stale=_HOUR,
-    local=Local(max_age=timedelta(milliseconds=100)),
+    local=LocalCache(max_age=timedelta(milliseconds=100)),
     purpose="Measured here, stale at once",
 )
 
@@ -206,13 +211,13 @@ def zipf_with_scans(length: int, keys: int) -> Iterator[int]:
 
 
 def _our_hits(trace: list[int], entries: int) -> int:
-    copies: Copies[int] = Copies(Local(entries=entries))
+    copies: LocalEntries[int] = LocalEntries(LocalCache(max_entries=entries))
     hits = 0
     for key in map(str, trace):
         if copies.get(key) is not None:
             hits += 1
         else:
-            copies.keep(key, Copy(1, size=0, fresh_until=0, stale_until=0, old_at=0))
+            copies.put(key, LocalEntry(1, size=0, fresh_until=0, stale_until=0, expires_at=0))
     return hits
 
 

@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from benchmarks.web_app import HELLO
 from ephemera import Catalogue, connect
-from ephemera.patterns.http_cache import HttpCache, Life
+from ephemera.patterns.http_cache import Freshness, HttpCache
 from ephemera.web._http_cache import Served
 from ephemera.web._http_cache_routes import add_resource
 
@@ -31,13 +31,14 @@ async def load_table(_: None) -> list[dict[str, Any]]:
     return [{"club": f"Club {place}", "played": 30, "points": 90 - 3 * place} for place in range(16)]
 
 
-TABLE = SITE.resource("bench:table", load_table, life=Life(fresh=timedelta(hours=1)), purpose="Measured here")
+TABLE = SITE.resource(
+    "bench:table", load_table, freshness=Freshness(fresh=timedelta(hours=1)), purpose="Measured here"
+)
 
 
 @asynccontextmanager
 async def _with_store(_: Starlette) -> AsyncIterator[dict[str, Any]]:
-    async with connect(os.environ["BENCH_URL"], CATALOGUE) as store:
-        store[SITE].using(None)
+    async with connect(os.environ["BENCH_URL"], CATALOGUE, resources={SITE: None}) as store:
         yield {"store": store}
 
 

@@ -26,18 +26,17 @@ from ephemera.keyspace import (
 from ephemera.wire import Message, Script
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache import Cache, Local
+    from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
     from ephemera.patterns.embedders import Lexical, MiniLM, OpenAICompatible
     from ephemera.patterns.entitlements import Entitlements
     from ephemera.patterns.events import Events
     from ephemera.patterns.fanout import Fanout
-    from ephemera.patterns.http_cache import HttpCache, Life
+    from ephemera.patterns.http_cache import HttpCache, Representation
     from ephemera.patterns.jobs import Job, Jobs
     from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
     from ephemera.patterns.locks import Locks
     from ephemera.patterns.planner import Plan, Planner
     from ephemera.patterns.preferences import Preferences
-    from ephemera.patterns.prewarm import Prewarm
     from ephemera.patterns.progress import Progress
     from ephemera.patterns.rate_limits import (
         LocalShare,
@@ -57,18 +56,17 @@ if TYPE_CHECKING:
     from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
 
 _PATTERNS = {
-    "cache": ("Cache", "Local"),
+    "cache": ("Cache", "Freshness", "Loading", "LocalCache", "Storage"),
     "embedders": ("Lexical", "MiniLM", "OpenAICompatible"),
     "entitlements": ("Entitlements",),
     "events": ("Events",),
     "fanout": ("Fanout",),
-    "http_cache": ("HttpCache", "Life"),
+    "http_cache": ("HttpCache", "Representation"),
     "jobs": ("Job", "Jobs"),
     "langgraph_checkpoints": ("GraphCheckpoints",),
     "locks": ("Locks",),
     "planner": ("Plan", "Planner"),
     "preferences": ("Preferences",),
-    "prewarm": ("Prewarm",),
     "progress": ("Progress",),
     "rate_limits": (
         "LocalShare",
@@ -125,14 +123,15 @@ __all__ += [
     "Events",
     "Fanout",
     "Flusher",
+    "Freshness",
     "GraphCheckpoints",
     "HttpCache",
     "Job",
     "Jobs",
     "KeyRing",
     "Lexical",
-    "Life",
-    "Local",
+    "Loading",
+    "LocalCache",
     "LocalShare",
     "Locks",
     "MiniLM",
@@ -141,15 +140,16 @@ __all__ += [
     "Plan",
     "Planner",
     "Preferences",
-    "Prewarm",
     "Progress",
     "Qdrant",
     "RateLimits",
+    "Representation",
     "Revocation",
     "Rule",
     "SemanticCache",
     "Sessions",
     "Shadow",
+    "Storage",
     "TokenKind",
     "Tokens",
     "Usage",

@@ -13,7 +13,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Catalogue, connect
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, LocalCache
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, Profile, Table, user
 from tests.wire.waiting import eventually
 
@@ -24,7 +24,7 @@ NUMBERS = Cache(
     int,
     fresh=timedelta(milliseconds=100),
     stale=timedelta(minutes=5),
-    local=Local(max_age=timedelta(milliseconds=100)),
+    local=LocalCache(max_age=timedelta(milliseconds=100)),
     purpose="Numbers that are stale at once",
 )
 
@@ -69,10 +69,10 @@ async def test_with_the_server_down_loads_are_few_at_a_time(victim: Valkey) -> N
         table.gate.clear()
         everybody = (*people, *people)
         calls = [asyncio.create_task(store[COPIED].get_or_load(table.load, user_id=who)) for who in everybody]
-        await eventually(lambda: table.at_once == COPIED.most_loads)
+        await eventually(lambda: table.at_once == COPIED.loading.max_loads)
         table.gate.set()
         assert await asyncio.gather(*calls) == [Profile(who) for who in (*people, *people)]
-        assert (table.loads, table.most_at_once) == (30, COPIED.most_loads)
+        assert (table.loads, table.most_at_once) == (30, COPIED.loading.max_loads)
         for who in people:
             assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile(who)
         assert table.loads == 30

@@ -252,8 +252,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
     league = League("fuzz-headers")
     catalogues = (league.catalogue, limited.CATALOGUE, progressing.CATALOGUE, *generating.CATALOGUES[1:])
     with embedded.valkey() as server, Services(folder) as services:
-        async with connect(server.url, *catalogues) as store:
-            store[league.site].using(Source(1))
+        async with connect(server.url, *catalogues, resources=league.resources(Source(1))) as store:
             events = _Events(store)
             await events.begin()
             pages = _Raw(lambda: services.league, _LEAGUE_PATHS, lambda: "")

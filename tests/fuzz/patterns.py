@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ephemera import Catalogue, Store, connect, fixed
 from ephemera.errors import EphemeraError
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.entitlements import Entitlements
 from ephemera.patterns.events import Events
 from ephemera.patterns.fanout import Fanout
@@ -50,7 +50,7 @@ _CACHE = Cache(
     fresh=timedelta(minutes=5),
     stale=timedelta(hours=1),
     missing=timedelta(seconds=30),
-    local=Local(entries=100),
+    local=LocalCache(max_entries=100),
     tags=lambda note, id: (f"tag-{note.size}",),
     purpose="fuzzing",
 )
@@ -107,7 +107,7 @@ async def _caches(store: Store) -> None:
             lambda name=name: cache.get_or_load(loader, id=name),  # type: ignore[misc]
             lambda name=name: cache.get(id=name),  # type: ignore[misc]
         )
-    await _each(lambda: cache.end_tag("tag-14"), lambda: cache.delete(id="a"))
+    await _each(lambda: cache.invalidate_tag("tag-14"), lambda: cache.delete(id="a"))
     await _each(lambda: cache.get_or_load(loader, id="a"))
 
 
@@ -167,7 +167,6 @@ async def _smaller(store: Store) -> None:
 
 
 async def _pages(store: Store) -> None:
-    store[_LEAGUE.site].using(Source(1))
     live, table, mine = store[_LEAGUE.live], store[_LEAGUE.table], store[_LEAGUE.picks]
     await _each(
         table.page,
@@ -218,7 +217,7 @@ class Damaged:
         """Let a pattern make its keys, damage one, and use the pattern again."""
         name, which, (damage, words), at = case
         go_round = _ROUNDS[name]
-        async with connect(self._url, *_CATALOGUES) as store:
+        async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as store:
             await store.call("FLUSHDB")
             await go_round(store)
             keys = sorted(await store.call("KEYS", "*"))
@@ -227,7 +226,7 @@ class Damaged:
             key = keys[which % len(keys)]
             await self._damage(store, key, damage, words, at)
             await go_round(store)
-            async with connect(self._url, *_CATALOGUES) as another:
+            async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as another:
                 await go_round(another)
 
     async def _damage(self, store: Store, key: bytes, damage: str, words: list[bytes], at: int) -> None:

@@ -17,11 +17,10 @@ from ephemera import Catalogue
 from ephemera.embedded import Postgres
 from ephemera.keyspace import Store, connect, fixed
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.patterns.cache import Cache
+from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.events import Events
 from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
 from ephemera.patterns.jobs._worker import AttemptRunner
-from ephemera.patterns.local_cache import Local
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner import BoundPlanner, Plan, Planner
 from ephemera.patterns.rate_limits import RateLimits, fixed_window
@@ -47,7 +46,12 @@ METADATA = sa.MetaData(schema="measured")
 PROFILE = catalogue.hash("profile:{user_id}", Profile, lifetime=fixed(hours=1), purpose="Who somebody is")
 GREETING = catalogue.value("greeting:{user_id}", str, lifetime=fixed(hours=1), purpose="What to say")
 PAGES = Cache(
-    catalogue, "page:{name}", str, fresh=timedelta(minutes=5), local=Local(entries=2), purpose="Pages"
+    catalogue,
+    "page:{name}",
+    str,
+    fresh=timedelta(minutes=5),
+    local=LocalCache(max_entries=2),
+    purpose="Pages",
 )
 LOGIN = fixed_window("login", 2, per=timedelta(hours=1))
 SEARCH = fixed_window("search", 1000, per=timedelta(hours=1))

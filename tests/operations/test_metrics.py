@@ -236,7 +236,7 @@ async def test_local_copies_and_their_evictions(store: Store, key: str) -> None:
         2,
         3,
     )
-    assert shown["ephemera_local_cache_bytes", of] == store[PAGES].copies.bytes > 0  # type: ignore[union-attr]
+    assert shown["ephemera_local_cache_bytes", of] == store[PAGES].local.bytes > 0  # type: ignore[union-attr]
     assert shown["ephemera_keyspace_read_bytes_total", of] > 0
     assert shown["ephemera_keyspace_written_bytes_total", of] > 0
 

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ephemera.keyspace import connect
-from tests.patterns.league_site import League, Source
+from tests.patterns.league_site import League, Source, connect_league
 
 
 class Stuck(Source):
@@ -27,8 +26,8 @@ class Stuck(Source):
 async def main(url: str, name: str) -> None:
     """Bump until killed."""
     league = League(name)
-    async with connect(url, league.catalogue) as store:
-        await store[league.site].using(Stuck(2)).bump(league.table.at(), league.results.at())
+    async with connect_league(url, league, Stuck(2)) as store:
+        await store[league.site].bump(league.table.at(), league.results.at())
 
 
 if __name__ == "__main__":

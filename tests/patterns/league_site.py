@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from datetime import datetime, timedelta
 from typing import Any
 
-from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Local
-from ephemera.patterns.http_cache import HttpCache, Life
+from ephemera.keyspace import Catalogue, Store, connect
+from ephemera.patterns.cache import LocalCache
+from ephemera.patterns.http_cache import Freshness, HttpCache, Representation
 from ephemera.patterns.windows import Windows
 
 MINUTE, SECOND = timedelta(minutes=1), timedelta(seconds=1)
@@ -68,44 +69,60 @@ class League:
 
     def __init__(self, name: str = "league", **options: Any) -> None:
         self.catalogue = Catalogue(name)
-        kept = options.pop("kept", SECOND / 5)
-        self.windows = Windows(self.catalogue, f"{name}:window", matches, prewarm=timedelta(0), kept=kept)
+        cached_for = options.pop("cached_for", SECOND / 5)
+        self.windows = Windows(
+            self.catalogue, f"{name}:window", matches, lead_time=timedelta(0), cached_for=cached_for
+        )
         self.site: HttpCache[Source] = HttpCache(self.catalogue, name, windows=self.windows, **options)
-        life = Life(fresh=10 * MINUTE, stale=10 * MINUTE)
-        inside = Life(fresh=SECOND / 2, stale=5 * MINUTE)
+        outside = Freshness(fresh=10 * MINUTE, stale=10 * MINUTE)
+        inside = Freshness(fresh=SECOND / 2, stale=5 * MINUTE)
         self.table = self.site.resource(
-            f"{name}:table", load_table, life=life, inside=inside, warm=True, purpose="The table"
+            f"{name}:table",
+            load_table,
+            freshness=outside,
+            in_window=inside,
+            prewarm=True,
+            purpose="The table",
         )
         self.results = self.site.resource(
-            f"{name}:results", load_results, life=life, warm=True, purpose="The results"
+            f"{name}:results", load_results, freshness=outside, prewarm=True, purpose="The results"
         )
         self.live = self.site.resource(
             f"{name}:live:{{match_id}}",
             load_live,
-            life=Life(fresh=MINUTE, stale=MINUTE),
+            freshness=Freshness(fresh=MINUTE, stale=MINUTE),
             missing=MINUTE,
-            max_age=10 * SECOND,
+            representation=Representation(max_age=10 * SECOND),
             purpose="A match",
         )
         self.picks = self.site.resource(
             f"{name}:picks:{{user_id}}",
             load_picks,
-            life=Life(fresh=MINUTE),
+            freshness=Freshness(fresh=MINUTE),
             private="user_id",
             purpose="What a user has picked",
         )
         self.brief = self.site.resource(
             f"{name}:brief",
             load_results,
-            life=Life(fresh=SECOND / 10, stale=10 * MINUTE),
-            local=Local(max_age=SECOND / 10),
+            freshness=Freshness(fresh=SECOND / 10, stale=10 * MINUTE),
+            local=LocalCache(max_age=SECOND / 10),
             purpose="Stale at once",
         )
 
+    def resources(self, source: Source) -> dict[Any, object]:
+        """What a store of this league is opened with."""
+        return {self.site: source, self.windows: source}
+
+
+def connect_league(url: str, league: League, source: Source) -> AbstractAsyncContextManager[Store]:
+    """Open a store of a league on a source."""
+    return connect(url, league.catalogue, resources=league.resources(source))
+
 
 class Opened:
-    """A league in a store, and its source."""
+    """A league on a store, and its source."""
 
-    def __init__(self, league: League, store: Store) -> None:
-        self.league, self.store, self.source = league, store, Source(1)
-        self.site = store[league.site].using(self.source)
+    def __init__(self, league: League, store: Store, source: Source) -> None:
+        self.league, self.store, self.source = league, store, source
+        self.site = store[league.site]

@@ -8,8 +8,7 @@ from __future__ import annotations
 import asyncio
 import sys
 
-from ephemera.keyspace import connect
-from tests.patterns.league_site import League, Source
+from tests.patterns.league_site import League, Source, connect_league
 
 
 class Stuck(Source):
@@ -26,9 +25,9 @@ class Stuck(Source):
 
 async def main(url: str, name: str) -> None:
     """Prewarm until killed."""
-    league = League(name, warm_rate=200)
-    async with connect(url, league.catalogue) as store:
-        await store[league.site].using(Stuck(1)).prewarm()
+    league = League(name, prewarm_rate=200)
+    async with connect_league(url, league, Stuck(1)) as store:
+        await store[league.site].prewarm()
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from itertools import count
 import msgspec
 
 from ephemera.keyspace import Catalogue
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
 
 CATALOGUE = Catalogue("profiles")
 
@@ -22,6 +22,12 @@ class Profile(msgspec.Struct, frozen=True):
     seconds: float = 3600.0
 
 
+def _freshness(profile: Profile) -> Freshness | None:
+    if profile.seconds <= 0:
+        return None
+    return Freshness(fresh=timedelta(seconds=profile.seconds), stale=timedelta(hours=1))
+
+
 PLAIN = Cache(
     CATALOGUE,
     "cache:plain:{user_id}",
@@ -29,12 +35,14 @@ PLAIN = Cache(
     fresh=timedelta(minutes=5),
     stale=timedelta(hours=1),
     missing=timedelta(seconds=30),
-    fresh_of=lambda profile: timedelta(seconds=profile.seconds),
-    lease=timedelta(seconds=2.4),
-    backoff=timedelta(seconds=30),
-    hard_timeout=timedelta(seconds=5),
-    eagerness=0,
-    purpose="Profiles, without copies",
+    freshness_of=_freshness,
+    loading=Loading(
+        lease=timedelta(seconds=2.4),
+        backoff=timedelta(seconds=30),
+        hard_timeout=timedelta(seconds=5),
+        early_refresh=0,
+    ),
+    purpose="Profiles, without local entries",
 )
 COPIED = Cache(
     CATALOGUE,
@@ -42,18 +50,18 @@ COPIED = Cache(
     Profile,
     fresh=timedelta(minutes=5),
     stale=timedelta(hours=1),
-    local=Local(entries=1000, max_age=timedelta(seconds=20)),
-    most_loads=3,
-    purpose="Profiles, with copies",
+    local=LocalCache(max_entries=1000, max_age=timedelta(seconds=20)),
+    loading=Loading(max_loads=3),
+    purpose="Profiles, with local entries",
 )
 TAGGED = Cache(
     CATALOGUE,
     "cache:tagged:{user_id}",
     Profile,
     fresh=timedelta(minutes=5),
-    local=Local(entries=1000),
+    local=LocalCache(max_entries=1000),
     tags=lambda profile, user_id: (profile.team,),
-    codec="msgpack",
+    storage=Storage(codec="msgpack"),
     purpose="Profiles of teams",
 )
 SOFT = Cache(
@@ -62,8 +70,7 @@ SOFT = Cache(
     Profile,
     fresh=timedelta(minutes=5),
     stale=timedelta(hours=1),
-    soft_timeout=timedelta(milliseconds=200),
-    hard_timeout=timedelta(milliseconds=300),
+    loading=Loading(soft_timeout=timedelta(milliseconds=200), hard_timeout=timedelta(milliseconds=300)),
     purpose="Profiles that are waited for a little",
 )
 WHOLE = Cache(CATALOGUE, "cache:whole", int, fresh=timedelta(minutes=5), purpose="A cache of one entry")

@@ -13,8 +13,8 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache, Local
-from ephemera.patterns.cache._entries import CLOCK
+from ephemera.patterns._server_clock import SERVER_CLOCK
+from ephemera.patterns.cache import Cache, Loading, LocalCache
 from tests.chaos.conftest import victim
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
 from tests.wire.unhandled import no_unhandled_errors
@@ -122,7 +122,7 @@ async def test_what_is_not_to_be_cached_ends_what_was(store: Store) -> None:
     await store[COPIED].expire(user_id=who)
     del table.rows[who]
     assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("ann")
-    while await store.call("EXISTS", COPIED.space.key(user_id=who)):
+    while await store.call("EXISTS", COPIED.keyspace.key(user_id=who)):
         await asyncio.sleep(0.001)
     assert await store[COPIED].get_or_load(table.load, user_id=who) is None
     await store[COPIED].put(Profile("ann"), user_id=who)
@@ -135,7 +135,7 @@ async def test_the_value_decides_its_lifetime(store: Store) -> None:
     table, short, never = Table(), user(), user()
     table.rows = {short: Profile("ann", seconds=10), never: Profile("ann", seconds=0)}
     await store[PLAIN].get_or_load(table.load, user_id=short)
-    left = await store.call("PTTL", PLAIN.space.key(user_id=short))
+    left = await store.call("PTTL", PLAIN.keyspace.key(user_id=short))
     assert 3600_000 < left <= 3610_000
     for _ in range(2):
         await store[PLAIN].get_or_load(table.load, user_id=never)
@@ -148,7 +148,7 @@ async def test_lifetimes_are_spread(store: Store) -> None:
     for _ in range(20):
         who = user()
         await store[PLAIN].put(Profile("x"), user_id=who)
-        lives.add(await store.call("PTTL", PLAIN.space.key(user_id=who)))
+        lives.add(await store.call("PTTL", PLAIN.keyspace.key(user_id=who)))
     assert len(lives) > 10
     assert all(3600_000 + 269_000 < life <= 3600_000 + 300_000 for life in lives)
 
@@ -160,13 +160,13 @@ async def test_an_ended_tag_ends_all_that_have_it(store: Store) -> None:
     for who in (red, blue, red, blue):
         await store[TAGGED].get_or_load(table.load, user_id=who)
     table.rows[red] = Profile("r2", "red")
-    await store[TAGGED].end_tag("red")
+    await store[TAGGED].invalidate_tag("red")
     assert await store[TAGGED].get_or_load(table.load, user_id=red) == Profile("r2", "red")
     assert await store[TAGGED].get_or_load(table.load, user_id=blue) == Profile("b", "blue")
     assert await store[TAGGED].get_or_load(table.load, user_id=red) == Profile("r2", "red")
     assert table.loads == 3
     with pytest.raises(InvalidDeclaration, match="declare it with tags"):
-        await store[PLAIN].end_tag("red")
+        await store[PLAIN].invalidate_tag("red")
 
 
 async def test_a_tag_that_ends_during_a_load_wins(store: Store) -> None:
@@ -177,7 +177,7 @@ async def test_a_tag_that_ends_during_a_load_wins(store: Store) -> None:
     before = asyncio.create_task(store[TAGGED].get_or_load(table.load, user_id=who))
     await eventually(lambda: table.loads)
     table.rows[who] = Profile("new")
-    await store[TAGGED].end_tag("red")
+    await store[TAGGED].invalidate_tag("red")
     after = asyncio.create_task(store[TAGGED].get_or_load(table.load, user_id=who))
     await asyncio.sleep(0.01)
     table.gate.set()
@@ -206,7 +206,7 @@ async def test_another_shape_is_a_miss(store: Store) -> None:
     """An entry that nobody can read is loaded again and replaced."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
-    await store.call("SET", PLAIN.space.key(user_id=who), "from another program", "PX", 60_000)
+    await store.call("SET", PLAIN.keyspace.key(user_id=who), "from another program", "PX", 60_000)
     assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("ann")
     assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("ann")
     assert table.loads == 1
@@ -217,21 +217,21 @@ def test_what_cannot_work_is_refused() -> None:
     declare: Any = Cache
     minute = timedelta(minutes=1)
     wrong: list[dict[str, object]] = [
-        {"fresh": timedelta(0)}, {"stale": -minute}, {"most_loads": 0}, {"jitter": 1.0},
-        {"lease": timedelta(0)},
+        {"fresh": timedelta(0)}, {"stale": -minute}, {"loading": Loading(max_loads=0)},
+        {"loading": Loading(jitter=1.0)}, {"loading": Loading(lease=timedelta(0))},
     ]  # fmt: skip
     for options in wrong:
         with pytest.raises(InvalidDeclaration):
             declare(Catalogue("x"), "x:{y}", int, **{"fresh": minute, "purpose": "x", **options})
     with pytest.raises(InvalidDeclaration):
-        Local(entries=0)
+        LocalCache(max_entries=0)
 
 
 @pytest.fixture
 async def behind(url: str) -> AsyncIterator[Store]:
     """A store that was not told the time yet, on a machine whose clock is ten minutes behind the server's."""
     async with keyspace.connect(url, CATALOGUE) as opened:
-        opened[CLOCK]._ahead -= TEN_MINUTES
+        opened[SERVER_CLOCK]._offset -= TEN_MINUTES
         yield opened
 
 
@@ -246,7 +246,7 @@ async def test_who_gives_up_on_the_servers_time_leaves_it_to_the_others(store: S
     first.cancel()
     await asyncio.gather(first, return_exceptions=True)
     assert await behind[PLAIN].get(user_id=who) is None
-    assert not behind[CLOCK].is_old()
+    assert not behind[SERVER_CLOCK].is_outdated()
 
 
 async def test_all_who_come_first_wait_for_the_servers_time(store: Store, behind: Store) -> None:
@@ -270,7 +270,7 @@ async def test_the_time_is_asked_for_again_after_a_failure(victim: Valkey) -> No
         last = asyncio.create_task(store[PLAIN].get(user_id="u"))
         await asyncio.sleep(0)
         last.cancel()
-        assert store[CLOCK].is_old()
+        assert store[SERVER_CLOCK].is_outdated()
         victim.resume()
         await answered(lambda: store[PLAIN].get(user_id="u"))
-        assert not store[CLOCK].is_old()
+        assert not store[SERVER_CLOCK].is_outdated()

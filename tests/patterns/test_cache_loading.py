@@ -12,7 +12,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import LoadTimeout, StoreClosed, Unavailable
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache
+from ephemera.patterns.cache import Cache, Loading
 from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, TAGGED, Profile, Table, user
 from tests.wire.waiting import eventually
 
@@ -23,7 +23,7 @@ PATIENT = Cache(
     Profile,
     fresh=timedelta(minutes=5),
     stale=timedelta(hours=1),
-    soft_timeout=timedelta(seconds=10),
+    loading=Loading(soft_timeout=timedelta(seconds=10)),
     purpose="Profiles that are waited for longer than a machine stands still",
 )
 
@@ -102,7 +102,7 @@ async def test_a_dead_loaders_place_is_taken(store: Store) -> None:
     """A claim that nobody renews ends with its lease, and a waiter loads in its place."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
-    await store.call("SET", PLAIN.loads.key(user_id=who), "dead", "PX", 300)
+    await store.call("SET", PLAIN.load_tokens.key(user_id=who), "dead", "PX", 300)
     assert await _load(store, table, who) == Profile("ann")
     assert table.loads == 1
 
@@ -205,12 +205,12 @@ async def test_nobody_waits_for_a_backoff_with_nothing_to_serve(store: Store) ->
     await store[TAGGED].expire(user_id=who)
     table.broken = True
     assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("old")
-    marker = TAGGED.loads.key(user_id=who)
+    marker = TAGGED.load_tokens.key(user_id=who)
     while await store.call("GET", marker) != b"-":
         await asyncio.sleep(0.001)
     await store.call("PEXPIRE", marker, 60_000)
     table.broken, table.rows[who] = False, Profile("new")
-    await store[TAGGED].end_tag("red")
+    await store[TAGGED].invalidate_tag("red")
     async with asyncio.timeout(60):
         assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
 
@@ -218,7 +218,14 @@ async def test_nobody_waits_for_a_backoff_with_nothing_to_serve(store: Store) ->
 async def test_a_dear_load_is_refreshed_early(server: Valkey) -> None:
     """Near the end of an entry that took long to load, readers refresh it before it is stale."""
     dear = Catalogue("dear")
-    cache = Cache(dear, "dear:{n}", int, fresh=timedelta(seconds=20), eagerness=100, purpose="Dear to load")
+    cache = Cache(
+        dear,
+        "dear:{n}",
+        int,
+        fresh=timedelta(seconds=20),
+        loading=Loading(early_refresh=100),
+        purpose="Dear to load",
+    )
     loads = 0
 
     async def load(n: str) -> int:
@@ -251,10 +258,10 @@ async def test_background_refreshes_are_bounded(store: Store) -> None:
     table.gate.clear()
     for who in people:
         assert await _load(store, table, who) == Profile("old")
-    await eventually(lambda: table.at_once == PLAIN.most_refreshes)
+    await eventually(lambda: table.at_once == PLAIN.loading.max_refreshes)
     table.gate.set()
     await eventually(lambda: table.at_once == 0)
-    assert table.loads == 30 + PLAIN.most_refreshes
+    assert table.loads == 30 + PLAIN.loading.max_refreshes
 
 
 async def test_closing_ends_what_is_under_way(server: Valkey) -> None:

@@ -60,7 +60,7 @@ DURATIONS: dict[str, Callable[[], object]] = {
     "'a:{id}': stale=300": lambda: _any(cache.Cache)(
         _new(), "a:{id}", Card, fresh=MINUTE, stale=300, purpose="x"
     ),
-    "'Local': max_age=300": lambda: _any(cache.Local)(max_age=300),
+    "'LocalCache': max_age=300": lambda: _any(cache.LocalCache)(max_age=300),
     "'l:{id}': lease=300": lambda: _any(locks.Locks)(_new(), "l:{id}", lease=300, purpose="x"),
     "'search': per=300": lambda: _any(rate_limits.sliding_window)("search", 5, per=300),
     "'bucket': per=300": lambda: _any(rate_limits.token_bucket)("bucket", 5, per=300),
@@ -72,7 +72,7 @@ DURATIONS: dict[str, Callable[[], object]] = {
     ),
     "'w:v1': prewarm=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, prewarm=300),
     "'w:v1': kept=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, kept=300),
-    "'Life': fresh=300": lambda: _any(windows.Life)(fresh=300),
+    "'Freshness': fresh=300": lambda: _any(windows.Freshness)(fresh=300),
     "'site': wait=300": lambda: _any(http_cache.HttpCache)(_new(), "site", wait=300),
     "'p:{id}': heartbeat=300": lambda: _any(progress.Progress)(
         _new(), "p:{id}", Card, wake="wake", terminal=Card, heartbeat=300

@@ -10,15 +10,17 @@ import pytest
 
 from ephemera import keyspace
 from ephemera.embedded import Valkey
-from ephemera.errors import InvalidDeclaration, LoadFailed, StillLoading
+from ephemera.errors import InvalidDeclaration, LoadFailed, MissingResource, StillLoading
 from ephemera.keyspace import Catalogue
-from ephemera.patterns.http_cache import HttpCache, Life
+from ephemera.patterns.cache import cache_engine
+from ephemera.patterns.http_cache import Freshness, HttpCache
 from tests.patterns.league_site import (
     MINUTE,
     SECOND,
     League,
     Opened,
     Source,
+    connect_league,
     load_live,
     load_results,
     load_table,
@@ -30,8 +32,9 @@ from tests.wire.waiting import eventually
 async def opened(url: str) -> AsyncIterator[Opened]:
     """A league of its own, on Valkey, on Redis 7 and on a cluster."""
     league = League(f"l{uuid4().hex[:8]}")
-    async with keyspace.connect(url, league.catalogue) as store:
-        yield Opened(league, store)
+    source = Source(1)
+    async with connect_league(url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def test_a_page_is_loaded_once_and_then_a_copy(opened: Opened) -> None:
@@ -83,15 +86,14 @@ async def test_a_number_grows_though_the_clock_is_set_back(opened: Opened) -> No
 async def test_a_stale_page_is_served_and_renewed_by_one_process(server: Valkey) -> None:
     """Forty callers in two stores get the stale page, and it is loaded once."""
     league = League(f"l{uuid4().hex[:8]}")
+    source = Source(1)
     async with (
-        keyspace.connect(server.url, league.catalogue) as one,
-        keyspace.connect(server.url, league.catalogue) as two,
+        connect_league(server.url, league, source) as one,
+        connect_league(server.url, league, source) as two,
     ):
-        source = Source(1)
         for store in (one, two):
-            store[league.site].using(source)
             await store[league.results].page()
-        await one[league.results].cache.expire()
+        await one[league.results.cache].expire()
         source.points = 2
         source.gate.clear()
         pages = await asyncio.gather(
@@ -108,11 +110,10 @@ async def test_a_stale_page_is_served_and_renewed_by_one_process(server: Valkey)
 async def test_nothing_yet_is_still_loading(server: Valkey) -> None:
     """Who waits for longer than `wait` is told so; the load goes on, and the next one has it."""
     league = League(f"l{uuid4().hex[:8]}", wait=SECOND / 20)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(3)
-        store[league.site].using(source)
+    source = Source(3)
+    async with connect_league(server.url, league, source) as store:
         source.gate.clear()
-        with pytest.raises(StillLoading, match="still being loaded"):
+        with pytest.raises(StillLoading, match="still loading"):
             await store[league.table].page()
         source.gate.set()
         while True:
@@ -157,7 +158,7 @@ async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None
     """Tag and number of a page that this process has not read, once; then it is worth a copy."""
     first = await opened.store[opened.league.results].page()
     assert first is not None
-    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
     head = await opened.store[opened.league.results].head(opened.league.results.at().key)
     assert head is not None
     assert (head.number, head.stamp) == (first.number, first.stamp)
@@ -166,39 +167,38 @@ async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None
 
 def test_what_cannot_work_is_refused_when_declared() -> None:
     """Windows that are not there, a user that is no field, a warm page without its fields."""
-    league, life = League("refused"), Life(fresh=MINUTE)
+    league, life = League("refused"), Freshness(fresh=MINUTE)
     bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")
     with pytest.raises(InvalidDeclaration, match="windows="):
-        bare.resource("bare:a", load_table, life=life, inside=life, purpose="-")
+        bare.resource("bare:a", load_table, freshness=life, in_window=life, purpose="-")
     with pytest.raises(InvalidDeclaration, match="none of its fields"):
-        bare.resource("bare:b:{id}", load_live, life=life, private="user", purpose="-")
-    with pytest.raises(InvalidDeclaration, match="what lists its fields"):
-        bare.resource("bare:c:{id}", load_live, life=life, warm=True, purpose="-")
+        bare.resource("bare:b:{id}", load_live, freshness=life, private="user", purpose="-")
+    with pytest.raises(InvalidDeclaration, match="list its fields"):
+        bare.resource("bare:c:{id}", load_live, freshness=life, prewarm=True, purpose="-")
     with pytest.raises(InvalidDeclaration, match="wait"):
         HttpCache(league.catalogue, "hasty", wait=SECOND * 0)
     with pytest.raises(InvalidDeclaration, match="rate"):
-        HttpCache(league.catalogue, "slow", warm_rate=0)
+        HttpCache(league.catalogue, "slow", prewarm_rate=0)
 
 
 async def test_a_site_without_a_source_says_so(server: Valkey) -> None:
-    """Who forgot `using` is told in the loader's error."""
+    """Using a site on a store that was opened without its source says what is missing."""
     league = League(f"l{uuid4().hex[:8]}")
     async with keyspace.connect(server.url, league.catalogue) as store:
-        with pytest.raises(LoadFailed) as failure:
+        with pytest.raises(MissingResource, match="resources="):
             await store[league.results].page()
-        assert "using(source)" in str(failure.value.__cause__)
 
 
 async def test_patterns_that_begin_alike_all_have_copies(url: str) -> None:
     """The server refuses prefixes that overlap; whichever resource is asked for first, both are told of."""
     name = f"l{uuid4().hex[:8]}"
-    catalogue, life = Catalogue(name), Life(fresh=MINUTE)
+    catalogue, life = Catalogue(name), Freshness(fresh=MINUTE)
     site: HttpCache[Source] = HttpCache(catalogue, name)
-    longer = site.resource(f"{name}:live:{{match_id}}", load_live, life=life, purpose="-")
-    shorter = site.resource(f"{name}:live", load_results, life=life, purpose="-")
+    longer = site.resource(f"{name}:live:{{match_id}}", load_live, freshness=life, purpose="-")
+    shorter = site.resource(f"{name}:live", load_results, freshness=life, purpose="-")
     source = Source(1)
-    async with keyspace.connect(url, catalogue) as store:
-        opened = store[site].using(source)
+    async with keyspace.connect(url, catalogue, resources={site: source}) as store:
+        opened = store[site]
         targets = (longer.at(match_id="1"), shorter.at())
         for points in (1, 2):
             source.points = points
@@ -216,16 +216,15 @@ async def test_patterns_that_begin_alike_all_have_copies(url: str) -> None:
 async def test_a_stale_copy_costs_no_trip_while_it_is_renewed(server: Valkey) -> None:
     """A thousand readings during the load of a newer page send the server next to nothing."""
     league = League(f"l{uuid4().hex[:8]}")
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
-        store[league.site].using(source)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
         brief = store[league.brief]
         await brief.page()
         await store[league.results].page()
-        await store[league.results].cache.expire()
+        await store[league.results.cache].expire()
         await store[league.results].page()
         source.gate.clear()
-        await store[league.results].cache.expire()
+        await store[league.results.cache].expire()
         await store[league.results].page()
         await eventually(lambda: source.loads >= 3)
         before = _commands(server)

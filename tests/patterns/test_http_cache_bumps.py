@@ -12,11 +12,11 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
+from ephemera.patterns.cache import cache_engine
 from ephemera.patterns.http_cache import Resource
-from tests.patterns.league_site import League, Opened, Source
+from tests.patterns.league_site import League, Opened, Source, connect_league
 from tests.wire.waiting import eventually
 
 
@@ -24,15 +24,15 @@ from tests.wire.waiting import eventually
 async def opened(url: str) -> AsyncIterator[Opened]:
     """A league of its own, on Valkey, on Redis 7 and on a cluster."""
     league = League(f"l{uuid4().hex[:8]}")
-    async with keyspace.connect(url, league.catalogue) as store:
-        yield Opened(league, store)
+    source = Source(1)
+    async with connect_league(url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
     """Pages, numbers and tags are new together, in every process, once it returns."""
     league = opened.league
-    async with keyspace.connect(_url(opened), league.catalogue) as other_store:
-        other_store[league.site].using(opened.source)
+    async with connect_league(_url(opened), league, opened.source) as other_store:
         stores = (opened.store, other_store)
         for store in stores:
             await store[league.table].page()
@@ -60,12 +60,12 @@ async def test_table_and_results_never_disagree(server: Valkey) -> None:
     league = League(f"l{uuid4().hex[:8]}")
     keys = [league.table.at().key, league.results.at().key]
     decode = msgspec.msgpack.decode
+    source = Source()
     async with (
-        keyspace.connect(server.url, league.catalogue) as one,
-        keyspace.connect(server.url, league.catalogue) as two,
-        keyspace.connect(server.url, league.catalogue) as reader,
+        connect_league(server.url, league, source) as one,
+        connect_league(server.url, league, source) as two,
+        connect_league(server.url, league, source) as reader,
     ):
-        source = Source()
         seen: list[tuple[int, ...]] = []
         done = False
 
@@ -74,7 +74,7 @@ async def test_table_and_results_never_disagree(server: Valkey) -> None:
                 pages = [decode(data)[1][5] for data in await reader.call("MGET", *keys)]
                 seen.append(tuple(msgspec.json.decode(page[7])["points"] for page in pages))
 
-        sites = [store[league.site].using(source) for store in (one, two)]
+        sites = [store[league.site] for store in (one, two)]
         await sites[0].bump(league.table.at(), league.results.at())
         reading = asyncio.create_task(read())
         for number in range(50):
@@ -107,17 +107,15 @@ async def test_a_load_from_before_a_bump_is_not_stored(opened: Opened) -> None:
 async def test_of_two_bumps_the_later_one_wins(server: Valkey) -> None:
     """A bump that has loaded, and is overtaken by one that began later, does not put its older pages back."""
     league = League(f"l{uuid4().hex[:8]}")
+    first, second = Source(1), Source(2)
     async with (
-        keyspace.connect(server.url, league.catalogue) as one,
-        keyspace.connect(server.url, league.catalogue) as two,
+        connect_league(server.url, league, first) as one,
+        connect_league(server.url, league, second) as two,
     ):
-        first, second = Source(1), Source(2)
         first.gate.clear()
-        early = asyncio.create_task(
-            one[league.site].using(first).bump(league.table.at(), league.results.at())
-        )
+        early = asyncio.create_task(one[league.site].bump(league.table.at(), league.results.at()))
         await eventually(lambda: first.loads == 2)
-        await two[league.site].using(second).bump(league.table.at())
+        await two[league.site].bump(league.table.at())
         stored = await two[league.table].page()
         assert stored is not None
         first.points = 2  # what the early one would read now
@@ -144,9 +142,9 @@ async def test_a_bump_that_is_killed_changes_nothing_and_is_repeated(server: Val
     """SIGKILL during its loads: the pages are as they were, and the next bump does not wait for it."""
     name = f"l{uuid4().hex[:8]}"
     league = League(name)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
-        site = store[league.site].using(source)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
+        site = store[league.site]
         await site.bump(league.table.at(), league.results.at())
         command = [sys.executable, "-m", "tests.patterns.bump_worker", server.url, name]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as bumping:
@@ -177,7 +175,7 @@ async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
     league = opened.league
     await opened.store[league.table].page()
     opened.source.points = 5
-    await opened.site.forget(league.table.at(), league.results.at())
+    await opened.site.delete(league.table.at(), league.results.at())
     page = await opened.store[league.table].page()
     assert page is not None
     assert page.json()["points"] == 5
@@ -187,23 +185,22 @@ async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
 async def test_a_process_that_saw_one_new_page_forgets_the_older_rest(server: Valkey) -> None:
     """Also where no push arrives: after the new table nobody here gets the old results."""
     league = League(f"l{uuid4().hex[:8]}")
+    source = Source(1)
     async with (
-        keyspace.connect(server.url, league.catalogue) as deaf,
-        keyspace.connect(server.url, league.catalogue) as other,
+        connect_league(server.url, league, source) as deaf,
+        connect_league(server.url, league, source) as other,
     ):
-        source = Source(1)
-        deaf[league.site].using(source)
         for _ in range(2):
             await deaf[league.table].page()
             await deaf[league.results].page()
         client: Any = deaf.client()
         client._trackers.clear()
         source.points = 2
-        await other[league.site].using(source).bump(league.table.at(), league.results.at())
+        await other[league.site].bump(league.table.at(), league.results.at())
         old = deaf[league.results].peek(league.results.at().key)
         assert old is not None
         assert old.json()["points"] == 1
-        deaf[league.table].cache.drop(league.table.at().key)  # its copy has ended
+        cache_engine(deaf[league.table.cache]).drop_local(league.table.at().key)  # its copy has ended
         await deaf[league.table].page()
         results = await deaf[league.results].page()
         assert results is not None

@@ -8,18 +8,19 @@ from uuid import uuid4
 
 import pytest
 
-from ephemera import embedded, keyspace
+from ephemera import embedded
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store
-from tests.patterns.league_site import League, Opened, Source
+from tests.patterns.league_site import League, Opened, Source, connect_league
 
 
 @pytest.fixture
 async def opened(url: str) -> AsyncIterator[Opened]:
     """A league of its own, on Valkey, on Redis 7 and on a cluster."""
     league = League(f"l{uuid4().hex[:8]}")
-    async with keyspace.connect(url, league.catalogue) as store:
-        yield Opened(league, store)
+    source = Source(1)
+    async with connect_league(url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def _points(store: Store, league: League) -> list[int]:
@@ -30,12 +31,11 @@ async def _points(store: Store, league: League) -> list[int]:
 async def test_nobody_stores_a_page_between_the_commit_and_the_bump(opened: Opened, url: str) -> None:
     """Who asks after the commit gets both pages from before it, though one is due; then both new ones."""
     league, source = opened.league, opened.source
-    async with keyspace.connect(url, league.catalogue) as other:
-        other[league.site].using(source)
+    async with connect_league(url, league, source) as other:
         assert await _points(other, league) == [1, 1]
         async with opened.site.changing(league.table.at(), league.results.at()):
             source.points = 2  # the commit
-            await other[league.results].cache.expire()
+            await other[league.results.cache].expire()
             assert await _points(other, league) == [1, 1]
         await other.call("GET", league.table.at().key)  # the server's word arrives before this
         await other.call("GET", league.results.at().key)
@@ -47,7 +47,7 @@ async def test_a_bump_alone_leaves_that_moment_open(opened: Opened) -> None:
     league = opened.league
     assert await _points(opened.store, league) == [1, 1]
     opened.source.points = 2  # the commit
-    await opened.store[league.results].cache.delete()
+    await opened.store[league.results.cache].delete()
     assert await _points(opened.store, league) == [1, 2]
     await opened.site.bump(league.table.at(), league.results.at())
     assert await _points(opened.store, league) == [2, 2]
@@ -63,7 +63,7 @@ async def test_a_commit_that_fails_bumps_nothing(opened: Opened) -> None:
             raise ZeroDivisionError
     assert opened.source.loads == loads
     opened.source.points = 3
-    await opened.store[league.results].cache.expire()
+    await opened.store[league.results.cache].expire()
     async with asyncio.timeout(60):
         while await _points(opened.store, league) != [1, 3]:
             await asyncio.sleep(0.01)
@@ -73,8 +73,8 @@ async def test_without_the_server_the_commit_is_not_begun() -> None:
     """`ConnectionFailed` comes before the block, so nothing was committed that nobody is told of."""
     league = League(f"l{uuid4().hex[:8]}")
     with embedded.valkey() as server:
-        async with keyspace.connect(server.url, league.catalogue) as store:
-            site = store[league.site].using(Source(1))
+        async with connect_league(server.url, league, Source(1)) as store:
+            site = store[league.site]
             await _points(store, league)
             server.stop()
             with pytest.raises(ConnectionFailed):

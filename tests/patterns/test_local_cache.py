@@ -1,4 +1,4 @@
-"""Copies in the process: the budget, the policy, and being told of changes."""
+"""LocalEntries in the process: the budget, the policy, and being told of changes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache, Local
-from ephemera.patterns.local_cache import Copies, Copy
+from ephemera.patterns.cache import Cache, LocalCache, Storage
+from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
 from tests.patterns.profiles import CATALOGUE, COPIED, TAGGED, Profile, Table, user
 from tests.wire.waiting import eventually
 
@@ -33,10 +33,10 @@ async def stores(server: Valkey) -> AsyncIterator[tuple[Store, Store]]:
         yield one, other
 
 
-def copy_of(size: int = 0) -> Copy[int]:
+def copy_of(size: int = 0) -> LocalEntry[int]:
     """A copy that is trusted for ever."""
     end = float("inf")
-    return Copy(1, size=size, fresh_until=end, stale_until=end, old_at=end, trusted_until=end)
+    return LocalEntry(1, size=size, fresh_until=end, stale_until=end, expires_at=end, trusted_until=end)
 
 
 def zipf_with_scans(length: int, keys: int) -> Iterator[str]:
@@ -67,13 +67,13 @@ def hits_of_lru(trace: list[str], entries: int) -> int:
 
 def hits_of_ours(trace: list[str], entries: int) -> int:
     """What our policy reaches."""
-    copies: Copies[int] = Copies(Local(entries=entries))
+    copies: LocalEntries[int] = LocalEntries(LocalCache(max_entries=entries))
     hits = 0
     for key in trace:
         if copies.get(key) is not None:
             hits += 1
         else:
-            copies.keep(key, copy_of())
+            copies.put(key, copy_of())
     assert len(copies) <= entries
     return hits
 
@@ -88,20 +88,20 @@ def test_scans_do_not_push_out_what_is_popular(entries: int) -> None:
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 900), st.booleans())))
 def test_the_budget_holds(steps: list[tuple[str, int, bool]]) -> None:
     """Whatever is kept, used and dropped, entries and bytes stay within the budget, and the sum is right."""
-    copies: Copies[int] = Copies(Local(entries=5, bytes=6000))
+    copies: LocalEntries[int] = LocalEntries(LocalCache(max_entries=5, max_bytes=6000))
     for key, size, dropped in steps:
         if dropped:
             copies.drop(key)
         elif copies.get(key) is None:
-            copies.keep(key, copy_of(size))
+            copies.put(key, copy_of(size))
         assert len(copies) <= 5
         assert copies.bytes <= 6000
-    assert copies.bytes == sum(copies._copies[key].size for key in "abcdefghij" if copies.get(key))
+    assert copies.bytes == sum(copies._entries[key].size for key in "abcdefghij" if copies.get(key))
 
 
 def test_a_place_is_lost_to_a_change() -> None:
     """A copy that is on its way when its key changes, or when anything may have, is not kept."""
-    copies: Copies[int] = Copies(Local())
+    copies: LocalEntries[int] = LocalEntries(LocalCache())
     changes: list[Callable[[], None]] = [
         lambda: copies.drop("a"),
         copies.distrust,
@@ -116,8 +116,8 @@ def test_a_place_is_lost_to_a_change() -> None:
 
 async def _warm(store: Store, table: Table, who: str, cache: Cache[Profile] = COPIED) -> None:
     """Read until the value comes from a copy, without a trip."""
-    copies: Any = store[cache]._levels.copies
-    while (copy := copies.get(cache.space.key(user_id=who))) is None or not copy.trusted_until:
+    copies: Any = store[cache].local
+    while (copy := copies.get(cache.keyspace.key(user_id=who))) is None or not copy.trusted_until:
         await store[cache].get_or_load(table.load, user_id=who)
         await store.call("PING")
 
@@ -148,7 +148,7 @@ async def test_another_process_ends_a_copy(stores: tuple[Store, Store], server: 
     if how == "put":
         await other[COPIED].put(Profile("new"), user_id=who)
     elif how == "by hand":
-        server.ask("DEL", COPIED.space.key(user_id=who))
+        server.ask("DEL", COPIED.keyspace.key(user_id=who))
     elif how == "flush":
         server.ask("FLUSHALL")
     else:
@@ -169,9 +169,9 @@ async def test_another_process_ends_copies_by_tag(stores: tuple[Store, Store]) -
     table, who = Table(), user()
     table.rows[who] = Profile("ann", team="green")
     await _warm(store, table, who, TAGGED)
-    await other[TAGGED].end_tag("green")
-    copies: Any = store[TAGGED]._levels.copies
-    await eventually(lambda: copies.get(TAGGED.space.key(user_id=who)) is None)
+    await other[TAGGED].invalidate_tag("green")
+    copies: Any = store[TAGGED].local
+    await eventually(lambda: copies.get(TAGGED.keyspace.key(user_id=who)) is None)
     await store[TAGGED].get_or_load(table.load, user_id=who)
     assert table.loads == 2
 
@@ -195,7 +195,7 @@ async def test_a_lost_connection_ends_the_trust(stores: tuple[Store, Store], ser
 async def test_a_copy_is_read_again_at_its_maximum_age(server: Valkey) -> None:
     """However the server's word was lost, a copy is not trusted for longer than max_age."""
     catalogue = Catalogue("ages")
-    local = Local(max_age=timedelta(milliseconds=50))
+    local = LocalCache(max_age=timedelta(milliseconds=50))
     cache = Cache(catalogue, "ages:{n}", int, fresh=timedelta(minutes=1), local=local, purpose="Ages")
 
     async def load(n: str) -> int:
@@ -204,12 +204,12 @@ async def test_a_copy_is_read_again_at_its_maximum_age(server: Valkey) -> None:
     async with keyspace.connect(server.url, catalogue) as store:
         name, live = user(), store[cache]
         await live.get_or_load(load, n=name)
-        copies: Any = live._levels.copies
+        copies: Any = live.local
         await live.get_or_load(load, n=name)
-        copy = copies.get(cache.space.key(n=name))
+        copy = copies.get(cache.keyspace.key(n=name))
         copy.value = 2  # as if its change had never been told
         await eventually(
-            lambda: copies.get(cache.space.key(n=name)).old_at <= asyncio.get_running_loop().time()
+            lambda: copies.get(cache.keyspace.key(n=name)).expires_at <= asyncio.get_running_loop().time()
         )
         assert await live.get_or_load(load, n=name) == 1
 
@@ -219,7 +219,13 @@ async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
     """Where tracking is refused, the version is compared at each read, and the payload is not sent."""
     catalogue = Catalogue("untold")
     cache = Cache(
-        catalogue, "untold:{n}", str, fresh=timedelta(minutes=1), local=Local(), codec=codec, purpose="Untold"
+        catalogue,
+        "untold:{n}",
+        str,
+        fresh=timedelta(minutes=1),
+        local=LocalCache(),
+        storage=Storage(codec=codec),
+        purpose="Untold",
     )
 
     async def load(n: str) -> str:
@@ -233,7 +239,7 @@ async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
         await store.client().track(lambda _: None, ["untold:{a"])  # in the way of what the cache wishes for
         for _ in range(3):
             await store[cache].get_or_load(load, n=name)
-        assert not store[cache]._levels.told
+        assert not store[cache]._engine.entries.is_tracking
         sent = _bytes_sent(server)
         for _ in range(10):
             assert await store[cache].get_or_load(load, n=name) == "x" * 10_000

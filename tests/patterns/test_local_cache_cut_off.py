@@ -13,7 +13,7 @@ from ephemera import keyspace
 from ephemera.embedded import valkey
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, LocalCache
 
 AGE = timedelta(seconds=2)
 CATALOGUE = Catalogue("cut-off")
@@ -25,7 +25,7 @@ def _declared(name: str, policy: Literal["serve", "load"]) -> Cache[str]:
         f"{name}:{{name}}",
         str,
         fresh=timedelta(hours=1),
-        local=Local(max_age=AGE, when_down=policy),
+        local=LocalCache(max_age=AGE, when_down=policy),
         purpose="What a process keeps that is cut off",
     )
 
@@ -86,4 +86,4 @@ async def test_a_load_from_before_a_caller_came_is_not_theirs(store: Store) -> N
 def test_another_policy_is_refused() -> None:
     """It names what there is."""
     with pytest.raises(InvalidDeclaration, match="use 'serve' or 'load'"):
-        Local(when_down="hope")  # type: ignore[arg-type]
+        LocalCache(when_down="hope")  # type: ignore[arg-type]

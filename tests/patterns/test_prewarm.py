@@ -14,12 +14,11 @@ from uuid import uuid4
 
 import pytest
 
-from ephemera import embedded, keyspace
+from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.patterns.http_cache import Life
-from ephemera.patterns.prewarm import Report
-from tests.patterns.league_site import SECOND, League, Opened, Source
+from ephemera.patterns.http_cache import Freshness, PrewarmReport
+from tests.patterns.league_site import SECOND, League, Opened, Source, connect_league
 from tests.web.http_cache_site import TOKEN, application, ask
 from tests.wire.waiting import eventually
 
@@ -27,15 +26,16 @@ from tests.wire.waiting import eventually
 @pytest.fixture
 async def opened(url: str) -> AsyncIterator[Opened]:
     """A league of its own, on Valkey, on Redis 7 and on a cluster."""
-    league = League(f"p{uuid4().hex[:8]}", warm_rate=200, most_warmed=3)
-    async with keyspace.connect(url, league.catalogue) as store:
-        yield Opened(league, store)
+    league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200, prewarm_limit=3)
+    source = Source(1)
+    async with connect_league(url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def test_declared_resources_are_warmed(opened: Opened) -> None:
     """Table and results are loaded; a second run finds them fresh, and loads nothing."""
-    assert await opened.site.prewarm() == Report(loaded=2, fresh=0, failed=0)
-    assert await opened.site.prewarm() == Report(loaded=0, fresh=2, failed=0)
+    assert await opened.site.prewarm() == PrewarmReport(loaded=2, fresh=0, failed=0)
+    assert await opened.site.prewarm() == PrewarmReport(loaded=0, fresh=2, failed=0)
     assert opened.source.loads == 2
     assert await opened.store[opened.league.table].page() is not None
     assert opened.source.loads == 2
@@ -48,11 +48,11 @@ async def test_the_most_requested_pages_are_warmed_too(opened: Opened) -> None:
         for _ in range(times):
             await live.page(match_id=str(match))
     await opened.store[league.picks].page(user_id="ann")
-    await opened.store[league.site.prewarm].record(opened.site.hits)
+    await opened.store[league.site.prewarm].record(opened.site._context.hits)
     requested = await opened.store[league.site.prewarm].most_requested()
     assert requested[:2] == [league.live.at(match_id=str(match)).key for match in (2, 4)]
     assert len(requested) == 3
-    await opened.site.forget(*(league.live.at(match_id=str(match)) for match in (2, 4)))
+    await opened.site.delete(*(league.live.at(match_id=str(match)) for match in (2, 4)))
     report = await opened.site.prewarm()
     assert report is not None
     assert (report.loaded, report.failed) == (4, 0)
@@ -78,10 +78,10 @@ async def test_requests_are_counted_with_and_without_a_copy(opened: Opened) -> N
     await live.page(match_id="1")
     while live.peek(key) is None:
         await live.page(match_id="1")
-    before = opened.site.hits[key]
+    before = opened.site._context.hits[key]
     for _ in range(5):
         live.peek(key)
-    assert opened.site.hits[key] == before + 5
+    assert opened.site._context.hits[key] == before + 5
 
 
 async def test_a_page_that_fails_is_logged_and_the_others_are_warmed(
@@ -90,25 +90,25 @@ async def test_a_page_that_fails_is_logged_and_the_others_are_warmed(
     """One broken loader does not stop the run."""
     opened.source.broken = True
     with caplog.at_level(logging.WARNING, "ephemera"):
-        assert await opened.site.prewarm() == Report(loaded=0, fresh=0, failed=2)
+        assert await opened.site.prewarm() == PrewarmReport(loaded=0, fresh=0, failed=2)
     assert f"prewarming '{opened.league.table.at().key}' has failed" in caplog.text
     opened.source.broken = False
-    assert await opened.site.prewarm() == Report(loaded=2, fresh=0, failed=0)
+    assert await opened.site.prewarm() == PrewarmReport(loaded=2, fresh=0, failed=0)
 
 
 async def test_one_leads_and_the_others_leave_it_to_it(opened: Opened) -> None:
     """Three runs at once: one loads, two get None, and the source is asked once a page."""
     reports = await asyncio.gather(*(opened.site.prewarm() for _ in range(3)))
-    assert sorted(map(str, reports)) == ["None", "None", "Report(loaded=2, fresh=0, failed=0)"]
+    assert sorted(map(str, reports)) == ["None", "None", "PrewarmReport(loaded=2, fresh=0, failed=0)"]
     assert opened.source.loads == 2
 
 
 async def test_it_is_rate_limited(server: Valkey) -> None:
     """At ten a second, the second page is not loaded sooner than a tenth of a second after the first."""
-    league = League(f"p{uuid4().hex[:8]}", warm_rate=10)
-    async with keyspace.connect(server.url, league.catalogue) as store:
+    league = League(f"p{uuid4().hex[:8]}", prewarm_rate=10)
+    async with connect_league(server.url, league, Source()) as store:
         began = time.monotonic()
-        await store[league.site].using(Source()).prewarm()
+        await store[league.site].prewarm()
         assert time.monotonic() - began >= 0.2  # two loads
 
 
@@ -119,35 +119,35 @@ async def test_a_killed_leader_is_replaced_and_the_rest_is_loaded(server: Valkey
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as leader:
         assert cast("IO[str]", leader.stdout).readline() == "loaded one, stuck in the next\n"
         leader.kill()
-    league = League(name, warm_rate=200)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
-        site = store[league.site].using(source)
+    league = League(name, prewarm_rate=200)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
+        site = store[league.site]
         report = None
         for _ in range(300):
             report = await site.prewarm()
             if report is not None:
                 break
             await asyncio.sleep(0.05)
-        assert report == Report(loaded=1, fresh=1, failed=0)
+        assert report == PrewarmReport(loaded=1, fresh=1, failed=0)
         assert source.loads == 1
 
 
 async def test_openings_are_warmed_by_themselves(server: Valkey) -> None:
     """`keep_warm` renews the pages of before when a window opens, with nobody asking."""
-    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
-        site = store[league.site].using(source)
+    league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
+        site = store[league.site]
         await store[league.table].page()
-        site.keep_warm()
+        site.prewarm_at_openings()
         source.matches, source.points = [datetime.now(UTC) + SECOND / 100], 2
         await eventually(lambda: source.loads >= 3)  # the table anew, and the results
 
 
 async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey) -> None:
     """What lists the pages fails once, as a database does: `keep_warm` tries again, and goes on."""
-    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
+    league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
     asked = 0
 
     async def seasons(_: Source) -> list[dict[str, str]]:
@@ -163,14 +163,14 @@ async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey)
     stats = league.site.resource(
         f"{league.site.name}:stats:{{season}}",
         load,
-        life=Life(fresh=SECOND),
-        warm=seasons,
+        freshness=Freshness(fresh=SECOND),
+        prewarm=seasons,
         purpose="Statistics",
     )
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
         source.matches = [datetime.now(UTC)]
-        store[league.site].using(source).keep_warm()
+        store[league.site].prewarm_at_openings()
         await eventually(lambda: source.loads == 3)
         assert asked == 2
         assert await store.call("EXISTS", stats.at(season="2026").key) == 1
@@ -178,10 +178,9 @@ async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey)
 
 async def test_the_endpoint_answers_at_once_and_warms_behind(server: Valkey) -> None:
     """202 while the loads are still under way; repeating it changes nothing."""
-    league = League(f"p{uuid4().hex[:8]}", warm_rate=200)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        source = Source(1)
-        store[league.site].using(source)
+    league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
         app = application(league, store)
         source.gate.clear()
         for _ in range(3):
@@ -197,8 +196,8 @@ async def test_without_the_server_it_says_so(caplog: pytest.LogCaptureFixture) -
     """`prewarm` raises, the endpoint answers and logs, and hits are counted on."""
     league = League(f"p{uuid4().hex[:8]}")
     with embedded.valkey() as victim:
-        async with keyspace.connect(victim.url, league.catalogue) as store:
-            site = store[league.site].using(Source(1))
+        async with connect_league(victim.url, league, Source(1)) as store:
+            site = store[league.site]
             victim.kill()
             await eventually(lambda: not store.client().up)
             with pytest.raises(ConnectionFailed):
@@ -208,4 +207,4 @@ async def test_without_the_server_it_says_so(caplog: pytest.LogCaptureFixture) -
                 assert (await ask(app, "/prewarm", "POST", {"x-prewarm-token": TOKEN})).status == 202
                 await eventually(lambda: "has failed" in caplog.text)
             await store[league.live].page(match_id="1")
-            assert site.hits
+            assert site._context.hits

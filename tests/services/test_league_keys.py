@@ -58,8 +58,8 @@ def test_the_designs_keys_are_declared() -> None:
         *("achievements:{user_id}", "ads:all", "admin:stats", "public:matches:live"),
         *("public:club:{id}:matches", "cache:match-window:v1", "votes:pending:{shard}"),
     }
-    assert {resource.cache.space.pattern for resource, *_ in LIVES} == {
-        resource.cache.space.pattern for resource in keys.RESOURCES
+    assert {resource.cache.keyspace.pattern for resource, *_ in LIVES} == {
+        resource.cache.keyspace.pattern for resource in keys.RESOURCES
     }
 
 
@@ -75,7 +75,7 @@ def test_every_lifetime_is_as_declared(
         found = asyncio.run(_read_back(valkey))
     for resource, _, fields, outside, within in LIVES:
         fresh, stale = within if inside else outside
-        pattern = resource.cache.space.pattern
+        pattern = resource.cache.keyspace.pattern
         (left, page) = found[resource.at(**fields).key]
         assert (page.fresh, page.stale) == (fresh * 1000, stale * 1000), pattern
         assert 0.85 * (fresh + stale) - 10 <= left / 1000 <= fresh + stale, pattern
@@ -99,7 +99,7 @@ async def _read_back(valkey: Valkey) -> dict[str, tuple[int, Any]]:
             found[name] = (await store.call("PTTL", name), None)
         for resource, _, fields, *_ in LIVES:
             key = resource.at(**fields).key
-            page = await store[resource.cache.space].get(**fields)
+            page = await store[resource.cache.keyspace].get(**fields)
             found[key] = (found[key][0], page.value if page is not None else None)
     return found
 
@@ -126,7 +126,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
         )
     assert shown.code == 0, shown.out
     seen = {space.pattern for space in report.keyspaces if space.keys}
-    assert {resource.cache.space.pattern for resource in keys.RESOURCES} <= seen
+    assert {resource.cache.keyspace.pattern for resource in keys.RESOURCES} <= seen
     assert {"votes:state:{shard}", "session:{session_id}", "rate:live:{subject}"} <= seen
 
 

@@ -99,7 +99,7 @@ async def _page(url: str, *, forget: bool = False) -> Any:
     async with connect(url, catalogue) as store:
         if forget:
             await store.call("DEL", TABLE.at().key)
-        entry = await store[TABLE.cache.space].get()
+        entry = await store[TABLE.cache.keyspace].get()
         return None if entry is None else entry.value
 
 

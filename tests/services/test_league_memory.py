@@ -10,7 +10,7 @@ import pytest
 
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
-from ephemera.patterns.http_cache._pages import make_page
+from ephemera.patterns.http_cache._pages import build_page
 from ephemera_services.league import catalogue, keys
 from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote
 from ephemera_services.league.monitoring import Pages, RedisFigures, advise
@@ -86,8 +86,8 @@ def _predictions() -> list[dict[str, Any]]:
 
 
 async def _keep(store: Any, resource: Any, value: Any, **fields: str) -> None:
-    page = make_page(
-        resource.at(**fields).key, value, "application/json", compress_over=resource.compress_over, made=0
+    page = build_page(
+        resource.at(**fields).key, value, "application/json", compress_over=resource.compress_over, made_at=0
     )
     page.fresh, page.stale = 300_000, 120_000
     await store[resource.cache].put(page, **fields)
@@ -113,7 +113,7 @@ def test_a_larger_server_than_the_budget_is_told_of(tmp_path: Path, places: dict
 def test_copies_in_a_process_have_a_budget() -> None:
     """All copies of all pages together take at most 10 MB of a process."""
     budgets = [resource.cache.local for resource in RESOURCES]
-    assert sum(budget.bytes for budget in budgets if budget is not None) <= 10 * 1024 * 1024
+    assert sum(budget.max_bytes for budget in budgets if budget is not None) <= 10 * 1024 * 1024
     assert all(budget is not None for budget in budgets)
 
 

@@ -14,7 +14,7 @@ import pytest
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, Loading, LocalCache
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, Profile, Table, user
 from tests.wire.waiting import eventually
 
@@ -126,8 +126,8 @@ class Races:
         return wrong
 
 
-@pytest.mark.parametrize("local", [None, Local()], ids=["plain", "copied"])
-async def test_i4_a_thousand_races_leave_nothing_stale(server: Valkey, local: Local | None) -> None:
+@pytest.mark.parametrize("local", [None, LocalCache()], ids=["plain", "copied"])
+async def test_i4_a_thousand_races_leave_nothing_stale(server: Valkey, local: LocalCache | None) -> None:
     """Cache-aside is left with old rows by many of them; ours never, though its loads are overtaken, too."""
     catalogue = Catalogue("races")
     raced = Cache(
@@ -135,7 +135,7 @@ async def test_i4_a_thousand_races_leave_nothing_stale(server: Valkey, local: Lo
         "raced:{user_id}",
         Profile,
         fresh=timedelta(minutes=5),
-        most_loads=200,
+        loading=Loading(max_loads=200),
         local=local,
         purpose="Rows that change while they are loaded",
     )
@@ -157,12 +157,12 @@ async def test_l3_a_slow_loader_does_not_end_the_next_ones_claim(stores: tuple[S
     table.gate.clear()
     reading = asyncio.create_task(store[PLAIN].get_or_load(table.load, user_id=who))
     await eventually(lambda: table.loads)
-    loads = PLAIN.loads.key(user_id=who)
+    loads = PLAIN.load_tokens.key(user_id=who)
     await store.call("SET", loads, "the next one", "PX", 60_000)
     table.gate.set()
     await reading
     assert await store.call("GET", loads) == b"the next one"
-    assert await store.call("EXISTS", PLAIN.space.key(user_id=who)) == 0
+    assert await store.call("EXISTS", PLAIN.keyspace.key(user_id=who)) == 0
 
 
 async def test_l4_a_regenerator_from_before_an_invalidation_writes_nothing(
@@ -204,7 +204,7 @@ async def test_l7_who_waits_sends_next_to_nothing(stores: tuple[Store, Store], s
     loading = asyncio.create_task(store[PLAIN].get_or_load(table.load, user_id=who))
     await eventually(lambda: table.loads)
     waiting = [asyncio.create_task(other[PLAIN].get_or_load(table.load, user_id=who)) for _ in range(50)]
-    channel = PLAIN.loaded.key(user_id=who)
+    channel = PLAIN.load_channel.key(user_id=who)
     await eventually(lambda: server.ask("PUBSUB", "SHARDNUMSUB", channel) == [channel, 1])
     await other.call("PING")
     before = _commands(server)
@@ -252,7 +252,7 @@ async def test_l8_a_failed_loader_serves_stale_and_is_left_alone(stores: tuple[S
     table.broken = True
     assert await stores[0][PLAIN].get_or_load(table.load, user_id=who) == Profile("old")
     await eventually(lambda: table.loads == 2 and table.at_once == 0)
-    marker = PLAIN.loads.key(user_id=who)
+    marker = PLAIN.load_tokens.key(user_id=who)
     while await stores[0].call("GET", marker) != b"-":
         await asyncio.sleep(0.001)
     for _ in range(20):
@@ -267,7 +267,7 @@ async def _two_with_copies(
 ) -> AsyncIterator[tuple[Cache[Profile], Store, Store]]:
     """A cache whose copies are trusted for so long at most, and two stores as of two processes."""
     catalogue = Catalogue(name)
-    local, fresh = Local(max_age=max_age), timedelta(minutes=5)
+    local, fresh = LocalCache(max_age=max_age), timedelta(minutes=5)
     cache = Cache(
         catalogue, f"{name}:{{user_id}}", Profile, fresh=fresh, local=local, purpose="Profiles with copies"
     )
@@ -304,7 +304,7 @@ async def test_l10_versions_decide_and_pushes_only_hurry(server: Valkey) -> None
         table.rows[who] = Profile("held")
         for _ in range(3):
             assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("held")
-        assert (table.loads, reader[cache]._levels.told) == (1, False)
+        assert (table.loads, reader[cache]._engine.entries.is_tracking) == (1, False)
         await updater[cache].put(Profile("changed"), user_id=who)
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("changed")
 
@@ -326,7 +326,7 @@ async def test_l10_a_push_that_is_lost_costs_max_age_at_most(server: Valkey) -> 
     max_age = timedelta(minutes=1)
     async with _two_with_copies(server, "deaf", max_age) as (cache, reader, updater):
         table, who = Table(), user()
-        levels: Any = reader[cache]._levels
+        levels: Any = reader[cache]._engine.entries
         levels._on_change = lambda keys: None  # who would be told
         table.rows[who] = Profile("old")
         await updater[cache].get_or_load(table.load, user_id=who)
@@ -334,10 +334,10 @@ async def test_l10_a_push_that_is_lost_costs_max_age_at_most(server: Valkey) -> 
         held = monotonic()  # or a moment before this
         await updater[cache].put(Profile("new"), user_id=who)
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("old")
-        assert levels.told
+        assert levels.is_tracking
 
-        copy = levels.copies.get(cache.space.key(user_id=who))
-        assert copy.trusted_until <= copy.old_at <= held + max_age.total_seconds()
-        copy.trusted_until = copy.old_at = monotonic()  # as if its minute were over
+        copy = levels.local.get(cache.keyspace.key(user_id=who))
+        assert copy.trusted_until <= copy.expires_at <= held + max_age.total_seconds()
+        copy.trusted_until = copy.expires_at = monotonic()  # as if its minute were over
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("new")
         assert table.loads == 1

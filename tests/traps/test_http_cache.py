@@ -13,11 +13,11 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from ephemera import embedded, keyspace
+from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
 from ephemera.web._http_cache_prewarm import PrewarmEndpoint
-from tests.patterns.league_site import MINUTE, SECOND, League, Source
+from tests.patterns.league_site import MINUTE, SECOND, League, Source, connect_league
 from tests.web.http_cache_site import TOKEN, application, ask
 from tests.wire.waiting import eventually
 
@@ -29,9 +29,15 @@ def league() -> League:
 
 
 @pytest.fixture
-async def store(server: Valkey, league: League) -> AsyncIterator[Store]:
+def source() -> Source:
+    """What its loaders read."""
+    return Source(1)
+
+
+@pytest.fixture
+async def store(server: Valkey, league: League, source: Source) -> AsyncIterator[Store]:
     """Its store."""
-    async with keyspace.connect(server.url, league.catalogue) as opened:
+    async with connect_league(server.url, league, source) as opened:
         yield opened
 
 
@@ -42,11 +48,11 @@ def emptied() -> Iterator[Valkey]:
         yield running
 
 
-async def test_l1_a_long_life_ends_at_the_windows_opening(store: Store, league: League) -> None:
+async def test_l1_a_long_life_ends_at_the_windows_opening(
+    store: Store, league: League, source: Source
+) -> None:
     """A match in five minutes: the naive ten reach past it; ours end there, and inside is half a second."""
-    source = Source(1)
     source.matches = [datetime.now(UTC) + 5 * MINUTE]
-    store[league.site].using(source)
     opens = source.matches[0].timestamp() * 1000
 
     naive = f"naive:{league.table.at().key}"
@@ -55,12 +61,12 @@ async def test_l1_a_long_life_ends_at_the_windows_opening(store: Store, league: 
 
     page = await store[league.table].page()
     assert page is not None
-    assert page.made + page.fresh <= opens + 1
+    assert page.made_at + page.fresh <= opens + 1
     source.points = 2
     windows: Any = store[league.windows]
-    assert not windows.last_seen().is_open
-    windows.ahead = 5 * MINUTE
-    assert windows.last_seen().is_open
+    assert not windows.last_known().is_open
+    windows.time_offset = 5 * MINUTE
+    assert windows.last_known().is_open
     await eventually(lambda: store[league.table].peek(league.table.at().key) is None)
     await store[league.table].page()  # from before the opening, and renewed
     await eventually(lambda: source.loads == 2)
@@ -68,11 +74,12 @@ async def test_l1_a_long_life_ends_at_the_windows_opening(store: Store, league: 
     assert fresh.fresh == 500
 
 
-async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(store: Store, league: League) -> None:
+async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(
+    store: Store, league: League, source: Source
+) -> None:
     """The load begins before the opening and takes a while: its page ends at the opening all the same."""
-    source = Source(1)
     source.matches = [datetime.now(UTC) + MINUTE]
-    site = store[league.site].using(source)
+    site = store[league.site]
     source.gate.clear()
     loading = asyncio.create_task(site.bump(league.table.at(), league.results.at()))
     await eventually(lambda: source.loads == 2)
@@ -84,11 +91,9 @@ async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(store: Stor
 
 
 async def test_l1_an_opening_nobody_could_foresee_renews_what_is_from_before(
-    store: Store, league: League
+    store: Store, league: League, source: Source
 ) -> None:
     """A page is stored for ten minutes, then a match is announced that has begun: the page is renewed."""
-    source = Source(1)
-    store[league.site].using(source)
     page = await store[league.table].page()
     assert page is not None
     assert page.fresh == 600_000
@@ -106,26 +111,24 @@ async def _points(store: Store, league: League, points: int) -> Any:
             await asyncio.sleep(0.001)
 
 
-async def test_l1_the_same_on_a_rehearsed_match_day(store: Store, league: League) -> None:
+async def test_l1_the_same_on_a_rehearsed_match_day(store: Store, league: League, source: Source) -> None:
     """With the clock of the windows moved a day ahead, what is made now lives as it would then."""
-    source = Source(1)
     source.matches = [datetime.now(UTC) + timedelta(days=1)]
-    store[league.site].using(source)
-    store[league.windows].ahead = timedelta(days=1) - 3 * MINUTE
+    store[league.windows].time_offset = timedelta(days=1) - 3 * MINUTE
     page = await store[league.table].page()
     assert page is not None
     assert 170_000 < page.fresh <= 180_000
-    store[league.windows].ahead = timedelta(days=1)
+    store[league.windows].time_offset = timedelta(days=1)
     page = await store[league.live].page(match_id=1)
     assert page is not None
     assert (await store[league.windows].now()).is_open
 
 
-async def test_l2_a_lost_counter_never_answers_304_for_other_content(emptied: Valkey, league: League) -> None:
+async def test_l2_a_lost_counter_never_answers_304_for_other_content(
+    emptied: Valkey, league: League, source: Source
+) -> None:
     """After a flush the naive counter says 1 again, and a client keeps the old table; ours gets the new."""
-    source = Source(1)
-    async with keyspace.connect(emptied.url, league.catalogue) as store:
-        store[league.site].using(source)
+    async with connect_league(emptied.url, league, source) as store:
         app = application(league, store)
 
         naive_before = await store.call("INCR", "naive:version")
@@ -147,27 +150,27 @@ async def test_l2_a_lost_counter_never_answers_304_for_other_content(emptied: Va
         assert third.headers["x-resource-version"] > second.headers["x-resource-version"]
 
 
-async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(emptied: Valkey, league: League) -> None:
+async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(
+    emptied: Valkey, league: League, source: Source
+) -> None:
     """SIGKILL without persistence: tags of before are compared with the content there is now."""
-    source = Source(1)
-    async with keyspace.connect(emptied.url, league.catalogue) as store:
-        store[league.site].using(source)
+    async with connect_league(emptied.url, league, source) as store:
         app = application(league, store)
         first = await ask(app, "/results")
         emptied.kill()
         await asyncio.to_thread(emptied.restart)
         await eventually(lambda: store.client().up)
         source.points = 2
-        await store[league.site].forget(league.results.at())
+        await store[league.site].delete(league.results.at())
         second = await ask(app, "/results", headers={"if-none-match": first.headers["etag"]})
         assert second.status == 200
         assert second.headers["x-resource-version"] > first.headers["x-resource-version"]
 
 
-async def test_l5_a_private_tag_is_worth_nothing_to_another_user(store: Store, league: League) -> None:
+async def test_l5_a_private_tag_is_worth_nothing_to_another_user(
+    store: Store, league: League, source: Source
+) -> None:
     """By path and content alone one user gets another's page, and its 304; ours are of one user each."""
-    source = Source()
-    store[league.site].using(source)
     app = application(league, store)
     source.picks = {"eve": "secret"}
     eve, ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("eve", "ann", "bob")]
@@ -183,11 +186,11 @@ async def test_l5_a_private_tag_is_worth_nothing_to_another_user(store: Store, l
     assert {"Cookie", "Authorization"} <= {each.strip() for each in ann.headers["vary"].split(",")}
 
 
-async def test_l5_a_hostile_user_id_reaches_no_other_key(store: Store, league: League) -> None:
+async def test_l5_a_hostile_user_id_reaches_no_other_key(
+    store: Store, league: League, source: Source
+) -> None:
     """An id with the marks of keys has a key of its own, and so a page of its own."""
-    source = Source()
     source.picks = {"ann": "secret"}
-    store[league.site].using(source)
     app = application(league, store)
     await ask(app, "/mine", headers={"x-user": "ann"})
     for hostile in ("ann}", "{ann}", "ann:", "*", "%61nn"):
@@ -209,7 +212,6 @@ async def test_l9_the_prewarm_token_is_compared_in_constant_time(
         return compare(one, other)
 
     monkeypatch.setattr(hmac, "compare_digest", watched)
-    store[league.site].using(Source())
     app = application(league, store)
     wrong = ("", TOKEN[:-1], TOKEN + "x", "x" * 10_000, TOKEN.upper())
     for token in wrong:

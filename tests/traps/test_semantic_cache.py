@@ -16,7 +16,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
 from ephemera.keyspace import Catalogue, Store, fixed
-from ephemera.patterns.cache import Cache
+from ephemera.patterns.cache import Cache, Storage
 from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Hits, Qdrant, Scope, SemanticCache
 from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
@@ -244,7 +244,7 @@ PARTS = Cache(
     "gl:passage:{passage_id}:{suffix}",
     str,
     fresh=timedelta(hours=1),
-    hash_tag="passage_id",
+    storage=Storage(hash_tag="passage_id"),
     purpose="What belongs to a passage",
 )
 SUFFIXES = ("witnesses", "words", "xrefs", "commentary")

@@ -14,13 +14,13 @@ from starlette.applications import Starlette
 from starlette.middleware.gzip import GZipMiddleware
 from starlette.routing import Route
 
-from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
+from ephemera.patterns.cache import cache_engine
 from ephemera.web._http_cache import Served
 from ephemera.web._http_cache_conditions import named, names
 from ephemera.web._http_cache_routes import add_resource
-from tests.patterns.league_site import SECOND, League, Source
+from tests.patterns.league_site import SECOND, League, Source, connect_league
 from tests.web.http_cache_site import Answer, application, ask, user_of
 from tests.wire.waiting import eventually
 
@@ -28,9 +28,9 @@ from tests.wire.waiting import eventually
 class Opened:
     """An application, its store and its source."""
 
-    def __init__(self, league: League, store: Store) -> None:
-        self.league, self.store, self.source = league, store, Source(1)
-        self.site = store[league.site].using(self.source)
+    def __init__(self, league: League, store: Store, source: Source) -> None:
+        self.league, self.store, self.source = league, store, source
+        self.site = store[league.site]
         self.app: FastAPI = application(league, store)
 
     async def get(self, target: str, **headers: str) -> Answer:
@@ -42,8 +42,9 @@ class Opened:
 async def opened(server: Valkey) -> AsyncIterator[Opened]:
     """A league of its own."""
     league = League(f"w{uuid4().hex[:8]}", wait=10 * SECOND)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        yield Opened(league, store)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def test_a_page_says_what_it_is(opened: Opened) -> None:
@@ -105,7 +106,7 @@ async def test_if_none_match_is_read_as_the_rfc_has_it(opened: Opened, tags: str
     await opened.get("/table")
     given = tags.format(etag=etag, bare=etag.strip('"'))
     assert (await opened.get("/table", if_none_match=given)).status == status
-    opened.store[opened.league.table].cache.drop(opened.league.table.at().key)
+    cache_engine(opened.store[opened.league.table.cache]).drop_local(opened.league.table.at().key)
     assert (await opened.get("/table", if_none_match=given)).status == status  # by the page's head
 
 
@@ -121,8 +122,8 @@ async def test_a_polled_page_is_not_read_before_it_is_worth_it(opened: Opened) -
     """A process without a copy compares the tag first, and does not fetch the payload."""
     opened.source.pad = "".join(chr(33 + number % 90) for number in range(50_000))
     first = await opened.get("/results")
-    other = Opened(opened.league, opened.store)
-    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    other = Opened(opened.league, opened.store, opened.source)
+    cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
     answer = await other.get("/results", if_none_match=first.headers["etag"])
     assert answer.status == 304
     assert answer.headers["x-resource-version"] == first.headers["x-resource-version"]
@@ -265,8 +266,9 @@ async def test_a_dependency_that_would_not_run_is_refused(opened: Opened, where:
 async def test_nothing_yet_is_202(server: Valkey) -> None:
     """After a short wait: a short body and Retry-After; the load goes on, and the next poll has the page."""
     league = League(f"w{uuid4().hex[:8]}", wait=SECOND / 10)
-    async with keyspace.connect(server.url, league.catalogue) as store:
-        opened = Opened(league, store)
+    source = Source(1)
+    async with connect_league(server.url, league, source) as store:
+        opened = Opened(league, store, source)
         opened.source.gate.clear()
         answer = await opened.get("/results")
         assert answer.status == 202
@@ -296,7 +298,7 @@ async def test_a_broken_source_is_503(opened: Opened) -> None:
 async def test_a_broken_source_with_a_stale_page_is_200(opened: Opened) -> None:
     """The stale page is served, and polls of it get 304."""
     first = await opened.get("/results")
-    await opened.store[opened.league.results].cache.expire()
+    await opened.store[opened.league.results.cache].expire()
     opened.source.broken = True
     assert (await opened.get("/results")).status == 200
     await eventually(lambda: opened.source.loads == 2)
@@ -324,11 +326,11 @@ async def test_clients_may_keep_a_page_no_longer_than_it_is_fresh(opened: Opened
     await opened.get("/md/live/1")
     page = live.peek(opened.league.live.at(match_id="1").key)
     assert page is not None
-    page.made -= 55_000
+    page.made_at -= 55_000
     answer = await opened.get("/md/live/1", if_none_match=answer.headers["etag"])
     assert answer.status == 304
     assert answer.headers["cache-control"] == "public, max-age=4"
-    page.made -= 55_000
+    page.made_at -= 55_000
     assert (await opened.get("/md/live/1")).headers["cache-control"] == "public, no-cache"
 
 

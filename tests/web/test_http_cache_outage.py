@@ -10,11 +10,12 @@ from uuid import uuid4
 import pytest
 from fastapi import FastAPI
 
-from ephemera import embedded, keyspace
+from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store
-from tests.patterns.league_site import SECOND, League, Source
+from ephemera.patterns.cache import cache_engine
+from tests.patterns.league_site import SECOND, League, Source, connect_league
 from tests.web.http_cache_site import application, ask
 from tests.wire.waiting import eventually
 
@@ -22,9 +23,9 @@ from tests.wire.waiting import eventually
 class Opened:
     """An application, its store and its source."""
 
-    def __init__(self, league: League, store: Store) -> None:
-        self.league, self.store, self.source = league, store, Source(1)
-        self.site = store[league.site].using(self.source)
+    def __init__(self, league: League, store: Store, source: Source) -> None:
+        self.league, self.store, self.source = league, store, source
+        self.site = store[league.site]
         self.app: FastAPI = application(league, store)
 
 
@@ -40,8 +41,9 @@ def victim() -> Iterator[Valkey]:
 async def opened(victim: Valkey) -> AsyncIterator[Opened]:
     """A league on it."""
     league = League(f"o{uuid4().hex[:8]}", wait=3 * SECOND)
-    async with keyspace.connect(victim.url, league.catalogue) as store:
-        yield Opened(league, store)
+    source = Source(1)
+    async with connect_league(victim.url, league, source) as store:
+        yield Opened(league, store, source)
 
 
 async def _polled(opened: Opened, path: str) -> dict[str, str]:
@@ -93,14 +95,14 @@ async def test_hung_the_first_requests_wait_no_longer_than_the_wire(opened: Open
 async def test_down_the_loader_answers_with_the_same_tags(opened: Opened, victim: Valkey) -> None:
     """Tags come from the content, so a page made without Redis has the tag it would have with it."""
     first = await ask(opened.app, "/results")
-    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
     victim.kill()
     await eventually(lambda: not opened.store.client().up)
     again = await ask(opened.app, "/results", headers={"if-none-match": first.headers["etag"]})
     assert again.status == 304
     assert opened.source.loads == 2
     opened.source.points = 2
-    opened.store[opened.league.results].cache.drop(opened.league.results.at().key)
+    cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
     other = await ask(opened.app, "/results", headers={"if-none-match": first.headers["etag"]})
     assert other.status == 200
     assert other.headers["x-resource-version"] > first.headers["x-resource-version"]
@@ -126,7 +128,7 @@ async def test_down_and_a_slow_source_is_202(opened: Opened, victim: Valkey) -> 
     assert {answer.status for answer in answers} == {202}
     assert opened.source.loads == 1
     opened.source.gate.set()
-    await eventually(lambda: opened.store[opened.league.results].cache.stats.misses)
+    await eventually(lambda: opened.store[opened.league.results].stats.misses)
     while (answer := await ask(opened.app, "/results")).status == 202:
         pass
     assert answer.status == 200

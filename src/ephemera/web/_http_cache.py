@@ -81,7 +81,7 @@ class Served:
         self._store = store
         self._fields = fields
         self._user = user
-        self._max_age = int(resource.max_age.total_seconds())
+        self._max_age = int(resource.representation.max_age.total_seconds())
         # Who may keep a page: everybody, or its user alone.
         self._whose = b"public" if resource.private is None else b"private"
         self._no_cache = (b"cache-control", self._whose + b", no-cache")
@@ -212,5 +212,5 @@ def _accepts_gzip(headers: list[Header]) -> bool:
 def _vary(resource: Resource[Any]) -> Header:
     """What a page depends on: its declared headers, the coding, and who asks if it is private."""
     private = () if resource.private is None else ("Cookie", "Authorization")
-    told = ", ".join(dict.fromkeys(("Accept-Encoding", *private, *resource.vary)))
+    told = ", ".join(dict.fromkeys(("Accept-Encoding", *private, *resource.representation.vary)))
     return (b"vary", told.encode())

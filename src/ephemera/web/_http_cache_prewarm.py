@@ -49,7 +49,7 @@ class PrewarmEndpoint:
             detail = "Send the prewarm token in the header x-prewarm-token."
             return await Problem(403, "Forbidden", detail)(scope, receive, send)
         site = self._store(scope)[self._site]
-        site.spawn(self._run(site), f"prewarming {self._site.name}")
+        site.run_in_background(self._run(site), f"prewarming {self._site.name}")
         headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(_BODY))]
         await send({"type": "http.response.start", "status": 202, "headers": headers})
         return await send({"type": "http.response.body", "body": _BODY})

@@ -95,7 +95,7 @@ def add_resource(
         for name, default in (query or {}).items()
     ]
     responses = {**_responses(resource), **about.pop("responses", {})}
-    told = {"summary": resource.cache.space.purpose, **about, "responses": responses}
+    told = {"summary": resource.cache.keyspace.purpose, **about, "responses": responses}
     _add(app, path, served, signature, {"methods": ["GET"], **told})
     # OpenAPI would name both methods alike, so HEAD is served and not told of.
     _add(app, path, served, signature, {"methods": ["HEAD"], **about, "include_in_schema": False})
@@ -156,7 +156,11 @@ def _from_query(
 def _responses(resource: Resource[Any]) -> dict[int | str, dict[str, Any]]:
     """Every status that `Served` may answer with."""
     found: dict[int | str, dict[str, Any]] = {
-        200: {"description": "The page", "headers": _ABOUT, "content": {resource.media_type: {}}},
+        200: {
+            "description": "The page",
+            "headers": _ABOUT,
+            "content": {resource.representation.media_type: {}},
+        },
         202: {"description": "It is being prepared", "headers": _WAIT},
         304: {"description": "The client has it", "headers": _ABOUT},
         404: {"description": "There is no such page", "content": _PROBLEM},

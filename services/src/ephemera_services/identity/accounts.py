@@ -108,7 +108,7 @@ class Accounts:
         return None if row is None else _profile(row)
 
     async def _forget_later(self, user_id: str) -> None:
-        lapsed = time.monotonic() + PROFILES.life.total_seconds()
+        lapsed = time.monotonic() + PROFILES.fresh.total_seconds()
         while time.monotonic() < lapsed:
             await asyncio.sleep(_RETRY)
             try:

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import msgspec
 
 from ephemera import Catalogue, fixed
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window, local_share, sliding_window
 from ephemera.patterns.revocation import Revocation, TokenKind
 from ephemera.patterns.sessions import Sessions
@@ -73,7 +73,7 @@ PROFILES = Cache(
     "cache:profile:{user_id}",
     Profile,
     fresh=timedelta(seconds=300),
-    local=Local(),
+    local=LocalCache(),
     sensitive=True,
     purpose="Profiles as SQL has them",
     saves="a SQL read for each profile read",

@@ -95,7 +95,7 @@ async def prewarm(_: Admin, service: Service) -> Warmed:
 async def stats(_: Admin, service: Service) -> dict[str, int]:
     """How much of everything there is, as of the last hour or the last result."""
     try:
-        page = await service.site.of(ADMIN_STATS).page()
+        page = await service.store[ADMIN_STATS].page()
     except (LoadFailed, StillLoading):
         raise unavailable("The figures cannot be made at the moment; please try again.") from None
     found: dict[str, int] = {} if page is None else page.json()

@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from ephemera.web._http_cache_routes import add_prewarm
 from ephemera_services.league import admin_routes, page_routes, public_routes, user_routes
 from ephemera_services.league.figures import Meter
-from ephemera_services.league.keys import SITE, catalogue
+from ephemera_services.league.keys import SITE, WINDOWS, catalogue
 from ephemera_services.league.middleware import Front, store_of
 from ephemera_services.league.service import open_league
 from ephemera_services.league.settings import Settings
@@ -27,6 +27,7 @@ def create_app(settings: Settings) -> FastAPI:
         catalogue,
         metadata,
         middleware=(Middleware(Front, settings=settings, meter=meter),),
+        store_resources=lambda engine: {SITE: engine, WINDOWS: engine},
     )
     return create_application(
         settings,

@@ -15,9 +15,9 @@ import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue, sliding
-from ephemera.patterns.cache import Local
+from ephemera.patterns.cache import LocalCache
 from ephemera.patterns.fanout import Fanout
-from ephemera.patterns.http_cache import HttpCache, Life, Resource
+from ephemera.patterns.http_cache import Freshness, HttpCache, Representation, Resource
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.rate_limits import RateLimits, local_share, sliding_window
 from ephemera.patterns.sessions import Sessions
@@ -52,16 +52,16 @@ class AdminEvent(msgspec.Struct, frozen=True):
     count: int = 1
 
 
-def _life(seconds: float, stale: float) -> Life:
-    return Life(fresh=timedelta(seconds=seconds), stale=timedelta(seconds=stale))
+def _freshness(seconds: float, stale: float) -> Freshness:
+    return Freshness(fresh=timedelta(seconds=seconds), stale=timedelta(seconds=stale))
 
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-_BUDGET = Local(entries=200, bytes=512 * 1024)
+_BUDGET = LocalCache(max_entries=200, max_bytes=512 * 1024)
 """Of each public resource in each process: 16 of them are at most 8 MB."""
-_PERSONAL = Local(entries=500, bytes=512 * 1024)
-_SMALL = 256  # bytes above which pages are compressed: memory is scarcer than time
-_SEEN_AGAIN = _life(4, 15)
+_PERSONAL = LocalCache(max_entries=500, max_bytes=512 * 1024)
+_COMPRESSED = Representation(compress_over=256)  # bytes: memory is scarcer than time
+_SEEN_AGAIN = _freshness(4, 15)
 
 WINDOWS: Windows[AsyncEngine] = Windows(
     catalogue,
@@ -69,75 +69,75 @@ WINDOWS: Windows[AsyncEngine] = Windows(
     loaders.match_times,
     purpose="When the next match windows open and close",
 )
-SITE: HttpCache[AsyncEngine] = HttpCache(catalogue, "league", windows=WINDOWS, warm_rate=50)
+SITE: HttpCache[AsyncEngine] = HttpCache(catalogue, "league", windows=WINDOWS, prewarm_rate=50)
 
 TABLE = SITE.resource(
     "league:table",
     loaders.league_table,
-    life=_life(7 * _DAY, _HOUR),
-    inside=_life(30, 5 * _MINUTE),
-    warm=True,
-    compress_over=_SMALL,
+    freshness=_freshness(7 * _DAY, _HOUR),
+    in_window=_freshness(30, 5 * _MINUTE),
+    prewarm=True,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The table",
 )
 SCHEDULE = SITE.resource(
     "league:schedule",
     loaders.league_schedule,
-    life=_life(7 * _DAY, _HOUR),
-    inside=_life(20, 5 * _MINUTE),
-    warm=True,
-    compress_over=_SMALL,
+    freshness=_freshness(7 * _DAY, _HOUR),
+    in_window=_freshness(20, 5 * _MINUTE),
+    prewarm=True,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The matches to come",
 )
 RESULTS = SITE.resource(
     "league:results",
     loaders.league_results,
-    life=_life(15 * _MINUTE, _HOUR),
-    inside=_life(15, 5 * _MINUTE),
-    warm=True,
-    compress_over=_SMALL,
+    freshness=_freshness(15 * _MINUTE, _HOUR),
+    in_window=_freshness(15, 5 * _MINUTE),
+    prewarm=True,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The last results",
 )
 STATS = SITE.resource(
     "league:stats",
     loaders.league_stats,
-    life=_life(_HOUR, _HOUR),
-    inside=_life(45, 5 * _MINUTE),
-    warm=True,
-    compress_over=_SMALL,
+    freshness=_freshness(_HOUR, _HOUR),
+    in_window=_freshness(45, 5 * _MINUTE),
+    prewarm=True,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="Scorers and cards of the season",
 )
 BRACKET = SITE.resource(
     "league:bracket",
     loaders.league_bracket,
-    life=_life(24 * _HOUR, _HOUR),
-    inside=_life(_HOUR, _HOUR),
-    compress_over=_SMALL,
+    freshness=_freshness(24 * _HOUR, _HOUR),
+    in_window=_freshness(_HOUR, _HOUR),
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The rounds of the cup",
 )
 META = SITE.resource(
     "md:{match_id}:meta",
     loaders.match_meta,
-    life=_life(10 * _MINUTE, 10 * _MINUTE),
+    freshness=_freshness(10 * _MINUTE, 10 * _MINUTE),
     missing=timedelta(seconds=10),
-    warm=loaders.live_ids,
-    compress_over=_SMALL,
+    prewarm=loaders.live_ids,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="What stays as it is while a match is played",
 )
 LIVE = SITE.resource(
     "md:{match_id}:live",
     loaders.match_live,
-    life=Life(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
-    inside=_SEEN_AGAIN,
+    freshness=Freshness(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
+    in_window=_SEEN_AGAIN,
     missing=timedelta(seconds=10),
-    warm=loaders.live_ids,
-    compress_over=_SMALL,
+    prewarm=loaders.live_ids,
+    representation=_COMPRESSED,
     local=_BUDGET,
     invalidated_by=("a bump", "three hours after the match"),
     purpose="Score, events and votes of a match",
@@ -145,17 +145,17 @@ LIVE = SITE.resource(
 COMMENTS = SITE.resource(
     "md:{match_id}:comments",
     loaders.match_comments,
-    life=_life(4 * _HOUR, 4 * _HOUR),
+    freshness=_freshness(4 * _HOUR, 4 * _HOUR),
     missing=timedelta(seconds=10),
-    compress_over=_SMALL,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The last 120 comments under a match",
 )
 VERSIONS = SITE.resource(
     "etag:md:{match_id}",
     loaders.match_versions,
-    life=Life(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
-    inside=_SEEN_AGAIN,
+    freshness=Freshness(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
+    in_window=_SEEN_AGAIN,
     missing=timedelta(seconds=10),
     local=_BUDGET,
     purpose="Which revisions the parts of a match have",
@@ -163,69 +163,69 @@ VERSIONS = SITE.resource(
 LIVE_MATCHES = SITE.resource(
     "public:matches:live",
     loaders.matches_live,
-    life=_SEEN_AGAIN,
-    warm=True,
-    compress_over=_SMALL,
+    freshness=_SEEN_AGAIN,
+    prewarm=True,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The matches that are being played",
 )
 CLUB = SITE.resource(
     "public:club:{id}:matches",
     loaders.club_matches,
-    life=_life(20 * _MINUTE, 20 * _MINUTE),
-    inside=_life(30, 5 * _MINUTE),
+    freshness=_freshness(20 * _MINUTE, 20 * _MINUTE),
+    in_window=_freshness(30, 5 * _MINUTE),
     missing=timedelta(seconds=10),
-    compress_over=_SMALL,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="All matches of a club",
 )
 ACTIVE = SITE.resource(
     "predictions:active:{range}",
     loaders.active_predictions,
-    life=_life(300, 120),
-    compress_over=_SMALL,
+    freshness=_freshness(300, 120),
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The matches that can be predicted",
 )
 MINE = SITE.resource(
     "predictions:user:{user_id}",
     loaders.user_predictions,
-    life=_life(300, 120),
+    freshness=_freshness(300, 120),
     private="user_id",
-    compress_over=_SMALL,
+    representation=_COMPRESSED,
     local=_PERSONAL,
     purpose="What a user has foretold",
 )
 BOARD = SITE.resource(
     "lb:{board}",
     loaders.leaderboard,
-    life=_life(60, 120),
-    warm=loaders.boards,
-    compress_over=_SMALL,
+    freshness=_freshness(60, 120),
+    prewarm=loaders.boards,
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The first page of a leaderboard",
 )
 ACHIEVEMENTS = SITE.resource(
     "achievements:{user_id}",
     loaders.achievements,
-    life=_life(30 * _MINUTE, 30 * _MINUTE),
+    freshness=_freshness(30 * _MINUTE, 30 * _MINUTE),
     missing=timedelta(seconds=10),
-    compress_over=_SMALL,
+    representation=_COMPRESSED,
     local=_PERSONAL,
     purpose="What a user has achieved",
 )
 ADS = SITE.resource(
     "ads:all",
     loaders.all_ads,
-    life=_life(600, 600),
-    compress_over=_SMALL,
+    freshness=_freshness(600, 600),
+    representation=_COMPRESSED,
     local=_BUDGET,
     purpose="The advertisements",
 )
 ADMIN_STATS = SITE.resource(
     "admin:stats",
     loaders.admin_stats,
-    life=_life(_HOUR, _HOUR),
+    freshness=_freshness(_HOUR, _HOUR),
     local=_BUDGET,
     invalidated_by=("a finalization",),
     purpose="How much of everything there is, for administrators",

@@ -13,7 +13,7 @@ from sqlalchemy import and_, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera.patterns.http_cache import Target
+from ephemera.patterns.http_cache import PageRef
 from ephemera_services.league.keys import (
     ACTIVE,
     ADMIN_STATS,
@@ -71,7 +71,7 @@ class Matches:
         await self._site.bump(*_parts(match_id))
         await self._admins.broadcast(AdminEvent("event", match_id))
 
-    async def finalize(self, match_id: int, home_goals: int, away_goals: int) -> list[Target]:
+    async def finalize(self, match_id: int, home_goals: int, away_goals: int) -> list[PageRef]:
         """Make a result final; the pages that have changed."""
         async with self._engine.connect() as sql:
             found = select(matches.c.home_id, matches.c.away_id).where(matches.c.id == match_id)
@@ -104,11 +104,11 @@ class Matches:
             raise problem(409, "The match is over: finalize it again to correct its result.")
 
 
-def _parts(match_id: int) -> tuple[Target, Target]:
+def _parts(match_id: int) -> tuple[PageRef, PageRef]:
     return LIVE.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id))
 
 
-def _concerned(match_id: int, clubs: Any) -> list[Target]:
+def _concerned(match_id: int, clubs: Any) -> list[PageRef]:
     """Every page that shows a result."""
     pages = (TABLE, RESULTS, SCHEDULE, STATS, BRACKET, LIVE_MATCHES, ADMIN_STATS)
     theirs = [CLUB.at(id=str(club)) for club in (clubs.home_id, clubs.away_id)]

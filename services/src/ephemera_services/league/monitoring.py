@@ -77,7 +77,7 @@ class Monitoring:
 
     def pages(self) -> Pages:
         """How often this process had the pages that it was asked for."""
-        stats = [self._store[resource].cache.stats for resource in RESOURCES]
+        stats = [self._store[resource].stats for resource in RESOURCES]
         hits, misses = sum(each.hits for each in stats), sum(each.misses for each in stats)
         return Pages(hits, misses, _ratio(hits, misses))
 

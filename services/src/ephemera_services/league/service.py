@@ -59,7 +59,7 @@ class League:
 
     def after_result(self) -> None:
         """What follows a finalization, in the background: boards, then whatever is not warm."""
-        self.site.spawn(self._after_result(), "boards and pages after a result")
+        self.site.run_in_background(self._after_result(), "boards and pages after a result")
 
     async def _after_result(self) -> None:
         await self.leaderboards.compute()
@@ -77,7 +77,7 @@ async def open_league(settings: Settings, resources: Resources, meter: Meter) ->
         settings=settings,
         engine=engine,
         store=store,
-        site=_site(settings, store, engine),
+        site=_site(settings, store),
         admins=store[ADMINS],
         passwords=passwords,
         accounts=Accounts(engine, passwords),
@@ -91,7 +91,7 @@ async def open_league(settings: Settings, resources: Resources, meter: Meter) ->
         await demo_data.seed(league)
     await _keep_to_budget(settings, store)
     if settings.prewarm:
-        league.site.keep_warm()
+        league.site.prewarm_at_openings()
     boards = asyncio.create_task(league.leaderboards.run())
     try:
         async with league.supporters.flusher:
@@ -101,15 +101,15 @@ async def open_league(settings: Settings, resources: Resources, meter: Meter) ->
         passwords.close()
 
 
-def _site(settings: Settings, store: Store, engine: AsyncEngine) -> BoundHttpCache[AsyncEngine]:
-    WINDOWS.change(
-        prewarm=timedelta(minutes=settings.match_window_prewarm_minutes),
+def _site(settings: Settings, store: Store) -> BoundHttpCache[AsyncEngine]:
+    store[WINDOWS].configure(
+        lead_time=timedelta(minutes=settings.match_window_prewarm_minutes),
         grace=timedelta(minutes=settings.match_window_post_grace_minutes),
         lookahead=timedelta(days=settings.match_window_lookahead_days),
     )
     if settings.rehearse_ahead is not None:
-        store[WINDOWS].ahead = settings.rehearse_ahead
-    return store[SITE].using(engine)
+        store[WINDOWS].time_offset = settings.rehearse_ahead
+    return store[SITE]
 
 
 async def _have_administrator(league: League) -> None:

@@ -17,7 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, LoadFailed, StillLoading
-from ephemera.patterns.http_cache import Target
+from ephemera.patterns.http_cache import PageRef
 from ephemera.patterns.write_behind import Batch, Flusher, RecordTable
 from ephemera.web._problems import unavailable
 from ephemera_services.league.keys import (
@@ -47,7 +47,7 @@ class Supporters:
 
     def __init__(self, engine: AsyncEngine, store: Store) -> None:
         self._engine = engine
-        self._site = store[SITE]
+        self._site, self._live = store[SITE], store[LIVE]
         self._votes = store[VOTES]
         self._admins = store[ADMINS]
         sink = RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
@@ -87,7 +87,7 @@ class Supporters:
         drops it: the first stays.
         """
         try:
-            page = await self._site.of(LIVE).page(match_id=str(vote.match_id))
+            page = await self._live.page(match_id=str(vote.match_id))
         except (LoadFailed, StillLoading):
             raise unavailable("The match cannot be looked up at the moment; please try again.") from None
         if page is None:
@@ -120,7 +120,7 @@ class Supporters:
             raise problem(404, _NONE)
         return str(found)
 
-    async def _tell(self, *targets: Target) -> None:
+    async def _tell(self, *targets: PageRef) -> None:
         try:
             await self._site.bump(*targets)
         except ConnectionFailed:

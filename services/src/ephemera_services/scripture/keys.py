@@ -14,7 +14,7 @@ from datetime import timedelta
 import msgspec
 
 from ephemera import Catalogue, fixed
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, LocalCache, Storage
 from ephemera.patterns.entitlements import Entitlements
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
@@ -31,7 +31,7 @@ _LEASE = timedelta(seconds=10)
 """How long a consumer that died is waited for."""
 
 catalogue = Catalogue("scripture")
-_local = Local(entries=20_000, max_age=COPIES_TRUSTED, when_down="load")
+_local = LocalCache(max_entries=20_000, max_age=COPIES_TRUSTED, when_down="load")
 
 PASSAGES = Cache(
     catalogue,
@@ -51,7 +51,7 @@ PARTS = Cache(
     Part,
     fresh=_HOUR,
     local=_local,
-    hash_tag="passage_id",
+    storage=Storage(hash_tag="passage_id"),
     purpose="What belongs to a passage: witnesses, words, xrefs, commentary",
     saves="a SQL read for each of them",
     invalidated_by=("an ingest that changed it",),
@@ -64,7 +64,7 @@ CHAPTERS = Cache(
     Chapter,
     fresh=_HOUR,
     local=_local,
-    hash_tag="chapter",
+    storage=Storage(hash_tag="chapter"),
     purpose="A chapter in one translation",
     saves="a SQL read of all its verses",
     invalidated_by=("an ingest that changed a verse of it",),

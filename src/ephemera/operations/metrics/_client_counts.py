@@ -89,7 +89,7 @@ def _connection(node: NodeClient) -> Iterator[Sample]:
 
 
 def _local_cache(cache: BoundCache[Any]) -> Iterator[Sample]:
-    labels, copies = (cache.declared.space.pattern,), cache.copies
+    labels, copies = (cache.declared.keyspace.pattern,), cache.local
     if copies is not None:
         yield Sample(f.LOCAL_ENTRIES, labels, len(copies))
         yield Sample(f.LOCAL_BYTES, labels, copies.bytes)

@@ -1,7 +1,7 @@
-"""The declaration of a cache: its entries, who loads them, the channel of those who wait, and its tags.
+"""The declaration of a cache: its entries, their load tokens, the channel that wakes waiters, its tags.
 
-An entry, its load and its channel share a cluster slot: one field of the pattern is the hash tag, the last
-unless said; beside a pattern without fields they carry a number that leads to its slot.
+An entry, its load token and its channel share a cluster slot: one field of the pattern is the hash tag. For a
+pattern without fields, token and channel carry a number that leads to the pattern's slot.
 """
 
 from __future__ import annotations
@@ -9,43 +9,52 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from datetime import timedelta
 from functools import wraps
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, CodecName, FieldValue, Store, check_async, check_declaration, fixed
-from ephemera.patterns.cache._entries import entry_type
+from ephemera.keyspace import Catalogue, FieldValue, Store, check_async, check_declaration, fixed
+from ephemera.patterns.cache._entry_builder import Freshness, Storage, entry_type
+from ephemera.patterns.cache._load_coordinator import Loading
+from ephemera.patterns.cache._local_cache import LocalCache
 from ephemera.patterns.cache._runtime import BoundCache
-from ephemera.patterns.local_cache import Local
 from ephemera.wire import hash_tag_for_slot, key_slot
 
 V = TypeVar("V")
 R = TypeVar("R")
 
 _NO_TIME = timedelta(0)
-_LEASE = timedelta(seconds=2)
+_LOADING, _STORAGE = Loading(), Storage()
 
 
-class Place(NamedTuple):
-    """The keys of one entry, as its scripts take them."""
+class EntryKeys(NamedTuple):
+    """The keys of one entry, as scripts take them; all in one cluster slot."""
 
-    keys: tuple[str, str]  # the entry, its load
+    entry: str
+    load: str
     channel: str
 
 
 class Cache(Generic[V]):
-    """The declaration of a cache: `store[PROFILE]` gives the `BoundCache` of a store.
+    """The declaration of a cache; `store[PROFILE]` is the `BoundCache` of a store.
 
-    An entry is fresh for `fresh`, less up to `jitter` of it, or for what `fresh_of` makes of its value if
-    that is less (nothing or less: it is not cached); then it is stale for `stale`, or for what `stale_of`
-    makes of its value if that is less: served while a load is under way and when one fails. `missing` is how
-    long it is remembered that there is no value.
-    Who has a stale entry waits at most `soft_timeout` for a newer one; no load may take longer than
-    `hard_timeout`. After a failed load a stale entry is served for `backoff` before the next. `eagerness`
-    scales early refreshes, 0 for none. A process runs at most `most_loads` loads at once, and begins no
-    refresh in the background while `most_refreshes` are under way. `lease` is how long a dead loader is
-    waited for. `local` keeps copies in the process; `tags` names those of a value, given it and its fields.
-    `stamped` is for values with a `stamp`, 16 characters that tell contents apart: the server then gives
-    their `number`, which grows with every other stamp.
+    Args:
+        catalogue: The catalogue that declares the cache's keys.
+        pattern: The pattern of the entries' keys, such as `"cache:profile:{user_id}"`.
+        value_type: The type of the values; what is stored in another shape is a miss.
+        fresh: How long a value is fresh, less some jitter (`Loading.jitter`).
+        stale: How long it is kept after that, to be served while it is refreshed and when a load fails.
+        missing: How long to remember that there is no value; by default not at all.
+        freshness_of: Shortens `fresh` and `stale` for a value: a function of it; None: do not cache it.
+        loading: Timeouts, lease, backoff and bounds of loads.
+        local: Keep entries in this process, too, within a budget; by default none.
+        tags: Names the tags of a value, given the value and its key fields, for `invalidate_tag`.
+        storage: Codec, compression, cluster slot and stamps of the stored entries.
+        sensitive: Whether values are personal or secret; consoles and logs then hide them.
+        purpose: What the cache is for, in a few words, for the generated documentation.
+        saves: What a hit avoids.
+        invalidated_by: What invalidates entries.
+        if_lost: What happens when an entry is lost.
+
     """
 
     def __init__(
@@ -57,157 +66,140 @@ class Cache(Generic[V]):
         fresh: timedelta,
         stale: timedelta = _NO_TIME,
         missing: timedelta = _NO_TIME,
-        fresh_of: Callable[[V], timedelta] | None = None,
-        stale_of: Callable[[V], timedelta] | None = None,
-        jitter: float = 0.1,
-        eagerness: float = 1.0,
-        soft_timeout: timedelta = _NO_TIME,
-        hard_timeout: timedelta = timedelta(seconds=30),
-        backoff: timedelta = timedelta(seconds=5),
-        most_loads: int = 32,
-        most_refreshes: int = 16,
-        lease: timedelta = _LEASE,
-        local: Local | None = None,
+        freshness_of: Callable[[V], Freshness | None] | None = None,
+        loading: Loading = _LOADING,
+        local: LocalCache | None = None,
         tags: Callable[..., Iterable[str]] | None = None,
-        stamped: bool = False,
-        codec: CodecName | None = None,
-        compress_over: int | None = None,
-        hash_tag: str | None = None,
+        storage: Storage = _STORAGE,
         sensitive: bool = False,
         purpose: str,
         saves: str = "a load from the source",
         invalidated_by: tuple[str, ...] = ("a change of the source",),
         if_lost: str = "it is loaded again",
     ) -> None:
-        durations = {"fresh": fresh, "hard_timeout": hard_timeout, "backoff": backoff, "lease": lease}
-        may_be_none = {"stale": stale, "missing": missing, "soft_timeout": soft_timeout}
-        check_declaration(catalogue, pattern, **durations, **may_be_none)
-        numbers = {"most_loads": most_loads, "most_refreshes": most_refreshes}
-        _check(pattern, durations, may_be_none, numbers, jitter=jitter, eagerness=eagerness)
+        check_declaration(catalogue, pattern, fresh=fresh, stale=stale, missing=missing)
+        _check(pattern, loading, fresh=fresh, stale=stale, missing=missing)
         self.fresh, self.stale, self.missing = fresh, stale, missing
-        self.fresh_of, self.stale_of = fresh_of, stale_of
-        self.stamped = stamped
-        self.jitter, self.eagerness = jitter, eagerness
-        self.soft_timeout, self.hard_timeout, self.backoff = soft_timeout, hard_timeout, backoff
-        self.most_loads, self.most_refreshes = most_loads, most_refreshes
-        self.lease = lease
-        self.local = local
-        self.exact = local is not None and local.when_down == "load"
-        """Whether nothing older than its copies may be is served, also while the server is away."""
+        self.freshness_of = freshness_of
+        self.loading, self.local, self.storage = loading, local, storage
+        self.bounds_age_offline = local is not None and local.when_down == "load"
+        """Whether nothing older than `max_age` is served while the server is unreachable."""
         self.tags = tags
-        self.entry: Any = entry_type(value_type)
-        self.life = max(fresh, missing) + stale
-        self.space = catalogue.value(
+        self.entry_type: Any = entry_type(value_type)
+        lifetime = max(fresh, missing) + stale
+        self.keyspace = catalogue.value(
             pattern,
-            self.entry,
-            codec=codec,
-            compress_over=compress_over,
-            lifetime=fixed(seconds=self.life.total_seconds()),
+            self.entry_type,
+            codec=storage.codec,
+            compress_over=storage.compress_over,
+            lifetime=fixed(seconds=lifetime.total_seconds()),
             purpose=purpose,
             saves=saves,
             invalidated_by=invalidated_by,
             if_lost=if_lost,
             sensitive=sensitive,
-            **_tagged(hash_tag or _last_field(pattern)),
+            **_hash_tag(storage.hash_tag or _last_field(pattern)),
         )
-        self._declare_companions(catalogue, pattern)
+        self._declare_loads(catalogue, pattern)
+        if tags is not None:
+            self._declare_tags(catalogue, pattern, lifetime + loading.hard_timeout)
         catalogue.patterns.append(self)
 
-    def _declare_companions(self, catalogue: Catalogue, pattern: str) -> None:
-        beside, tagged = pattern, _tagged(self.space.template.hash_tag)
-        self._extra: dict[str, FieldValue] = {}
-        if not self.space.template.fields:
-            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
+    def _declare_loads(self, catalogue: Catalogue, pattern: str) -> None:
+        name, hash_tag = pattern, _hash_tag(self.keyspace.template.hash_tag)
+        self._slot: dict[str, FieldValue] = {}
+        if not self.keyspace.template.fields:
+            self._slot = {"slot": hash_tag_for_slot(key_slot(pattern))}
             # Before the pattern, so that `table` and `table:{season}` can be declared side by side.
-            beside, tagged = f"{{place}}:{pattern}", {"hash_tag": "place"}
-        self.loads = catalogue.value(
-            f"loading:{beside}",
+            name, hash_tag = f"{{slot}}:{pattern}", {"hash_tag": "slot"}
+        self.load_tokens = catalogue.value(
+            f"loading:{name}",
             str,
-            lifetime=fixed(seconds=max(self.lease, self.backoff).total_seconds()),
-            purpose="Who loads an entry; its fill is refused once this is gone or another's",
-            saves="the same load by many at once",
+            lifetime=fixed(seconds=max(self.loading.lease, self.loading.backoff).total_seconds()),
+            purpose="The token of an entry's load; without it, a fill is refused",
+            saves="the same load by many callers at once",
             invalidated_by=("the end of the load", "an invalidation"),
             if_lost="the load is not cached, and another may begin",
-            **tagged,
+            **hash_tag,
         )
-        self.loaded = catalogue.channel(
-            f"loaded:{beside}",
+        self.load_channel = catalogue.channel(
+            f"loaded:{name}",
             str,
-            purpose="Wakes those who wait for an entry",
-            if_lost="they look when the loader's lease ends",
-            **tagged,
+            purpose="Wakes callers that wait for an entry",
+            if_lost="they check when the loader's lease ends",
+            **hash_tag,
         )
-        if self.tags is None:
-            return
-        outlives = fixed(
-            seconds=(self.life + self.hard_timeout).total_seconds(), outlives="every entry of the cache"
-        )
+
+    def _declare_tags(self, catalogue: Catalogue, pattern: str, longest: timedelta) -> None:
+        lifetime = fixed(seconds=longest.total_seconds(), outlives="every entry of the cache")
         name = pattern.replace("{", "").replace("}", "")
-        self.clock = catalogue.counter(
-            f"tags:{{place}}:{name}",
-            lifetime=outlives,
-            purpose="The last moment of a cache's tags",
-            hash_tag="place",
+        self.tag_clock = catalogue.counter(
+            f"tags:{{slot}}:{name}",
+            lifetime=lifetime,
+            purpose="The last time of a cache's tag clock",
+            hash_tag="slot",
         )
-        self.markers = catalogue.counter(
-            f"tags:{{place}}:{name}:{{tag}}",
-            lifetime=outlives,
-            purpose="When a tag was last ended",
-            if_lost="entries that it ended, and nobody has replaced, are served until they end",
-            hash_tag="place",
+        self.tag_markers = catalogue.counter(
+            f"tags:{{slot}}:{name}:{{tag}}",
+            lifetime=lifetime,
+            purpose="When a tag was last invalidated",
+            if_lost="entries that it invalidated are served until they are replaced or expire",
+            hash_tag="slot",
         )
 
     def bind(self, store: Store) -> BoundCache[V]:
-        """The cache of a store that has its catalogue."""
+        """Return the cache of a store that has its catalogue."""
         return BoundCache(self, store)
 
-    def place(self, key: str, fields: Mapping[str, FieldValue]) -> Place:
-        """The keys of one entry."""
-        every = {**fields, **self._extra}
-        return Place((key, self.loads.template.render(every)), self.loaded.template.render(every))
+    def entry_keys(self, key: str, fields: Mapping[str, FieldValue]) -> EntryKeys:
+        """Return the keys that belong to the entry with this key."""
+        every = {**fields, **self._slot}
+        return EntryKeys(
+            key, self.load_tokens.template.render(every), self.load_channel.template.render(every)
+        )
+
+    def tags_of(self, value: V | None, fields: Mapping[str, FieldValue]) -> list[str]:
+        """Return the tags of a value."""
+        return [] if self.tags is None or value is None else list(self.tags(value, **fields))
 
     def cached(self, load: Callable[..., Awaitable[R]], /) -> Callable[..., Coroutine[Any, Any, R]]:
-        """Decorate a loader: called with a store and its fields by name, it is asked only when it must be."""
-        fields = self.space.template.fields
+        """Decorate a loader: call it with a store and its fields by name, and it runs only when needed."""
+        fields = self.keyspace.template.fields
         form = f"async def load({', '.join(fields)})"
-        check_async(self.space.pattern, load, form, **{name: name for name in fields})
+        check_async(self.keyspace.pattern, load, form, **{name: name for name in fields})
+        loader = cast("Callable[..., Awaitable[V]]", load)
 
         @wraps(load)
         async def through_the_cache(store: Store, /, **fields: FieldValue) -> R:
-            found: Any = await store[self].get_or_load(load, **fields)  # type: ignore[arg-type]
-            return found  # type: ignore[no-any-return]
+            return cast("R", await store[self].get_or_load(loader, **fields))
 
         return through_the_cache
 
     def __repr__(self) -> str:
-        return f"<Cache {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<Cache {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
 def _last_field(pattern: str) -> str | None:
-    """The field that ends last, if any."""
+    """Return the field that ends last, if any."""
     return pattern.rpartition("}")[0].rpartition("{")[2] or None
 
 
-def _tagged(field: str | None) -> Any:
+def _hash_tag(field: str | None) -> Any:
     return {} if field is None else {"hash_tag": field}
 
 
-def _check(
-    pattern: str,
-    durations: Mapping[str, timedelta],
-    may_be_none: Mapping[str, timedelta],
-    numbers: Mapping[str, int],
-    **shares: float,
-) -> None:
-    for name, duration in {**durations, **may_be_none}.items():
-        if duration < _NO_TIME or (not duration and name in durations):
+def _check(pattern: str, loading: Loading, **lifetimes: timedelta) -> None:
+    positive = {"hard_timeout": loading.hard_timeout, "backoff": loading.backoff, "lease": loading.lease}
+    durations = {**lifetimes, **positive, "soft_timeout": loading.soft_timeout}
+    for name, duration in durations.items():
+        if duration < _NO_TIME or (not duration and (name in positive or name == "fresh")):
             raise InvalidDeclaration(pattern, f"{name}={duration} is no duration", "give a positive one")
-    for name, number in numbers.items():
-        if number < 1:
-            raise InvalidDeclaration(pattern, f"{name}={number} lets nothing happen", "give at least 1")
-    if not 0 <= shares["jitter"] < 1 or shares["eagerness"] < 0:
+    for name, limit in (("max_loads", loading.max_loads), ("max_refreshes", loading.max_refreshes)):
+        if limit < 1:
+            raise InvalidDeclaration(pattern, f"{name}={limit} allows nothing", "give at least 1")
+    if not 0 <= loading.jitter < 1 or loading.early_refresh < 0:
         raise InvalidDeclaration(
             pattern,
-            f"jitter={shares['jitter']}, eagerness={shares['eagerness']}",
-            "jitter is a part of `fresh` below 1, eagerness 0 or more",
+            f"jitter={loading.jitter}, early_refresh={loading.early_refresh}",
+            "jitter is a part of `fresh` below 1, early_refresh 0 or more",
         )

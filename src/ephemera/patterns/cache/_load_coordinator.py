@@ -1,261 +1,356 @@
-"""One load at a time: in this process by a task that all callers share, across processes by a claim.
+"""Single-flight loads: one task that all callers in this process share, and one claim across processes.
 
-A caller may share a load that was claimed, or begun, after the caller came; a load from before that may have
-been invalidated since, so the caller asks the server with a claim of its own, in one trip: the load still
-stands, or it is free, or another's. Who waits for another process's load listens on the entry's channel and
-looks when called, or when the loader's lease is over: a dead loader's place is free then. A live one renews.
+A caller may share a load that was claimed, or begun, after the caller arrived. A load from before that may
+have been invalidated since, so the caller claims for itself, in one round trip: the load is still valid, or
+the entry is free, or another process has it. Callers that wait for another process subscribe to the entry's
+channel, and check again when it publishes or when the loader's lease ends. A loader renews its lease, so only
+a dead one loses its claim this way.
 
-While the server is away there is no claim: callers of this process share a load (`Local(when_down="load")`:
-one that was begun after they came); `most_loads` bounds them.
-Loads are tasks of their own: a caller that is cancelled leaves the load to the others, and to the cache.
+While the server is unreachable there are no claims: callers in this process share a load (with
+`LocalCache(when_down="load")`, only one that began after they arrived), and `max_loads` bounds them.
+
+Loads are tasks of their own: a caller that is cancelled leaves the load to the other callers and to the
+cache.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from itertools import count
 from math import inf
 from time import monotonic
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ephemera.errors import StoreClosed
-from ephemera.keyspace import REDIS_ERRORS, Stats, Store
-from ephemera.patterns.cache._load_runner import Loading, Wish
-from ephemera.patterns.cache._two_level_store import RESTING, Claim, Levels
+from ephemera._bounded_cache import BoundedCache
+from ephemera._futures import discard
+from ephemera.errors import LoadTimeout, StoreClosed
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
+from ephemera.patterns.cache._two_level_store import BACKING_OFF, Claim, TwoLevelStore
 from ephemera.wire import Subscription
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache._declaration import Cache, Place
+    from ephemera.patterns.cache._declaration import Cache, EntryKeys
 
 V = TypeVar("V")
 
-_MOST_RESTS = 10_000
+_MAX_BACKOFFS = 10_000
 
 
-class Flight(Generic[V]):
-    """A load under way in this process, or the wait for another's."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loading:
+    """The option `loading=Loading(...)` of a cache: when and how values are loaded."""
 
-    __slots__ = ("apart", "place", "seen", "since", "task", "token", "waits", "wish")
+    hard_timeout: timedelta = timedelta(seconds=30)
+    """How long a load may take; then its callers get `LoadTimeout`, or the stale value."""
+    soft_timeout: timedelta = timedelta(0)
+    """How long a caller with a stale value waits for the refreshed one; by default not at all."""
+    lease: timedelta = timedelta(seconds=2)
+    """How long other processes wait for a loader that died; a live one renews its lease."""
+    backoff: timedelta = timedelta(seconds=5)
+    """After a failed load, how long the stale value is served before the next attempt."""
+    jitter: float = 0.1
+    """Up to this part of `fresh` is taken off at random, so that entries do not expire together."""
+    early_refresh: float = 1.0
+    """Scales early refreshes of fresh values that are expensive to load (XFetch); 0 for none."""
+    max_loads: int = 32
+    """Loads that run at once in a process."""
+    max_refreshes: int = 16
+    """Refreshes in the background after which a process begins no other."""
+
+
+class LoadRequest(NamedTuple, Generic[V]):
+    """What a caller asks for: an entry by its key, and how to load it."""
+
+    key: str
+    load: Callable[..., Awaitable[V | None]]
+    fields: Mapping[str, FieldValue]
+
+
+class Load(Generic[V]):
+    """A load under way in this process, or the wait for another process's load."""
+
+    __slots__ = ("is_offline", "is_waiting", "joinable_by", "keys", "replaces", "request", "task", "token")
 
     task: asyncio.Task[V | None]
 
-    def __init__(self, wish: Wish[V], place: Place, token: str, seen: str | None) -> None:
-        self.wish, self.place, self.token = wish, place, token
-        self.seen = seen  # the version that it shall replace; None when there was none
-        self.since: float = inf  # callers who came no later than this may share it
-        self.waits = False  # for another process: whatever comes of it is read when it comes
-        self.apart = False  # without the server
+    def __init__(self, request: LoadRequest[V], keys: EntryKeys, token: str, replaces: str | None) -> None:
+        self.request, self.keys, self.token = request, keys, token
+        self.replaces = replaces  # the version to replace; None when there was no entry
+        self.joinable_by: float = inf  # the last arrival that may share it
+        self.is_waiting = False  # for another process: the result is read when that is done
+        self.is_offline = False  # without the server
 
 
-class Flights(Generic[V]):
-    """The loads of one cache in one store, by key."""
+class LoadRunner(Generic[V]):
+    """Runs claimed loads of one cache: bounded, timed, their leases renewed, their values stored."""
 
-    def __init__(self, declared: Cache[V], store: Store, levels: Levels[V], stats: Stats) -> None:
+    def __init__(self, declared: Cache[V], entries: TwoLevelStore[V]) -> None:
+        self._declared = declared
+        self._entries = entries
+        self._slots = asyncio.Semaphore(declared.loading.max_loads)
+        self._hard_timeout = declared.loading.hard_timeout.total_seconds()
+        self._renew_every = declared.loading.lease.total_seconds() / 3
+
+    async def load_and_fill(self, load: Load[V], began: int, on_begin: Callable[[], None]) -> V | None:
+        """Load behind a claim, and store the value if the claim is still valid."""
+        renewal = asyncio.create_task(self._keep_renewing(load))
+        try:
+            value, cost = await self._timed(load.request, on_begin)
+            tags = self._declared.tags_of(value, load.request.fields)
+            with suppress(*REDIS_ERRORS):  # counted by the store; the caller has its value
+                stored = await self._entries.fill(
+                    load.keys, load.token, value, cost=cost, tags=tags, began=began
+                )
+                self._entries.stats.writes += stored
+        except BaseException as problem:
+            failed = isinstance(problem, Exception)  # not cancelled because the store closes
+            with suppress(*REDIS_ERRORS):
+                await self._entries.end(load.keys, load.token, failed=failed)
+            raise
+        finally:
+            renewal.cancel()
+        return value
+
+    async def load_offline(self, request: LoadRequest[V], on_begin: Callable[[], None]) -> V | None:
+        """Load without the server; after a failure a stale local entry backs off."""
+        try:
+            value, _ = await self._timed(request, on_begin)
+        except Exception:
+            local = self._entries.local
+            entry = None if local is None else local.get(request.key)
+            if entry is not None:
+                entry.retry_at = monotonic() + self._declared.loading.backoff.total_seconds()
+            raise
+        return value
+
+    async def _timed(self, request: LoadRequest[V], on_begin: Callable[[], None]) -> tuple[V | None, float]:
+        """Return the loaded value and the milliseconds it took."""
+        async with self._slots:
+            on_begin()
+            began = monotonic()
+            try:
+                async with asyncio.timeout(self._hard_timeout) as limit:
+                    value = await request.load(**request.fields)
+            except TimeoutError:
+                if limit.expired():
+                    raise LoadTimeout(request.key, self._hard_timeout) from None
+                raise
+            return value, (monotonic() - began) * 1000
+
+    async def _keep_renewing(self, load: Load[V]) -> None:
+        while True:
+            await asyncio.sleep(self._renew_every)
+            with suppress(*REDIS_ERRORS):
+                await self._entries.renew(load.keys, load.token)
+
+
+class LoadCoordinator(Generic[V]):
+    """The loads of one cache on one store, by key."""
+
+    def __init__(self, declared: Cache[V], store: Store, entries: TwoLevelStore[V]) -> None:
         self._declared = declared
         self._subscribe = store.client("cache").subscribe
-        self._levels = levels
-        self._loading: Loading[V] = Loading(declared, levels, stats)
-        self._stats = stats
-        self._flights: dict[str, Flight[V]] = {}
+        self._entries = entries
+        self._runner: LoadRunner[V] = LoadRunner(declared, entries)
+        self._loads: dict[str, Load[V]] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
-        self._refreshing = 0
-        self._rests: dict[str, float] = {}  # keys that are not refreshed from here before a moment
+        self._refreshes = 0
+        self._backoffs: BoundedCache[str, float] = BoundedCache(_MAX_BACKOFFS)  # no refresh before this time
         self._tokens = (f"{secrets.token_hex(8)}-{number:x}" for number in count(1))
         self.arrivals = 0
-        """How many callers have come."""
-        store.before_close(self._finish)
+        """How many callers have arrived."""
+        store.before_close(self._cancel_all)
 
     def is_loading(self, key: str) -> bool:
-        """Whether an entry that was missing is on its way, so that there is no use in looking for it."""
-        flight = self._flights.get(key)
-        return flight is not None and flight.seen is None and not flight.apart
+        """Whether a missing entry is being loaded, so that reading it first is of no use."""
+        load = self._loads.get(key)
+        return load is not None and load.replaces is None and not load.is_offline
 
-    async def fetch(self, wish: Wish[V], arrived: int) -> V | None:
-        """The value of an entry that is missing, loaded here or elsewhere after the caller came."""
-        tagged = self._levels.tags is not None
+    async def fetch(self, request: LoadRequest[V], arrived: int) -> V | None:
+        """Return the value of a missing entry, loaded here or elsewhere after the caller arrived."""
+        tagged = self._entries.tags is not None
         while True:
-            flight = self._flights.get(wish.key)
-            if flight is None or flight.apart:
-                flight = self._start(self._flight(wish))
-            if flight.waits or arrived <= flight.since:
-                return await self._join(flight)
-            mine = self._flight(wish)
+            load = self._loads.get(request.key)
+            if load is None or load.is_offline:
+                load = self._start(self._new_load(request))
+            if load.is_waiting or arrived <= load.joinable_by:
+                return await self._join(load)
+            mine = self._new_load(request)
             try:
-                claim = await self._levels.claim(wish.key, mine.place, mine.token, replace=tagged)
+                claim = await self._entries.claim(request.key, mine.keys, mine.token, replace=tagged)
                 if claim.found is not None and claim.found.left > 0:
-                    await self._not_needed(mine, claim)
+                    await self._give_up(mine, claim)
                     return claim.found.value
             except REDIS_ERRORS:
-                self._stats.errors += 1
-                return await self.apart(wish, arrived)
+                return await self.fetch_offline(request, arrived)
             if claim.holder == mine.token:
                 return await self._join(self._start(mine, claimed=True))
             if claim.found is not None:
                 return claim.found.value
-            flight = self._flights.get(wish.key)
-            if flight is None or claim.holder != flight.token:
+            load = self._loads.get(request.key)
+            if load is None or claim.holder != load.token:
                 return await self._join(self._start(mine))
             if not tagged:
-                return await self._join(flight)
-            # An ended tag does not end the load, so what it gives may be too old: claim once it is over.
-            await asyncio.wait((flight.task,))
+                return await self._join(load)
+            # Invalidating a tag does not end a load, whose value may be too old: claim when it has finished.
+            await asyncio.wait((load.task,))
 
-    def refresh(self, wish: Wish[V], seen: str) -> asyncio.Task[V | None] | None:
+    def refresh(self, request: LoadRequest[V], version: str) -> asyncio.Task[V | None] | None:
         """Begin to replace an entry of this version; None when others do, or enough is under way."""
-        flight = self._flights.get(wish.key)
-        if flight is None:
-            if self._is_busy() or monotonic() < self._rests.get(wish.key, 0.0):
+        load = self._loads.get(request.key)
+        if load is None:
+            if self._is_busy() or monotonic() < self._backoffs.get(request.key, 0.0):
                 return None
-            flight = self._start(self._flight(wish, seen))
-        # A load from before this version may be from before an invalidation that made room for it.
-        return flight.task if flight.seen == seen else None
+            load = self._start(self._new_load(request, version))
+        # A load of an earlier version may be from before an invalidation.
+        return load.task if load.replaces == version else None
 
-    async def apart(self, wish: Wish[V], arrived: int) -> V | None:
-        """The value while the server is away."""
-        flight = self._flights.get(wish.key)
-        if flight is None or (self._declared.exact and arrived > flight.since):
-            flight = self._start_apart(self._flight(wish))
-        return await self._join(flight)
+    async def fetch_offline(self, request: LoadRequest[V], arrived: int) -> V | None:
+        """Return the value while the server is unreachable."""
+        load = self._loads.get(request.key)
+        if load is None or (self._declared.bounds_age_offline and arrived > load.joinable_by):
+            load = self._start_offline(self._new_load(request))
+        return await self._join(load)
 
-    def refresh_apart(self, wish: Wish[V]) -> None:
-        """Begin to replace a copy while the server is away."""
-        if wish.key not in self._flights and not self._is_busy():
-            self._start_apart(self._flight(wish, seen=""))
+    def refresh_offline(self, request: LoadRequest[V]) -> None:
+        """Begin to replace a local entry while the server is unreachable."""
+        if request.key not in self._loads and not self._is_busy():
+            self._start_offline(self._new_load(request, replaces=""))
 
     def forget(self, key: str) -> None:
-        """Let nobody share a load from before an invalidation."""
-        self._flights.pop(key, None)
-        self._rests.pop(key, None)
+        """Let no caller share a load from before an invalidation."""
+        self._loads.pop(key, None)
+        self._backoffs.pop(key, None)
 
-    # Starting and sharing.
+    # Starting and sharing loads.
 
-    def _flight(self, wish: Wish[V], seen: str | None = None) -> Flight[V]:
-        return Flight(wish, self._declared.place(wish.key, wish.fields), next(self._tokens), seen)
+    def _new_load(self, request: LoadRequest[V], replaces: str | None = None) -> Load[V]:
+        keys = self._declared.entry_keys(request.key, request.fields)
+        return Load(request, keys, next(self._tokens), replaces)
 
-    def _start(self, flight: Flight[V], *, claimed: bool = False) -> Flight[V]:
-        return self._run(flight, self._fly(flight, claimed=claimed))
+    def _start(self, load: Load[V], *, claimed: bool = False) -> Load[V]:
+        return self._spawn(load, self._run_load(load, claimed=claimed))
 
-    def _start_apart(self, flight: Flight[V]) -> Flight[V]:
-        return self._run(flight, self._fly_apart(flight))
+    def _start_offline(self, load: Load[V]) -> Load[V]:
+        return self._spawn(load, self._run_offline(load))
 
-    def _run(self, flight: Flight[V], work: Coroutine[Any, Any, V | None]) -> Flight[V]:
-        key, refreshes = flight.wish.key, flight.seen is not None
-        self._flights[key] = flight
-        self._refreshing += refreshes
-        flight.task = task = asyncio.create_task(work)
+    def _spawn(self, load: Load[V], work: Coroutine[Any, Any, V | None]) -> Load[V]:
+        key, refreshes = load.request.key, load.replaces is not None
+        self._loads[key] = load
+        self._refreshes += refreshes
+        load.task = task = asyncio.create_task(work)
         self._tasks.add(task)
 
         def done(task: asyncio.Task[V | None]) -> None:
             self._tasks.discard(task)
-            self._refreshing -= refreshes
-            if self._flights.get(key) is flight:
-                del self._flights[key]
-            if not task.cancelled():
-                task.exception()  # whoever waited has it; nobody may
+            self._refreshes -= refreshes
+            if self._loads.get(key) is load:
+                del self._loads[key]
+            discard(task)  # its callers have the error; there may be none
 
         task.add_done_callback(done)
-        return flight
+        return load
 
-    async def _join(self, flight: Flight[V]) -> V | None:
+    async def _join(self, load: Load[V]) -> V | None:
         try:
-            return await asyncio.shield(flight.task)
+            return await asyncio.shield(load.task)
         except asyncio.CancelledError:
             task = asyncio.current_task()
-            if flight.task.cancelled() and task is not None and not task.cancelling():
-                raise StoreClosed(f"{flight.wish.key!r}: the store was closed while it was loaded") from None
+            if load.task.cancelled() and task is not None and not task.cancelling():
+                raise StoreClosed(f"{load.request.key!r}: the store was closed while it was loaded") from None
             raise
 
-    # What a flight does.
+    # Running a load.
 
-    async def _fly(self, flight: Flight[V], *, claimed: bool) -> V | None:
+    async def _run_load(self, load: Load[V], *, claimed: bool) -> V | None:
         try:
             if not claimed:
-                found = await self._take_off(flight)
+                found = await self._claim_load(load)
                 if found is not None:
                     return found[0]
-            began = 0 if self._levels.tags is None else await self._levels.tags.moment()
+            began = 0 if self._entries.tags is None else await self._entries.tag_time()
         except REDIS_ERRORS:
-            self._stats.errors += 1
-            return await self._fly_apart(flight)
+            return await self._run_offline(load)
         try:
-            return await self._loading.load_and_fill(
-                flight.wish, flight.place, flight.token, began, lambda: self._begun(flight)
-            )
+            return await self._runner.load_and_fill(load, began, lambda: self._mark_joinable(load))
         except Exception:
-            self._rest(flight.wish.key, self._declared.backoff.total_seconds())
+            self._back_off(load.request.key, self._declared.loading.backoff.total_seconds())
             raise
 
-    async def _fly_apart(self, flight: Flight[V]) -> V | None:
-        flight.apart, began = True, monotonic()
-        value = await self._loading.load_apart(flight.wish, lambda: self._begun(flight))
-        if self._flights.get(flight.wish.key) is flight:  # not invalidated here meanwhile
-            self._levels.keep_apart(flight.wish.key, value, self._loading.tags_of(value, flight.wish), began)
+    async def _run_offline(self, load: Load[V]) -> V | None:
+        load.is_offline, began = True, monotonic()
+        request = load.request
+        value = await self._runner.load_offline(request, lambda: self._mark_joinable(load))
+        if self._loads.get(request.key) is load:  # not invalidated by this process meanwhile
+            tags = self._declared.tags_of(value, request.fields)
+            self._entries.put_offline(request.key, value, tags, began)
         return value
 
-    async def _take_off(self, flight: Flight[V]) -> tuple[V | None] | None:
-        """Claim the load, waiting for another's to end; the value, in a tuple, when there is no need."""
+    async def _claim_load(self, load: Load[V]) -> tuple[V | None] | None:
+        """Claim the load, waiting for another's to end; the value, in a tuple, when there is no need to."""
         async with AsyncExitStack() as stack:
-            listening: Subscription | None = None
-            replace, at_once = flight.seen is not None, False
+            subscription: Subscription | None = None
+            replace, despite_backoff = load.replaces is not None, False
             while True:
-                self._begun(flight)
-                claim = await self._levels.claim(
-                    flight.wish.key, flight.place, flight.token, replace=replace, at_once=at_once
+                self._mark_joinable(load)
+                claim = await self._entries.claim(
+                    load.request.key, load.keys, load.token, replace=replace, despite_backoff=despite_backoff
                 )
-                found, mine = claim.found, claim.holder == flight.token
-                if found is not None and not (mine and (found.version == flight.seen or found.left <= 0)):
-                    await self._not_needed(flight, claim)
+                found, mine = claim.found, claim.holder == load.token
+                if found is not None and not (mine and (found.version == load.replaces or found.left <= 0)):
+                    await self._give_up(load, claim)
                     return (found.value,)
                 if mine:
                     return None
                 if not claim.holder:
-                    replace = True  # there is something that is over, or that nobody can read
-                elif claim.holder == RESTING:
-                    at_once = True  # the rest is for those who have something to serve meanwhile
-                elif listening is None:
-                    subscription = self._subscribe(flight.place.channel, kind="shard")
-                    listening = await stack.enter_async_context(subscription)
+                    replace = True  # what is stored has expired or cannot be decoded
+                elif claim.holder == BACKING_OFF:
+                    despite_backoff = True  # backing off is for callers that have a value to serve meanwhile
+                elif subscription is None:
+                    subscription = await stack.enter_async_context(
+                        self._subscribe(load.keys.channel, kind="shard")
+                    )
                 else:
-                    flight.waits = True
-                    await _word(listening, claim.left)
-                    flight.waits = False
+                    load.is_waiting = True
+                    await _message_or_timeout(subscription, claim.left)
+                    load.is_waiting = False
 
-    async def _not_needed(self, flight: Flight[V], claim: Claim[V]) -> None:
-        """Give up a claim to what another has replaced meanwhile, or leave it to the other who does."""
-        if claim.holder == flight.token:
-            await self._levels.end(flight.place, flight.token)
+    async def _give_up(self, load: Load[V], claim: Claim[V]) -> None:
+        """Release a claim to what another has replaced meanwhile, or leave it to the one that does."""
+        if claim.holder == load.token:
+            await self._entries.end(load.keys, load.token)
         elif claim.holder:
-            self._rest(flight.wish.key, claim.left)
+            self._back_off(load.request.key, claim.left)
 
-    def _begun(self, flight: Flight[V]) -> None:
-        """Whoever has come by now may share what is read or loaded from here on."""
-        flight.since = self.arrivals
+    def _mark_joinable(self, load: Load[V]) -> None:
+        """Let every caller that has arrived by now share what is read or loaded from here on."""
+        load.joinable_by = self.arrivals
 
     def _is_busy(self) -> bool:
-        return self._refreshing >= self._declared.most_refreshes
+        return self._refreshes >= self._declared.loading.max_refreshes
 
-    def _rest(self, key: str, seconds: float) -> None:
-        """Begin no refresh of this key for a while: others are at it, or it has failed."""
-        if len(self._rests) >= _MOST_RESTS:
-            self._rests.clear()
-        self._rests[key] = monotonic() + seconds
+    def _back_off(self, key: str, seconds: float) -> None:
+        """Begin no refresh of this key for a while: another process does, or it has failed."""
+        self._backoffs[key] = monotonic() + seconds
 
-    async def _finish(self) -> None:
+    async def _cancel_all(self) -> None:
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _word(listening: Subscription, seconds: float) -> None:
-    """Return when the entry's channel says something, or after so long."""
+async def _message_or_timeout(subscription: Subscription, seconds: float) -> None:
+    """Return when the entry's channel publishes, or after so many seconds."""
     try:
         async with asyncio.timeout(max(seconds, 0.01)):
-            await anext(listening)
+            await anext(subscription)
     except TimeoutError:
         return
     except StopAsyncIteration:
-        raise StoreClosed("the store was closed while an entry was waited for") from None
+        raise StoreClosed("the store was closed while waiting for an entry") from None

@@ -5,29 +5,60 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, check_durations
-from ephemera.patterns.cache import Cache, Local
+from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
 from ephemera.patterns.http_cache._pages import Page
-from ephemera.patterns.http_cache._runtime import BoundResource
-from ephemera.patterns.http_cache._site import BoundHttpCache
-from ephemera.patterns.prewarm import Prewarm
-from ephemera.patterns.windows import Life, Windows
+from ephemera.patterns.http_cache._prewarm import Prewarm
+from ephemera.patterns.http_cache._resource import BoundResource
+from ephemera.patterns.http_cache._site import BoundHttpCache, site_context
+from ephemera.patterns.windows import Windows
 
 S = TypeVar("S")
 
+PrewarmFields: TypeAlias = "Callable[[S], Awaitable[Iterable[Mapping[str, FieldValue]]]]"
+"""Given the source, lists the fields of the pages to prewarm."""
+
 _NO_TIME = timedelta(0)
-_COPIES = Local(entries=2000, bytes=16 * 1024 * 1024)
+_LOADING = Loading()
+_LOCAL = LocalCache(max_entries=2000, max_bytes=16 * 1024 * 1024)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Representation:
+    """The option `representation=Representation(...)` of a resource: how its pages are sent."""
+
+    media_type: str = "application/json"
+    """The Content-Type."""
+    max_age: timedelta = _NO_TIME
+    """How long clients may use a page without asking (Cache-Control)."""
+    vary: tuple[str, ...] = ()
+    """The request headers that select the page's fields (Vary)."""
+    compress_over: int = 1024
+    """Pages of more than this many bytes are stored as gzip."""
+
+    def __post_init__(self) -> None:
+        check_durations("Representation", max_age=self.max_age)
+
+
+_REPRESENTATION = Representation()
 
 
 class HttpCache(Generic[S]):
     """The declaration of a site: resources of one source, which change together.
 
-    `wait` is how long a caller waits where nothing is there yet. `windows` are needed by resources that live
-    otherwise `inside`. Prewarming loads `warm_rate` pages a second at most, of the resources that say so and
-    of the `most_warmed` most requested.
+    Open the store with `resources={SITE: source}`: the source is the first argument of every loader.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        name: The site's name, part of its keys.
+        windows: The windows that resources with `in_window` depend on.
+        wait: How long a caller waits when there is nothing to serve yet.
+        prewarm_rate: Pages that prewarming loads per second, at most.
+        prewarm_limit: How many of the most requested pages are prewarmed.
+
     """
 
     def __init__(
@@ -37,8 +68,8 @@ class HttpCache(Generic[S]):
         *,
         windows: Windows[S] | None = None,
         wait: timedelta = timedelta(seconds=2),
-        warm_rate: float = 20,
-        most_warmed: int = 100,
+        prewarm_rate: float = 20,
+        prewarm_limit: int = 100,
     ) -> None:
         check_declaration(catalogue, name, wait=wait)
         if wait <= _NO_TIME:
@@ -47,7 +78,7 @@ class HttpCache(Generic[S]):
         self.name = name
         self.windows = windows
         self.wait = wait
-        self.prewarm = Prewarm(catalogue, name, rate=warm_rate, most=most_warmed)
+        self.prewarm = Prewarm(catalogue, name, rate=prewarm_rate, limit=prewarm_limit)
         self.resources: list[Resource[S]] = []
 
     def resource(
@@ -55,74 +86,75 @@ class HttpCache(Generic[S]):
         pattern: str,
         load: Callable[..., Awaitable[Any]],
         *,
-        life: Life,
-        inside: Life | None = None,
+        freshness: Freshness,
+        in_window: Freshness | None = None,
         missing: timedelta = _NO_TIME,
         private: str | None = None,
-        media_type: str = "application/json",
-        max_age: timedelta = _NO_TIME,
-        vary: tuple[str, ...] = (),
-        compress_over: int = 1024,
-        warm: Callable[[S], Awaitable[Iterable[Mapping[str, FieldValue]]]] | bool = False,
-        hard_timeout: timedelta = timedelta(seconds=30),
-        backoff: timedelta = timedelta(seconds=5),
-        local: Local = _COPIES,
+        representation: Representation = _REPRESENTATION,
+        prewarm: PrewarmFields[S] | bool = False,
+        loading: Loading = _LOADING,
+        local: LocalCache = _LOCAL,
         hash_tag: str | None = None,
         purpose: str,
         saves: str = "a load from the source at each request",
         invalidated_by: tuple[str, ...] = ("a bump",),
     ) -> Resource[S]:
-        """Declare a resource: `await load(source, **fields)` gives bytes, text or what becomes JSON, or None.
+        """Declare a resource.
 
-        It lives for `life`, inside a window for `inside`; that there is none is remembered for `missing`.
-        `private` names the field that is the user it belongs to. Clients may use a page for `max_age` without
-        asking. `vary` names the request headers that its fields are chosen by. Above `compress_over` bytes it
-        is stored under gzip. `warm` has it prewarmed: True for one without fields, or what gives its fields.
+        Args:
+            pattern: The pattern of its pages' keys.
+            load: `await load(source, **fields)` returns bytes, text, what becomes JSON, or None: not found.
+            freshness: How long a page is fresh and then stale.
+            in_window: The same while a window is open.
+            missing: How long to remember that there is no such page.
+            private: The field that is the id of the user to whom the page belongs.
+            representation: Media type, Cache-Control, Vary and compression.
+            prewarm: True to prewarm a resource without fields, or what lists the fields of the pages.
+            loading: Timeouts, backoff and bounds of loads, as of a `Cache`.
+            local: The budget of local entries.
+            hash_tag: The field that selects the cluster slot; by default the last one.
+            purpose: What it is for, for the generated documentation.
+            saves: What a hit avoids.
+            invalidated_by: What replaces or removes pages.
+
         """
-        check_durations(pattern, max_age=max_age)
-        if inside is not None and self.windows is None:
+        if in_window is not None and self.windows is None:
             raise InvalidDeclaration(
-                pattern, "it has a life inside of windows, and its site has none", "give the site windows="
+                pattern, "it has a freshness in windows, and its site has none", "give the site windows="
             )
-        lives = (life, inside or life)
+        both = (freshness, in_window or freshness)
         cache: Cache[Page] = Cache(
             self.catalogue,
             pattern,
             Page,
-            fresh=max(each.fresh for each in lives),
-            stale=max(each.stale for each in lives),
+            fresh=max(each.fresh for each in both),
+            stale=max(each.stale for each in both),
             missing=missing,
-            fresh_of=lambda page: timedelta(milliseconds=page.fresh),
-            stale_of=lambda page: timedelta(milliseconds=page.stale),
-            hard_timeout=hard_timeout,
-            backoff=backoff,
+            freshness_of=_freshness_of,
+            loading=loading,
             local=local,
-            stamped=True,
-            codec="msgpack",
-            hash_tag=hash_tag,
+            storage=Storage(codec="msgpack", hash_tag=hash_tag, stamped=True),
             sensitive=private is not None,
             purpose=purpose,
             saves=saves,
             invalidated_by=invalidated_by,
-            if_lost="it is loaded again, with the same ETag if it is the same",
+            if_lost="it is loaded again, with the same ETag if its content is the same",
         )
-        fields = cache.space.template.fields
+        fields = cache.keyspace.template.fields
         if private is not None and private not in fields:
             raise InvalidDeclaration(
                 pattern, f"private={private!r} is none of its fields", "name the field that is the user's id"
             )
-        if warm is True and fields:
+        if prewarm is True and fields:
             raise InvalidDeclaration(
-                pattern, f"warm=True, and it has the fields {', '.join(fields)}", "give what lists its fields"
+                pattern, f"prewarm=True, and it has the fields {', '.join(fields)}", "list its fields"
             )
-        resource = Resource(
-            self, cache, load, life, inside, private, media_type, max_age, vary, compress_over, warm
-        )
+        resource = Resource(self, cache, load, freshness, in_window, private, representation, prewarm)
         self.resources.append(resource)
         return resource
 
     def bind(self, store: Store) -> BoundHttpCache[S]:
-        """The site of a store that has its catalogue."""
+        """Return the site of a store that has its catalogue."""
         return BoundHttpCache(self, store)
 
     def __repr__(self) -> str:
@@ -136,36 +168,39 @@ class Resource(Generic[S]):
     site: HttpCache[S]
     cache: Cache[Page]
     load: Callable[..., Awaitable[Any]]
-    life: Life
-    inside: Life | None
+    freshness: Freshness
+    in_window: Freshness | None
     private: str | None
-    media_type: str
-    max_age: timedelta
-    vary: tuple[str, ...]
-    compress_over: int
-    warm: Callable[[S], Awaitable[Iterable[Mapping[str, FieldValue]]]] | bool
+    representation: Representation
+    prewarm: PrewarmFields[S] | bool
 
     @property
     def fields(self) -> tuple[str, ...]:
         """The names of its fields."""
-        return self.cache.space.template.fields
+        return self.cache.keyspace.template.fields
 
-    def at(self, /, **fields: FieldValue) -> Target:
-        """One of its pages, for `bump` and `forget`."""
-        return Target(self, self.cache.space.template.render(fields), fields)
+    def at(self, /, **fields: FieldValue) -> PageRef:
+        """Name one of its pages, for `bump` and `delete`."""
+        return PageRef(self, self.cache.keyspace.template.render(fields), fields)
 
     def bind(self, store: Store) -> BoundResource:
-        """The resource of a store that has its catalogue."""
-        return BoundResource(self, store[self.site], store)
+        """Return the resource of a store that has its catalogue."""
+        return BoundResource(self, site_context(store[self.site]))
 
     def __repr__(self) -> str:
-        return f"<Resource {self.cache.space.pattern!r} of {self.site.name}>"
+        return f"<Resource {self.cache.keyspace.pattern!r} of {self.site.name}>"
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
-    """A page by its resource and fields."""
+class PageRef:
+    """A page by its resource and fields: made by `Resource.at`."""
 
     resource: Resource[Any]
     key: str
     fields: Mapping[str, FieldValue]
+
+
+def _freshness_of(page: Page) -> Freshness | None:
+    if page.fresh <= 0:
+        return None
+    return Freshness(fresh=timedelta(milliseconds=page.fresh), stale=timedelta(milliseconds=page.stale))

@@ -1,211 +1,192 @@
-"""A site of one store: its source, its windows, what changes together, and what is asked for most."""
+"""A site of one store: pages that are replaced together, and pages that are prewarmed."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ephemera.errors import EphemeraError
+from ephemera.errors import EphemeraError, LoadTimeout
 from ephemera.keyspace import REDIS_ERRORS, Store
-from ephemera.patterns.http_cache._bump import Changes
+from ephemera.patterns.cache import EntryGroup, GroupMember
 from ephemera.patterns.http_cache._pages import Page
-from ephemera.patterns.http_cache._runtime import BoundResource
-from ephemera.patterns.prewarm import Report, Warming
-from ephemera.patterns.windows import BoundWindows, Now
+from ephemera.patterns.http_cache._prewarm import PrewarmReport
+from ephemera.patterns.http_cache._resource import PageLoader, SiteContext
+from ephemera.patterns.windows import BoundWindows
 
 if TYPE_CHECKING:
-    from ephemera.patterns.http_cache._declaration import HttpCache, Resource, Target
+    from ephemera.patterns.http_cache._declaration import HttpCache, PageRef
 
 S = TypeVar("S")
 
-_MOST_HITS = 10_000
-_MOST_TASKS = 64
+_ATTEMPTS = 5
 _log = logging.getLogger("ephemera.patterns.http_cache")
 
 
 class BoundHttpCache(Generic[S]):
-    """What `store[SITE]` gives."""
+    """A site of one store: `store[SITE]`."""
 
     def __init__(self, declared: HttpCache[S], store: Store) -> None:
         self.declared = declared
+        self._context = SiteContext(declared, store)
         self._store = store
-        self._source: tuple[S] | tuple[()] = ()
-        self.windows: BoundWindows[S] | None = None if declared.windows is None else store[declared.windows]
-        self.look_at = 0.0
-        """When the windows must be looked at again, by `monotonic`."""
-        self._opened = 0
-        self.is_ready = False
-        """Whether the server tells of changes of every resource."""
-        self.live: dict[Resource[S], BoundResource] = {}
-        self.hits: dict[str, int] = {}
-        """How often pages were asked for since it was last recorded, by key."""
-        self._is_recording = False
         self._prewarm = store[declared.prewarm]
-        self._changes = Changes(store)
-        self._tasks: set[asyncio.Task[Any]] = set()
-        store.before_close(self._finish)
-
-    def using(self, source: S) -> BoundHttpCache[S]:
-        """The same, with the source that loaders and windows get."""
-        self._source = (source,)
-        if self.windows is not None:
-            self.windows.using(source)
-        return self
+        store.before_close(self._close)
 
     @property
-    def source(self) -> S:
-        """What loaders get."""
-        if not self._source:
-            raise RuntimeError(f"{self.declared!r} has no source: call store[...].using(source) first")
-        return self._source[0]
+    def windows(self) -> BoundWindows[S] | None:
+        """Its windows, if it has any."""
+        return self._context.windows
 
-    async def bump(self, /, *targets: Target) -> None:
-        """Load these pages anew, and change them in one step; call it after the commit.
+    async def bump(self, /, *pages: PageRef) -> None:
+        """Reload these pages and replace them in one step; call it after the commit.
 
-        All or none change. It raises what a loader raises, and then nothing has changed, or
-        `ConnectionFailed`; repeat it.
+        All or none are replaced. It raises what a loader raises, and then nothing has changed, or
+        `ConnectionFailed`: repeat it.
         """
-        if not self.is_ready:
-            await self.get_ready()
-        await self._changes.bump([(self.of(each.resource), each) for each in targets])
+        await self._context.ensure_ready()
+        await self._bump(pages)
 
     @asynccontextmanager
-    async def changing(self, /, *targets: Target) -> AsyncIterator[None]:
-        """Commit inside of the block, and these pages are bumped at its end.
+    async def changing(self, /, *pages: PageRef) -> AsyncIterator[None]:
+        """Commit inside of the block; these pages are bumped at its end.
 
-        Other than with `bump` alone, nobody stores one of them between the commit and the bump, so that not
+        Unlike with `bump` alone, no other load stores one of them between the commit and the bump, so not
         even for a moment one of them has the change and another has not. `ConnectionFailed` before the block
         is entered: do not commit; after it: call `bump`. When the block raises, nothing is bumped.
         """
-        changed = [(self.of(each.resource), each) for each in targets]
-        if not self.is_ready:
-            await self.get_ready()
-        async with self._changes.held(changed):
+        await self._context.ensure_ready()
+        async with self._group(pages).claimed():
             yield
-            await self._changes.bump(changed)
+            await self._bump(pages)
 
-    async def forget(self, /, *targets: Target) -> None:
-        """Remove these pages in one step; whoever asks next waits for their load."""
-        await self._changes.forget([(self.of(each.resource), each) for each in targets])
+    async def delete(self, /, *pages: PageRef) -> None:
+        """Remove these pages in one step; the next request loads them."""
+        await self._group(pages).delete()
 
-    async def prewarm(self) -> Report | None:
+    async def prewarm(self) -> PrewarmReport | None:
         """Load what is missing, stale or from before the window; None when another process does so."""
-        return await self._prewarm.run(Warming(self._targets, self._warm))
+        return await self._prewarm.run(self._pages_to_prewarm, self._refresh)
 
-    def keep_warm(self) -> None:
+    def prewarm_at_openings(self) -> None:
         """Prewarm at every opening of a window, from now until the store is closed."""
-        if self.windows is None:
+        if self._context.windows is None:
             raise RuntimeError(f"{self.declared!r} has no windows whose openings could be waited for")
-        self.spawn(self._keep_warm(), "prewarming at openings")
+        self._context.spawn(self._prewarm_at_openings(), "prewarming at openings")
 
-    def of(self, resource: Resource[S]) -> BoundResource:
-        """A resource of this store."""
-        return self._store[resource]
+    def run_in_background(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run something until the store is closed at the latest, and log its failure under this name."""
+        self._context.spawn(work, name)
 
-    async def get_ready(self) -> None:
-        """Be told of all changes; shorter prefixes first, since a server refuses longer ones before them."""
-        prefixes = {
-            resource.cache.space.template.literals[0]: resource for resource in self.declared.resources
-        }
-        try:
-            for _, resource in sorted(prefixes.items(), key=lambda item: len(item[0])):
-                await self.of(resource).cache.ready()
-        except REDIS_ERRORS:
-            return  # later, then
-        self.is_ready = True
+    # Bumps.
 
-    async def look(self) -> Now:
-        """How the windows stand; copies from before an opening are asked for again."""
-        windows = self.windows
-        if windows is None:
-            raise RuntimeError(f"{self.declared!r} has no windows")
-        now = await windows.now()
-        if now.opened and now.opened != self._opened:
-            for live in self.live.values():
-                if live.declared.inside is not None:
-                    live.cache.distrust()
-        self._opened = now.opened
-        left = now.changes_in
-        edge = windows.look_at if left is None else monotonic() + left.total_seconds()
-        self.look_at = min(windows.look_at, edge)
-        return now
-
-    def count(self, key: str) -> None:
-        """Count a request that no copy has answered; from the first one on they are recorded."""
-        if not self._is_recording:
-            self._is_recording = True
-            self.spawn(self._prewarm.keep_recording(self.hits), "the record of hits")
-        if key in self.hits or len(self.hits) < _MOST_HITS:
-            self.hits[key] = self.hits.get(key, 0) + 1
-
-    def forget_older(self, page: Page) -> None:
-        """Forget the copies of pages that were changed together with this one, and are older."""
-        for key in page.together:
-            for live in self.live.values():
-                copy = live.cache.copy_of(key)
-                if copy is not None and copy.value is not None and copy.value.number < page.number:
-                    live.cache.drop(key)
-
-    def spawn(self, work: Coroutine[Any, Any, Any], what: str) -> None:
-        """Do something in the background, and say so if it fails."""
-        if len(self._tasks) >= _MOST_TASKS:
-            work.close()
+    async def _bump(self, refs: Iterable[PageRef]) -> None:
+        """Load and store pages; if later bumps keep winning, remove them instead, which is right, too."""
+        pages = _each_once(refs)
+        if not pages:
             return
-        task = asyncio.create_task(work)
-        self._tasks.add(task)
+        group = self._group(pages)
+        try:
+            for _ in range(_ATTEMPTS):
+                async with group.claimed() as token:
+                    loaded = await self._load(pages)
+                if await group.fill(token, loaded):
+                    return
+        finally:
+            group.drop_local()  # also when Redis is down: this process then loads the current content
+        await group.delete()
 
-        def done(task: asyncio.Task[Any]) -> None:
-            self._tasks.discard(task)
-            if not task.cancelled() and (problem := task.exception()) is not None:
-                _log.warning("%s: failed in the background", what, exc_info=problem)
+    def _group(self, refs: Iterable[PageRef]) -> EntryGroup:
+        members = [
+            GroupMember(
+                self._context.loader(page.resource).engine,
+                page.resource.cache.entry_keys(page.key, page.fields),
+            )
+            for page in _each_once(refs)
+        ]
+        return EntryGroup(self._store, members)
 
-        task.add_done_callback(done)
+    async def _load(self, refs: list[PageRef]) -> list[Page | None]:
+        """Load pages concurrently; the first error cancels the others."""
+        loaders = [self._context.loader(page.resource) for page in refs]
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [
+                    group.create_task(_load_within_timeout(*each)) for each in zip(loaders, refs, strict=True)
+                ]
+        except BaseExceptionGroup as problems:
+            raise problems.exceptions[0] from None
+        pages = [task.result() for task in tasks]
+        keys = [page.key for page in refs] if len(refs) > 1 else []
+        for loader, page in zip(loaders, pages, strict=True):
+            if page is not None:
+                page.bumped_with = keys
+                loader.set_freshness(page)  # the other loads may have taken a while
+        return pages
 
-    async def _targets(self) -> list[Target]:
-        """What is to be warmed: what is declared so, then what was asked for most."""
-        found: dict[str, Target] = {}
+    # Prewarming.
+
+    async def _pages_to_prewarm(self) -> list[PageRef]:
+        """List the declared pages, then the most requested ones."""
+        found: dict[str, PageRef] = {}
         for resource in self.declared.resources:
-            if resource.warm is True:
-                target = resource.at()
-                found[target.key] = target
-            elif resource.warm:
-                for fields in await resource.warm(self.source):
-                    target = resource.at(**fields)
-                    found[target.key] = target
+            if resource.prewarm is True:
+                page = resource.at()
+                found[page.key] = page
+            elif resource.prewarm:
+                for fields in await resource.prewarm(self._context.source):
+                    page = resource.at(**fields)
+                    found[page.key] = page
         for key in await self._prewarm.most_requested():
             for resource in self.declared.resources:
-                parsed = None if resource.private else resource.cache.space.parse(key)
+                parsed = None if resource.private else resource.cache.keyspace.parse(key)
                 if parsed is not None and key not in found:
                     found[key] = resource.at(**parsed)
         return list(found.values())
 
-    async def _keep_warm(self) -> None:
-        warmed = 0
+    async def _refresh(self, page: PageRef) -> bool:
+        return await self._context.loader(page.resource).refresh(**page.fields)
+
+    async def _prewarm_at_openings(self) -> None:
+        prewarmed_at = 0
         while True:
-            now = await self.look()
-            if now.opened != warmed:
+            state = await self._context.check_windows()
+            if state.opened_at != prewarmed_at:
                 try:
                     await self.prewarm()
-                    warmed = now.opened
+                    prewarmed_at = state.opened_at
                 except REDIS_ERRORS:
-                    _log.warning("prewarming %s: the server is away", self.declared.name)
-                except Exception:  # of what lists the pages: another time it may not
+                    _log.warning("prewarming %s: Redis is unavailable", self.declared.name)
+                except Exception:  # listing the pages failed, which may be different next time
                     _log.warning("prewarming %s has failed", self.declared.name, exc_info=True)
-            await asyncio.sleep(max(0.05, self.look_at - monotonic()))
+            await asyncio.sleep(max(0.05, self._context.next_check - monotonic()))
 
-    async def _warm(self, target: Target) -> bool:
-        return await self.of(target.resource).warm(**target.fields)
-
-    async def _finish(self) -> None:
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+    async def _close(self) -> None:
+        await self._context.cancel_tasks()
         try:
-            await self._prewarm.record(self.hits)
+            await self._prewarm.record(self._context.hits)
         except EphemeraError:
-            return  # a record of hits may be lost
+            return  # a record of requests may be lost
+
+
+def site_context(site: BoundHttpCache[Any]) -> SiteContext:
+    """Return what the site shares with its resources."""
+    return site._context
+
+
+def _each_once(pages: Iterable[PageRef]) -> list[PageRef]:
+    return list({page.key: page for page in pages}.values())
+
+
+async def _load_within_timeout(loader: PageLoader, page: PageRef) -> Page | None:
+    seconds = page.resource.cache.loading.hard_timeout.total_seconds()
+    try:
+        async with asyncio.timeout(seconds) as limit:
+            return await loader.load(**page.fields)
+    except TimeoutError:
+        if limit.expired():
+            raise LoadTimeout(page.key, seconds) from None
+        raise

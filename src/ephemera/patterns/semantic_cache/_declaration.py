@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed
-from ephemera.patterns.cache import Cache
+from ephemera.patterns.cache import Cache, Loading, Storage
 from ephemera.patterns.embedders import Embedder, Lexical
 from ephemera.patterns.semantic_cache._entries import kept_type
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
@@ -74,23 +74,25 @@ class SemanticCache(Generic[V, S]):
             pattern,
             self.kept,
             fresh=timedelta(milliseconds=lifetime.milliseconds),
-            jitter=0,  # the lifetime is as declared, and answers do not come all at one moment
-            eagerness=0,  # nobody asks a model for what it has said already
-            hard_timeout=hard_timeout,
-            most_loads=most_asks,
-            lease=lease,
+            loading=Loading(
+                jitter=0,  # the lifetime is as declared, and answers do not come all at one moment
+                early_refresh=0,  # a model is not asked for what it has answered already
+                hard_timeout=hard_timeout,
+                max_loads=most_asks,
+                lease=lease,
+            ),
             tags=lambda kept, **_: self.sources_of(kept),
-            compress_over=compress_over,
+            storage=Storage(compress_over=compress_over),
             sensitive=sensitive,
             purpose=purpose,
             saves=saves,
             invalidated_by=invalidated_by,
             if_lost=if_lost,
         )
-        self.space = self.cache.space
-        if len(self.space.template.fields) != 1:
+        self.keyspace = self.cache.keyspace
+        if len(self.keyspace.template.fields) != 1:
             raise InvalidDeclaration(pattern, "it needs one field, the id", "write it as 'answers:{id}'")
-        (self.field,) = self.space.template.fields
+        (self.field,) = self.keyspace.template.fields
         self._declare_companions(catalogue, pattern, lifetime)
 
     def _declare_companions(self, catalogue: Catalogue, pattern: str, lifetime: Fixed) -> None:
@@ -125,13 +127,13 @@ class SemanticCache(Generic[V, S]):
 
     def entry_key(self, answer_id: str) -> str:
         """The key of an answer."""
-        return self.space.template.render({self.field: answer_id})
+        return self.keyspace.template.render({self.field: answer_id})
 
     def keys(self, answer_id: str) -> tuple[str, str, str]:
         """The keys of an answer, all in one cluster slot: its entry, its load, its counts."""
         fields = {self.field: answer_id}
-        entry, load = self.cache.place(self.entry_key(answer_id), fields).keys
-        return entry, load, self.hits.template.render(fields)
+        keys = self.cache.entry_keys(self.entry_key(answer_id), fields)
+        return keys.entry, keys.load, self.hits.template.render(fields)
 
     def equipped(self, *, embedder: Embedder | None = None, vectors: Vectors | None = None) -> Equipped[V, S]:
         """The same with another embedder than `Lexical`, and other vectors than in this process's memory.
@@ -146,7 +148,7 @@ class SemanticCache(Generic[V, S]):
         return self.equipped().bind(store)
 
     def __repr__(self) -> str:
-        return f"<SemanticCache {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<SemanticCache {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,14 +8,13 @@ dead here: it is left alone until its time is over.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
 from ephemera.keyspace import Store
-from ephemera.patterns.cache._tags import Tags
+from ephemera.patterns.cache import cache_engine
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -61,28 +60,14 @@ class Entries(Generic[V]):
 
     def __init__(self, declared: SemanticCache[V, Any], store: Store) -> None:
         client = store.client("cache")
-        self._call, self._run = client.call, client.run
+        self._run = client.run
         self._declared = declared
-        cache = declared.cache
-        self._decode: Any = cache.space.codec.decode  # type: ignore[union-attr]
-        self._tags = Tags(cache.markers, cache.clock, client)
+        self._engine = cache_engine(store[declared.cache])
 
     async def read(self, answer_id: str, documents: Collection[str] = ()) -> Seen[V]:
         """What is stored under an id: one trip, if `documents` are all that the answer rests on."""
-        data, *ended = await asyncio.gather(
-            self._call("GET", self._declared.entry_key(answer_id)),
-            *(self._call("GET", self._tags.marker(document)) for document in documents),
-        )
-        if data is None:
-            return NOTHING
-        entry = self._decode(data)
-        if entry is None or entry.value is None:
-            return Seen(None, data, dead=False)
-        others = [tag for tag in entry.tags if tag not in documents]
-        over = any(int(moment) > entry.began for moment in ended if moment is not None)
-        if over or (others and await self._tags.over(others, entry.began)):
-            return Seen(None, data, dead=True)
-        return Seen(entry.value, data, dead=False)
+        stored = await self._engine.read_stored(self._declared.entry_key(answer_id), tuple(documents))
+        return Seen(stored.value, stored.data, stored.is_dead)
 
     async def bury(self, answer_id: str, seen: Seen[V]) -> bool:
         """Remove what is left of a dead answer; False when it is being replaced, or was."""

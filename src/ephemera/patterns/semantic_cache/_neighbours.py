@@ -64,7 +64,7 @@ class Neighbours(Generic[V]):
         self._vectors = vectors
         self._embeddings = Embeddings(embedder)
         self._model = embedder.model
-        catalogue, pattern = declared.space.catalogue, declared.space.pattern
+        catalogue, pattern = declared.keyspace.catalogue, declared.keyspace.pattern
         self.prefix = f"{_plain(catalogue)}.{_plain(pattern)}.{_digest(catalogue, pattern)}."
         self._rests_until = 0.0
 

@@ -51,7 +51,7 @@ class BoundSemanticCache(Generic[V, S]):
     ) -> None:
         self._declared = declared
         self._client = store.client("cache")
-        self.stats: Stats = store[declared.space].stats
+        self.stats: Stats = store[declared.keyspace].stats
         self._cache = store[declared.cache]
         self._entries: Entries[V] = Entries(declared, store)
         self._counting = Counting(declared, store)
@@ -96,7 +96,7 @@ class BoundSemanticCache(Generic[V, S]):
 
     async def end_source(self, source: str) -> int:
         """Forget every answer that rests on this; how many are gone at once. None of the others is served."""
-        await self._cache.end_tag(source)
+        await self._cache.invalidate_tag(source)
         try:
             return (await self._sweeping.sweep(source)).removed
         except VectorStoreUnavailable as problem:

@@ -14,7 +14,7 @@ import msgspec
 
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Store
-from ephemera.patterns.cache._entries import CLOCK
+from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Counting:
         self._declared = declared
         self._client = store.client("cache")
         self._hits, self._tally = store[declared.hits], store[declared.tally]
-        self._clock = store[CLOCK]
+        self._clock = store[SERVER_CLOCK]
         self._life = str(declared.tally.lifetime.milliseconds)
         self._pending: set[asyncio.Future[Any]] = set()
 

@@ -46,7 +46,7 @@ async def _invalidates(guide: Guide) -> None:
     async with guide.visitor("scripture") as reader, connect(url, catalogue, identity=IDENTITY) as store:
         for passage in (_CHANGED, _UNCHANGED):
             await reader.expect(200, "GET", f"/passages/{passage}")
-        keys = [PASSAGES.space.key(passage_id=passage) for passage in (_CHANGED, _UNCHANGED)]
+        keys = [PASSAGES.keyspace.key(passage_id=passage) for passage in (_CHANGED, _UNCHANGED)]
         guide.report(f"{_CHANGED} and {_UNCHANGED} are read; cached are", await _existing(store, keys))
         text = f"after, at {time.time():.0f}"
         done = await administrator.expect(200, "POST", "/ingest/passages", json=_verse(text))

@@ -1,12 +1,12 @@
--- The next moment of a cache's tags, later than any before it, also when the server's clock is set back.
--- KEYS[1]  the last moment, in microseconds since 1970
--- KEYS[2]  if a tag is to be ended: its marker, which gets the moment
--- ARGV[1]  the life of both in milliseconds: longer than that of any entry
--- RETURNS  the moment
+-- Returns the next time of a cache's tag clock, later than any before it even when the server's clock is set back.
+-- KEYS[1]  the tag clock: its last time, in microseconds since 1970
+-- KEYS[2]  to invalidate a tag: its marker, which is set to the time
+-- ARGV[1]  the TTL of both in milliseconds: longer than that of any entry
+-- RETURNS  the time
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local last = tonumber(redis.call('GET', KEYS[1]) or 0) or 0
 if last >= now then now = last + 1 end
-local moment = string.format('%.0f', now)
-for _, key in ipairs(KEYS) do redis.call('SET', key, moment, 'PX', ARGV[1]) end
+local text = string.format('%.0f', now)
+for _, key in ipairs(KEYS) do redis.call('SET', key, text, 'PX', ARGV[1]) end
 return now

@@ -1,0 +1,263 @@
+"""A resource of one store: its page from this process or from its cache, within a time limit.
+
+`SiteContext` is what a site and its resources share: the source, the windows, the request counts and the
+background tasks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from time import monotonic
+from typing import TYPE_CHECKING, Any
+
+from ephemera._bounded_cache import BoundedCache
+from ephemera.errors import LoadFailed, StillLoading, StoreClosed
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
+from ephemera.patterns._server_clock import SERVER_CLOCK
+from ephemera.patterns.cache import EntryHead, cache_engine
+from ephemera.patterns.http_cache._pages import Page, build_page
+from ephemera.patterns.windows import BoundWindows, WindowState
+
+if TYPE_CHECKING:
+    from ephemera.patterns.http_cache._declaration import HttpCache, Resource
+
+_BACKOFF = 1.0  # seconds in which a load that failed, with nothing to serve, is not repeated
+_MAX_REMEMBERED = 10_000  # keys
+_MAX_COUNTED = 10_000  # keys
+_MAX_TASKS = 64
+_log = logging.getLogger("ephemera.patterns.http_cache")
+
+
+class SiteContext:
+    """What the resources of one site on one store share."""
+
+    def __init__(self, declared: HttpCache[Any], store: Store) -> None:
+        self.declared = declared
+        self.source: Any = store.resource(declared, "the source that its loaders read from")
+        self.windows: BoundWindows[Any] | None = None if declared.windows is None else store[declared.windows]
+        self.next_check = 0.0
+        """When the windows must be checked again, by `monotonic`."""
+        self.hits: dict[str, int] = {}
+        """Requests by key since they were last recorded."""
+        self.is_ready = False
+        """Whether the server announces changes of every resource."""
+        self._store = store
+        self._prewarm = store[declared.prewarm]
+        self._loaders: dict[Resource[Any], PageLoader] = {}
+        self._opened_at = 0
+        self._is_recording = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+
+    def loader(self, resource: Resource[Any]) -> PageLoader:
+        """Return the loader of a resource, made once."""
+        loader = self._loaders.get(resource)
+        if loader is None:
+            loader = self._loaders[resource] = PageLoader(resource, self, self._store)
+        return loader
+
+    async def ensure_ready(self) -> None:
+        """Have all changes announced; shorter prefixes first: a server refuses them after longer ones."""
+        if self.is_ready:
+            return
+        prefixes = {
+            resource.cache.keyspace.template.literals[0]: resource for resource in self.declared.resources
+        }
+        try:
+            for _, resource in sorted(prefixes.items(), key=lambda item: len(item[0])):
+                await self.loader(resource).engine.ensure_ready()
+        except REDIS_ERRORS:
+            return  # the next request tries again
+        self.is_ready = True
+
+    async def check_windows(self) -> WindowState:
+        """Return the state of the windows; at an opening, stop trusting local pages from before it."""
+        windows = self.windows
+        if windows is None:
+            raise RuntimeError(f"{self.declared!r} has no windows")
+        state = await windows.now()
+        if state.opened_at and state.opened_at != self._opened_at:
+            for loader in self._loaders.values():
+                if loader.declared.in_window is not None:
+                    loader.engine.distrust_local()
+        self._opened_at = state.opened_at
+        left = state.changes_in
+        edge = windows.next_check if left is None else monotonic() + left.total_seconds()
+        self.next_check = min(windows.next_check, edge)
+        return state
+
+    def count(self, key: str) -> None:
+        """Count a request; from the first one on, counts are recorded."""
+        if not self._is_recording:
+            self._is_recording = True
+            self.spawn(self._prewarm.keep_recording(self.hits), "recording requests")
+        if key in self.hits or len(self.hits) < _MAX_COUNTED:
+            self.hits[key] = self.hits.get(key, 0) + 1
+
+    def drop_older(self, page: Page) -> None:
+        """Drop local pages that were replaced in the same step as this one, and are older."""
+        for key in page.bumped_with:
+            for loader in self._loaders.values():
+                entry = loader.engine.peek(key)
+                if entry is not None and entry.value is not None and entry.value.number < page.number:
+                    loader.engine.drop_local(key)
+
+    def spawn(self, work: Coroutine[Any, Any, Any], name: str) -> None:
+        """Run something in the background, and log its failure."""
+        if len(self._tasks) >= _MAX_TASKS:
+            work.close()
+            return
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+
+        def done(task: asyncio.Task[Any]) -> None:
+            self._tasks.discard(task)
+            if not task.cancelled() and (problem := task.exception()) is not None:
+                _log.warning("%s: failed in the background", name, exc_info=problem)
+
+        task.add_done_callback(done)
+
+    async def cancel_tasks(self) -> None:
+        """Cancel what runs in the background."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class PageLoader:
+    """Loads the pages of one resource on one store."""
+
+    def __init__(self, declared: Resource[Any], context: SiteContext, store: Store) -> None:
+        self.declared = declared
+        self.cache = store[declared.cache]
+        self.engine = cache_engine(self.cache)
+        self.clock = store[SERVER_CLOCK]
+        self._context = context
+        self._render = declared.cache.keyspace.template.render
+        self._has_windows = declared.in_window is not None
+        self._latest = ""  # the largest number seen
+
+    async def load(self, /, **fields: FieldValue) -> Page | None:
+        """Return the page of what the loader returns now."""
+        declared, representation = self.declared, self.declared.representation
+        made_at = (await self._context.check_windows()).time if self._has_windows else self.clock.now()
+        value = await declared.load(self._context.source, **fields)
+        if value is None:
+            return None
+        page = build_page(
+            self._render(fields),
+            value,
+            representation.media_type,
+            compress_over=representation.compress_over,
+            made_at=made_at,
+        )
+        if page.number <= self._latest:  # the server's time is only known to within a round trip
+            page.number = f"{int(self._latest) + 1:016d}"
+        self.set_freshness(page)
+        return page
+
+    async def refresh(self, /, **fields: FieldValue) -> bool:
+        """Load the page unless it is fresh, and from after the opening; whether it was loaded."""
+        opened_at = (await self._context.check_windows()).opened_at if self._has_windows else 0
+        return await self.engine.refresh(self.load, lambda page: page.made_at >= opened_at, **fields)
+
+    def set_freshness(self, page: Page) -> None:
+        """Decide how long a page that is about to be stored is fresh: not past the next opening."""
+        freshness, windows = self.declared.freshness, self._context.windows
+        if windows is not None and self.declared.in_window is not None:
+            freshness = windows.last_known().freshness(freshness, self.declared.in_window)
+        page.fresh = round(freshness.fresh.total_seconds() * 1000)
+        page.stale = round(freshness.stale.total_seconds() * 1000)
+
+    def note(self, page: Page) -> None:
+        """Note the number of a page that was served."""
+        self._latest = max(self._latest, page.number)
+
+
+class BoundResource:
+    """A resource of one store: `store[TABLE]`."""
+
+    def __init__(self, declared: Resource[Any], context: SiteContext) -> None:
+        self.declared = declared
+        self.render = declared.cache.keyspace.template.render
+        """Return the key of the page with these fields, given as a mapping."""
+        self._context = context
+        self._loader = context.loader(declared)
+        self._cache, self._engine = self._loader.cache, self._loader.engine
+        self._peek = self._engine.peek
+        self.stats = self._cache.stats
+        self._has_windows = declared.in_window is not None
+        self._counts_requests = declared.private is None
+        self._wait = declared.site.wait.total_seconds()
+        self._headed: BoundedCache[str, None] = BoundedCache(_MAX_REMEMBERED)  # keys whose head was read
+        self._backoffs: BoundedCache[str, float] = BoundedCache(_MAX_REMEMBERED)
+
+    def peek(self, key: str) -> Page | None:
+        """Return the page of a key if this process has it and may use it: no round trip, next to no work."""
+        entry = self._peek(key)
+        if entry is None or (self._has_windows and monotonic() >= self._context.next_check):
+            return None
+        self.stats.hits += 1
+        if self._counts_requests:
+            hits = self._context.hits
+            hits[key] = hits.get(key, 0) + 1
+        return entry.value
+
+    async def head(self, key: str) -> EntryHead | None:
+        """Return number and stamp of a fresh page that this process does not have, without its payload.
+
+        None: get the page. So it is when the page is stale, and at the second request, to have it locally.
+        """
+        if key in self._headed or (self._has_windows and (await self._context.check_windows()).is_open):
+            return None
+        self._headed[key] = None
+        try:
+            head = await self._engine.read_head(key)
+        except REDIS_ERRORS:
+            return None
+        if head is not None and self._counts_requests:
+            self._context.count(key)
+        return head
+
+    def fresh_for(self, page: Page) -> float:
+        """Return the seconds for which a page is still fresh; negative when it is stale."""
+        windows = self._context.windows if self._has_windows else None
+        now = self._loader.clock.now() if windows is None else windows.last_known().time
+        return (page.made_at + page.fresh - now) / 1000
+
+    async def page(self, /, **fields: FieldValue) -> Page | None:
+        """Return the page, fresh or stale; None when there is no such page.
+
+        `StillLoading` when there is nothing to serve and the load takes longer than the site's `wait`,
+        `LoadFailed` when it fails.
+        """
+        key = self.render(fields)
+        if self._backoffs and (left := self._backoffs.get(key, 0.0) - monotonic()) > 0:
+            raise LoadFailed(key, left)
+        context = self._context
+        try:
+            async with asyncio.timeout(self._wait) as limit:
+                if not context.is_ready:
+                    await context.ensure_ready()
+                state = await context.check_windows() if self._has_windows else None
+                page = await self._cache.get_or_load(self._loader.load, **fields)
+        except StoreClosed:
+            raise
+        except Exception as problem:
+            if isinstance(problem, TimeoutError) and limit.expired():
+                raise StillLoading(key, self._wait) from None
+            self._backoffs[key] = monotonic() + _BACKOFF
+            _log.warning("%r: the load has failed", key, exc_info=True)
+            raise LoadFailed(key, _BACKOFF) from problem
+        if page is None:
+            return None
+        self._loader.note(page)
+        if self._counts_requests:
+            context.count(key)
+        if page.bumped_with:
+            context.drop_older(page)
+        if state is not None and page.made_at < state.opened_at:
+            context.spawn(self._loader.refresh(**fields), key)
+        return page
