@@ -21,7 +21,7 @@ from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera.keyspace import Catalogue, connect
 from ephemera.patterns.rate_limits import (
-    Limiter,
+    BoundRateLimits,
     RateLimits,
     Rule,
     fixed_window,
@@ -97,7 +97,7 @@ async def denied(servers: Servers) -> AsyncIterator[Round]:
         yield Tasks(_TASKS, work)
 
 
-async def _until_remembered(limiter: Limiter) -> None:
+async def _until_remembered(limiter: BoundRateLimits) -> None:
     decision = await limiter.check(STRICT.on("attacker"))
     while decision.source != "memory":
         decision = await limiter.check(STRICT.on("attacker"))

@@ -1,4 +1,4 @@
-"""Limits while their server is killed, frozen or restarted: policies decide, and nobody waits for long."""
+"""Limits while their server is killed, paused or restarted: policies decide, and no caller waits long."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Store, connect
-from ephemera.patterns.rate_limits import Claim, Limiter, Rule
-from tests.patterns.limited import CATALOGUE, CLOSED, LIMITS, SHARED, WINDOW, somebody
+from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Rule
+from tests.patterns.limit_fixtures import CATALOGUE, CLOSED, LIMITS, SHARED, WINDOW, new_subject
 from tests.wire.waiting import answered, eventually
 
 _TIMEOUT = 3.0  # seconds
@@ -20,20 +20,20 @@ _TIMEOUT = 3.0  # seconds
 
 @pytest.fixture
 async def store(victim: Valkey) -> AsyncIterator[Store]:
-    """A store on a server that will not stay well; a quarter of a second is the wire's patience."""
+    """A store on a server that a test breaks, with the default timeout of 250 ms."""
     async with connect(victim.url, CATALOGUE) as opened:
         yield opened
 
 
 @pytest.fixture
 async def waiting(victim: Valkey) -> AsyncIterator[Store]:
-    """The same, with so much patience that a wait is told from a machine that stood still."""
+    """The same with a long timeout, to distinguish a wait from a slow machine."""
     async with connect(f"{victim.url}?timeout={_TIMEOUT}", CATALOGUE) as opened:
         yield opened
 
 
-async def _decided(limiter: Limiter) -> list[tuple[bool, bool]]:
-    """Open, closed and shared rules: whether each allows, and by policy."""
+async def _decided(limiter: BoundRateLimits) -> list[tuple[bool, bool]]:
+    """For open, closed and shared rules: whether each allows, and whether by policy."""
     decisions = [await limiter.check(rule.on("u")) for rule in (WINDOW, CLOSED, SHARED)]
     return [(decision.allowed, decision.degraded) for decision in decisions]
 
@@ -43,7 +43,7 @@ _BY_SERVER = [(True, False), (True, False), (True, False)]
 
 
 async def test_a_killed_server_leaves_the_decision_to_policies(victim: Valkey, waiting: Store) -> None:
-    """At once, with no wait for the server; and when it is back, it decides again."""
+    """Policies decide at once, without waiting; when the server is back, it decides again."""
     limiter = waiting[LIMITS]
     assert await _decided(limiter) == _BY_SERVER
     victim.kill()
@@ -56,14 +56,14 @@ async def test_a_killed_server_leaves_the_decision_to_policies(victim: Valkey, w
     assert await _decided(limiter) == _BY_SERVER
 
 
-async def test_a_frozen_server_is_waited_for_once(victim: Valkey, waiting: Store) -> None:
-    """Those who were asking wait for the wire's timeout, together; those who come later do not wait."""
+async def test_a_hung_server_is_waited_for_once(victim: Valkey, waiting: Store) -> None:
+    """Checks in flight wait for the timeout together; later ones do not wait."""
     limiter = waiting[LIMITS]
     assert await _decided(limiter) == _BY_SERVER
     victim.pause()
     began = time.monotonic()
-    asking = await asyncio.gather(*(limiter.check(CLOSED.on(somebody())) for _ in range(100)))
-    assert time.monotonic() - began < 10 * _TIMEOUT  # not a hundred times that
+    asking = await asyncio.gather(*(limiter.check(CLOSED.on(new_subject())) for _ in range(100)))
+    assert time.monotonic() - began < 10 * _TIMEOUT  # not a hundred timeouts
     assert {(decision.allowed, decision.degraded) for decision in asking} == {(False, True)}
     began = time.monotonic()
     assert await _decided(limiter) == _BY_POLICY
@@ -73,9 +73,9 @@ async def test_a_frozen_server_is_waited_for_once(victim: Valkey, waiting: Store
     assert await _decided(limiter) == _BY_SERVER
 
 
-async def test_who_was_denied_stays_denied_while_the_server_is_away(victim: Valkey, store: Store) -> None:
-    """Memory goes before the policy; when the server is back, and empty, it is asked again."""
-    limiter, claim = store[LIMITS], WINDOW.on(somebody())
+async def test_a_denied_subject_stays_denied_while_the_server_is_down(victim: Valkey, store: Store) -> None:
+    """Cached denials take precedence over the policy; an empty server that returns decides again."""
+    limiter, claim = store[LIMITS], WINDOW.on(new_subject())
     await limiter.check(claim, cost=5)
     while (await limiter.check(claim)).source != "memory":
         await asyncio.sleep(0.001)
@@ -83,25 +83,25 @@ async def test_who_was_denied_stays_denied_while_the_server_is_away(victim: Valk
     await eventually(lambda: not store.client().up)
     assert (await limiter.check(claim)).source == "memory"
     victim.restart()
-    await eventually(lambda: not limiter._denials.kept)
+    await eventually(lambda: not limiter._denials.by_claim)
     await answered(lambda: limiter.peek(claim))
     assert (await limiter.check(claim)).remaining == 4
 
 
 async def test_a_reservation_survives_the_loss_of_its_server(victim: Valkey, store: Store) -> None:
-    """What was reserved stays taken when it cannot be settled, and the block ends as it would have."""
-    limiter, claim = store[LIMITS], WINDOW.on(somebody())
+    """A reservation that cannot be settled stays taken, and its block ends normally."""
+    limiter, claim = store[LIMITS], WINDOW.on(new_subject())
     async with limiter.reserve(claim, cost=3) as reservation:
         victim.pause()
         reservation.settle(1)
     victim.resume()
     await answered(lambda: limiter.peek(claim))
-    assert (await limiter.peek(claim)).remaining in (2, 4)  # a frozen server may settle when it thaws
+    assert (await limiter.peek(claim)).remaining in (2, 4)  # a paused server may settle when it resumes
 
 
 @pytest.fixture
 def shards() -> Iterator[Cluster]:
-    """Three masters without replicas, so that nobody takes over."""
+    """Three masters without replicas, so that there is no failover."""
     with embedded.cluster(masters=3, replicas=0, node_timeout=20_000) as running:
         yield running
         for node in running.nodes:
@@ -109,7 +109,7 @@ def shards() -> Iterator[Cluster]:
 
 
 async def test_a_lost_node_leaves_its_claims_to_policies_and_takes_nothing(shards: Cluster) -> None:
-    """A check over two nodes of which one is frozen is decided by both, and a denial gives back."""
+    """A check over two nodes of which one hangs is decided by server and policy, and a denial gives back."""
     async with connect(shards.url, CATALOGUE) as opened:
         limiter = opened[LIMITS]
         shards.nodes[0].pause()
@@ -127,9 +127,9 @@ async def test_a_lost_node_leaves_its_claims_to_policies_and_takes_nothing(shard
         assert (await limiter.peek(alive)).remaining == 3
 
 
-async def _first(limiter: Limiter, rule: Rule, *, degraded: bool) -> Claim:
-    """A claim whose node is away, or is not."""
+async def _first(limiter: BoundRateLimits, rule: Rule, *, degraded: bool) -> Claim:
+    """Return a claim whose node is down, or is not."""
     while True:
-        claim = rule.on(somebody())
+        claim = rule.on(new_subject())
         if (await limiter.check(claim)).degraded == degraded:
             return claim

@@ -591,7 +591,7 @@ def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
     with running_console(tmp_path, place["url"], *words, catalogues=("league",), **more) as looking:
         page = browse(looking, "/limits")
         assert row_of(page, SCANNER).get_by_role("button", name="Reset").is_disabled()
-        rule = league.LIMITS["sign-in"].space.pattern
+        rule = league.LIMITS["sign-in"].keyspace.pattern
         forged = {"id": f"throttled/league/sign-in/{rule}/20/{(SCANNER,)!r}", "name": "reset"}
         page.evaluate(FORGE, [0, "act", forged])
         page.get_by_role("dialog").get_by_role("button", name="Reset").click()

@@ -24,7 +24,7 @@ from ephemera.web._client_address import ClientAddress
 from tests.fuzz.asking import Answer, ask
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
-from tests.patterns import limited, progressing
+from tests.patterns import limit_fixtures, progressing
 from tests.patterns.league_site import League, Source
 from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
 from tests.services.services import Served
@@ -250,7 +250,12 @@ class _Raw:
 @asynccontextmanager
 async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
     league = League("fuzz-headers")
-    catalogues = (league.catalogue, limited.CATALOGUE, progressing.CATALOGUE, *generating.CATALOGUES[1:])
+    catalogues = (
+        league.catalogue,
+        limit_fixtures.CATALOGUE,
+        progressing.CATALOGUE,
+        *generating.CATALOGUES[1:],
+    )
     with embedded.valkey() as server, Services(folder) as services:
         async with connect(server.url, *catalogues, resources=league.resources(Source(1))) as store:
             events = _Events(store)

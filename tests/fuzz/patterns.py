@@ -28,9 +28,9 @@ from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.revocation import Revocation, TokenKind
 from tests.fuzz.trials import Trial
-from tests.patterns import limited, progressing, session_fixtures
+from tests.patterns import limit_fixtures, progressing, session_fixtures
 from tests.patterns.league_site import League, Source
-from tests.patterns.limited import LIMITS
+from tests.patterns.limit_fixtures import LIMITS
 from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
 from tests.patterns.session_fixtures import FIXED, SLIDING, Session, SignIn
 
@@ -66,7 +66,7 @@ _LEAGUE = League("fuzz-league")
 _CATALOGUES = (
     _catalogue,
     session_fixtures.CATALOGUE,
-    limited.CATALOGUE,
+    limit_fixtures.CATALOGUE,
     progressing.CATALOGUE,
     _LEAGUE.catalogue,
 )
@@ -91,7 +91,13 @@ async def _sessions(store: Store) -> None:
 
 async def _limits(store: Store) -> None:
     limits = store[LIMITS]
-    rules = [limited.WINDOW, limited.LOG, limited.BUCKET, limited.CROWD, limited.FLOW]
+    rules = [
+        limit_fixtures.WINDOW,
+        limit_fixtures.LOG,
+        limit_fixtures.BUCKET,
+        limit_fixtures.CROWD,
+        limit_fixtures.FLOW,
+    ]
     for rule in rules:
         await _each(lambda rule=rule: limits.check(rule.on("ann")))  # type: ignore[misc]
     await _each(lambda: limits.check(*(rule.on("bob") for rule in rules)))

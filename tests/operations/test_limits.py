@@ -11,9 +11,17 @@ import pytest
 from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store, connect
 from ephemera.operations.inspect import LimitStatus, limit_status, reset_limit, throttled_subjects
-from ephemera.patterns.rate_limits import Claim
-from ephemera.patterns.rate_limits._denial_log import LISTED
-from tests.patterns.limited import BUCKET, CATALOGUE, KINDS, LIMITS, LOG, TIERED_LOG, WINDOW, somebody
+from ephemera.patterns.rate_limits import MAX_LOGGED, Claim
+from tests.patterns.limit_fixtures import (
+    BUCKET,
+    CATALOGUE,
+    KINDS,
+    LIMITS,
+    LOG,
+    TIERED_LOG,
+    WINDOW,
+    new_subject,
+)
 from tests.patterns.lock_fixtures import until
 
 
@@ -46,7 +54,7 @@ async def listed(store: Store, subject: str) -> list[LimitStatus]:
 @pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 async def test_whom_a_rule_denied_is_listed_with_the_rule(store: Store, rule: Any) -> None:
     """Of every algorithm: the subject, the rule, its limit, nothing left, and how long it must wait."""
-    subject = somebody()
+    subject = new_subject()
     await deny(store, rule.on(subject))
     (seen,) = await listed(store, subject)
     assert (seen.rule, seen.limit, seen.remaining, seen.cost) == (rule.name, 5, 0, 1)
@@ -57,7 +65,7 @@ async def test_whom_a_rule_denied_is_listed_with_the_rule(store: Store, rule: An
 
 async def test_the_limit_that_held_is_what_is_listed(store: Store) -> None:
     """A tier's limit and one agreed with a customer are listed as they were, whatever is declared."""
-    tiered, agreed = somebody(), somebody()
+    tiered, agreed = new_subject(), new_subject()
     await deny(store, TIERED_LOG["pro"].on(tiered))
     await deny(store, LOG.at(2).on(agreed))
     (seen,) = await listed(store, tiered)
@@ -68,7 +76,7 @@ async def test_the_limit_that_held_is_what_is_listed(store: Store) -> None:
 
 async def test_who_asked_for_too_much_is_throttled_for_that(store: Store) -> None:
     """A denial of four units with three left is one, and says so."""
-    subject = somebody()
+    subject = new_subject()
     await store[LIMITS].check(LOG.on(subject), cost=2)
     await deny(store, LOG.on(subject), cost=4)
     (seen,) = await listed(store, subject)
@@ -77,7 +85,7 @@ async def test_who_asked_for_too_much_is_throttled_for_that(store: Store) -> Non
 
 async def test_a_reset_makes_room_and_takes_off_the_list(store: Store) -> None:
     """After a reset the subject passes again, here and in a process that remembers the denial."""
-    subject = somebody()
+    subject = new_subject()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)
     await reset_limit(store, LIMITS, "window", [subject])
@@ -88,7 +96,7 @@ async def test_a_reset_makes_room_and_takes_off_the_list(store: Store) -> None:
 
 async def test_whatever_can_be_counted_can_be_listed_and_reset(store: Store) -> None:
     """Text with an escaped byte, as JSON may carry it, and bytes are denied, shown, and named by a reset."""
-    for odd in (f"{somebody()}:\udcff%", f"{somebody()}é".encode()):
+    for odd in (f"{new_subject()}:\udcff%", f"{new_subject()}é".encode()):
         await deny(store, WINDOW.on(odd))
         text = odd if isinstance(odd, str) else odd.decode()
         (seen,) = await listed(store, text)
@@ -100,7 +108,7 @@ async def test_whatever_can_be_counted_can_be_listed_and_reset(store: Store) -> 
 
 async def test_who_has_room_again_is_left_out(store: Store) -> None:
     """What is listed is asked for again: a refund makes room before the denial's time."""
-    subject = somebody()
+    subject = new_subject()
     decision = await store[LIMITS].check(BUCKET.on(subject), cost=5)
     await deny(store, BUCKET.on(subject))
     await listed(store, subject)
@@ -110,7 +118,7 @@ async def test_who_has_room_again_is_left_out(store: Store) -> None:
 
 async def test_anybody_can_be_looked_up(store: Store) -> None:
     """A subject's standing at each tier, without taking anything."""
-    subject = somebody()
+    subject = new_subject()
     await store[LIMITS].check(TIERED_LOG["pro"].on(subject))
     free, pro = await limit_status(store, LIMITS, "tiered-log", [subject])
     assert [(each.tier, each.remaining, each.is_throttled) for each in (free, pro)] == [
@@ -129,14 +137,14 @@ async def test_the_list_is_bounded_and_ends(store: Store) -> None:
         return await store[LIMITS.denied].size() >= 200
 
     await until(there)
-    assert await store[LIMITS.denied].size() <= LISTED
+    assert await store[LIMITS.denied].size() <= MAX_LOGGED
     left = await store.call("PTTL", LIMITS.denied.key())
     assert 0 < left <= 86_400_000
 
 
 async def test_what_others_wrote_into_the_list_is_passed_over(store: Store) -> None:
     """Texts that are no denials, and denials of rules that are gone, do not keep others from being seen."""
-    subject = somebody()
+    subject = new_subject()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)
     strange = ("<b>", '["gone",1,1,["x"]]', '["window",1,1,["a","b"]]', '["window",-5,1,["a"]]')

@@ -1,4 +1,4 @@
-"""Checks: all or none, by each algorithm, on one server and on a cluster; and what a decision says."""
+"""Checks: all or none, by each algorithm, on one server and on a cluster; and the content of a decision."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from ephemera import sync
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim, ServerError, UndeclaredKeyspace, WrongFields
 from ephemera.keyspace import Catalogue, Store, connect
-from ephemera.patterns.rate_limits import Limiter, RateLimits, Rule, fixed_window
+from ephemera.patterns.rate_limits import BoundRateLimits, RateLimits, Rule, fixed_window
 from ephemera.wire import key_slot
-from tests.patterns.limited import (
+from tests.patterns.limit_fixtures import (
     CATALOGUE,
     CROWD,
     DAY,
@@ -22,7 +22,7 @@ from tests.patterns.limited import (
     ORG,
     ORG_LOG,
     WINDOW,
-    somebody,
+    new_subject,
 )
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
@@ -36,15 +36,15 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
 
 @pytest.fixture
-def limiter(store: Store) -> Limiter:
+def limiter(store: Store) -> BoundRateLimits:
     """The limits on it."""
     return store[LIMITS]
 
 
 @kinds
-async def test_a_limit_is_admitted_to_its_last_unit_and_no_further(limiter: Limiter, rule: Rule) -> None:
-    """Five checks pass with one unit less each, and the sixth does not, saying who, why and for how long."""
-    claim = rule.on(somebody())
+async def test_a_limit_is_admitted_exactly(limiter: BoundRateLimits, rule: Rule) -> None:
+    """Five checks pass with one unit less each; the sixth is denied, with the rule and the time to wait."""
+    claim = rule.on(new_subject())
     passed = [await limiter.check(claim) for _ in range(5)]
     assert [decision.allowed for decision in passed] == [True] * 5
     assert [decision.remaining for decision in passed] == [4, 3, 2, 1, 0]
@@ -62,9 +62,9 @@ async def test_a_limit_is_admitted_to_its_last_unit_and_no_further(limiter: Limi
 
 
 @kinds
-async def test_a_denied_check_takes_from_none_of_its_claims(limiter: Limiter, rule: Rule) -> None:
-    """When one of three subjects has no room, the two others keep all of theirs."""
-    full, *others = (rule.on(somebody()) for _ in range(3))
+async def test_a_denied_check_takes_from_none_of_its_claims(limiter: BoundRateLimits, rule: Rule) -> None:
+    """When one of three subjects has no room, nothing is taken from the other two."""
+    full, *others = (rule.on(new_subject()) for _ in range(3))
     for _ in range(5):
         await limiter.check(full)
     for order in ((full, *others), (*others, full)):
@@ -73,9 +73,9 @@ async def test_a_denied_check_takes_from_none_of_its_claims(limiter: Limiter, ru
     assert [(await limiter.peek(other)).remaining for other in others] == [5, 5]
 
 
-async def test_rules_of_every_kind_are_taken_together(limiter: Limiter) -> None:
+async def test_rules_of_every_kind_are_taken_together(limiter: BoundRateLimits) -> None:
     """One check over three algorithms and three subjects takes a unit of each, and reports on each."""
-    claims = [rule.on(somebody()) for rule in KINDS]
+    claims = [rule.on(new_subject()) for rule in KINDS]
     decision = await limiter.check(*claims)
     assert decision.allowed
     found = {outcome.rule: (outcome.limit, outcome.remaining) for outcome in decision.outcomes}
@@ -85,9 +85,9 @@ async def test_rules_of_every_kind_are_taken_together(limiter: Limiter) -> None:
 
 
 @kinds
-async def test_a_cost_is_taken_as_a_whole_or_not_at_all(limiter: Limiter, rule: Rule) -> None:
-    """Three of five units fit once; the second time two are left, which a smaller cost may still have."""
-    claim = rule.on(somebody())
+async def test_a_cost_is_taken_as_a_whole_or_not_at_all(limiter: BoundRateLimits, rule: Rule) -> None:
+    """Three of five units fit once; then two are left, which a smaller cost may still take."""
+    claim = rule.on(new_subject())
     assert (await limiter.check(claim, cost=3)).remaining == 2
     denied = await limiter.check(claim, cost=3)
     assert not denied.allowed
@@ -96,39 +96,39 @@ async def test_a_cost_is_taken_as_a_whole_or_not_at_all(limiter: Limiter, rule: 
 
 
 @kinds
-async def test_a_cost_above_the_limit_never_passes_and_says_so(limiter: Limiter, rule: Rule) -> None:
-    """Six units of five have no moment at which they fit."""
-    denied = await limiter.check(rule.on(somebody()), cost=6)
+async def test_a_cost_above_the_limit_never_passes(limiter: BoundRateLimits, rule: Rule) -> None:
+    """A cost of six units at a limit of five is denied with `retry_after` None."""
+    denied = await limiter.check(rule.on(new_subject()), cost=6)
     assert not denied.allowed
     assert denied.retry_after is None
 
 
-async def test_a_claim_may_have_a_cost_of_its_own(limiter: Limiter) -> None:
-    """A request counts once for its user and by its tokens for its organization."""
-    user, organization = WINDOW.on(somebody()), LOG.on(somebody())
-    decision = await limiter.check(user, organization.costing(4))
+async def test_a_claim_may_have_a_cost_of_its_own(limiter: BoundRateLimits) -> None:
+    """A claim with its own cost ignores the cost of the check."""
+    user, organization = WINDOW.on(new_subject()), LOG.on(new_subject())
+    decision = await limiter.check(user, organization.with_cost(4))
     assert {outcome.rule: outcome.remaining for outcome in decision.outcomes} == {"window": 4, "log": 1}
-    decision = await limiter.check(user, LOG.on(somebody()).costing(2), cost=3)
+    decision = await limiter.check(user, LOG.on(new_subject()).with_cost(2), cost=3)
     assert {outcome.rule: outcome.remaining for outcome in decision.outcomes} == {"window": 1, "log": 3}
 
 
 @kinds
-async def test_a_peek_takes_nothing(limiter: Limiter, rule: Rule) -> None:
-    """Looking says whether a check would pass, and what is left, any number of times."""
-    claim = rule.on(somebody())
+async def test_a_peek_takes_nothing(limiter: BoundRateLimits, rule: Rule) -> None:
+    """`peek` reports whether a check would pass and what is left, any number of times."""
+    claim = rule.on(new_subject())
     await limiter.check(claim, cost=4)
     for _ in range(3):
         seen = await limiter.peek(claim)
         assert seen.allowed
         assert seen.remaining == 1
-    seen = await limiter.peek(claim, WINDOW.on(somebody()), cost=2)
+    seen = await limiter.peek(claim, WINDOW.on(new_subject()), cost=2)
     assert not seen.allowed
     assert [outcome.rule for outcome in seen.violated] == [rule.name]
 
 
 async def test_the_log_of_a_crowded_window_stays_small(store: Store) -> None:
-    """Six hundred units in a second are counted exactly, in at most 61 places of 12 bytes."""
-    limiter, claim = store[LIMITS], CROWD.on(somebody())
+    """Six hundred units in a second are counted exactly, in at most 61 entries of 12 bytes."""
+    limiter, claim = store[LIMITS], CROWD.on(new_subject())
     passed = 0
     while (await limiter.check(claim)).allowed:
         passed += 1
@@ -136,27 +136,27 @@ async def test_the_log_of_a_crowded_window_stays_small(store: Store) -> None:
     assert await store.call("STRLEN", claim.key) <= 6 + 61 * 12
 
 
-async def test_a_reset_forgets_what_was_used(limiter: Limiter) -> None:
-    """All of the limit is there again at once, also for whoever is denied by memory."""
+async def test_a_reset_clears_what_was_used(limiter: BoundRateLimits) -> None:
+    """The whole limit is available again at once, also for a subject with a cached denial."""
     for rule in KINDS:
-        claim = rule.on(somebody())
+        claim = rule.on(new_subject())
         await limiter.check(claim, cost=5)
         assert not (await limiter.check(claim)).allowed
         await limiter.reset(claim)
         assert (await limiter.check(claim)).remaining == 4
 
 
-async def test_claims_with_a_common_tag_share_a_slot(limiter: Limiter) -> None:
-    """Rules tagged by the organization are one slot's, so a check over them is atomic on a cluster, too."""
-    organization = somebody()
+async def test_claims_with_a_common_tag_share_a_slot(limiter: BoundRateLimits) -> None:
+    """Rules with the organization as hash tag share a slot, so a check over them is atomic on a cluster."""
+    organization = new_subject()
     claims = ORG.on(organization), ORG_LOG.on(organization)
     assert (await limiter.check(*claims)).allowed
     assert len({key_slot(claim.key) for claim in claims}) == 1
 
 
-async def test_what_no_check_can_mean_is_refused(limiter: Limiter) -> None:
-    """Each refusal names the rule and what to do."""
-    claim = WINDOW.on(somebody())
+async def test_invalid_checks_are_refused(limiter: BoundRateLimits) -> None:
+    """Each error names the rule and what to do."""
+    claim = WINDOW.on(new_subject())
     elsewhere = fixed_window("elsewhere", 5, per=DAY)
     RateLimits(Catalogue("elsewhere"), "elsewhere", elsewhere)
     with pytest.raises(InvalidClaim, match="nothing was claimed"):
@@ -169,30 +169,30 @@ async def test_what_no_check_can_mean_is_refused(limiter: Limiter) -> None:
         with pytest.raises(InvalidClaim, match="cannot cost"):
             await limiter.check(claim, LOG.on("u"), cost=cost)  # type: ignore[arg-type]
         with pytest.raises(InvalidClaim, match="window: it cannot cost"):
-            claim.costing(cost)  # type: ignore[arg-type]
+            claim.with_cost(cost)  # type: ignore[arg-type]
     with pytest.raises(WrongFields, match="takes subject; given a, b"):
         WINDOW.on("a", "b")
     assert (await limiter.peek(claim)).remaining == 5
 
 
-async def test_a_rule_that_nobody_declares_has_no_claims() -> None:
-    """A rule needs the keys that only a declaration gives it."""
+async def test_an_undeclared_rule_has_no_claims() -> None:
+    """A rule has keys only once a `RateLimits` declares it."""
     with pytest.raises(InvalidClaim, match=r"stray: no RateLimits declares this rule"):
         fixed_window("stray", 5, per=DAY).on("u")
 
 
 async def test_limits_need_a_store_that_has_their_catalogue(server: Valkey) -> None:
-    """Their keys would be unknown to everything that is made from a catalogue."""
+    """A store without the catalogue refuses the limits."""
     async with connect(server.url, Catalogue("other")) as other:
         with pytest.raises(UndeclaredKeyspace, match="'limited:freed' belongs to the catalogue 'limited'"):
             other[LIMITS]
 
 
 async def test_a_key_of_another_type_is_replaced(store: Store) -> None:
-    """Whatever else wrote under our key, counting goes on from nothing; garbage counts as nothing, too."""
+    """A foreign value under the key is replaced, and garbage counts as nothing."""
     limiter = store[LIMITS]
     for rule in KINDS:
-        claim = rule.on(somebody())
+        claim = rule.on(new_subject())
         await limiter.check(claim)
         await store.call("UNLINK", claim.key)
         await store.call("LPUSH", claim.key, "x")
@@ -202,18 +202,18 @@ async def test_a_key_of_another_type_is_replaced(store: Store) -> None:
             assert (await limiter.check(claim)).outcomes
 
 
-async def test_an_error_that_is_no_outage_is_raised(server: Valkey) -> None:
-    """A user who may not run scripts is told so, and not let in by a policy."""
+async def test_an_error_that_is_not_an_outage_is_raised(server: Valkey) -> None:
+    """A missing right to run scripts is an error, and no policy decides."""
     server.ask("ACL", "SETUSER", "limited-nobody", "on", ">secret", "~*", "&*", "+@all", "-evalsha", "-eval")
     url = server.url.replace("redis://", "redis://limited-nobody:secret@")
     async with connect(url, CATALOGUE) as store:
         with pytest.raises(ServerError, match="NOPERM"):
-            await store[LIMITS].check(WINDOW.on(somebody()))
+            await store[LIMITS].check(WINDOW.on(new_subject()))
 
 
-def test_code_that_does_not_await_checks_by_waiting(server: Valkey) -> None:
-    """A blocking store runs every operation of the limits, remembered denials too."""
-    claim = WINDOW.on(somebody())
+def test_synchronous_code_checks_limits(server: Valkey) -> None:
+    """A synchronous store runs every operation of the limits, cached denials too."""
+    claim = WINDOW.on(new_subject())
     with sync.connect(server.url, CATALOGUE) as store:
         limiter = store.aio[LIMITS]
         assert store.wait(limiter.check(claim, cost=5)).remaining == 0

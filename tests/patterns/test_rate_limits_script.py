@@ -1,4 +1,4 @@
-"""The script itself at any time: run as it stands, but for the clock, which is the test's own."""
+"""The script `take.lua` at any time: run unchanged except for the clock, which is the test's own."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ephemera.embedded import Valkey
 from ephemera.patterns.rate_limits._algorithms import Algorithm, SlidingWindow, TokenBucket
 from ephemera.patterns.rate_limits._claims import TAKE
 from ephemera.sync import SyncStore
-from tests.patterns.limited import somebody
+from tests.patterns.limit_fixtures import new_subject
 
 _SCRIPT = TAKE.source.replace("redis.call('TIME')", "{ARGV[2], ARGV[3]}")
 _START = (int(time.time()) + 86_400) * 1_000_000  # microseconds; ahead, or the server would expire the keys
@@ -28,25 +28,25 @@ many = settings(max_examples=60, deadline=None, suppress_health_check=[HealthChe
 
 @pytest.fixture(scope="module")
 def store(server: Valkey) -> Iterator[SyncStore]:
-    """A store without a loop."""
+    """A synchronous store."""
     with sync.connect(server.url) as opened:
         yield opened
 
 
 class Clocked:
-    """One subject's limit, at moments of the test's choosing."""
+    """One subject's limit, at moments that the test chooses."""
 
     def __init__(self, store: SyncStore, algorithm: Algorithm, limit: int) -> None:
         self._store = store
-        self._key = f"clocked:{somebody()}"
+        self._key = f"clocked:{new_subject()}"
         self._head = algorithm.kind[0].encode()
         self._settings = algorithm.settings(limit)
 
     def check(self, moment: int, cost: int, mode: bytes = b"t") -> tuple[bool, int]:
-        """Whether there was room at this microsecond, and if not, the milliseconds to wait."""
-        words = [number.to_bytes(6, "big") for number in (cost, *self._settings)]
-        plan = mode + self._head + b"".join(words)
-        reply = self._store.call("EVAL", _SCRIPT, 1, self._key, plan, *divmod(moment, 1_000_000))
+        """Return whether there was room at this microsecond, and if not, the milliseconds to wait."""
+        packed = [number.to_bytes(6, "big") for number in (cost, *self._settings)]
+        arguments = mode + self._head + b"".join(packed)
+        reply = self._store.call("EVAL", _SCRIPT, 1, self._key, arguments, *divmod(moment, 1_000_000))
         if isinstance(reply, bytes):
             assert int.from_bytes(reply[:6], "big") == moment // 1000
             return True, 0
@@ -58,7 +58,7 @@ class Clocked:
 def test_no_window_ever_holds_more_than_the_limit(
     store: SyncStore, taken: list[tuple[int, int]], limit: int
 ) -> None:
-    """Whatever comes when, at each admission the last `per` hold the limit at most, by the microsecond."""
+    """For any sequence of checks, the last `per` never hold more than the limit, by the microsecond."""
     clocked, moment = Clocked(store, SlidingWindow(_PER), limit), _START
     admitted: list[tuple[int, int]] = []
     for wait, cost in taken:
@@ -70,46 +70,46 @@ def test_no_window_ever_holds_more_than_the_limit(
 
 @many
 @given(steps)
-def test_an_exact_log_denies_nobody_without_need(store: SyncStore, taken: list[tuple[int, int]]) -> None:
+def test_an_exact_log_denies_only_above_the_limit(store: SyncStore, taken: list[tuple[int, int]]) -> None:
     """Up to sixty units a unit counts for its millisecond and the window after it, and no longer."""
     clocked, moment = Clocked(store, SlidingWindow(_PER), 5), _START
     admitted: list[tuple[int, int]] = []
     for wait, cost in taken:
         moment += wait
         used = sum(units for at, units in admitted if at // 1000 + 1 + _PER > moment // 1000)
-        allowed, told = clocked.check(moment, cost)
+        allowed, wait_ms = clocked.check(moment, cost)
         assert allowed == (used + cost <= 5)
         if allowed:
             admitted.append((moment, cost))
         else:
-            assert not clocked.check(moment + (told - 1) * 1000, cost, b"p")[0]
-            assert clocked.check(moment + told * 1000, cost, b"p")[0]
+            assert not clocked.check(moment + (wait_ms - 1) * 1000, cost, b"p")[0]
+            assert clocked.check(moment + wait_ms * 1000, cost, b"p")[0]
 
 
 @many
 @given(steps, st.sampled_from([61, 100, 1000]))
-def test_a_coarse_log_says_when_there_is_room(
+def test_a_coarse_log_announces_when_there_is_room(
     store: SyncStore, taken: list[tuple[int, int]], limit: int
 ) -> None:
-    """Above sixty, too, there is room at the moment that a denial names, at most a grain after it must be."""
+    """Also above sixty units there is room at the announced moment, at most one grain late."""
     algorithm = SlidingWindow(_PER)
     clocked, moment = Clocked(store, algorithm, limit), _START
     admitted: list[tuple[int, int]] = []
     for wait, cost in taken:
         moment, cost = moment + wait // 8, cost * limit // 6
-        allowed, told = clocked.check(moment, cost)
+        allowed, wait_ms = clocked.check(moment, cost)
         if allowed:
             admitted.append((moment, cost))
             continue
-        assert clocked.check(moment + told * 1000, cost, b"p")[0]
-        late = moment + told * 1000 - (algorithm.grain(limit) + 1) * 1000
+        assert clocked.check(moment + wait_ms * 1000, cost, b"p")[0]
+        late = moment + wait_ms * 1000 - (algorithm.grain(limit) + 1) * 1000
         assert sum(units for at, units in admitted if at > late - _PER * 1000) + cost > limit
 
 
 @many
 @given(steps, st.integers(1, 30), st.integers(1, 8))
 def test_a_bucket_is_gcra(store: SyncStore, taken: list[tuple[int, int]], limit: int, burst: int) -> None:
-    """It agrees with the textbook to the microsecond, and its waits are right to the millisecond."""
+    """It agrees with textbook GCRA to the microsecond, and its waits to the millisecond."""
     algorithm = TokenBucket(_PER, limit, burst)
     clocked, moment, full = Clocked(store, algorithm, limit), _START, 0
     interval = -(-_PER * 1_000_000 // limit)  # nanoseconds
@@ -117,18 +117,18 @@ def test_a_bucket_is_gcra(store: SyncStore, taken: list[tuple[int, int]], limit:
     for wait, cost in taken:
         moment += wait
         after = max(full, moment) - (-cost * interval // 1000)
-        allowed, told = clocked.check(moment, cost)
+        allowed, wait_ms = clocked.check(moment, cost)
         assert allowed == (after - moment <= capacity)
         if allowed:
             full = after
         elif cost > burst:
-            assert told == -1
+            assert wait_ms == -1
         else:
-            assert told == -((moment + capacity - after) // 1000)
+            assert wait_ms == -((moment + capacity - after) // 1000)
 
 
 def test_a_clock_that_is_set_back_admits_no_more(store: SyncStore) -> None:
-    """Units taken in what is now the future stay counted until it has passed."""
+    """Units taken at a time that is now in the future stay counted until it has passed."""
     for algorithm in (SlidingWindow(_PER), TokenBucket(_PER, 5, 5)):
         clocked = Clocked(store, algorithm, 5)
         assert clocked.check(_START, 3)[0]

@@ -87,16 +87,16 @@ async def test_a_cache_shows_its_type_and_reads_what_was_stored_before(store: St
 @pytest.mark.parametrize(
     ("claim", "says"),
     [
-        (API["free"], r"api: <'api' at 5> is no claim.*give rule.on\(subject\)"),
-        (SEARCH, r"search: <rule 'search': .* is no claim.*give rule.on\(subject\)"),
-        ("api", r"check: 'api' is no claim.*give rule.on\(subject\)"),
+        (API["free"], r"api: <'api' at 5> is not a claim.*use rule.on\(subject\)"),
+        (SEARCH, r"search: <rule 'search': .* is not a claim.*use rule.on\(subject\)"),
+        ("api", r"check: 'api' is not a claim.*use rule.on\(subject\)"),
     ],
     ids=["tier", "rule", "name"],
 )
 async def test_a_check_without_a_subject_says_what_is_missing(
     store: Store, key: str, claim: Any, says: str
 ) -> None:
-    """A rule, a tier or a name is no claim: alone, at another cost, among others, and with denials known."""
+    """A rule, a tier or a name is not a claim: alone, at another cost, among others, with cached denials."""
     limits, claims = store[LIMITS], (SEARCH.on(key), claim)
     for _ in range(2):
         for wrong in (
@@ -109,7 +109,7 @@ async def test_a_check_without_a_subject_says_what_is_missing(
             with pytest.raises(InvalidClaim, match=says):
                 await wrong
         while (await limits.check(SEARCH.on(key))).source != "memory":
-            pass  # until a denial is remembered, which is looked for before all else
+            pass  # until a denial is cached, which is looked up first
 
 
 async def test_none_is_not_a_token(store: Store) -> None:

@@ -7,11 +7,11 @@ import sys
 from itertools import count
 
 from ephemera.keyspace import connect
-from tests.patterns.limited import CATALOGUE, KINDS, LIMITS
+from tests.patterns.limit_fixtures import CATALOGUE, KINDS, LIMITS
 
 
 async def main(url: str, subject: str) -> None:
-    """Check new subjects as fast as possible, and say when ten of them are counted."""
+    """Check new subjects as fast as possible, and print when ten of them are counted."""
     async with connect(url, CATALOGUE) as store:
         for number in count():
             await store[LIMITS].check(*(rule.on(f"{subject}-{number}") for rule in KINDS))

@@ -7,7 +7,7 @@ from ephemera.keyspace import connect
 from ephemera.web._asgi import Receive, Scope, Send
 from ephemera.web._client_address import ClientAddress
 from ephemera.web._limits import LimitMiddleware
-from tests.patterns.limited import CATALOGUE, LIMITS, WINDOW
+from tests.patterns.limit_fixtures import CATALOGUE, LIMITS, WINDOW
 from tests.web.gateway import get
 from tests.web.test_limits import an_address
 

@@ -1,4 +1,4 @@
-"""Traps I1, I5, I6, S9, S10 and C1: counters that never end, count twice, or count the wrong thing."""
+"""Traps I1, I5, I6, S9, S10 and C1: counters that never expire, count twice, or count the wrong thing."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.rate_limits import Claim, fixed_window
-from tests.patterns.limited import (
+from tests.patterns.limit_fixtures import (
     BUCKET,
     CATALOGUE,
     DAY,
@@ -28,7 +28,7 @@ from tests.patterns.limited import (
     TIERED_LOG,
     TIERED_WINDOW,
     WINDOW,
-    somebody,
+    new_subject,
 )
 
 
@@ -45,33 +45,33 @@ async def _milliseconds(store: Store) -> int:
     return int(seconds) * 1000 + int(micros) // 1000
 
 
-# What the seeds do.
+# The naive implementations.
 
 
-async def _incr_then_expire(store: Store, key: str, limit: int, life: int) -> bool:
-    """Seed 004: count, and give the first one an end."""
+async def _incr_then_expire(store: Store, key: str, limit: int, lifetime: int) -> bool:
+    """INCR, then EXPIRE after the first one."""
     counted = await store.call("INCR", key)
     if counted == 1:
-        await store.call("EXPIRE", key, life)
+        await store.call("EXPIRE", key, lifetime)
     return int(counted) <= limit
 
 
 async def _by_the_second(store: Store, subject: str, limit: int = 5) -> bool:
-    """Seed 000's "sliding window" and seed 001's "token bucket", with seconds for minutes."""
+    """A fixed window by the second, where a sliding window or a token bucket was meant."""
     key = f"naive:{subject}:{await _milliseconds(store) // 1000}"
     counted, _ = await asyncio.gather(store.call("INCR", key), store.call("EXPIRE", key, 120))
     return int(counted) <= limit
 
 
 @pytest.mark.standalone("it scans the keys of one server")
-async def test_i1_a_crash_leaves_no_counter_without_an_end(server: Valkey, store: Store) -> None:
-    """Killed between INCR and EXPIRE, the naive counter stays for ever; ours always have their end."""
-    naive = f"naive:{somebody()}"
-    await store.call("INCR", naive)  # and here the process dies
+async def test_i1_a_crash_leaves_no_counter_without_a_ttl(server: Valkey, store: Store) -> None:
+    """Killed between INCR and EXPIRE, the naive counter stays forever; ours always have a TTL."""
+    naive = f"naive:{new_subject()}"
+    await store.call("INCR", naive)  # the process dies here
     await _incr_then_expire(store, naive, 5, 3600)
     assert await store.call("PTTL", naive) == -1
 
-    subject, chance = somebody(), random.Random(1)
+    subject, chance = new_subject(), random.Random(1)
     for _ in range(5):
         command = [sys.executable, "-m", "tests.traps.limit_killed", server.url, subject]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -94,10 +94,10 @@ async def _keys(store: Store, pattern: str) -> AsyncIterator[bytes]:
             return
 
 
-async def test_i1_a_lost_end_heals(store: Store) -> None:
-    """A counter whose end another program removed is given it back by the next unit."""
+async def test_i1_a_lost_ttl_is_restored(store: Store) -> None:
+    """The next unit restores a TTL that another program removed."""
     for rule in KINDS:
-        claim = rule.on(somebody())
+        claim = rule.on(new_subject())
         await store[LIMITS].check(claim)
         await store.call("PERSIST", claim.key)
         await store[LIMITS].check(claim)
@@ -105,9 +105,9 @@ async def test_i1_a_lost_end_heals(store: Store) -> None:
 
 
 async def _across_a_boundary(store: Store, check: Callable[[], Awaitable[bool]]) -> tuple[int, int]:
-    """Check eight times just before a second's end and just after it; admissions, and the ms it took in all.
+    """Check eight times just before and just after a second's end; return the admissions and the ms it took.
 
-    It is done again when this machine was held up, so that it took another second or more.
+    It is repeated when the machine was slow, so that it took another second or more.
     """
     while True:
         while (began := await _milliseconds(store)) % 1000 < 900:
@@ -120,18 +120,18 @@ async def _across_a_boundary(store: Store, check: Callable[[], Awaitable[bool]])
         took = await _milliseconds(store) - began
         if filled // 1000 == began // 1000 and took < 900:
             return sum(before) + sum(after), took
-        await asyncio.sleep(1)  # until windows of a second are free again
+        await asyncio.sleep(1)  # until windows of a second are empty again
 
 
 async def test_s9_a_sliding_window_slides(store: Store) -> None:
-    """Counted by the second, ten of five a second pass within less than a second; sliding, five do."""
+    """Counted by the second, ten requests pass in less than a second at a limit of five; sliding, five do."""
     limiter = store[LIMITS]
-    who = somebody()
+    who = new_subject()
     admitted, took = await _across_a_boundary(store, lambda: _by_the_second(store, who))
     assert admitted == 10
     assert took < 1000
 
-    claim = SLIDING_SECOND.on(somebody())
+    claim = SLIDING_SECOND.on(new_subject())
 
     async def ours() -> bool:
         return (await limiter.check(claim)).allowed
@@ -139,21 +139,21 @@ async def test_s9_a_sliding_window_slides(store: Store) -> None:
     assert (await _across_a_boundary(store, ours))[0] == 5
 
 
-async def test_i5_fixed_windows_admit_twice_across_a_boundary_and_say_so(store: Store) -> None:
-    """The limit on both sides of it, never more, which their documentation says; sliding ones do not."""
-    limiter, claim = store[LIMITS], SECONDLY.on(somebody())
+async def test_i5_fixed_windows_admit_twice_across_a_boundary_as_documented(store: Store) -> None:
+    """Fixed windows admit the limit on both sides of a boundary, as documented; sliding ones do not."""
+    limiter, claim = store[LIMITS], SECONDLY.on(new_subject())
 
     async def ours() -> bool:
         return (await limiter.check(claim)).allowed
 
     assert (await _across_a_boundary(store, ours))[0] == 10
-    claim = SLIDING_SECOND.on(somebody())
+    claim = SLIDING_SECOND.on(new_subject())
     assert (await _across_a_boundary(store, ours))[0] == 5
     assert "Up to twice the limit" in (fixed_window.__doc__ or "")
 
 
-async def test_i6_windows_are_the_servers_whatever_the_process_thinks(server: Valkey, store: Store) -> None:
-    """Two time zones count the naive key twice; a wrong clock or zone changes nothing of ours."""
+async def test_i6_windows_follow_the_servers_clock(server: Valkey, store: Store) -> None:
+    """Two time zones count the naive key twice; a wrong clock or zone does not affect ours."""
     script = "import datetime; print(datetime.datetime.now().strftime('%Y%m%d%H'))"
     hours = {
         subprocess.run(
@@ -166,11 +166,11 @@ async def test_i6_windows_are_the_servers_whatever_the_process_thinks(server: Va
     }
     assert len(hours) == 2
 
-    limiter, claim = store[LIMITS], WINDOW.on(somebody())
+    limiter, claim = store[LIMITS], WINDOW.on(new_subject())
     await limiter.check(claim)
     for wrong in (-40, -1, 1, 40):
         async with connect(server.url, CATALOGUE) as other:
-            other[LIMITS]._offset += wrong * 86_400_000  # days
+            other[LIMITS]._clock.offset += wrong * 86_400_000  # days
             decision = await other[LIMITS].check(claim)
             assert decision.keys == claim.keys
     assert (await limiter.peek(claim)).remaining == 0
@@ -179,12 +179,13 @@ async def test_i6_windows_are_the_servers_whatever_the_process_thinks(server: Va
 
 
 async def test_i6_the_zone_of_a_process_is_not_in_its_keys(server: Valkey, store: Store) -> None:
-    """Processes in two time zones count in one readable key, which names the hour of UTC."""
+    """Processes in two time zones count in one readable key, which names the UTC hour."""
     script = (
-        "import asyncio, sys, tests.patterns.limited as limited; from ephemera.keyspace import connect\n"
+        "import asyncio, sys, tests.patterns.limit_fixtures as limits\n"
+        "from ephemera.keyspace import connect\n"
         "async def main():\n"
-        "    async with connect(sys.argv[1], limited.CATALOGUE) as store:\n"
-        "        print((await store[limited.LIMITS].check(limited.READ.on(sys.argv[2]))).keys[0])\n"
+        "    async with connect(sys.argv[1], limits.CATALOGUE) as store:\n"
+        "        print((await store[limits.LIMITS].check(limits.READ.on(sys.argv[2]))).keys[0])\n"
         "asyncio.run(main())"
     )
 
@@ -197,9 +198,9 @@ async def test_i6_the_zone_of_a_process_is_not_in_its_keys(server: Valkey, store
         return f"{datetime.fromtimestamp(await _milliseconds(store) / 1000, UTC):%Y%m%d%H}"
 
     while True:
-        who, began = somebody(), await hour()
+        who, began = new_subject(), await hour()
         keys = [key_in(zone, who).strip() for zone in ("UTC", "Asia/Tokyo")]
-        if await hour() == began:  # otherwise one ended meanwhile
+        if await hour() == began:  # otherwise the hour changed
             break
     key = f"rate:{who}:/api/profiles:{began}"
     assert keys == [key, key]
@@ -207,23 +208,23 @@ async def test_i6_the_zone_of_a_process_is_not_in_its_keys(server: Valkey, store
 
 
 async def test_s10_denied_requests_take_nothing(store: Store) -> None:
-    """The naive counter goes on counting, so an upgrade does not help; ours has what the new plan adds."""
-    naive = f"naive:{somebody()}"
+    """The naive counter counts denied requests, so an upgrade does not help; ours admits the difference."""
+    naive = f"naive:{new_subject()}"
     for _ in range(100):
         await _incr_then_expire(store, naive, 2, 3600)
     assert not await _incr_then_expire(store, naive, 6, 3600)
 
     for rule in (TIERED_LOG, TIERED_WINDOW):
-        who, limiter = somebody(), store[LIMITS]
+        who, limiter = new_subject(), store[LIMITS]
         for _ in range(100):
             await limiter.check(rule["free"].on(who))
         assert [(await limiter.check(rule["pro"].on(who))).allowed for _ in range(5)] == [True] * 4 + [False]
 
 
 async def _back_after(store: Store, milliseconds: int, check: Callable[[], Awaitable[bool]]) -> int:
-    """Units that are back so long after all were taken, within one second of the server's clock.
+    """Return the units that are back so long after all were taken, within one second of the server's clock.
 
-    It is done again when this machine was held up, so that another second had begun.
+    It is repeated when the machine was slow, so that another second had begun.
     """
     while True:
         while (began := await _milliseconds(store)) % 1000 > 300:
@@ -240,9 +241,9 @@ async def _back_after(store: Store, milliseconds: int, check: Callable[[], Await
             return back
 
 
-async def test_c1_a_bucket_refills_all_the_time(store: Store) -> None:
-    """The seed's bucket is empty until its window ends; ours gets its units back at the declared rate."""
-    limiter, who = store[LIMITS], somebody()
+async def test_c1_a_bucket_refills_continuously(store: Store) -> None:
+    """The naive bucket is empty until its window ends; ours refills at the declared rate."""
+    limiter, who = store[LIMITS], new_subject()
 
     def checking(claim: Claim) -> Callable[[], Awaitable[bool]]:
         async def check() -> bool:
@@ -256,13 +257,13 @@ async def test_c1_a_bucket_refills_all_the_time(store: Store) -> None:
     assert await _back_after(store, 200, checking(FLOW.on(who))) >= 4
 
     # And never more than that.
-    check, began, admitted = checking(FLOW.on(somebody())), await _milliseconds(store), 0
+    check, began, admitted = checking(FLOW.on(new_subject())), await _milliseconds(store), 0
     while admitted < 5 + 5:  # what it holds, and as much again as it comes back
         admitted += await check()
         await asyncio.sleep(0.001)
     assert admitted <= 5 + (await _milliseconds(store) + 1 - began) / 50 + 1
 
-    # Five a day: the next one is told to come in a fifth of it, and all are back when it is over.
+    # Five a day: the next one is back in a fifth of it, and all of them when it is over.
     claim, began_at = BUCKET.on(who), time.monotonic()
     while (decision := await limiter.check(claim)).allowed:
         pass

@@ -17,7 +17,7 @@ from ephemera.web._client_address import ClientAddress
 from ephemera.web._limit_dependencies import LIMITED, Limited, send_problem
 from ephemera.web._limits import LimitMiddleware
 from ephemera.web._problems import Problem
-from tests.patterns.limited import BRIEF, BUCKET, CLOSED, LIMITS, LOG, WINDOW
+from tests.patterns.limit_fixtures import BRIEF, BUCKET, CLOSED, LIMITS, LOG, WINDOW
 
 CLIENT = ClientAddress(trusted=["10.0.0.0/8", "fd00::/8", "192.0.2.1"])
 
@@ -34,7 +34,7 @@ def application(store: Store) -> ASGIApp:
                 yield LOG.on(value)
 
     async def asked(scope: Scope) -> list[Claim]:
-        return [BUCKET.on(CLIENT.counted(scope)), BRIEF.on(CLIENT.counted(scope)).costing(1)]
+        return [BUCKET.on(CLIENT.counted(scope)), BRIEF.on(CLIENT.counted(scope)).with_cost(1)]
 
     limited = Depends(Limited(lambda _: store[LIMITS], asked))
     app = FastAPI()

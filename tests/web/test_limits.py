@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
 from ephemera.web._asgi import ASGIApp
-from tests.patterns.limited import BRIEF, CATALOGUE, LIMITS, WINDOW, somebody
+from tests.patterns.limit_fixtures import BRIEF, CATALOGUE, LIMITS, WINDOW, new_subject
 from tests.web.gateway import application, exchange, get
 
 _addresses = count(getrandbits(26) << 4)
@@ -45,7 +45,7 @@ async def lonely() -> AsyncIterator[ASGIApp]:
 
 async def test_an_admitted_request_says_how_its_limits_stand(app: ASGIApp) -> None:
     """Policy and state are lists of structured fields, an item for each rule."""
-    key = (b"x-api-key", somebody().encode())
+    key = (b"x-api-key", new_subject().encode())
     answer = await get(app, "/search", an_address(), headers=[key])
     assert answer.status == 200
     assert answer.body == b'"found"'
@@ -59,7 +59,7 @@ async def test_an_admitted_request_says_how_its_limits_stand(app: ASGIApp) -> No
 
 async def test_a_denied_request_never_reaches_the_application(app: ASGIApp) -> None:
     """It gets 429 as a problem document with the violated policies, and when to come again."""
-    client, key = an_address(), (b"x-api-key", somebody().encode())
+    client, key = an_address(), (b"x-api-key", new_subject().encode())
     for _ in range(5):
         assert (await get(app, "/search", client)).status == 200
     for _ in range(3):

@@ -21,8 +21,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from ephemera.patterns.rate_limits import (
+    BoundRateLimits,
     Decision,
-    Limiter,
 )
 from ephemera.web._asgi import Scope
 from ephemera.web._limit_headers import limit_headers, refusal
@@ -44,7 +44,7 @@ LIMITED: dict[int | str, dict[str, Any]] = {
 class Limited:
     """Takes what a request claims before its route runs; gives the decision, to settle or refund it."""
 
-    def __init__(self, limits: Callable[[Scope], Limiter], claims: Callable[[Scope], Claims]) -> None:
+    def __init__(self, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]) -> None:
         self._limits = limits
         self._claims = claims
 

@@ -26,17 +26,17 @@ def limit_headers(decision: Decision) -> list[Header]:
     """The fields that tell how a request's limits stand; none when the server could not be asked."""
     claims = decision.claims
     if decision.taken and len(claims) == 1:  # as most are
-        remaining, reset = decision.left_of_one()
-        name, policy = claims[0].told or _tell(claims[0])
+        remaining, reset = decision.single_state()
+        name, policy = claims[0].header_memo or _tell(claims[0])
         return [policy, (b"ratelimit", b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000)))]
     if not claims:
         return []
     # What was taken has just been; a denial may have been kept for a while.
-    since = 0 if decision.taken else int((monotonic() - decision.at) * 1000)
+    since = 0 if decision.taken else int((monotonic() - decision.decided_at) * 1000)
     policies, states = [], []
-    for claim, (remaining, wait, reset) in zip(claims, decision.findings(), strict=True):
+    for claim, (remaining, wait, reset) in zip(claims, decision.states(), strict=True):
         seconds = -((since - (wait if wait > 0 else reset)) // 1000)
-        name, (_, policy) = claim.told or _tell(claim)
+        name, (_, policy) = claim.header_memo or _tell(claim)
         policies.append(policy)
         states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
     return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
@@ -78,7 +78,7 @@ def _tell(claim: Claim) -> tuple[bytes, Header]:
     rule = claim.rule
     name = f'"{rule.name}"'.encode()
     policy = name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
-    claim.told = told = name, (b"ratelimit-policy", policy)
+    claim.header_memo = told = name, (b"ratelimit-policy", policy)
     return told
 
 

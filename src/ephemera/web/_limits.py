@@ -22,7 +22,7 @@ from functools import partial
 from typing import TypeAlias
 
 from ephemera.errors import InvalidField
-from ephemera.patterns.rate_limits import Claim, Decision, Limiter
+from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Decision
 from ephemera.web._asgi import ASGIApp, Message, Receive, Scope, Send
 from ephemera.web._limit_headers import limit_headers, refusal
 from ephemera.web._problems import Problem
@@ -37,7 +37,7 @@ class LimitMiddleware:
     """Checks the claims of every request; `limits` finds the store's limits for a scope."""
 
     def __init__(
-        self, app: ASGIApp, limits: Callable[[Scope], Limiter], claims: Callable[[Scope], Claims]
+        self, app: ASGIApp, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]
     ) -> None:
         self._app = app
         self._limits = limits
@@ -69,7 +69,7 @@ def _telling(decision: Decision, send: Send, message: Message) -> Awaitable[None
 
 
 def admit(
-    scope: Scope, limits: Callable[[Scope], Limiter], claims: Callable[[Scope], Claims]
+    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]
 ) -> Awaitable[Decision | None]:
     """Take what a request claims; None where that is nothing. A `Problem` for a subject that is none."""
     try:
@@ -81,7 +81,9 @@ def admit(
     return _admit_any(scope, limits, claimed)
 
 
-async def _admit_any(scope: Scope, limits: Callable[[Scope], Limiter], claims: Claims) -> Decision | None:
+async def _admit_any(
+    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Claims
+) -> Decision | None:
     """The same for any number of claims, a subject twice claimed once."""
     try:
         claimed = await claims if isinstance(claims, Awaitable) else claims

@@ -65,11 +65,11 @@ class Gate:
     ) -> None:
         self._revoked = store[REVOKED]
         self._sign_ins = sign_ins
-        home = SLIDING if settings.windows == "sliding" else HOURLY
-        for rule in home.rules.values():
-            rule.change(settings.per_hour(rule.name))
-        self._rules = home.rules
-        self._limits = store[home]
+        limits = SLIDING if settings.windows == "sliding" else HOURLY
+        self._rules = limits.rules
+        self._limits = store[limits]
+        for rule in limits.rules.values():
+            self._limits.set_limit(rule, settings.per_hour(rule.name))
         self._tokens = tokens
         self._verified: dict[str, Claims] = {}
         self._ring, self._keys = ring, ring.keys

@@ -42,8 +42,6 @@ class Front:
         self._app = app
         self._client = ClientAddress(settings.trusted_proxies)
         self._rule = LIMITS.rules["live"]
-        self._rule.change(settings.requests_per_10_seconds)
-        LIMITS.rules["sign-in"].change(settings.sign_ins_per_10_minutes)
         self._limited = LimitMiddleware(app, lambda scope: store_of(scope)[LIMITS], self._claims)
         self._with_session = SessionMiddleware(
             app, lambda scope: store_of(scope)[SESSIONS], cookie=cookie_of(settings)

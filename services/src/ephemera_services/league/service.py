@@ -22,7 +22,7 @@ from ephemera.web._problems import Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
 from ephemera_services.league.figures import Meter
-from ephemera_services.league.keys import ADMINS, SITE, WINDOWS, AdminEvent
+from ephemera_services.league.keys import ADMINS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.matches import Matches
 from ephemera_services.league.monitoring import Monitoring, Report
@@ -72,6 +72,9 @@ async def open_league(settings: Settings, resources: Resources, meter: Meter) ->
     """The service, with its background work: votes, leaderboards, prewarming."""
     engine, store = resources.engine, resources.store
     await create_tables(engine)
+    limits = store[LIMITS]
+    limits.set_limit(LIMITS["live"], settings.requests_per_10_seconds)
+    limits.set_limit(LIMITS["sign-in"], settings.sign_ins_per_10_minutes)
     passwords = Passwords(settings.password_memory)
     league = League(
         settings=settings,

@@ -60,10 +60,10 @@ class Gate:
     """Checks tokens and limits of one running service."""
 
     def __init__(self, store: Store, keys: KeySet, people: People, settings: Settings) -> None:
+        self._limits = store[LIMITS]
         for name, tiers in settings.limits().items():
             for tier, limit in tiers.items():
-                LIMITS[name].change(limit, tier)
-        self._limits = store[LIMITS]
+                self._limits.set_limit(LIMITS[name], limit, tier=tier)
         self._keys = keys
         self._people = people
         self._client = ClientAddress(settings.trusted_proxies)

@@ -63,8 +63,8 @@ class Gate:
     """Counts requests against limits."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        LOGIN.change(settings.logins_per_minute)
         self._rates = store[RATES]
+        self._rates.set_limit(LOGIN, settings.logins_per_minute)
         self._client = ClientAddress(settings.trusted_proxies)
 
     async def take(self, claim: Claim) -> list[Header]:

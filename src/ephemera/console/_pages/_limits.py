@@ -194,7 +194,7 @@ class _Limits:
 
 def _id(place: Place, rule: Rule) -> str:
     """What tells a rule from all others: a service may have two of one name, on keys of their own."""
-    return f"{place.name}/{rule.name}/{rule.space.pattern}"
+    return f"{place.name}/{rule.name}/{rule.keyspace.pattern}"
 
 
 def _named(place: Place, rule: Rule, *, many: bool) -> str:
@@ -232,7 +232,7 @@ def _rule_row(name: str, place: Place, rule: Rule, count: int) -> dict[str, Any]
         "rule": rule.name,
         "limit": f"{limits} in {per}",
         "kind": _KINDS[rule.algorithm.kind],
-        "counts": rule.space.pattern,
+        "counts": rule.keyspace.pattern,
         "down": rule.when_down if isinstance(rule.when_down, str) else "a local share",
         "throttled": count,
         "place": place.name,

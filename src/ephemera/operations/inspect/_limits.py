@@ -13,8 +13,7 @@ import msgspec
 
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Store
-from ephemera.patterns.rate_limits import Claim, Outcome, RateLimits
-from ephemera.patterns.rate_limits import _denial_log as noting
+from ephemera.patterns.rate_limits import Claim, DeniedClaim, Outcome, RateLimits
 
 
 class LimitStatus(msgspec.Struct, frozen=True):
@@ -57,7 +56,8 @@ async def throttled_subjects(store: Store, limits: RateLimits, limit: int = 200)
     if not claims:
         return []
     decision = await store[limits].peek(*claims.values())
-    return [_status(outcome) for outcome in decision.outcomes if outcome.violated]
+    tiers = store[limits].limits_of
+    return [_status(each, tiers(each.claim.rule)) for each in decision.outcomes if each.violated]
 
 
 async def limit_status(
@@ -68,7 +68,7 @@ async def limit_status(
     found: list[LimitStatus] = []
     for tier in declared.tiers:
         decision = await store[limits].peek(declared[tier].on(*subject))
-        found += map(_status, decision.outcomes)
+        found += (_status(outcome, store[limits].limits_of(declared)) for outcome in decision.outcomes)
     return found
 
 
@@ -80,18 +80,18 @@ async def reset_limit(store: Store, limits: RateLimits, rule: str, subject: Iter
 
 def _claim(limits: RateLimits, text: bytes) -> Claim | None:
     """The denied claim; None when its rule no longer exists or has other subjects now."""
-    denied = noting.read(text)
+    denied = DeniedClaim.decode(text)
     if denied is None or denied.rule not in limits.rules:
         return None
     try:
-        return limits[denied.rule].at(denied.limit).on(*denied.subject).costing(denied.cost)
+        return limits[denied.rule].at(denied.limit).on(*denied.subject).with_cost(denied.cost)
     except EphemeraError:
         return None
 
 
-def _status(outcome: Outcome) -> LimitStatus:
+def _status(outcome: Outcome, tiers: dict[str, int]) -> LimitStatus:
     claim = outcome.claim
-    tier = next((name for name, limit in claim.rule.tiers.items() if limit == outcome.limit), "")
+    tier = next((name for name, limit in tiers.items() if limit == outcome.limit), "")
     return LimitStatus(
         rule=outcome.rule,
         subject=tuple(map(str, claim.subject)),

@@ -15,7 +15,7 @@ from ephemera.operations.metrics._families import Buckets, Sample
 from ephemera.patterns.cache import BoundCache
 from ephemera.patterns.events import BoundEvents
 from ephemera.patterns.locks import BoundLocks
-from ephemera.patterns.rate_limits import Limiter
+from ephemera.patterns.rate_limits import BoundRateLimits
 from ephemera.wire import LATENCY_BOUNDS, Client, NodeClient
 
 if TYPE_CHECKING:  # it needs the extra `sql`
@@ -34,7 +34,7 @@ def client_samples(store: Store) -> Iterator[Sample]:
     for bound in store.runtimes:
         if isinstance(bound, BoundCache):
             yield from _local_cache(bound)
-        elif isinstance(bound, Limiter):
+        elif isinstance(bound, BoundRateLimits):
             yield from _limits(bound)
         elif isinstance(bound, BoundLocks):
             yield from _locks(bound)
@@ -96,7 +96,7 @@ def _local_cache(cache: BoundCache[Any]) -> Iterator[Sample]:
         yield Sample(f.LOCAL_EVICTIONS, labels, copies.evictions)
 
 
-def _limits(limiter: Limiter) -> Iterator[Sample]:
+def _limits(limiter: BoundRateLimits) -> Iterator[Sample]:
     for rule, counts in limiter.by_rule.items():
         for decision in _DECISIONS:
             yield Sample(f.LIMIT_DECISIONS, (rule.name, decision), getattr(counts, decision))

@@ -1,45 +1,58 @@
-"""Rate limits: so many units per period for each user, organization, address, in one trip, all or none.
+"""Rate limits: so many units per period for each user, organization or address, checked together.
 
-Keys: one per rule and subject, by the rules' patterns; of fixed windows one per window, as
-`ratelimit:{user_id}:{minute}`. They are a counter (fixed window), a packed log of at most 61 places (sliding
-window), one moment (token bucket). Lifetimes: to the window's end or as long as `keep` says; to when the last
-unit is free again; to when the bucket is full. State and lifetime are written by one SET, so a key whose end
-was lost gets it back with the next unit. `{prefix}_denied` lists who was denied, for operators (`noting`).
+    API = sliding_window("api", {"free": 10, "pro": 60}, per=timedelta(minutes=1))
+    LOGIN = fixed_window("login", 5, per=timedelta(hours=1))
+    LIMITS = RateLimits(catalogue, "ratelimit", API, LOGIN)
+    decision = await store[LIMITS].check(API["pro"].on(user_id), LOGIN.on(address))
 
-Atomic: a check over any number of rules and subjects takes all their units or none, by one script, by the
-server's clock; on a cluster each slot's claims are atomic, and across slots what was taken is given back when
-one denies (`slot_groups`). A denied request takes nothing. Never more than the limit: per fixed window, in
-any window of a sliding one, beyond the burst and the rate of a bucket. Fixed windows admit up to twice the
-limit across a boundary; sliding ones do not.
+*Keys.* One per rule and subject, by the rules' patterns; for fixed windows one per window, as in
+`ratelimit:{user_id}:{minute}`. A fixed window is a counter, a sliding window a packed log of at most 61
+entries, a token bucket one timestamp. `{prefix}_denied` lists the denied subjects, for operators.
 
-A denial is remembered in this process until it can change (`denials`), so a subject that hammers costs the
-server nothing.
+*Lifetimes.* To the window's end or for as long as `keep` says; until the last unit is free again; until the
+bucket is full. State and TTL are written by one SET, so a key that lost its TTL gets it back with the next
+unit.
 
-Server down, or unable to write: each rule's `when_down` decides in microseconds: open, closed, or a local
-share (`outage`). Server hung: the same, once the wire's timeout has passed for the first of them. Evicting or
-emptied: counting starts anew, so at most one more limit fits into that window; where that matters use role
-"queue" on a server that does not evict.
+*Atomicity.* A check over any number of rules and subjects takes all their units or none, in one script, by
+the server's clock. On a cluster the claims of each slot are atomic, and across slots the units taken are
+given back when one slot denies. A denied request takes nothing. Never more than the limit is admitted: per
+fixed window, in any window of a sliding one, beyond the burst and the rate of a bucket. Fixed windows admit
+up to twice the limit across a boundary; sliding ones do not.
+
+*Denials* are cached in this process until they can change, so a subject that keeps trying costs the server
+nothing.
+
+*When Redis is down*, or unable to write, each rule's `when_down` decides in microseconds: open, closed, or a
+local share of the limit. If the server hangs, the same happens once the timeout has passed for the first
+call. After an eviction or a flush counting starts again, so at most one more limit fits into that window;
+where that matters use role "queue" on a server that does not evict.
 """
 
 from ephemera.patterns.rate_limits._claims import Claim
-from ephemera.patterns.rate_limits._corrections import Reservation
 from ephemera.patterns.rate_limits._decision import Decision, Outcome
-from ephemera.patterns.rate_limits._declaration import RateLimits
-from ephemera.patterns.rate_limits._kinds import fixed_window, sliding_window, token_bucket
-from ephemera.patterns.rate_limits._limiter import Limiter
-from ephemera.patterns.rate_limits._outage import LocalShare, WhenDown, local_share
-from ephemera.patterns.rate_limits._rules import Limit, Rule
+from ephemera.patterns.rate_limits._declaration import (
+    RateLimits,
+    fixed_window,
+    sliding_window,
+    token_bucket,
+)
+from ephemera.patterns.rate_limits._denials import MAX_LOGGED, DeniedClaim, RuleCounts
+from ephemera.patterns.rate_limits._rules import Limit, LocalShare, Rule, WhenDown, local_share
+from ephemera.patterns.rate_limits._runtime import BoundRateLimits, Reservation
 
 __all__ = [
+    "MAX_LOGGED",
+    "BoundRateLimits",
     "Claim",
     "Decision",
+    "DeniedClaim",
     "Limit",
-    "Limiter",
     "LocalShare",
     "Outcome",
     "RateLimits",
     "Reservation",
     "Rule",
+    "RuleCounts",
     "WhenDown",
     "fixed_window",
     "local_share",

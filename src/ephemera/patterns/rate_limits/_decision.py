@@ -1,29 +1,41 @@
-"""What a check came to: everything that a response needs, worked out when it is asked for.
+"""The decision of a check, whose details are computed when asked for; and decisions without the server.
 
-Times are seconds from now on, so a decision that is kept for a while, as a remembered denial is, stays right.
+Times are seconds from now, so a decision that is kept for a while, such as a cached denial, stays correct.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from itertools import accumulate
 from time import monotonic
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 import msgspec
 
 from ephemera.patterns.rate_limits._claims import Claim
+from ephemera.patterns.rate_limits._rules import LocalShare, WhenDown
 
 Source: TypeAlias = Literal["server", "memory", "outage"]
-"""Who decided: the server; this process, by a denial it remembers; a policy, the server being away."""
-
-_SIX_BYTES = (1 << 48) - 1
-_number = int.from_bytes
+"""What decided: the server; a denial cached in this process; a policy, while the server was down."""
 
 Reply: TypeAlias = bytes | list[int]
-"""What `lua/rate_limits_take.lua` returns: bytes when units were taken."""
+"""The reply of `lua/take.lua`: bytes when units were taken."""
+
+State: TypeAlias = tuple[int, int, int]
+"""Of one claim: units (remaining, or used where said), ms until there is room, ms until it is unused."""
+
+UnitLog: TypeAlias = "deque[tuple[float, int]]"
+"""When units are free again by `time.monotonic`, and how many; the earliest first."""
+
+_SIX_BYTES = (1 << 48) - 1
+_SUBJECTS_CACHED = 10_000  # then the oldest is dropped
+_CLOSED_RETRY = 1000  # ms that a closed rule asks callers to wait
+_number = int.from_bytes
 
 
 class Outcome(NamedTuple):
-    """How one rule stands after a decision."""
+    """The state of one rule after a decision."""
 
     claim: Claim
     rule: str
@@ -35,33 +47,35 @@ class Outcome(NamedTuple):
 
 
 class Decision(msgspec.Struct, eq=False, gc=False):
-    """Whether a request may go on, and how its limits stand."""
+    """Whether a request may proceed, and the state of its limits."""
 
     allowed: bool
     claims: tuple[Claim, ...]
-    """Those whose state is known: all, but for a remembered denial and an outage."""
+    """Those whose state is known: all, except with a cached denial or in an outage."""
     keys: tuple[str, ...]
     cost: int
     reply: Reply
-    at: float
-    """By `time.monotonic`: when it was asked for; of a denial when it came, so that nobody comes early."""
+    decided_at: float
+    """By `time.monotonic`: when it was sent; of a denial when it arrived, so that retries are not early."""
     taken: bool = False
-    """Whether quota was taken and may be given back, which is done once."""
+    """Whether units were taken and may be given back, which is done once."""
     source: Source = "server"
-    moments: tuple[int, ...] = ()
-    """Of each claim the time of its own node, where a check went to several."""
+    node_times: tuple[int, ...] = ()
+    """The time of each claim's node, where a check went to several."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
-        """How each rule stands."""
-        since = monotonic() - self.at
-        made = []
-        for claim, (remaining, wait, reset) in zip(self.claims, self.findings(), strict=True):
+        """The state of each rule."""
+        since = monotonic() - self.decided_at
+        outcomes = []
+        for claim, (remaining, wait, reset) in zip(self.claims, self.states(), strict=True):
             seconds = wait / 1000 - since
             retry_after = None if wait < 0 else (seconds if wait and seconds > 0 else 0.0)
             left = max(0.0, reset / 1000 - since)
-            made.append(Outcome(claim, claim.rule.name, claim.limit, remaining, left, retry_after, wait != 0))
-        return tuple(made)
+            outcomes.append(
+                Outcome(claim, claim.rule.name, claim.limit, remaining, left, retry_after, wait != 0)
+            )
+        return tuple(outcomes)
 
     @property
     def violated(self) -> tuple[Outcome, ...]:
@@ -70,19 +84,19 @@ class Decision(msgspec.Struct, eq=False, gc=False):
 
     @property
     def binding(self) -> Outcome | None:
-        """The rule that decides: the violated one to wait longest for, or that with the least room left."""
+        """The rule that decides: the violated one with the longest wait, or the one with the least room."""
         if self.allowed:
             return min(self.outcomes, key=_room, default=None)
         return max(self.violated, key=_wait, default=None)
 
     @property
     def remaining(self) -> int | None:
-        """Units left of the binding rule; None when the server could not be asked."""
+        """Units left of the binding rule; None when the server was down."""
         return None if (binding := self.binding) is None else binding.remaining
 
     @property
     def reset(self) -> float | None:
-        """Seconds until the binding rule is unused; None when the server could not be asked."""
+        """Seconds until the binding rule is unused; None when the server was down."""
         return None if (binding := self.binding) is None else binding.reset
 
     @property
@@ -92,7 +106,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
 
     @property
     def degraded(self) -> bool:
-        """Whether the server was away, so that the rules' policy decided."""
+        """Whether the server was down, so that the rules' policy decided."""
         return self.source == "outage"
 
     @property
@@ -100,40 +114,97 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         """The server's time at the decision, in milliseconds since 1970; 0 when it was not asked."""
         return _number(self.reply[:6], "big") if isinstance(self.reply, bytes) else self.reply[1]
 
-    def stand(self) -> list[tuple[int, int, int]]:
-        """Of each claim with nothing taken: what is used, ms until it has room, ms until it is unused."""
-        reply = self.reply
-        assert isinstance(reply, list)  # noqa: S101 - units were not taken
-        return list(zip(reply[2::3], reply[3::3], reply[4::3], strict=True))
+    def states(self) -> list[State]:
+        """Of each claim at the decision: remaining units, ms to wait, ms to the reset."""
+        if not isinstance(self.reply, bytes):
+            return [
+                (claim.rule.algorithm.remaining(claim.settings, used), wait, reset)
+                for claim, (used, wait, reset) in zip(self.claims, usage(self.reply), strict=True)
+            ]
+        if len(self.claims) == 1:
+            remaining, reset = self.single_state()
+            return [(remaining, 0, reset)]
+        found = []
+        now, *used_before = numbers(self.reply)
+        for claim, used in zip(self.claims, used_before, strict=True):
+            cost = claim.cost or self.cost
+            remaining, reset = claim.rule.algorithm.after(claim.settings, used, cost, now)
+            found.append((remaining, 0, reset))
+        return found
 
-    def left_of_one(self) -> tuple[int, int]:
-        """Of a single claim with units taken: those that remain, and ms to the reset. Each response asks."""
+    def single_state(self) -> tuple[int, int]:
+        """Of a single claim with units taken: remaining units and ms to the reset; the web's hot path."""
         claim = self.claims[0]
-        reply = _number(self.reply, "big")  # two numbers: the time, and what was used before
+        reply = _number(cast("bytes", self.reply), "big")  # the time, and the units used before
         used, now = reply & _SIX_BYTES, reply >> 48
         return claim.rule.algorithm.after(claim.settings, used, claim.cost or self.cost, now)
 
-    def findings(self) -> list[tuple[int, int, int]]:
-        """Of each claim, as it was at the decision: remaining units, ms to wait, ms to the reset."""
-        found = []
-        if isinstance(self.reply, bytes):
-            if len(self.claims) == 1:
-                remaining, reset = self.left_of_one()
-                return [(remaining, 0, reset)]
-            now, *used = numbers(self.reply)
-            for claim, before in zip(self.claims, used, strict=True):
-                cost = claim.cost or self.cost
-                remaining, reset = claim.rule.algorithm.after(claim.settings, before, cost, now)
-                found.append((remaining, 0, reset))
-        else:
-            for claim, (before, wait, reset) in zip(self.claims, self.stand(), strict=True):
-                found.append((claim.rule.algorithm.remaining(claim.settings, before), wait, reset))
-        return found
+
+class LocalShares:
+    """The units that this process admitted by itself, while the server was down."""
+
+    def __init__(self) -> None:
+        self._logs: OrderedDict[str, UnitLog] = OrderedDict()
+
+    def decide(self, claims: Sequence[Claim], cost: int, policy: WhenDown | None) -> Decision:
+        """Decide by the rules' policies, or by `policy` if given."""
+        now = monotonic()
+        known: list[Claim] = []
+        states: list[int] = []
+        shared: list[tuple[UnitLog, float, int]] = []
+        for claim in claims:
+            chosen = claim.rule.when_down if policy is None else policy
+            if chosen == "open":
+                continue
+            known.append(claim)
+            if isinstance(chosen, LocalShare):
+                log, units = self._log(claim, now), claim.cost or cost
+                states += _share_state(log, claim, units, chosen, now)
+                shared.append((log, now + claim.rule.algorithm.per / 1000, units))
+            else:
+                states += (claim.rule.algorithm.used(claim.settings, 0), _CLOSED_RETRY, _CLOSED_RETRY)
+        allowed = not any(states[1::3])
+        if allowed:
+            for log, free_at, units in shared:
+                log.append((free_at, units))
+        reply = [int(allowed), 0, *states]
+        return Decision(allowed, tuple(known), (), cost, reply, monotonic(), source="outage")
+
+    def _log(self, claim: Claim, now: float) -> UnitLog:
+        log = self._logs.get(claim.id)
+        if log is None:
+            if len(self._logs) >= _SUBJECTS_CACHED:
+                self._logs.popitem(last=False)
+            log = self._logs[claim.id] = deque()
+        while log and log[0][0] <= now:
+            log.popleft()
+        return log
 
 
 def numbers(reply: bytes) -> list[int]:
     """The six-byte numbers of a reply."""
-    return [_number(reply[place : place + 6], "big") for place in range(0, len(reply), 6)]
+    return [_number(reply[start : start + 6], "big") for start in range(0, len(reply), 6)]
+
+
+def usage(reply: Reply) -> list[State]:
+    """Of each claim in a reply without units taken: used units, ms until there is room, ms until unused."""
+    flat = cast("list[int]", reply)
+    return list(zip(flat[2::3], flat[3::3], flat[4::3], strict=True))
+
+
+def _share_state(log: UnitLog, claim: Claim, cost: int, policy: LocalShare, now: float) -> State:
+    """Used units, ms until there is room in the share, ms until the share is unused."""
+    share = max(1, claim.limit // policy.of) if claim.limit else 0
+    used = sum(units for _, units in log)
+    over = used + cost - share
+    left = share - used - cost if over <= 0 else share - used
+    wait = 0 if over <= 0 else _CLOSED_RETRY
+    if over > 0 and cost <= share:
+        freed = accumulate(units for _, units in log)
+        free_at = next(when for (when, _), units in zip(log, freed, strict=True) if units >= over)
+        wait = max(1, round((free_at - now) * 1000))
+    reset = round((log[-1][0] - now) * 1000) if log else 0
+    return claim.rule.algorithm.used(claim.settings, left), wait, reset
 
 
 def _wait(outcome: Outcome) -> float:

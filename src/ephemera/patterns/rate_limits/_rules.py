@@ -5,59 +5,81 @@
 
     SEARCH.on(user_id)   API["pro"].on(key_id)   API.at(250).on(key_id)
 
-A rule's key names its subjects by its fields. Those that `where` gives are the rule's own, as an endpoint is;
-the rest are what `on` takes, in order. Rules may share a pattern when `where` tells them apart.
+A rule's key names its subjects by its fields. The fields that `where` gives belong to the rule, such as an
+endpoint; the rest are what `on` takes, in order. Rules may share a pattern when `where` distinguishes them.
 
-Tiers and limits may change at run time, by `change` or by `at`. What was used stays used: counts of a window
-carry over, and a bucket carries over how full it is as a fraction. The new limit holds from the next `on`; a
-denial that was remembered under another limit is not used.
+Limits may change at run time, by `store[LIMITS].set_limit(...)` or by `at`. Used units stay used: the count
+of a window carries over, and a bucket carries over how full it is, as a fraction. A denial that was cached
+under another limit is not used.
+
+`local_share(of=8)` is for eight processes behind one load balancer: while the server is down, each admits an
+eighth of the limit (at least one unit) in any window of the rule's period, counted exactly in its own memory.
+Together they then keep the limit, or admit eight where the limit is below that. The server does not learn of
+these units when it is back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
 
+from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import InvalidClaim, InvalidDeclaration
 from ephemera.keyspace import FieldValue, Keyspace
-from ephemera.patterns.rate_limits._algorithms import Algorithm, TokenBucket
-from ephemera.patterns.rate_limits._claims import MOST_UNITS, Claim
-from ephemera.patterns.rate_limits._outage import WhenDown, check_policy
-from ephemera.patterns.rate_limits._windows import Window, WindowField
+from ephemera.patterns.rate_limits._algorithms import Algorithm, TokenBucket, WindowField
+from ephemera.patterns.rate_limits._claims import MAX_UNITS, Claim
 
-_CLAIMS_KEPT = 4096  # for each limit; then they are made anew
-_LIMITS_KEPT = 256  # of those that `at` gave
-_ONLY = ""  # the tier of a rule that has none
-_GIVEN_KEPT = 256  # claims of each of those
-_LONGEST = 8 * 365 * 86_400 * 1_000_000  # microseconds: less than the 48 bits that the script takes
-_FASTEST = 10  # nanoseconds that a unit of a bucket takes to come back: closer would not be exact
+NO_TIER = ""
+"""The tier of a rule that has none."""
+
+_CLAIMS_CACHED = 4096  # for each limit of a rule
+_GIVEN_LIMITS_CACHED = 256  # limits given by `at`
+_GIVEN_CLAIMS_CACHED = 256  # claims of each of those
+_LONGEST_REFILL = 8 * 365 * 86_400 * 1_000_000  # microseconds: less than the 48 bits that the script takes
+_FASTEST_UNIT = 10  # nanoseconds in which a unit of a bucket comes back: less would not be exact
+
+
+@dataclass(frozen=True, slots=True)
+class LocalShare:
+    """One of `of` processes that share a limit."""
+
+    of: int
+
+
+WhenDown: TypeAlias = Literal["open", "closed"] | LocalShare
+"""The policy while the server is down: admit, deny, or admit this process's share of the limit."""
+
+
+def local_share(*, of: int) -> LocalShare:
+    """The policy of one among `of` processes: each admits its share of the limit by itself."""
+    if of < 1:
+        raise InvalidDeclaration("local_share", f"of={of} processes", "give how many share the limit")
+    return LocalShare(of)
 
 
 class Limit:
-    """A rule at one limit: the rule's own, a tier's, or one that was given to `at`."""
+    """A rule at one limit: its own, a tier's, or one given to `at`."""
 
-    __slots__ = ("claims", "limit", "most", "rule")
+    __slots__ = ("_claims", "limit", "rule", "tier")
 
-    def __init__(self, rule: Rule, limit: int, most: int = _CLAIMS_KEPT) -> None:
+    def __init__(self, rule: Rule, limit: int, tier: str | None, cached: int = _CLAIMS_CACHED) -> None:
         self.rule = rule
         self.limit = check_limit(rule, limit)
-        self.most = most
-        self.claims: dict[tuple[FieldValue, ...], Claim] = {}
+        self.tier = tier
+        self._claims: BoundedCache[tuple[FieldValue, ...], Claim] = BoundedCache(cached)
 
     def on(self, *subject: FieldValue) -> Claim:
         """The claim of a subject, for `check`."""
-        try:
-            return self.claims[subject]
-        except KeyError:
-            return self.claim(subject)
-
-    def claim(self, subject: tuple[FieldValue, ...]) -> Claim:
-        """A claim that is not kept yet."""
-        self.rule.check_declared()
-        claim = Claim(self.rule, self.limit, subject)
-        if len(self.claims) >= self.most:
-            self.claims.clear()
-        self.claims[subject] = claim
+        claim = self._claims.get(subject)
+        if claim is None:
+            if self.rule.limits is None:
+                raise InvalidClaim(
+                    self.rule.name,
+                    "no RateLimits declares this rule, so it has no keys",
+                    "give it to one: RateLimits(catalogue, 'ratelimit', rule)",
+                )
+            claim = self._claims[subject] = Claim(self.rule, self.limit, self.tier, subject)
         return claim
 
     def __repr__(self) -> str:
@@ -65,11 +87,12 @@ class Limit:
 
 
 class Rule:
-    """One limit on subjects of one kind; made by one of `kinds`."""
+    """One limit on subjects of one kind; made by `fixed_window`, `sliding_window` or `token_bucket`."""
 
-    space: Keyspace[Any]
+    limits: object = None  # the RateLimits that declares it, which also sets the next three
+    keyspace: Keyspace[Any]
     subject_fields: tuple[str, ...]
-    window: WindowField | None
+    window: WindowField | None = None
 
     def __init__(
         self,
@@ -82,98 +105,65 @@ class Rule:
         hash_tag: str | None,
         when_down: WhenDown,
     ) -> None:
+        if when_down not in ("open", "closed") and not isinstance(when_down, LocalShare):
+            raise InvalidDeclaration(
+                name, f"when_down={when_down!r} is unknown", "use 'open', 'closed' or local_share(of=...)"
+            )
         self.name = name
         self.algorithm = algorithm
         self.key = key
         self.where = dict(where or {})
         self.hash_tag = hash_tag
-        self.when_down = check_policy(name, when_down)
-        self.home: object = None  # the RateLimits that declares it
-        tiers = limit if isinstance(limit, Mapping) else {_ONLY: limit}
-        self._tiers = {tier: Limit(self, units) for tier, units in tiers.items()}
-        self._given: dict[int, Limit] = {}
-        self._claims: dict[tuple[FieldValue, ...], Claim] = {}
-        self._window: Window | None = None
-        self._use_only()
+        self.when_down = when_down
+        tiers = limit if isinstance(limit, Mapping) else {NO_TIER: limit}
+        self._tiers = {tier: Limit(self, units, tier) for tier, units in tiers.items()}
+        self._only = self._tiers.get(NO_TIER)
+        self._given: BoundedCache[int, Limit] = BoundedCache(_GIVEN_LIMITS_CACHED)
 
     def __repr__(self) -> str:
         return f"<rule {self.name!r}: {self.algorithm}>"
 
     def on(self, *subject: FieldValue) -> Claim:
         """The claim of a subject, for `check`; with tiers, choose one first: `rule["pro"].on(subject)`."""
-        try:
-            return self._claims[subject]
-        except KeyError:
-            return self._tier(_ONLY).claim(subject)
+        only = self._only  # the hot path: no second call for a cached claim
+        return (only and only._claims.get(subject)) or self[NO_TIER].on(*subject)
 
     def __getitem__(self, tier: str) -> Limit:
         """The rule at a tier's limit."""
-        return self._tier(tier)
-
-    def at(self, limit: int) -> Limit:
-        """The rule at another limit, such as one agreed with a customer."""
-        found = self._given.get(limit)
-        if found is None:
-            if len(self._given) >= _LIMITS_KEPT:
-                self._given.clear()
-            found = self._given[limit] = Limit(self, limit, _GIVEN_KEPT)
-        return found
-
-    def change(self, limit: int, tier: str = _ONLY) -> None:
-        """Set a limit of this process from now on; the next `on` has it. What was used stays used."""
-        self._tier(tier)
-        self._tiers[tier] = Limit(self, limit)
-        self._use_only()
-
-    @property
-    def tiers(self) -> dict[str, int]:
-        """The present limits by tier; of a rule without tiers, under an empty name."""
-        return {tier: limit.limit for tier, limit in self._tiers.items()}
-
-    def window_at(self, now: float) -> Window:
-        """The fixed window of a moment; all claims share the last one."""
-        window = self._window
-        if window is None or not window.starts <= now < window.ends:
-            assert self.window is not None  # noqa: S101 - only claims of fixed windows turn
-            window = self._window = self.window.at(now)
-        return window
-
-    def check_declared(self) -> None:
-        """Raise when no `RateLimits` has declared this rule."""
-        if self.home is None:
-            raise InvalidClaim(
-                self.name,
-                "no RateLimits declares this rule, so it has no keys",
-                "give it to one: RateLimits(catalogue, 'ratelimit', rule)",
-            )
-
-    def _use_only(self) -> None:
-        if _ONLY in self._tiers:
-            self._claims = self._tiers[_ONLY].claims
-
-    def _tier(self, tier: str) -> Limit:
-        try:
-            return self._tiers[tier]
-        except KeyError:
+        limit = self._tiers.get(tier)
+        if limit is None:
             known = ", ".join(map(repr, filter(None, self._tiers)))
             raise InvalidClaim(
                 self.name,
                 f"it has no tier {tier!r}" if tier else "it has tiers, and none was chosen",
                 f"use one of {known}, as in rule[tier].on(...)" if known else "use rule.on(...)",
-            ) from None
+            )
+        return limit
+
+    def at(self, limit: int) -> Limit:
+        """The rule at another limit, such as one agreed with a customer."""
+        found = self._given.get(limit)
+        if found is None:
+            found = self._given[limit] = Limit(self, limit, None, _GIVEN_CLAIMS_CACHED)
+        return found
+
+    @property
+    def tiers(self) -> dict[str, int]:
+        """The declared limits by tier; of a rule without tiers, under an empty name."""
+        return {tier: limit.limit for tier, limit in self._tiers.items()}
 
 
 def check_limit(rule: Rule, limit: int) -> int:
-    """A limit that can be counted; 0 admits nothing."""
-    if type(limit) is not int or not 0 <= limit <= MOST_UNITS:
-        advice = f"use a whole number from 0 to {MOST_UNITS}"
+    """Return a limit that can be counted, or raise; 0 admits nothing."""
+    if type(limit) is not int or not 0 <= limit <= MAX_UNITS:
+        advice = f"use an integer from 0 to {MAX_UNITS}"
         raise InvalidDeclaration(rule.name, f"its limit is {limit!r}", advice)
     algorithm = rule.algorithm
     if isinstance(algorithm, TokenBucket):
-        if algorithm.per * 1_000_000 < limit * _FASTEST:
+        if algorithm.per * 1_000_000 < limit * _FASTEST_UNIT:
             advice = "use at most 100 million per second, or larger units"
             raise InvalidDeclaration(rule.name, f"its limit is {limit} per {algorithm.per} ms", advice)
-        if algorithm.settings(limit)[3] > _LONGEST:
+        if algorithm.settings(limit)[3] > _LONGEST_REFILL:
             problem = f"a burst of {algorithm.capacity(limit)} takes more than eight years to come back"
             raise InvalidDeclaration(rule.name, problem, "use a smaller burst, or a higher limit")
     return limit

@@ -1,4 +1,4 @@
--- Forgets the use of claims, and says so.
+-- Clears the use of claims, and announces it.
 -- KEYS[i]  the state of claim i
 -- ARGV[1]  the channel on which room is announced
 -- ARGV[2]  and on, for each claim: its id, and the bounds in ms of the fixed window that its key names, or 0 0

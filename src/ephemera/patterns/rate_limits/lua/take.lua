@@ -1,8 +1,8 @@
--- Takes the cost of every claim when all of them have room, and nothing otherwise, by the server's clock.
+-- Takes the cost of every claim if all of them have room, and nothing otherwise, by the server's clock.
 -- KEYS[i]  the state of claim i
 -- ARGV[1]  one letter: t (take) or p (peek, take nothing); T and P do so in the windows named whatever the time is
 --          then 31 bytes for each claim: the letter of its algorithm and five numbers of six bytes, big-endian
---          f  cost limit start end expiry     ms since 1970: the window that the key names, the key's own end
+--          f  cost limit start end expiry     ms since 1970: the window that the key names, the key's expiry
 --          s  cost limit per grain 0          ms: a unit counts for `per` from the end of the grain it came in
 --          b  cost burst interval parts time  us: one unit takes interval/parts to come back, all take `time`
 -- RETURNS  taken: a string of six-byte numbers, now in ms, then what each claim had used before, in units, of a

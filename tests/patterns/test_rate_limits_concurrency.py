@@ -1,4 +1,4 @@
-"""Eight processes that want all they can get: exactly the limit is admitted, across windows' edges, too."""
+"""Eight concurrent processes: exactly the limit is admitted, also across windows' edges."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import connect
-from ephemera.patterns.rate_limits import Claim, Limiter
-from tests.patterns.limited import BRIEF, CATALOGUE, CROWD, FLOW, KINDS, LIMITS, SECONDLY, somebody
+from ephemera.patterns.rate_limits import BoundRateLimits, Claim
+from tests.patterns.limit_fixtures import BRIEF, CATALOGUE, CROWD, FLOW, KINDS, LIMITS, SECONDLY, new_subject
 
 _PROCESSES = 8
 _SECONDS = 2.5
@@ -21,20 +21,20 @@ _DAILY = 100
 
 
 @pytest.fixture(params=["server", "cluster"])
-def hammered(request: pytest.FixtureRequest) -> Valkey | Cluster:
+def target(request: pytest.FixtureRequest) -> Valkey | Cluster:
     """One server, and then a cluster."""
     running: Valkey | Cluster = request.getfixturevalue(request.param)
     return running
 
 
-async def test_eight_processes_are_admitted_exactly_the_limit(hammered: Valkey | Cluster) -> None:
-    """By each algorithm the whole limit is given out and not one unit more, in every window."""
+async def test_eight_processes_are_admitted_exactly_the_limit(target: Valkey | Cluster) -> None:
+    """Each algorithm admits the whole limit and not one unit more, in every window."""
     limits = dict.fromkeys(KINDS, _DAILY) | {SECONDLY: 50, BRIEF: 50, CROWD: 600, FLOW: 20}
-    # Each process goes on until it has its share of more than one window, however long that takes.
+    # Each process continues until it has its share of more than one window.
     least = {SECONDLY: 7, BRIEF: 7, CROWD: 76, FLOW: 6}
-    words = [f"{rule.name}={limit}/{least.get(rule, 0)}" for rule, limit in limits.items()]
-    arguments = (hammered.url, somebody(), str(_SECONDS), *words)
-    runs = await asyncio.gather(*(_hammer(*arguments) for _ in range(_PROCESSES)))
+    rules = [f"{rule.name}={limit}/{least.get(rule, 0)}" for rule, limit in limits.items()]
+    arguments = (target.url, new_subject(), str(_SECONDS), *rules)
+    runs = await asyncio.gather(*(_run_process(*arguments) for _ in range(_PROCESSES)))
     admitted = {
         rule.name: sorted(moment for run in runs for moment in run[rule.name]["admitted"]) for rule in limits
     }
@@ -57,30 +57,30 @@ async def test_eight_processes_are_admitted_exactly_the_limit(hammered: Valkey |
             assert count <= 5 + (moment - begun + 1) / 50
 
 
-async def _hammer(*words: str) -> dict[str, dict[str, list[int]]]:
+async def _run_process(*arguments: str) -> dict[str, dict[str, list[int]]]:
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.patterns.limit_hammer", *words, stdout=asyncio.subprocess.PIPE
+        sys.executable, "-m", "tests.patterns.limit_load", *arguments, stdout=asyncio.subprocess.PIPE
     )
     out, _ = await process.communicate()
     assert process.returncode == 0
-    told: dict[str, dict[str, list[int]]] = json.loads(out)
-    return told
+    printed: dict[str, dict[str, list[int]]] = json.loads(out)
+    return printed
 
 
-async def test_checks_over_several_subjects_never_exceed_any_of_them(hammered: Valkey | Cluster) -> None:
-    """Who races for a common claim beside an own one gets no more than there is, and loses none of his."""
-    common = KINDS[0].at(_DAILY).on(somebody())
+async def test_checks_over_several_subjects_never_exceed_any_of_them(target: Valkey | Cluster) -> None:
+    """Checks of a common claim with an own one admit exactly the common limit, and lose no own units."""
+    common = KINDS[0].at(_DAILY).on(new_subject())
     async with AsyncExitStack() as opened:
-        url = hammered.url
+        url = target.url
         limiters = [(await opened.enter_async_context(connect(url, CATALOGUE)))[LIMITS] for _ in range(4)]
-        racers = [(limiter, KINDS[1].at(1000).on(somebody())) for limiter in limiters for _ in range(5)]
+        racers = [(limiter, KINDS[1].at(1000).on(new_subject())) for limiter in limiters for _ in range(5)]
         admitted = await asyncio.gather(*(_race(limiter, own, common) for limiter, own in racers))
         assert sum(admitted) == _DAILY
         for (limiter, own), count in zip(racers, admitted, strict=True):
             assert (await limiter.peek(own)).remaining == 1000 - count
 
 
-async def _race(limiter: Limiter, own: Claim, common: Claim) -> int:
+async def _race(limiter: BoundRateLimits, own: Claim, common: Claim) -> int:
     """Check until the common limit is used up, and return how often both were admitted."""
     admitted = 0
     while (await limiter.check(own, common)).allowed:

@@ -1,4 +1,4 @@
-"""What was taken, corrected: refunds, reservations and settlements, where and when it was taken."""
+"""Corrections: refunds, reservations and settlements, applied where and when the units were taken."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidClaim
 from ephemera.keyspace import Store, connect
-from ephemera.patterns.rate_limits import Limiter, Rule
-from tests.patterns.limited import (
+from ephemera.patterns.rate_limits import BoundRateLimits, Rule
+from tests.patterns.limit_fixtures import (
     BRIEF,
     CATALOGUE,
     CROWD,
@@ -20,23 +20,23 @@ from tests.patterns.limited import (
     LOG,
     SECONDLY,
     WINDOW,
-    somebody,
+    new_subject,
 )
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 
 
 @pytest.fixture(params=["server", "cluster"])
-async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[Limiter]:
+async def limiter(request: pytest.FixtureRequest) -> AsyncIterator[BoundRateLimits]:
     """Limits on one server, and then on a cluster."""
     async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as store:
         yield store[LIMITS]
 
 
 @kinds
-async def test_a_refund_gives_back_what_a_decision_took(limiter: Limiter, rule: Rule) -> None:
-    """All of its units, of all of its claims, and nobody else's."""
-    claim, other = rule.on(somebody()), WINDOW.on(somebody())
+async def test_a_refund_gives_back_what_a_decision_took(limiter: BoundRateLimits, rule: Rule) -> None:
+    """A refund gives back all units of all claims of the decision, and no others."""
+    claim, other = rule.on(new_subject()), WINDOW.on(new_subject())
     await limiter.check(claim)
     taken = await limiter.check(claim, other, cost=3)
     assert await limiter.refund(taken)
@@ -45,9 +45,9 @@ async def test_a_refund_gives_back_what_a_decision_took(limiter: Limiter, rule: 
 
 
 @kinds
-async def test_a_settlement_replaces_the_estimate_by_the_real_cost(limiter: Limiter, rule: Rule) -> None:
-    """Less than estimated gives the rest back; more takes it, above the limit too: the work is done."""
-    claim = rule.on(somebody())
+async def test_a_settlement_replaces_the_estimated_cost(limiter: BoundRateLimits, rule: Rule) -> None:
+    """A lower cost gives the rest back; a higher one is taken, even above the limit."""
+    claim = rule.on(new_subject())
     assert await limiter.settle(await limiter.check(claim, cost=4), 1)
     assert (await limiter.peek(claim)).remaining == 4
     assert await limiter.settle(await limiter.check(claim, cost=1), 3)
@@ -58,20 +58,20 @@ async def test_a_settlement_replaces_the_estimate_by_the_real_cost(limiter: Limi
     assert denied.remaining == 0
 
 
-async def test_a_settlement_leaves_claims_alone_that_have_their_own_cost(limiter: Limiter) -> None:
-    """Tokens are settled, the request itself is not, unless everything is given back."""
-    request, tokens = WINDOW.on(somebody()), LOG.on(somebody())
-    taken = await limiter.check(request.costing(1), tokens, cost=5)
+async def test_a_settlement_leaves_claims_with_their_own_cost(limiter: BoundRateLimits) -> None:
+    """Claims with their own cost keep it, unless everything is given back."""
+    request, tokens = WINDOW.on(new_subject()), LOG.on(new_subject())
+    taken = await limiter.check(request.with_cost(1), tokens, cost=5)
     assert await limiter.settle(taken, 2)
     assert [(await limiter.peek(claim)).remaining for claim in (request, tokens)] == [4, 3]
-    taken = await limiter.check(request.costing(1), tokens, cost=2)
+    taken = await limiter.check(request.with_cost(1), tokens, cost=2)
     assert await limiter.settle(taken, 0)
     assert [(await limiter.peek(claim)).remaining for claim in (request, tokens)] == [4, 3]
 
 
-async def test_a_decision_is_settled_once(limiter: Limiter) -> None:
-    """A second time is a mistake, and is told; a denial has nothing to settle."""
-    claim = WINDOW.on(somebody())
+async def test_a_decision_is_settled_once(limiter: BoundRateLimits) -> None:
+    """A second correction raises; a denial has nothing to settle."""
+    claim = WINDOW.on(new_subject())
     taken = await limiter.check(claim, cost=5)
     denied = await limiter.check(claim)
     assert not await limiter.refund(denied)
@@ -82,30 +82,30 @@ async def test_a_decision_is_settled_once(limiter: Limiter) -> None:
 
 
 @pytest.mark.parametrize("rule", [SECONDLY, BRIEF], ids=lambda rule: rule.name)
-async def test_what_has_passed_needs_no_refund(server: Valkey, rule: Rule) -> None:
-    """Units that are free again by themselves are not given back a second time."""
+async def test_expired_units_need_no_refund(server: Valkey, rule: Rule) -> None:
+    """Units that are free again are not given back a second time."""
     async with connect(server.url, CATALOGUE) as store:
-        limiter, claim = store[LIMITS], rule.on(somebody())
+        limiter, claim = store[LIMITS], rule.on(new_subject())
         early = await limiter.check(claim, cost=5)
         while not (later := await limiter.check(claim, cost=5)).allowed:
             await asyncio.sleep(0.005)
         state = await store.call("GET", later.keys[0])
         await limiter.refund(early)
-        assert await store.call("GET", later.keys[0]) in (state, None)  # None: it has passed, too
+        assert await store.call("GET", later.keys[0]) in (state, None)  # None: it has expired, too
 
 
-async def test_a_refund_in_a_crowd_finds_its_grain(limiter: Limiter) -> None:
-    """Units that share a place of the log are given back one by one."""
-    claim = CROWD.on(somebody())
+async def test_a_refund_finds_its_log_entry(limiter: BoundRateLimits) -> None:
+    """Units that share an entry of the log are given back one by one."""
+    claim = CROWD.on(new_subject())
     taken = [await limiter.check(claim) for _ in range(40)]
     for decision in taken:
         assert await limiter.refund(decision)
     assert (await limiter.peek(claim)).remaining == 600
 
 
-async def test_a_reservation_settles_at_its_end(limiter: Limiter) -> None:
-    """With the cost it was told, or its estimate; with nothing when the block failed before it knew."""
-    claim = LOG.on(somebody())
+async def test_a_reservation_settles_at_its_end(limiter: BoundRateLimits) -> None:
+    """It settles the cost it was given, or its estimate, or nothing when the block failed."""
+    claim = LOG.on(new_subject())
     async with limiter.reserve(claim, cost=4) as reservation:
         assert reservation.allowed
         assert (await limiter.peek(claim)).remaining == 1
@@ -114,7 +114,7 @@ async def test_a_reservation_settles_at_its_end(limiter: Limiter) -> None:
     async with limiter.reserve(claim, cost=2):
         pass
     assert (await limiter.peek(claim)).remaining == 2
-    with pytest.raises(RuntimeError, match="the model is away"):
+    with pytest.raises(RuntimeError, match="the model is down"):
         await _fail_in_reservation(limiter, claim.subject[0])
     assert (await limiter.peek(claim)).remaining == 2
     async with limiter.reserve(claim, cost=3) as reservation:
@@ -127,14 +127,14 @@ async def test_a_reservation_settles_at_its_end(limiter: Limiter) -> None:
         reservation.settle(-1)
 
 
-async def _fail_in_reservation(limiter: Limiter, who: object) -> None:
+async def _fail_in_reservation(limiter: BoundRateLimits, who: object) -> None:
     async with limiter.reserve(LOG.on(str(who)), cost=2):
-        raise RuntimeError("the model is away")
+        raise RuntimeError("the model is down")
 
 
-async def test_a_cancelled_reservation_gives_its_units_back(limiter: Limiter) -> None:
-    """A client that hangs up has used nothing."""
-    claim, reserved = LOG.on(somebody()), asyncio.Event()
+async def test_a_cancelled_reservation_gives_its_units_back(limiter: BoundRateLimits) -> None:
+    """A cancelled block gives all its units back."""
+    claim, reserved = LOG.on(new_subject()), asyncio.Event()
 
     async def generate() -> None:
         async with limiter.reserve(claim, cost=5):
@@ -149,11 +149,11 @@ async def test_a_cancelled_reservation_gives_its_units_back(limiter: Limiter) ->
     assert (await limiter.peek(claim)).remaining == 5
 
 
-async def test_a_settled_key_still_has_its_end(server: Valkey) -> None:
-    """Corrections write the lifetime along, and heal one that was lost."""
+async def test_a_settled_key_has_a_ttl(server: Valkey) -> None:
+    """Corrections write the TTL with the state, and restore one that was lost."""
     async with connect(server.url, CATALOGUE) as store:
         for rule in KINDS:
-            claim = rule.on(somebody())
+            claim = rule.on(new_subject())
             taken = await store[LIMITS].check(claim, cost=3)
             before = await _expiry(store, claim.key)
             await store.call("PERSIST", claim.key)

@@ -1,12 +1,12 @@
--- Corrects what claims have taken, where and when they took it, and says so when that makes room.
+-- Corrects the units that claims took, where and when they took them, and announces it when that makes room.
 -- KEYS[i]  the state of claim i; of a fixed window, the one that was taken from
 -- ARGV[1]  the channel on which room is announced
 -- ARGV[2]  and on, for each claim: its id, and by its algorithm
---          'fixed' units expiry          ms since 1970: when the key ends
+--          'fixed' units expiry          ms since 1970: when the key expires
 --          'sliding' units per stamp     ms: the end of the grain that the units were taken in
 --          'bucket' units interval parts one unit takes interval/parts us to come back
 --          units are added when above 0, whatever the limit, and given back when below
--- RETURNS  how many claims were corrected; what has passed or is gone needs no correction
+-- RETURNS  how many claims were corrected; units whose time is over need no correction
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
 local at, corrected, freed = 2, 0, {}
@@ -27,10 +27,10 @@ for claim = 1, #KEYS do
   elseif kind == 'sliding' then
     local per, stamp = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
     local log, total, last, before = '', 0, 0, nil
-    local place = state and #state % 12 == 6 and 7 or math.huge
-    while place < #(state or '') do
-      local moment, count = struct.unpack('>I6I6', state, place)
-      place = place + 12
+    local position = state and #state % 12 == 6 and 7 or math.huge
+    while position < #(state or '') do
+      local moment, count = struct.unpack('>I6I6', state, position)
+      position = position + 12
       if moment == stamp then before, count = count, math.max(0, count + units) end
       if moment > now - per and count > 0 then
         log, total, last = log .. struct.pack('>I6I6', moment, count), total + count, moment

@@ -1,8 +1,8 @@
-"""A process that wants all it can get of some limits, and tells when it got what, by the server's clock.
+"""A process that uses all it can of some limits, and prints when it was admitted, by the server's clock.
 
-Run as `python -m tests.patterns.limit_hammer URL SUBJECT SECONDS RULE=LIMIT[/LEAST]...`; it prints, as one
+Run as `python -m tests.patterns.limit_load URL SUBJECT SECONDS RULE=LIMIT[/LEAST]...`; it prints, as one
 line of JSON, for each rule the milliseconds since 1970 at which it was admitted, and the seconds in which the
-server denied it. It ends after so many seconds, and where it is to be admitted so often at least, not before.
+server denied it. It ends after so many seconds, but not before it was admitted LEAST times.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import sys
 import time
 
 from ephemera.keyspace import connect
-from ephemera.patterns.rate_limits import Claim, Limiter
-from tests.patterns.limited import CATALOGUE, LIMITS
+from ephemera.patterns.rate_limits import BoundRateLimits, Claim
+from tests.patterns.limit_fixtures import CATALOGUE, LIMITS
 
 _TASKS = 5
-_PATIENCE = 60.0  # seconds to be admitted often enough
+_GRACE = 60.0  # seconds to be admitted often enough
 
 
 async def main(url: str, subject: str, seconds: float, limits: list[str]) -> None:
-    """Hammer each limit with some tasks on one connection."""
+    """Check each limit with some tasks on one connection."""
     claims, least = {}, {}
     for each in limits:
         name, _, numbers = each.partition("=")
@@ -31,18 +31,20 @@ async def main(url: str, subject: str, seconds: float, limits: list[str]) -> Non
     async with connect(url, CATALOGUE) as store:
         ends = time.monotonic() + seconds
         got = await asyncio.gather(
-            *(_all_of(store[LIMITS], claim, ends, least[name]) for name, claim in claims.items())
+            *(_admissions(store[LIMITS], claim, ends, least[name]) for name, claim in claims.items())
         )
-        told = dict(zip(claims, got, strict=True))
-    sys.stdout.write(json.dumps(told) + "\n")
+        printed = dict(zip(claims, got, strict=True))
+    sys.stdout.write(json.dumps(printed) + "\n")
 
 
-async def _all_of(limiter: Limiter, claim: Claim, ends: float, least: int) -> dict[str, list[int]]:
+async def _admissions(
+    limiter: BoundRateLimits, claim: Claim, ends: float, least: int
+) -> dict[str, list[int]]:
     admitted: list[int] = []
     denied: set[int] = set()
 
-    async def hammer() -> None:
-        while time.monotonic() < (ends if len(admitted) >= least else ends + _PATIENCE):
+    async def check_repeatedly() -> None:
+        while time.monotonic() < (ends if len(admitted) >= least else ends + _GRACE):
             decision = await limiter.check(claim)
             if decision.allowed:
                 admitted.append(decision.now)
@@ -50,7 +52,7 @@ async def _all_of(limiter: Limiter, claim: Claim, ends: float, least: int) -> di
                 denied.add(decision.now // 1000)
             await asyncio.sleep(0.0005 if decision.source == "memory" else 0)
 
-    await asyncio.gather(*(hammer() for _ in range(_TASKS)))
+    await asyncio.gather(*(check_repeatedly() for _ in range(_TASKS)))
     return {"admitted": admitted, "denied": sorted(denied)}
 
 

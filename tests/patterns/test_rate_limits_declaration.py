@@ -1,4 +1,4 @@
-"""Declaring limits: the keys they get, the spaces that the catalogue knows, and what is refused."""
+"""Declaring limits: their keys, their keyspaces in the catalogue, and invalid declarations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from ephemera.patterns.rate_limits import (
     sliding_window,
     token_bucket,
 )
-from tests.patterns.limited import (
+from ephemera.patterns.rate_limits._claims import roll_window
+from tests.patterns.limit_fixtures import (
     ASK,
     BUCKET,
     CATALOGUE,
@@ -35,7 +36,7 @@ from tests.patterns.limited import (
     READ,
     USER,
     WINDOW,
-    somebody,
+    new_subject,
 )
 
 
@@ -45,12 +46,12 @@ def _now(server: Valkey) -> datetime:
     return datetime.fromtimestamp(int(seconds[0]), UTC)
 
 
-async def test_keys_are_those_of_the_seeds(server: Valkey) -> None:
-    """Each rule counts where its service's description says, by the server's minute or hour in UTC."""
-    who = somebody()
+async def test_keys_are_as_declared(server: Valkey) -> None:
+    """Each rule counts in its declared key, by the server's minute or hour in UTC."""
+    who = new_subject()
 
     def expected(now: datetime) -> dict[str, int]:
-        """Keys, and the seconds from the window's start that they are kept for."""
+        """Keys, and when they expire, in seconds since 1970."""
         start = int(now.timestamp())
         return {
             f"ratelimit:{who}:{now:%Y%m%d%H%M}": start - start % 60 + 120,
@@ -65,7 +66,7 @@ async def test_keys_are_those_of_the_seeds(server: Valkey) -> None:
     async with connect(server.url, CATALOGUE) as store:
         before = _now(server)
         decision = await store[LIMITS].check(*claims)
-        while before.minute != _now(server).minute:  # the minute ended under the test
+        while before.minute != _now(server).minute:  # the minute ended during the test
             before = _now(server)
             decision = await store[LIMITS].check(*claims)
         assert sorted(decision.keys) == sorted(expected(before))
@@ -74,8 +75,8 @@ async def test_keys_are_those_of_the_seeds(server: Valkey) -> None:
             assert await store.call("EXPIRETIME", key) == ends
 
 
-def test_the_catalogue_knows_every_key() -> None:
-    """Each pattern is a space with a purpose and a lifetime, and every key is told by it."""
+def test_the_catalogue_classifies_every_key() -> None:
+    """Each pattern is a keyspace with a purpose and a lifetime, and classifies its keys."""
     patterns = {space.pattern for space in CATALOGUE}
     assert {"ratelimit:{api_key_id}:{minute}", "rate:{subject}:{endpoint}:{yyyyMMddHH}"} < patterns
     space = CATALOGUE.classify(b"rate:u1:/auth/login:2025093010")
@@ -86,20 +87,20 @@ def test_the_catalogue_knows_every_key() -> None:
     assert str(CATALOGUE["limited:bucket:{subject}"].lifetime) == "until its instant"
     assert CATALOGUE["limited:freed"].kind == "channel"
     for claim in (WINDOW.on("x:y{z}"), LOG.on("x:y{z}"), BUCKET.on("x:y{z}")):
-        assert _owner(claim) is claim.rule.space
+        assert _owner(claim) is claim.rule.keyspace
 
 
 def _owner(claim: Claim) -> Any:
     if claim.rule.window is not None:
-        claim.turn(0)
+        roll_window(claim, 0)
     return CATALOGUE.classify(claim.key.encode())
 
 
-async def test_keys_end_when_what_they_hold_is_over(server: Valkey) -> None:
-    """The TTL of each kind reaches to its window's end, to its last unit's, to the full bucket's."""
+async def test_keys_expire_when_their_content_is_obsolete(server: Valkey) -> None:
+    """The TTL reaches to the window's end, to the end of the last unit, or to the full bucket."""
     async with connect(server.url, CATALOGUE) as store:
         for rule, at_most in ((WINDOW, 86_400), (LOG, 86_401), (BUCKET, 2 * 17_281)):
-            claim = rule.on(somebody())
+            claim = rule.on(new_subject())
             for _ in range(2):
                 await store[LIMITS].check(claim)
                 assert 0 < await store.call("PTTL", claim.key) <= at_most * 1000
@@ -112,7 +113,7 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
 @pytest.mark.parametrize(
     ("declare", "problem"),
     [
-        (lambda: fixed_window("no spaces", 1, per=DAY), "'no spaces': it is no name for a rule"),
+        (lambda: fixed_window("no spaces", 1, per=DAY), "'no spaces': it cannot name a rule"),
         (lambda: fixed_window("r", -1, per=DAY), "'r': its limit is -1"),
         (lambda: fixed_window("r", {"free": 1.5}, per=DAY), "'r': its limit is 1.5"),  # type: ignore[dict-item]
         (lambda: sliding_window("r", 1, per=timedelta(0)), "'r': a period of 0:00:00"),
@@ -122,12 +123,12 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
         (lambda: token_bucket("r", 1, per=DAY, burst=0), "use a burst of 1 to"),
         (lambda: token_bucket("r", 10**10, per=MINUTE), "use at most 100 million per second"),
         (lambda: token_bucket("r", 1, per=DAY, burst=10**9), "takes more than eight years to come back"),
-        (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is no policy"),  # type: ignore[arg-type]
+        (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is unknown"),  # type: ignore[arg-type]
         (lambda: local_share(of=0), "of=0 processes"),
         (lambda: _declared(), "it has no rules"),
         (
             lambda: _declared(fixed_window("r", 1, per=DAY), sliding_window("r", 1, per=DAY)),
-            "two of its rules have one name",
+            "two of its rules have the same name",
         ),
         (
             lambda: _declared(fixed_window("r", 1, per=HOUR, key="r:{who}")),
@@ -135,11 +136,11 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
         ),
         (
             lambda: _declared(fixed_window("r", 1, per=MINUTE, key="r:{who}:{hour}")),
-            "{hour} tells 3600 s apart, and its windows are 60 s long",
+            "{hour} has a resolution of 3600 s, its windows are 60 s long",
         ),
         (
             lambda: _declared(sliding_window("r", 1, per=DAY, key="r:{who}", where={"what": "x"})),
-            "where of r names what, which it has not; its fields are who",
+            "where= of r names what, which is not a field of it; its fields are who",
         ),
         (
             lambda: _declared(
@@ -151,26 +152,26 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
             lambda: _declared(
                 sliding_window("a", 1, per=DAY, key="r:{who}"), token_bucket("b", 1, per=DAY, key="r:{who}")
             ),
-            "a and b keep different things in it",
+            "a and b would store different things in it",
         ),
         (
             lambda: _declared(
                 sliding_window("a", 1, per=DAY, key="r:{who}:{what}", where={"what": "x"}),
                 sliding_window("b", 1, per=DAY, key="r:{who}:{what}"),
             ),
-            "share the algorithm, the tag and the fields that where= gives",
+            "share the algorithm, the hash tag and the fields of where=",
         ),
     ],
 )
-def test_what_cannot_work_is_refused_when_it_is_declared(declare: Callable[[], object], problem: str) -> None:
-    """The error names the rule or the pattern, what is wrong with it, and what to do."""
+def test_invalid_declarations_are_refused(declare: Callable[[], object], problem: str) -> None:
+    """The error names the rule or the pattern, the problem, and what to do."""
     with pytest.raises(InvalidDeclaration) as refused:
         declare()
     assert problem in str(refused.value)
 
 
 def test_a_rule_is_declared_once() -> None:
-    """Its keys cannot belong to two catalogues."""
+    """A rule cannot belong to two `RateLimits`."""
     rule = fixed_window("r", 1, per=DAY)
     _declared(rule)
     with pytest.raises(InvalidDeclaration, match="'r': it is declared already"):
@@ -178,7 +179,7 @@ def test_a_rule_is_declared_once() -> None:
 
 
 def test_patterns_of_limits_may_not_overlap_others() -> None:
-    """The catalogue refuses them as it does for every key."""
+    """The catalogue refuses overlapping patterns as for every key."""
     catalogue = Catalogue("t")
     RateLimits(catalogue, "s", fixed_window("a", 1, per=DAY, key="t:{who}:{day}"))
     with pytest.raises(OverlappingPatterns):
@@ -186,7 +187,7 @@ def test_patterns_of_limits_may_not_overlap_others() -> None:
 
 
 def test_limits_that_must_not_be_evicted_go_to_the_queue_server() -> None:
-    """With role queue every space of them says what it outlives."""
+    """With role queue every keyspace says what it outlives."""
     limits = _declared(
         fixed_window("a", 1, per=DAY),
         sliding_window("b", 1, per=DAY),
@@ -194,4 +195,4 @@ def test_limits_that_must_not_be_evicted_go_to_the_queue_server() -> None:
         role="queue",
     )
     assert {space.role for space in limits.catalogue} == {"queue"}
-    assert limits["b"].space.lifetime.outlives == "the window that it counts"
+    assert limits["b"].keyspace.lifetime.outlives == "the window that it counts"

@@ -1,4 +1,4 @@
-"""Limits as services declare them: the seeds' readable keys, and one rule of each kind for the tests."""
+"""Limits for tests: rules with readable keys as services declare them, and one rule of each kind."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ SECOND, MINUTE, HOUR, DAY = (timedelta(seconds=length) for length in (1, 60, 360
 
 CATALOGUE = Catalogue("limited")
 
-# Five units a day: no test crosses the edge of a day's window, and none waits for one.
+# Five units a day: no test crosses the edge of a day's window, or waits for one.
 WINDOW = fixed_window("window", 5, per=DAY)
 LOG = sliding_window("log", 5, per=DAY)
 BUCKET = token_bucket("bucket", 5, per=DAY)
 KINDS = (WINDOW, LOG, BUCKET)
 
-# Short ones, to see time go by.
+# Short periods, for tests over time.
 SECONDLY = fixed_window("secondly", 5, per=SECOND)
 BRIEF = sliding_window("brief", 5, per=timedelta(milliseconds=300))
 SLIDING_SECOND = sliding_window("sliding-second", 5, per=SECOND)
 CROWD = sliding_window("crowd", 600, per=SECOND)
 FLOW = token_bucket("flow", 20, per=SECOND, burst=5)
 
-# The seeds' keys.
+# Readable keys.
 KEY = fixed_window(
     "api-key", {"free": 10, "pro": 60}, per=MINUTE, key="ratelimit:{api_key_id}:{minute}", keep=2 * MINUTE
 )
@@ -43,7 +43,7 @@ _GATEWAY = "gl:ratelimit:{subject}:{endpoint}:{window_start}"
 PASSAGES = fixed_window("passages", 60, per=MINUTE, key=_GATEWAY, where={"endpoint": "passages"})
 ASK = fixed_window("ask", 5, per=HOUR, key=_GATEWAY, where={"endpoint": "ask"})
 
-# Tiers, tags and what happens without a server.
+# Tiers, hash tags and policies.
 TIERED_WINDOW = fixed_window("tiered-window", {"free": 2, "pro": 6}, per=DAY)
 TIERED_LOG = sliding_window("tiered-log", {"free": 2, "pro": 6}, per=DAY)
 TIERED_BUCKET = token_bucket("tiered-bucket", {"free": 10, "pro": 100}, per=DAY)
@@ -62,6 +62,6 @@ LIMITS = RateLimits(
 )
 
 
-def somebody() -> str:
-    """A subject that no other test has."""
+def new_subject() -> str:
+    """A subject that no other test uses."""
     return uuid4().hex
