@@ -10,22 +10,24 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 # Tests and the demonstration start hundreds of processes: without bytecode each would compile all of it again.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help demo test test-redis test-cluster check lint format docs bench faults fuzz load security audit deploy clean
+.PHONY: help demo test check test-matrix test-wheels coverage test-redis test-cluster lint format docs bench chaos fuzz load security audit deploy clean
 help:
 	@echo "make demo    five services, their servers, workers and a console, until Ctrl-C"
-	@echo "make test    all checks and all tests (what CI runs)"
-	@echo "make test-redis, make test-cluster   all tests on Debian's Redis 7, or on a cluster"
-	@echo "make check   the same as make test"
+	@echo "make test    format, lint, types, import contracts, and the tests on the embedded server"
+	@echo "make test-matrix  the same tests on Redis 7, a cluster, Sentinel and as restricted users; the campaign"
+	@echo "make test-wheels  both wheels in a fresh virtual environment, without this clone"
+	@echo "make coverage     line and branch coverage of the library; fails below the recorded floor"
+	@echo "make test-redis, make test-cluster   the whole suite on Debian's Redis 7, or on a cluster"
 	@echo "make lint    format, lint, types, import contracts (no tests)"
 	@echo "make format  let ruff format and fix what it can"
-	@echo "make docs    write the generated pages of docs/ anew"
+	@echo "make docs    regenerate the generated pages of docs/"
 	@echo "make bench   ours against the peers, in one run; writes benchmarks/results.json and the plot"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
 	@echo "make faults  the long campaigns of kills and outages: ARGS=\"--minutes 30 --report\" for all services"
 	@echo "make security  the tests behind docs/security.md and the audit; writes docs/proof/security.md"
 	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
-	@echo "make deploy  write the generated files of deploy/ anew"
+	@echo "make deploy  regenerate the generated files of deploy/"
 	@echo "make clean   remove the virtual environment and caches"
 
 $(BIN)/python:
@@ -42,7 +44,20 @@ demo: $(VENV)/.console-installed
 	@$(BIN)/ephemera demo
 
 test check: lint $(VENV)/.test-installed
-	$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not matrix and not campaign and not wheels" $(ARGS)
+
+# What `make test` leaves out: the same tests on other servers and as restricted users, and the fault campaign.
+test-matrix: $(VENV)/.test-installed
+	$(BIN)/python -m pytest $(PARALLEL) -m "matrix or campaign" $(ARGS)
+
+test-wheels: $(VENV)/.test-installed
+	$(BIN)/python -m pytest -m wheels tests/packaging $(ARGS)
+
+# In-process tests only: what servers and services of other processes run is not counted.
+COVERED = tests/keyspace tests/wire tests/patterns tests/web tests/operations tests/traps tests/test_sync.py
+coverage: $(VENV)/.test-installed
+	$(BIN)/python -m pytest $(PARALLEL) -m "not matrix and not campaign" --cov --cov-report= $(COVERED)
+	$(BIN)/coverage report --fail-under=$$(cat tests/coverage_floor.txt)
 
 # The same tests on other servers; what came out is written to docs/proof/servers.md.
 test-redis test-cluster: test-%: $(VENV)/.test-installed

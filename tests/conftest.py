@@ -13,7 +13,7 @@ import uvloop
 
 from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
-from tests import least_privilege, server_choice
+from tests import least_privilege, matrix, server_choice
 from tests.server_choice import ClusterAsServer
 
 _ON_BOTH_LOOPS = "on_both_loops"
@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", f"{_ON_BOTH_LOOPS}: run on asyncio's loop and on uvloop")
     config.addinivalue_line("markers", "patient: of tests/chaos, waits for a server as other tests do")
     server_choice.configure(config)
+    matrix.configure(config)
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # As in a shell's background job, where no program that a test starts would heed it, either.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -39,6 +40,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Skip what the chosen server cannot run."""
     server_choice.skip_what_cannot_run(config, items)
+    matrix.mark(items)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:

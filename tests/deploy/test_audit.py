@@ -20,7 +20,7 @@ REPORT: dict[str, Any] = json.loads("""
 
 def test_everything_that_we_bring_is_pinned() -> None:
     """Each package that one of our extras installs has its version in constraints.txt, and all agree."""
-    assert {"hiredis", "msgspec", "fastapi", "celery", "starlette"} <= brought("ephemera")
+    assert {"hiredis", "msgspec", "fastapi", "celery", "starlette"} <= brought("ephemera-services")
     assert unpinned() == []
     assert at_odds() == []
 

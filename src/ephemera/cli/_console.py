@@ -12,6 +12,7 @@ import typer
 from ephemera.cli._catalogue_lookup import load_catalogue
 from ephemera.cli._command import Command, Url, flag
 from ephemera.cli._job_flags import QueueUrl
+from ephemera.cli._logs import configure_logs
 from ephemera.cli._ports import check_free
 from ephemera.keyspace import Catalogue
 
@@ -73,9 +74,7 @@ def console(
     except ModuleNotFoundError as missing:
         typer.echo(f"ephemera: {missing}", err=True)
         raise typer.Exit(1) from None
-    from ephemera_services.runtime import configure_logging
-
-    configure_logging("info")
+    configure_logs("info")
     for chatty in ("uvicorn.error", "httpx"):  # below that level they log URLs, with what is in them
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)

@@ -1,7 +1,9 @@
-"""What the services add to the command `ephemera`: `serve`, `demo`, and their workers by name."""
+"""What the services add to the command `ephemera`: `serve` and `demo`.
+
+Every `ephemera` command imports this package, so it imports nothing heavy.
+"""
 
 from ephemera_services.commands._demo import DEMO
 from ephemera_services.commands._serve import SERVE
-from ephemera_services.commands._workers import run_feed, run_scripture, run_slides
 
-__all__ = ["DEMO", "SERVE", "run_feed", "run_scripture", "run_slides"]
+__all__ = ["DEMO", "SERVE"]

@@ -20,6 +20,9 @@ S = TypeVar("S", bound=ServiceSettings)
 S_contra = TypeVar("S_contra", bound=ServiceSettings, contravariant=True)
 
 
+__all__ = ["run_feed", "run_scripture", "run_slides"]
+
+
 class _OpenWorker(Protocol[S_contra]):
     def __call__(self, settings: S_contra, /) -> AbstractAsyncContextManager[None]: ...
 
