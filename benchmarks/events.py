@@ -97,7 +97,7 @@ async def our_events(servers: Servers) -> AsyncIterator[Round]:
         events = store[EVENTS]
 
         async def pending() -> int:
-            return (await events.reading()).groups[0].pending
+            return (await events.info()).groups[0].pending
 
         round_ = Handled(lambda: events.publish(_EVENT), pending)
 

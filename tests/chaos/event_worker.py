@@ -19,8 +19,7 @@ import msgspec
 import psycopg
 
 from ephemera import Catalogue, connect
-from ephemera.patterns.events import Delivery, Events, OnceGuard
-from ephemera.patterns.events._consumer import Handler
+from ephemera.patterns.events import Delivery, DeliveryPolicy, Events, Handler, OnceGuard
 
 CATALOGUE = Catalogue("fault-events")
 
@@ -37,9 +36,9 @@ EVENTS = Events(
     "fault:events",
     Happened,
     purpose="Events whose consumers are killed",
-    deliveries=8,
-    first_retry=timedelta(milliseconds=50),
-    lease=timedelta(seconds=1.5),
+    delivery=DeliveryPolicy(
+        max_deliveries=8, first_retry=timedelta(milliseconds=50), lease=timedelta(seconds=1.5)
+    ),
 )
 GROUP = "campaign"
 ONCE = OnceGuard("fault_handled")

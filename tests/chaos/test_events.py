@@ -118,8 +118,8 @@ async def test_consumers_killed_at_random_lose_nothing(victim: Valkey, tmp_path:
     try:
         async with connect(victim.url, CATALOGUE) as store:
             await _campaign(store, workers, events, within=60 + _EVENTS / 50)
-            letters = await store[EVENTS].dead(count=_EVENTS)
-            reading = await store[EVENTS].reading()
+            letters = await store[EVENTS].dead_letters(count=_EVENTS)
+            reading = await store[EVENTS].info()
     finally:
         workers.close()
     handled = Counter(map(int, place.read_text().split()))
@@ -142,7 +142,7 @@ async def test_effects_in_sql_happen_once_however_often_consumers_are_killed(
         try:
             async with connect(victim.url, CATALOGUE) as store:
                 await _campaign(store, workers, events, within=90)
-                assert await store[EVENTS].dead() == []
+                assert await store[EVENTS].dead_letters() == []
         finally:
             workers.close()
         rows = sql.execute("SELECT number, count(*) FROM fault_effects GROUP BY number").fetchall()
@@ -205,7 +205,7 @@ async def test_a_server_restarted_in_mid_run_loses_nothing(durable: Valkey) -> N
             await asyncio.to_thread(durable.restart)
         await publishing
         await settled(store, EVENTS, within=60)
-        assert (await store[EVENTS].reading()).dead == 0
+        assert (await store[EVENTS].info()).dead == 0
     assert handled.numbers == set(range(1000))
 
 
@@ -298,4 +298,4 @@ async def test_a_hung_server_is_waited_for(victim: Valkey) -> None:
             await answered(lambda: store.call("PING"))
             await settled(store, EVENTS, within=60)
         assert consumer.counts.handled >= 1
-        assert (await store[EVENTS].reading()).dead == 0
+        assert (await store[EVENTS].info()).dead == 0

@@ -38,7 +38,7 @@ async def _told(url: str, command: str, *words: str, name: str = NAME) -> Any:
 
 async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None:
     """Every stream of the catalogue is shown, with its length, its dead letters and each of its groups."""
-    stream = ACCOUNTS.space.key(name=key)
+    stream = ACCOUNTS.keyspace.key(name=key)
     async with connect(url, CATALOGUE) as store:
         async with store[ACCOUNTS].consume("mailer", Seen(), name=key):
             await store[ACCOUNTS].publish(Removed("1"), name=key)
@@ -55,7 +55,7 @@ async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None
 async def test_pending_events_are_shown(url: str, key: str) -> None:
     """A pending event is shown with its consumer and how often it was delivered, of one stream if asked."""
     seen = Seen(lambda *_: ValueError("not today"))
-    stream = WAITING.space.key(name=key)
+    stream = WAITING.keyspace.key(name=key)
 
     async def failed() -> bool:
         return bool(seen.events)
@@ -75,7 +75,7 @@ async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
     """A dead letter is shown with its error; put back it is none any more, and is handled."""
     broken = True
     seen = Seen(lambda *_: ValueError("[bold]broken") if broken else None)
-    stream = BRIEF.space.key(name=key)
+    stream = BRIEF.keyspace.key(name=key)
     async with connect(url, CATALOGUE) as store, store[BRIEF].consume("g", seen, name=key):
         await store[BRIEF].publish_many([Removed("1"), Removed("2"), Removed("3")], name=key)
         await settled(store, BRIEF, name=key)

@@ -61,7 +61,7 @@ async def run(*words: str) -> Any:
 async def dead(jobs: BoundJobs) -> str:
     """A job that was given up."""
     job_id = await jobs.enqueue(ingest)
-    row = await jobs._backend.rows.claim(job_id, "one", jobs.declared.lease)
+    row = await jobs._backend.rows.claim(job_id, "one", jobs.declaration.lease)
     assert row is not None
     await jobs._backend.rows.record(None, job_id, row.fence, "parse", b'["a","b"]')
     await jobs._backend.rows.fail(job_id, row.fence, "dead", "ValueError: no\nmore of it")
@@ -150,7 +150,7 @@ def test_a_worker_is_told_of_wrong_words() -> None:
     for words, told in (
         (["--queue", "nothing"], "use generation, ingestion, export"),
         (["--log-level", "loud"], "'loud' is none of"),
-        (["--database-url", "sqlite:///file"], "jobs are kept in PostgreSQL, not in sqlite"),
+        (["--database-url", "sqlite:///file"], "jobs are stored in PostgreSQL, not in sqlite"),
     ):
         outcome = ephemera("worker", NAME, *words)
         assert outcome.code == 2

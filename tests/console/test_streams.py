@@ -30,11 +30,11 @@ async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
         ):
             await live.publish_many([Removed("1"), Removed("2")], name=key)
             await settled(store, BRIEF, name=key)
-        stream = EventStream(store, BRIEF, BRIEF.space.key(name=key))
+        stream = EventStream(store, BRIEF, BRIEF.keyspace.key(name=key))
         await stream.client.call("XGROUP", "DESTROY", stream.key, "gone")
 
         async def rows() -> dict[str, Any]:
-            found = streams.group_rows(PLACE, "of", await stream.reading(), await stream.dead_letters(4))
+            found = streams.group_rows(PLACE, "of", await stream.info(), await stream.dead_letters(4))
             return {row["group"]: (row["state"], row["dead"], row["actions"]) for row in found}
 
         assert await rows() == {

@@ -18,7 +18,7 @@ from ephemera.embedded import Postgres
 from ephemera.keyspace import Store, connect, fixed
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.cache import Cache, LocalCache
-from ephemera.patterns.events import Events
+from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
 from ephemera.patterns.jobs._worker import AttemptRunner
 from ephemera.patterns.locks import Locks
@@ -58,8 +58,10 @@ SEARCH = fixed_window("search", 1000, per=timedelta(hours=1))
 LIMITS = RateLimits(catalogue, "limit", LOGIN, SEARCH)
 INGEST = Locks(catalogue, "lock:ingest:{schema}", lease=timedelta(seconds=2), purpose="One ingest at a time")
 NEWS = Events(
-    catalogue, "news:all", Visit, deliveries=2, first_retry=timedelta(milliseconds=20),
-    lease=timedelta(seconds=1), purpose="What happened",
+    catalogue, "news:all", Visit, purpose="What happened",
+    delivery=DeliveryPolicy(
+        max_deliveries=2, first_retry=timedelta(milliseconds=20), lease=timedelta(seconds=1)
+    ),
 )  # fmt: skip
 ROOMS = Events(catalogue, "room:{room}", Visit, purpose="What happened in a room")
 VIEWS = DeferredCounters(

@@ -20,7 +20,7 @@ from ephemera.operations.audit import audit
 from ephemera.operations.configuration import access_rules
 from ephemera.operations.configuration._acl import ANY_KEY, BY_TYPE, CONNECTION, IDENTITY, SCRIPTS
 from ephemera.operations.health import check_server, estimate_capacity
-from ephemera.operations.inspect import dead_letters, held_locks, pending_events, stream_readings
+from ephemera.operations.inspect import dead_letters, held_locks, pending_events, stream_infos
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
@@ -163,7 +163,7 @@ async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: st
             assert [each.key for each in await held_locks(user.url, watched)] == [
                 LEADING.keyspace.key(id=key)
             ]
-            assert [each.length for each in await stream_readings(user.url, watched)] == [1]
+            assert [each.length for each in await stream_infos(user.url, watched)] == [1]
             assert await pending_events(user.url, watched) == []
             assert await dead_letters(user.url, watched) == []
             assert [each for each in await user.denied() if "no-touch" not in each] == []
@@ -177,7 +177,7 @@ async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: st
                     with pytest.raises(ServerError, match=r"permissions|can't run this command"):
                         await call
         await admin.call("DEL", PLACE.key(id=key))
-        await admin.call("DEL", TOLD.space.key())
+        await admin.call("DEL", TOLD.keyspace.key())
 
 
 def _not_for_watchers(key: str) -> tuple[tuple[Arg, ...], ...]:

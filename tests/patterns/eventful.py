@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from ephemera import Catalogue, Store
-from ephemera.patterns.events import Delivery, Events
+from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
 
 
 class Registered(msgspec.Struct, tag=True, frozen=True):
@@ -37,13 +37,19 @@ BRIEF: Events[Account] = Events(
     "brief:{name}",
     Account,
     purpose="Events that are soon taken over, and soon dead",
-    deliveries=3,
-    first_retry=timedelta(milliseconds=50),
-    lease=timedelta(milliseconds=800),
-    dead_letters=50,
+    delivery=DeliveryPolicy(
+        max_deliveries=3,
+        first_retry=timedelta(milliseconds=50),
+        lease=timedelta(milliseconds=800),
+        max_dead_letters=50,
+    ),
 )
 KEPT: Events[Account] = Events(
-    CATALOGUE, "kept:{name}", Account, purpose="Events of slow handlers", lease=timedelta(seconds=2.4)
+    CATALOGUE,
+    "kept:{name}",
+    Account,
+    purpose="Events of slow handlers",
+    delivery=DeliveryPolicy(lease=timedelta(seconds=2.4)),
 )
 ALONE = Events(CATALOGUE, "events-of-all:here", Removed, purpose="The only stream of its kind")
 
@@ -89,7 +95,7 @@ async def settled(store: Store, events: Events[Any], within: float = 60.0, **fie
     """Wait until every group of a stream has handled everything."""
 
     async def all_done() -> bool:
-        groups = (await store[events].reading(**fields)).groups
+        groups = (await store[events].info(**fields)).groups
         return bool(groups) and all(group.pending == 0 and group.lag == 0 for group in groups)
 
     await until(all_done, within)

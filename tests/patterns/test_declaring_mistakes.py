@@ -66,7 +66,9 @@ DURATIONS: dict[str, Callable[[], object]] = {
     "'bucket': per=300": lambda: _any(rate_limits.token_bucket)("bucket", 5, per=300),
     "'window': per=300": lambda: _any(rate_limits.fixed_window)("window", 5, per=300),
     "'window': keep=300": lambda: _any(rate_limits.fixed_window)("window", 5, per=MINUTE, keep=300),
-    "'e:{id}': lease=300": lambda: _any(events.Events)(_new(), "e:{id}", Card, lease=300, purpose="x"),
+    "'e:{id}': lease=300": lambda: _any(events.Events)(
+        _new(), "e:{id}", Card, delivery=_any(events.DeliveryPolicy)(lease=300), purpose="x"
+    ),
     "'t:{jti}': lives=300": lambda: revocation.Revocation(
         _new(), tokens={"access": _any(revocation.TokenKind)("t:{jti}", lives=300)}
     ),

@@ -13,7 +13,7 @@ import pytest
 from ephemera import Catalogue, Store, connect, keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
-from ephemera.patterns.events import Delivery, Events
+from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
 from ephemera.wire import key_slot
 from tests.patterns.eventful import (
     ACCOUNTS,
@@ -50,7 +50,7 @@ async def test_events_of_several_types_reach_their_handler(store: Store, key: st
         second = await store[ACCOUNTS].publish(Removed("1"), name=key)
         await settled(store, ACCOUNTS, name=key)
     assert seen.events == [Registered("1", "ann@example.org"), Removed("1")]
-    stream = ACCOUNTS.space.key(name=key)
+    stream = ACCOUNTS.keyspace.key(name=key)
     assert seen.deliveries == [Delivery(each, 1, stream, "mailer", origin=each) for each in (first, second)]
     assert (consumer.counts.handled, consumer.counts.acked, consumer.counts.failed) == (2, 2, 0)
 
@@ -101,8 +101,8 @@ async def test_handlers_run_side_by_side_within_the_bound(store: Store, key: str
     await store[ACCOUNTS].publish_many(users(35), name=key)
     async with store[ACCOUNTS].consume("g", slow, name=key) as consumer:
         await until(busy)
-        assert consumer.in_hand == 10
-        assert (await store[ACCOUNTS].reading(name=key)).groups[0].pending == 10
+        assert consumer.pending == 10
+        assert (await store[ACCOUNTS].info(name=key)).groups[0].pending == 10
         release.set()
         await settled(store, ACCOUNTS, name=key)
     assert most == 10
@@ -113,7 +113,7 @@ async def test_what_was_handled_by_all_is_trimmed(store: Store, key: str) -> Non
     await store[ACCOUNTS].publish_many(users(50), name=key)
     async with store[ACCOUNTS].consume("g", Seen(), name=key):
         await settled(store, ACCOUNTS, name=key)
-    assert (await store[ACCOUNTS].reading(name=key)).length == 1
+    assert (await store[ACCOUNTS].info(name=key)).length == 1
 
 
 async def test_a_stream_without_groups_is_left_alone(store: Store, key: str) -> None:
@@ -121,7 +121,7 @@ async def test_a_stream_without_groups_is_left_alone(store: Store, key: str) -> 
     await store[ACCOUNTS].publish_many(users(5), name=key)
     assert await store[ACCOUNTS].trim(name=key) == 0
     assert await store[ACCOUNTS].trim(name=f"{key}-none") == 0
-    assert (await store[ACCOUNTS].reading(name=key)).length == 5
+    assert (await store[ACCOUNTS].info(name=key)).length == 5
 
 
 async def test_stopping_finishes_acknowledges_and_leaves(store: Store, key: str) -> None:
@@ -142,7 +142,7 @@ async def test_stopping_finishes_acknowledges_and_leaves(store: Store, key: str)
         await settled(store, BRIEF, name=key)
     assert len(seen.users) + consumer.counts.handled == 5
     assert all(delivery.attempt == 1 for delivery in seen.deliveries)
-    assert (await store[BRIEF].reading(name=key)).groups[0].consumers == 0
+    assert (await store[BRIEF].info(name=key)).groups[0].consumers == 0
 
 
 async def test_a_handler_that_outlasts_the_grace_is_cancelled_and_its_event_goes_on(
@@ -179,7 +179,7 @@ async def test_a_name_with_pending_events_is_not_removed(store: Store, key: str)
     await store[WAITING].publish(Removed("7"), name=key)
     async with store[WAITING].consume("g", seen, name=key):
         await until(failed)
-    (group,) = (await store[WAITING].reading(name=key)).groups
+    (group,) = (await store[WAITING].info(name=key)).groups
     assert (group.consumers, group.pending) == (1, 1)
     ((_, _, idle, deliveries),) = await pending_of(store, WAITING, "g", name=key)
     assert deliveries == 1
@@ -188,12 +188,12 @@ async def test_a_name_with_pending_events_is_not_removed(store: Store, key: str)
 
 async def test_the_reading_tells_length_lag_pending_and_dead(store: Store, key: str) -> None:
     """Before anything is published all is 0, without a group; later each group has its lag."""
-    reading = await store[ACCOUNTS].reading(name=key)
+    reading = await store[ACCOUNTS].info(name=key)
     assert (reading.length, reading.dead, reading.groups) == (0, 0, ())
     async with store[ACCOUNTS].consume("g", Seen(), name=key):
         pass
     await store[ACCOUNTS].publish_many(users(7), name=key)
-    reading = await store[ACCOUNTS].reading(name=key)
+    reading = await store[ACCOUNTS].info(name=key)
     assert reading.length == 7
     assert [(group.name, group.lag, group.pending) for group in reading.groups] == [("g", 7, 0)]
 
@@ -218,24 +218,26 @@ async def test_what_is_no_event_of_the_stream_is_refused(store: Store, key: str)
         await store[ACCOUNTS].publish(Removed(None), name=key)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue):
         await store[ACCOUNTS].publish_many([Removed("1"), 7], name=key)  # type: ignore[list-item]
-    assert (await store[ACCOUNTS].reading(name=key)).length == 0
+    assert (await store[ACCOUNTS].info(name=key)).length == 0
 
 
 async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
-    """Types that cannot be told apart, times that cannot work and hidden options fail when declared."""
+    """Types that cannot be distinguished, times that cannot work and hidden options fail when declared."""
 
     class Untagged(msgspec.Struct):
         name: str
 
     catalogue = Catalogue("refused")
     with pytest.raises(InvalidDeclaration, match="tag=True"):
-        Events(catalogue, "a:b", Untagged | Removed, purpose="Cannot be told apart")
-    with pytest.raises(InvalidDeclaration, match="is no event"):
+        Events(catalogue, "a:b", Untagged | Removed, purpose="Cannot be distinguished")
+    with pytest.raises(InvalidDeclaration, match="is not an event type"):
         Events(catalogue, "a:b", str, purpose="Not a Struct")
     with pytest.raises(InvalidDeclaration, match="a first retry"):
-        Events(catalogue, "a:b", Removed, purpose="Late", first_retry=timedelta(hours=1))
+        Events(
+            catalogue, "a:b", Removed, purpose="Late", delivery=DeliveryPolicy(first_retry=timedelta(hours=1))
+        )
     with pytest.raises(InvalidDeclaration, match="deliveries"):
-        Events(catalogue, "a:b", Removed, purpose="Never", deliveries=0)
+        Events(catalogue, "a:b", Removed, purpose="Never", delivery=DeliveryPolicy(max_deliveries=0))
     with pytest.raises(InvalidDeclaration, match="'grace' cannot name"):
         Events(catalogue, "x:{grace}", Removed, purpose="Hides an option")
     with pytest.raises(TypeError, match="retries"):

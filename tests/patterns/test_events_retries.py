@@ -12,7 +12,7 @@ import pytest
 
 from ephemera import Catalogue, Store, keyspace
 from ephemera.embedded import Valkey, valkey
-from ephemera.patterns.events import Delivery, Events
+from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
 from tests.patterns.eventful import (
     ACCOUNTS,
     BRIEF,
@@ -71,8 +71,7 @@ async def test_a_retry_is_made_when_it_is_due(server: Valkey, key: str) -> None:
         "soon:{name}",
         Removed,
         purpose="Retried soon",
-        first_retry=timedelta(milliseconds=10),
-        deliveries=20,
+        delivery=DeliveryPolicy(max_deliveries=20, first_retry=timedelta(milliseconds=10)),
     )
     times: list[float] = []
 
@@ -112,17 +111,17 @@ async def test_after_so_many_deliveries_it_is_a_dead_letter(store: Store, key: s
         await store[BRIEF].publish(Removed("good"), name=key)
         await settled(store, BRIEF, name=key)
         assert consumer.counts.dead == 1
-    (letter,) = await store[BRIEF].dead(name=key)
+    (letter,) = await store[BRIEF].dead_letters(name=key)
     assert letter.event == {"type": "Registered", "user_id": "bad", "email": "b@example.org"}
     assert letter.error == "KeyError: 'no such user'"
     assert (letter.deliveries, letter.origin, letter.group) == (3, origin, "g")
-    assert letter.stream == BRIEF.space.key(name=key)
-    assert (await store[BRIEF].reading(name=key)).dead == 1
+    assert letter.stream == BRIEF.keyspace.key(name=key)
+    assert (await store[BRIEF].info(name=key)).dead == 1
 
 
 async def test_what_cannot_be_read_is_a_dead_letter_at_once(store: Store, key: str) -> None:
     """Undecodable events go with the reason, whatever they hold, and those around them are handled."""
-    stream, call = BRIEF.space.key(name=key), store.client("queue").call
+    stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     await store[BRIEF].publish(Removed("before"), name=key)
     await call("XADD", stream, "*", "event", '{"type":"Removed","user_id":7}')
     await call("XADD", stream, "*", "event", '{"type":"Renamed","user_id":"7"}')
@@ -132,11 +131,11 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once(store: Store, key: s
     seen = Seen()
     async with store[BRIEF].consume("g", seen, name=key):
         await settled(store, BRIEF, name=key)
-        letters = await store[BRIEF].dead(name=key)
+        letters = await store[BRIEF].dead_letters(name=key)
     assert sorted(seen.users) == ["after", "before"]
     errors = sorted(letter.error for letter in letters)
     assert len(errors) == 4
-    assert sum("it cannot be read" in error for error in errors) == 3
+    assert sum("it cannot be decoded" in error for error in errors) == 3
     assert any("$.user_id" in error for error in errors)
     assert any("Renamed" in error for error in errors)
     assert any("no field 'event'" in error for error in errors)
@@ -152,7 +151,7 @@ async def test_a_replayed_event_is_for_its_group_alone(store: Store, key: str) -
     async with live.consume("fragile", failing, name=key), live.consume("sound", other, name=key):
         origin = await live.publish(Removed("7"), name=key)
         await settled(store, BRIEF, name=key)
-        (letter,) = await live.dead(name=key)
+        (letter,) = await live.dead_letters(name=key)
         broken = False
         assert await live.replay([letter.id], name=key) == 1
         assert await live.replay([letter.id], name=key) == 0
@@ -161,7 +160,7 @@ async def test_a_replayed_event_is_for_its_group_alone(store: Store, key: str) -
     assert {delivery.origin for delivery in failing.deliveries} == {origin}
     assert failing.deliveries[-1].id != origin
     assert other.users == ["7"]
-    assert await live.dead(name=key) == []
+    assert await live.dead_letters(name=key) == []
 
 
 async def test_all_dead_letters_are_replayed_once(store: Store, key: str) -> None:
@@ -175,11 +174,11 @@ async def test_all_dead_letters_are_replayed_once(store: Store, key: str) -> Non
         mended = True
         assert await live.replay(name=key) == 5
         await settled(store, BRIEF, name=key)
-    letters = await live.dead(name=key)
+    letters = await live.dead_letters(name=key)
     assert sorted(letter.event["user_id"] for letter in letters) == ["0", "2", "3", "4"]
-    assert [letter.id for letter in await live.dead(first=f"({letters[0].id}", count=2, name=key)] == [
-        letter.id for letter in letters[1:3]
-    ]
+    assert [
+        letter.id for letter in await live.dead_letters(first=f"({letters[0].id}", count=2, name=key)
+    ] == [letter.id for letter in letters[1:3]]
 
 
 async def test_the_newest_dead_letters_are_kept(store: Store, key: str) -> None:
@@ -187,7 +186,7 @@ async def test_the_newest_dead_letters_are_kept(store: Store, key: str) -> None:
     async with store[BRIEF].consume("g", Seen(lambda *_: ValueError("bad")), name=key):
         await store[BRIEF].publish_many(users(60), name=key)
         await settled(store, BRIEF, within=30, name=key)
-    assert (await store[BRIEF].reading(name=key)).dead == 50
+    assert (await store[BRIEF].info(name=key)).dead == 50
 
 
 async def test_a_long_handler_keeps_its_event(store: Store, key: str) -> None:
@@ -211,7 +210,7 @@ async def test_a_long_handler_keeps_its_event(store: Store, key: str) -> None:
 
 async def test_what_a_silent_consumer_has_is_taken_over(store: Store, key: str) -> None:
     """Entries of a consumer that says nothing for a lease are delivered to another, however many."""
-    stream, call = BRIEF.space.key(name=key), store.client("queue").call
+    stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     await store[BRIEF].publish_many(users(250), name=key)
     await call("XGROUP", "CREATE", stream, "g", "0")
     await call("XREADGROUP", "GROUP", "g", "dead", "COUNT", 250, "STREAMS", stream, ">")
@@ -226,7 +225,7 @@ async def test_what_a_silent_consumer_has_is_taken_over(store: Store, key: str) 
 
 async def test_what_kills_its_consumers_is_a_dead_letter(store: Store, key: str) -> None:
     """An event that was delivered too often, with no outcome ever, is not tried once more."""
-    stream, call = BRIEF.space.key(name=key), store.client("queue").call
+    stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     entry = await store[BRIEF].publish(Removed("deadly"), name=key)
     await call("XGROUP", "CREATE", stream, "g", "0")
     await call("XREADGROUP", "GROUP", "g", "dead", "STREAMS", stream, ">")
@@ -234,7 +233,7 @@ async def test_what_kills_its_consumers_is_a_dead_letter(store: Store, key: str)
     seen = Seen()
     async with store[BRIEF].consume("g", seen, name=key):
         await settled(store, BRIEF, name=key)
-    (letter,) = await store[BRIEF].dead(name=key)
+    (letter,) = await store[BRIEF].dead_letters(name=key)
     assert seen.events == []
     assert letter.deliveries == 3
     assert "without an outcome" in letter.error
@@ -252,7 +251,7 @@ async def test_a_handler_that_raises_a_cancellation_has_failed(store: Store, key
 @pytest.mark.parametrize("how", ["the group", "the stream"])
 async def test_a_group_that_vanished_is_made_again(store: Store, key: str, how: str) -> None:
     """When its group or its stream is deleted, a consumer goes on with what is there, and misses nothing."""
-    stream, call = ACCOUNTS.space.key(name=key), store.client("queue").call
+    stream, call = ACCOUNTS.keyspace.key(name=key), store.client("queue").call
     seen = Seen()
     async with store[ACCOUNTS].consume("g", seen, name=key):
         await store[ACCOUNTS].publish(Removed("before"), name=key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from ephemera import Catalogue
-from ephemera.patterns.events import Events
+from ephemera.patterns.events import DeliveryPolicy, Events
 from tests.patterns.eventful import Account
 
 CATALOGUE = Catalogue("test-events-waiting")
@@ -14,6 +14,5 @@ WAITING: Events[Account] = Events(
     "waiting:{name}",
     Account,
     purpose="Events whose retry is later than any test",
-    first_retry=timedelta(seconds=30),
-    lease=timedelta(seconds=60),
+    delivery=DeliveryPolicy(first_retry=timedelta(seconds=30)),
 )

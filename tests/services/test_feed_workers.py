@@ -92,7 +92,7 @@ async def test_a_run_that_fails_is_a_dead_letter(
             caller.wait_for_version("lucky", 1)
             until(lambda: worker.metric('feed_errors_total{where="run"}') >= 3, "three attempts")
             async with asyncio.timeout(60):
-                while not (dead := await store[declared.updates].dead()):
+                while not (dead := await store[declared.updates].dead_letters()):
                     await asyncio.sleep(0.05)
     assert [(letter.event["user_id"], letter.deliveries) for letter in dead] == [("unlucky", 3)]
     assert "ValueError" in dead[0].error

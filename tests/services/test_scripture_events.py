@@ -107,7 +107,7 @@ def test_a_poisoned_event_is_a_dead_letter_and_can_be_replayed(
         assert {group: told for (origin, group), (_, told) in dead.items() if origin == garbage} == {
             group: dead[garbage, group][1] for group in ("users-welcome", "users-history")
         }
-        assert "cannot be read" in dead[garbage, "users-history"][1]
+        assert "cannot be decoded" in dead[garbage, "users-history"][1]
 
         insert = "INSERT INTO scripture.users (id, email, name, plan) VALUES (%s, %s, 'Lost', 'free')"
         rows(places, insert, lost, f"{lost}@example.com")

@@ -34,7 +34,7 @@ async def _pending(store: Store, stream: str) -> int:
 
 async def test_c3_what_a_dead_consumer_had_is_never_seen_again(store: Store, key: str) -> None:
     """Naive consumers read new events alone, so a dead one's stay pending; ours take them over."""
-    stream = BRIEF.space.key(name=key)
+    stream = BRIEF.keyspace.key(name=key)
     await store[BRIEF].publish_many(users(30), name=key)
     await store.call("XGROUP", "CREATE", stream, "g", "0")
     await _read(store, stream, "dead", 10)
@@ -57,7 +57,7 @@ async def test_c3_one_xautoclaim_without_its_cursor_finds_only_the_first(store: 
     One call for ten looks at a hundred entries. A living consumer has the first 500, and its lease, of a
     minute, does not end here: nobody comes to the dead one's ten behind them but by the cursor.
     """
-    stream, lease = ACCOUNTS.space.key(name=key), round(ACCOUNTS.lease.total_seconds() * 1000)
+    stream, lease = ACCOUNTS.keyspace.key(name=key), round(ACCOUNTS.delivery.lease.total_seconds() * 1000)
     await store[ACCOUNTS].publish_many(users(510), name=key)
     await store.call("XGROUP", "CREATE", stream, "g", "0")
     await _read(store, stream, "alive", 500)
@@ -98,7 +98,7 @@ async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(sto
     async with store[BRIEF].consume("g", Seen(fails), name=key):
         await store[BRIEF].publish(Removed("7"), name=key)
         await settled(store, BRIEF, name=key)
-    (letter,) = await store[BRIEF].dead(name=key)
+    (letter,) = await store[BRIEF].dead_letters(name=key)
     assert (len(times), letter.deliveries, letter.error) == (3, 3, "ValueError: poison")
     assert times[1] - times[0] >= 0.05
     assert times[2] - times[1] >= 0.1
@@ -116,7 +116,7 @@ async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key
     assert await store.call("XRANGE", naive, pending, pending) == []  # un-acked, and gone
     assert len(await _read(store, naive, "one", 100)) == 10  # 40 were never delivered
 
-    stream = ACCOUNTS.space.key(name=key)
+    stream = ACCOUNTS.keyspace.key(name=key)
     release = asyncio.Event()
 
     async def slow(event: Any, _delivery: Delivery) -> None:
@@ -124,7 +124,7 @@ async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key
             await release.wait()
 
     async def all_but_one() -> bool:
-        groups = (await live.reading(name=key)).groups
+        groups = (await live.info(name=key)).groups
         known = {group.name: (group.pending, group.lag) for group in groups}
         return (known["fast"], known["slow"]) == ((0, 0), (1, 0))
 
@@ -144,7 +144,7 @@ async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key
         assert await live.trim(name=key) == 0
         release.set()
         await settled(store, ACCOUNTS, name=key)
-    assert (await live.reading(name=key)).length == 1
+    assert (await live.info(name=key)).length == 1
 
 
 async def test_c5_a_stream_that_nobody_trims_grows_for_ever(store: Store, key: str) -> None:
@@ -158,7 +158,7 @@ async def test_c5_a_stream_that_nobody_trims_grows_for_ever(store: Store, key: s
     assert await store.call("XLEN", naive) == 200
 
     async def short() -> bool:
-        return (await store[ACCOUNTS].reading(name=key)).length == 1
+        return (await store[ACCOUNTS].info(name=key)).length == 1
 
     async with store[ACCOUNTS].consume("g", Seen(), name=key):
         await store[ACCOUNTS].publish_many(users(200), name=key)

@@ -13,7 +13,7 @@ from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, flag,
 from ephemera.cli._flag_errors import given_as
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect import dead_letters, pending_events, stream_readings
+from ephemera.operations.inspect import dead_letters, pending_events, stream_infos
 from ephemera.operations.inspect import replay_dead_letters as put_back
 
 _LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # what a stream's ids look like, and fits into one
@@ -32,7 +32,7 @@ def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     XGROUP DESTROY if it is not needed.
     """
     with Console(stderr=True).status("Looking at streams"):
-        found = run(stream_readings(url, name))
+        found = run(stream_infos(url, name))
     if json:
         _as_json(found)
         return

@@ -13,7 +13,7 @@ import msgspec
 import sqlalchemy as sa
 
 from ephemera import Catalogue
-from ephemera.patterns.events import Events
+from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.planner import Plan, Planner
 from ephemera_services.feed.settings import Settings
@@ -58,9 +58,7 @@ class Declared:
             self.catalogue,
             "cluster_update",
             ClusterUpdate,
-            deliveries=3,
-            lease=timedelta(seconds=30),
-            dead_letters=1_000,
+            delivery=DeliveryPolicy(max_deliveries=3, lease=timedelta(seconds=30), max_dead_letters=1_000),
             purpose="Users to be clustered, from the planner to the workers",
             if_lost="workers find who was handed over in SQL, half a minute later",
         )

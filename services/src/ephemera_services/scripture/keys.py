@@ -16,7 +16,7 @@ import msgspec
 from ephemera import Catalogue, fixed
 from ephemera.patterns.cache import Cache, LocalCache, Storage
 from ephemera.patterns.entitlements import Entitlements
-from ephemera.patterns.events import Events
+from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, token_bucket
@@ -174,8 +174,7 @@ NOTIFICATIONS = Events(
     catalogue,
     "gl:events:notifications",
     Notification,
-    deliveries=50,  # about eight minutes of a mail server that is away
-    lease=_LEASE,
+    delivery=DeliveryPolicy(max_deliveries=50, lease=_LEASE),  # about eight minutes without a mail server
     sensitive=True,
     purpose="What users are to be told",
 )
@@ -184,9 +183,7 @@ USERS: Events[UserCreated | UserChanged] = Events(
     catalogue,
     "gl:events:users",
     UserCreated | UserChanged,
-    deliveries=6,
-    first_retry=timedelta(milliseconds=250),
-    lease=_LEASE,
+    delivery=DeliveryPolicy(max_deliveries=6, first_retry=timedelta(milliseconds=250), lease=_LEASE),
     purpose="Users that came or changed",
 )
 
@@ -194,7 +191,7 @@ INGESTS = Events(
     catalogue,
     "gl:events:ingest",
     ContentChanged,
-    lease=_LEASE,
+    delivery=DeliveryPolicy(lease=_LEASE),
     purpose="Content that an ingest changed, and which caches must forget",
     if_lost="a cache that was not told before is old until its life ends",
 )

@@ -28,9 +28,7 @@ from ephemera.console._page import Page
 from ephemera.console._sources import Sources, of_place
 from ephemera.console._view import View
 from ephemera.operations.inspect import EventStream, KeyFinder
-from ephemera.patterns.events import Events
-from ephemera.patterns.events._entries import DeadLetter
-from ephemera.patterns.events._groups import StreamReading
+from ephemera.patterns.events import DeadLetter, Events, StreamInfo
 
 _STREAMS = 100  # of one pattern that are looked at
 _LETTERS = 200  # dead letters that are shown of a stream
@@ -56,7 +54,7 @@ class _Streams:
 
     def __init__(self, view: View, declared: list[tuple[Place, Events[Any]]]) -> None:
         self._finders = {
-            pair: KeyFinder(pair[0].store.client("queue"), pair[1].space, _STREAMS) for pair in declared
+            pair: KeyFinder(pair[0].store.client("queue"), pair[1].keyspace, _STREAMS) for pair in declared
         }
         self._streams: dict[str, EventStream] = {}
         self._whole: dict[str, DeadLetter] = {}
@@ -150,7 +148,7 @@ class _Streams:
         for key in await finder.search():
             of = f"{place.name}/{key}"
             stream = self._streams.setdefault(of, EventStream(place.store, events, key))
-            reading = await stream.reading()
+            reading = await stream.info()
             letters = await stream.dead_letters(_LETTERS) if reading.dead else []
             found.append({"place": place, "of": of, "reading": reading, "letters": letters})
         return found
@@ -161,7 +159,7 @@ class _Streams:
         self._whole = {row["id"]: letter for row, letter in letters}
         self._groups.show(groups)
         self._letters.show([row for row, _ in letters])
-        readings: list[StreamReading] = [each["reading"] for each in found]
+        readings: list[StreamInfo] = [each["reading"] for each in found]
         dead = sum(reading.dead for reading in readings)
         lag = sum(group.lag or 0 for reading in readings for group in reading.groups)
         pending = sum(group.pending for reading in readings for group in reading.groups)
@@ -172,14 +170,14 @@ class _Streams:
     async def _show_pending(self, row: dict[str, Any]) -> None:
         stream = self._streams[row["of"]]
         pending = await stream.pending(row["group"], _PENDING) if row["group_named"] else []
-        lease = stream.events.lease.total_seconds()
+        lease = stream.events.delivery.lease.total_seconds()
         with self._panel.open(f"{row['group']} on {row['stream']}"):
             facts(
                 [
                     ("Length of the stream", f"{row['length']:,}"),
                     ("Lag", str(row["lag"])),
                     ("Consumers", str(row["consumers"])),
-                    ("Tried at most", f"{stream.events.deliveries} times"),
+                    ("Tried at most", f"{stream.events.delivery.max_deliveries} times"),
                     ("Lease", lasting(lease)),
                 ]
             )
@@ -229,9 +227,7 @@ def _told(count: int) -> str:
     return f"{count:,} dead {'letter was' if count == 1 else 'letters were'} put back."
 
 
-def group_rows(
-    place: Place, of: str, reading: StreamReading, letters: list[DeadLetter]
-) -> list[dict[str, Any]]:
+def group_rows(place: Place, of: str, reading: StreamInfo, letters: list[DeadLetter]) -> list[dict[str, Any]]:
     """The rows of a stream's groups, each with the dead letters of its own."""
     shared = {"of": of, "stream": reading.key, "length": reading.length, "place": place.name}
     by_group = Counter(letter.group for letter in letters)

@@ -19,7 +19,7 @@ from ephemera.operations.inspect._events import (
     dead_letters,
     pending_events,
     replay_dead_letters,
-    stream_readings,
+    stream_infos,
 )
 from ephemera.operations.inspect._key_finder import KeyFinder
 from ephemera.operations.inspect._limits import LimitStatus, limit_status, reset_limit, throttled_subjects
@@ -93,7 +93,7 @@ __all__ = [
     "read_locks",
     "replay_dead_letters",
     "reset_limit",
-    "stream_readings",
+    "stream_infos",
     "throttled_subjects",
     "tokens_revoked_until",
 ]

@@ -16,8 +16,7 @@ import msgspec
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, Store
 from ephemera.operations.inspect._key_finder import KeyFinder
-from ephemera.patterns.events import DeadLetter, Events, StreamReading
-from ephemera.patterns.events._groups import read_stream
+from ephemera.patterns.events import DeadLetter, Events, StreamInfo
 from ephemera.wire import Client, open_client
 
 _PAGE = 1000  # dead letters read by one command
@@ -41,15 +40,15 @@ class EventStream:
     """One stream on a store: its state, its dead letters, and their replay."""
 
     def __init__(self, store: Store, events: Events[Any], key: str) -> None:
-        self.fields: dict[str, Any] = events.space.parse(key) or {}
+        self.fields: dict[str, Any] = events.keyspace.parse(key) or {}
         self.events = events
         self._bound = store[events]
-        self.key, self.dead = events.keys(self.fields)
+        self.key, _ = events.keys(self.fields)
         self.client: Client = store.client("queue")
 
-    async def reading(self) -> StreamReading:
+    async def info(self) -> StreamInfo:
         """Its length, its groups' lag and pending events, its dead letters; one round trip."""
-        return await read_stream(self.client, self.key, self.dead)
+        return await self._bound.info(**self.fields)
 
     async def pending(self, group: str, limit: int) -> list[PendingEvent]:
         """The oldest pending events of a group."""
@@ -73,8 +72,8 @@ class EventStream:
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """The oldest dead letters; events of a sensitive stream are hidden."""
-        found = await self._bound.dead(count=limit, **self.fields)
-        if not self.events.space.sensitive:
+        found = await self._bound.dead_letters(count=limit, **self.fields)
+        if not self.events.keyspace.sensitive:
             return found
         return [msgspec.structs.replace(letter, event=_HIDDEN) for letter in found]
 
@@ -99,17 +98,17 @@ class EventStream:
     async def _all_letters(self) -> AsyncIterator[DeadLetter]:
         """All dead letters; some that are added meanwhile may be included."""
         first = "-"
-        while page := await self._bound.dead(first=first, count=_PAGE, **self.fields):
+        while page := await self._bound.dead_letters(first=first, count=_PAGE, **self.fields):
             for letter in page:
                 yield letter
             first = f"({page[-1].id}"
             await asyncio.sleep(0)
 
 
-async def stream_readings(url: str, catalogue: Catalogue) -> list[StreamReading]:
+async def stream_infos(url: str, catalogue: Catalogue) -> list[StreamInfo]:
     """Every event stream with its groups' lag and pending events, sorted by key."""
     async with _open_streams(url, catalogue, None) as streams:
-        return [await stream.reading() for stream in streams]
+        return [await stream.info() for stream in streams]
 
 
 async def pending_events(
@@ -120,7 +119,7 @@ async def pending_events(
         return [
             pending
             for stream in streams
-            for group in (await stream.reading()).groups
+            for group in (await stream.info()).groups
             for pending in await stream.pending(group.name, limit)
         ]
 
@@ -151,15 +150,17 @@ async def _open_streams(url: str, catalogue: Catalogue, key: str | None) -> Asyn
         declared = [each for each in catalogue.patterns if isinstance(each, Events)]
         if key is not None:
             named = [
-                EventStream(store, events, key) for events in declared if events.space.parse(key) is not None
+                EventStream(store, events, key)
+                for events in declared
+                if events.keyspace.parse(key) is not None
             ]
             if not named:
-                patterns = ", ".join(events.space.pattern for events in declared) or "(none is declared)"
+                patterns = ", ".join(events.keyspace.pattern for events in declared) or "(none is declared)"
                 raise InvalidValue("stream", f"the key of an event stream, by one of: {patterns}", repr(key))
             yield named
         else:
             yield [
                 EventStream(store, events, name)
                 for events in declared
-                for name in await KeyFinder(client, events.space, limit=None).find_all()
+                for name in await KeyFinder(client, events.keyspace, limit=None).find_all()
             ]

@@ -110,8 +110,8 @@ def _locks(locks: BoundLocks) -> Iterator[Sample]:
 
 
 def _events(events: BoundEvents[Any]) -> Iterator[Sample]:
-    for group, counts in events.tallies.by_group().items():
-        labels = (events.declared.space.pattern, group)
+    for group, counts in events.consumer_counts().items():
+        labels = (events.declaration.keyspace.pattern, group)
         yield Sample(f.EVENTS_HANDLED, labels, counts.handled)
         yield Sample(f.EVENTS_FAILED, labels, counts.failed)
         yield Sample(f.EVENTS_DEAD, labels, counts.dead)

@@ -27,7 +27,6 @@ from ephemera.operations.metrics._client_counts import clients, is_jobs, is_plan
 from ephemera.operations.metrics._families import Buckets, Sample
 from ephemera.operations.survey import parse_server_info, read_info
 from ephemera.patterns.events import BoundEvents
-from ephemera.patterns.events._groups import read_stream
 from ephemera.patterns.write_behind import BoundCounters, BoundRecords
 from ephemera.wire import NodeClient
 
@@ -143,7 +142,7 @@ class Sampler:
             yield Source("servers", node, partial(_server, node))
         for bound in self._store.runtimes:
             if isinstance(bound, BoundEvents):
-                yield Source("streams", bound, partial(_streams, bound, self._store))
+                yield Source("streams", bound, partial(_streams, bound))
             elif isinstance(bound, BoundCounters | BoundRecords):
                 yield Source("backlogs", bound, partial(_backlog, bound))
             elif is_jobs(bound):
@@ -164,19 +163,15 @@ async def _server(node: NodeClient) -> list[Sample]:
     return [*samples, Sample(f.SERVER_KEYS, labels, parse_server_info(node, info).keys)]
 
 
-async def _streams(events: BoundEvents[Any], store: Store) -> list[Sample]:
-    keys = set(list(events.consumed)[:_MAX_STREAMS])
-    if not events.declared.space.template.fields:
-        keys.add(events.declared.keys({}))
-    client = store.client("queue")
-    readings = await asyncio.gather(*(read_stream(client, *each) for each in sorted(keys)))
-    pattern = events.declared.space.pattern
-    groups = _bounded({group.name for reading in readings for group in reading.groups})
+async def _streams(events: BoundEvents[Any]) -> list[Sample]:
+    streams = await events.consumed_streams(_MAX_STREAMS)
+    pattern = events.declaration.keyspace.pattern
+    groups = _bounded({group.name for stream in streams for group in stream.groups})
     sums: Counter[tuple[f.Metric, tuple[str, ...]]] = Counter()
-    for reading in readings:
-        sums[f.STREAM_LENGTH, (pattern,)] += reading.length
-        sums[f.STREAM_DEAD, (pattern,)] += reading.dead
-        for group in reading.groups:
+    for stream in streams:
+        sums[f.STREAM_LENGTH, (pattern,)] += stream.length
+        sums[f.STREAM_DEAD, (pattern,)] += stream.dead
+        for group in stream.groups:
             labels = (pattern, groups[group.name])
             sums[f.STREAM_PENDING, labels] += group.pending
             sums[f.STREAM_CONSUMERS, labels] += group.consumers
@@ -205,8 +200,8 @@ class JobSource:
     def __init__(self, jobs: BoundJobs) -> None:
         from ephemera.patterns.jobs import DURATION_BUCKETS, JobCounts
 
-        self._declared = jobs.declared
-        self._counts = JobCounts(jobs.declared.tables, jobs.engine)
+        self._declared = jobs.declaration
+        self._counts = JobCounts(jobs.declaration.tables, jobs.engine)
         self._bounds = DURATION_BUCKETS
         self._finished: Counter[tuple[str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(

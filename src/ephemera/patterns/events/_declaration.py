@@ -1,4 +1,4 @@
-"""The declaration of events: a stream, its dead letters, and what is tried before an event becomes one."""
+"""The declaration of events: a stream, its dead letters, and how delivery is retried."""
 
 from __future__ import annotations
 
@@ -6,47 +6,49 @@ from collections.abc import Mapping
 from datetime import timedelta
 from types import UnionType
 from typing import Any, Generic, Required, TypedDict, TypeVar, Unpack, overload
-from weakref import WeakKeyDictionary
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, permanent
-from ephemera.patterns.events._entries import EventCodec, Letter, entry_type
+from ephemera.patterns.events._entries import DeadLetterEntry, EventCodec, entry_type
+from ephemera.patterns.events._group_member import DeliveryPolicy
 from ephemera.patterns.events._runtime import BoundEvents
 from ephemera.wire import hash_tag_for_slot, key_slot
 
 E = TypeVar("E")
 
-_LEASE = timedelta(seconds=60)
-_FIRST_RETRY = timedelta(seconds=1)
-_SHORTEST = timedelta(milliseconds=100)
-_RESERVED = ("concurrency", "count", "first", "grace", "group", "handler", "ids", "place")
-_declared: WeakKeyDictionary[Catalogue, list[Events[Any]]] = WeakKeyDictionary()
+_DEFAULT = DeliveryPolicy()
+_SHORTEST_LEASE = timedelta(milliseconds=100)
+_RESERVED = ("concurrency", "count", "first", "grace", "group", "handler", "ids", "slot_tag")
 
 
-class AboutEvents(TypedDict, total=False):
-    """What a declaration may say besides its pattern and its types."""
+class EventsOptions(TypedDict, total=False):
+    """The keyword arguments of `Events`."""
 
     purpose: Required[str]
-    deliveries: int
-    first_retry: timedelta
-    lease: timedelta
-    dead_letters: int
+    delivery: DeliveryPolicy
     hash_tag: str | None
     sensitive: bool
     if_lost: str
 
 
 class Events(Generic[E]):
-    """The declaration of one kind of stream: `store[EVENTS]` gives the `BoundEvents` of a store.
+    """The declaration of a stream of events: `store[EVENTS]` gives the `BoundEvents` of a store.
 
-    An event whose handler fails is tried again after `first_retry`, then after twice as long each time, at
-    most a `lease`; after so many `deliveries` it is a dead letter, of which the newest `dead_letters` are
-    kept. A consumer that died is known by its silence for a `lease`, and its events are taken over.
+    Args:
+        catalogue: Where the keys are declaration.
+        pattern: The key pattern of the stream; with fields, each value of them has a stream of its own.
+        event_type: A `msgspec.Struct`, or a union of tagged ones.
+        purpose: What the events are for, for the documentation of the catalogue.
+        delivery: How often, and after what delays, an event is delivered.
+        hash_tag: The field whose value chooses the cluster slot; the last one by default.
+        sensitive: Whether tools hide the events' content.
+        if_lost: What is lost with the stream, for the documentation of the catalogue.
+
     """
 
     @overload
     def __init__(
-        self, catalogue: Catalogue, pattern: str, event_type: type[E], **about: Unpack[AboutEvents]
+        self, catalogue: Catalogue, pattern: str, event_type: type[E], **options: Unpack[EventsOptions]
     ) -> None: ...
 
     @overload  # a union has no `type[...]`: annotate `USERS: Events[Registered | Removed] = Events(...)`
@@ -55,7 +57,7 @@ class Events(Generic[E]):
         catalogue: Catalogue,
         pattern: str,
         event_type: UnionType,
-        **about: Unpack[AboutEvents],
+        **options: Unpack[EventsOptions],
     ) -> None: ...
 
     def __init__(
@@ -65,22 +67,16 @@ class Events(Generic[E]):
         event_type: Any,
         *,
         purpose: str,
-        deliveries: int = 10,
-        first_retry: timedelta = _FIRST_RETRY,
-        lease: timedelta = _LEASE,
-        dead_letters: int = 100_000,
+        delivery: DeliveryPolicy = _DEFAULT,
         hash_tag: str | None = None,
         sensitive: bool = False,
-        if_lost: str = "what was not handled yet did not happen for its groups",
+        if_lost: str = "events that were not handled yet are lost to their groups",
     ) -> None:
-        check_declaration(catalogue, pattern, first_retry=first_retry, lease=lease)
-        _check(pattern, deliveries, first_retry, lease, dead_letters)
+        check_declaration(catalogue, pattern, first_retry=delivery.first_retry, lease=delivery.lease)
+        _check(pattern, delivery)
         self.codec: EventCodec[E] = EventCodec(pattern, event_type)
-        self.deliveries = deliveries
-        self.first_retry = first_retry
-        self.lease = lease
-        self.dead_letters = dead_letters
-        self.space = catalogue.stream(
+        self.delivery = delivery
+        self.keyspace = catalogue.stream(
             pattern,
             entry_type(event_type),
             lifetime=permanent(reason="an event is removed when every group has handled it"),
@@ -91,25 +87,24 @@ class Events(Generic[E]):
             sensitive=sensitive,
             **_tagged(hash_tag or _last_field(pattern)),
         )
-        self._extra: dict[str, FieldValue] = {}
-        beside, tagged = pattern, _tagged(self.space.template.hash_tag)
-        if not self.space.template.fields:
-            self._extra = {"place": hash_tag_for_slot(key_slot(pattern))}
-            beside, tagged = f"{pattern}:{{place}}", {"hash_tag": "place"}
-        self.dead = catalogue.stream(
-            f"{beside}:dead",
-            Letter,
-            max_length=dead_letters,
-            lifetime=permanent(reason="a dead letter waits for somebody to replay it"),
+        self._slot_tag: dict[str, FieldValue] = {}
+        prefix, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
+        if not self.keyspace.template.fields:
+            self._slot_tag = {"slot_tag": hash_tag_for_slot(key_slot(pattern))}
+            prefix, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
+        self.dead_letters = catalogue.stream(
+            f"{prefix}:dead",
+            DeadLetterEntry,
+            max_length=delivery.max_dead_letters,
+            lifetime=permanent(reason="a dead letter waits to be replayed"),
             role="queue",
             purpose="Events that a group could not handle, with the error",
             invalidated_by=("a replay", "newer dead letters"),
-            if_lost="events that could not be handled are forgotten",
+            if_lost="events that could not be handled are lost",
             sensitive=sensitive,
             **tagged,
         )
-        _refuse_reserved(pattern, self.space.template.fields)
-        _declared.setdefault(catalogue, []).append(self)
+        _refuse_reserved(pattern, self.keyspace.template.fields)
         catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundEvents[E]:
@@ -117,35 +112,29 @@ class Events(Generic[E]):
         return BoundEvents(self, store)
 
     def keys(self, fields: Mapping[str, FieldValue]) -> tuple[str, str]:
-        """The stream and its dead letters."""
+        """The keys of a stream and of its dead letters."""
         return (
-            self.space.template.render(fields),
-            self.dead.template.render({**fields, **self._extra}),
+            self.keyspace.template.render(fields),
+            self.dead_letters.template.render({**fields, **self._slot_tag}),
         )
 
     def __repr__(self) -> str:
-        return f"<Events {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<Events {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
-def events_of(catalogue: Catalogue) -> list[Events[Any]]:
-    """All events that a catalogue declares."""
-    return list(_declared.get(catalogue, ()))
-
-
-def _check(
-    pattern: str, deliveries: int, first_retry: timedelta, lease: timedelta, dead_letters: int
-) -> None:
-    if lease < _SHORTEST or not timedelta(0) < first_retry <= lease:
+def _check(pattern: str, delivery: DeliveryPolicy) -> None:
+    lease, first_retry = delivery.lease, delivery.first_retry
+    if lease < _SHORTEST_LEASE or not timedelta(0) < first_retry <= lease:
         raise InvalidDeclaration(
             pattern,
             f"a first retry after {first_retry} with a lease of {lease}",
-            f"use a lease of at least {_SHORTEST}, and a first retry that is not later than that",
+            f"use a lease of at least {_SHORTEST_LEASE}, and a first retry that is not later than that",
         )
-    if deliveries < 1 or dead_letters < 1:
+    if delivery.max_deliveries < 1 or delivery.max_dead_letters < 1:
         raise InvalidDeclaration(
             pattern,
-            f"{deliveries} deliveries, and {dead_letters} dead letters",
-            "an event is delivered at least once, and at least one letter is kept",
+            f"{delivery.max_deliveries} deliveries, and {delivery.max_dead_letters} dead letters",
+            "an event is delivered at least once, and at least one dead letter is kept",
         )
 
 
@@ -161,6 +150,4 @@ def _tagged(field: str | None) -> Any:
 def _refuse_reserved(pattern: str, fields: tuple[str, ...]) -> None:
     for name in fields:
         if name in _RESERVED:
-            raise InvalidDeclaration(
-                pattern, f"{name!r} cannot name a field of events", "give it another name"
-            )
+            raise InvalidDeclaration(pattern, f"{name!r} cannot name a field of events", "rename it")

@@ -1,10 +1,10 @@
-"""What stands in a stream and in its dead letters, and how an event becomes an entry and comes back.
+"""The entries of a stream and of its dead letters, and how events are encoded in them.
 
-An entry has the event as JSON in its field `event`, with the tag of its type where the stream has several. An
-event that was put back from the dead letters also says for which group (`_for`) and what its first id was
-(`_origin`). Events outlive deployments, so an entry is read by msgspec's rules of evolution and not by the
-fingerprint of its shape: unknown fields are ignored, new ones get their defaults. What cannot be read by them
-is undecodable, with the reason.
+An entry has the event as JSON in its field `event`, tagged with its type if the stream has several. An event
+that was replayed from the dead letters also has the group it is for (`_for`) and its first id (`_origin`).
+Events outlive deployments, so an entry is decoded by msgspec's rules of evolution and not by the fingerprint
+of its shape: unknown fields are ignored, missing ones get their defaults. Everything else is undecodable,
+with the reason.
 """
 
 from __future__ import annotations
@@ -23,22 +23,25 @@ E = TypeVar("E")
 _EVENT = b"event"
 _FOR = b"_for"
 _ORIGIN = b"_origin"
-_PLAIN_FIELDS = (2, 4)  # an event alone, as other programs may write it, or with its shape, as we do
+_PLAIN_FIELDS = (2, 4)  # the event alone, as other programs may write it, or with its shape, as we do
 
 
-class Entry(msgspec.Struct, frozen=True):
+class EventEntry(msgspec.Struct, frozen=True):
     """An entry of a stream of events."""
 
     event: bytes
 
 
-def entry_type(event_type: Any) -> type[Entry]:
-    """The entries of one stream, of which the catalogue shows the events that were declared."""
+def entry_type(event_type: Any) -> type[EventEntry]:
+    """The entry type of one stream, which the catalogue documents by its event type."""
     shown = {"__holds__": event_type}
-    return cast("type[Entry]", msgspec.defstruct("Entry", [], bases=(Entry,), frozen=True, namespace=shown))
+    return cast(
+        "type[EventEntry]",
+        msgspec.defstruct("EventEntry", [], bases=(EventEntry,), frozen=True, namespace=shown),
+    )
 
 
-class Letter(msgspec.Struct, frozen=True):
+class DeadLetterEntry(msgspec.Struct, frozen=True):
     """An entry of the dead letters."""
 
     event: bytes
@@ -50,23 +53,23 @@ class Letter(msgspec.Struct, frozen=True):
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
-    """An event that a group could not handle: what `dead()` gives."""
+    """An event that a group could not handle: what `dead_letters()` returns."""
 
     id: str
-    """Of the letter; `replay` takes it."""
+    """The id of the dead letter; `replay` takes it."""
     event: Any
-    """The event as JSON has it, or its bytes as text where they are no JSON."""
+    """The event as decoded JSON, or its bytes as text if they are not JSON."""
     error: str
-    """What the last attempt failed with."""
+    """The error of the last attempt."""
     deliveries: int
     origin: str
-    """The id that the event had in its stream."""
+    """The first id of the event in its stream."""
     stream: str
     group: str
 
     @classmethod
-    def read(cls, letter_id: str, letter: Letter) -> DeadLetter:
-        """A letter as people look at it."""
+    def decode(cls, letter_id: str, letter: DeadLetterEntry) -> DeadLetter:
+        """A dead letter for display."""
         try:
             event = msgspec.json.decode(letter.event)
         except DECODE_ERRORS:
@@ -77,30 +80,40 @@ class DeadLetter(msgspec.Struct, frozen=True):
 
 
 class Delivery(NamedTuple):
-    """What a handler may know of an event besides the event itself."""
+    """What a handler gets besides the event itself."""
 
     id: str
-    """In its stream: the server's milliseconds, and a number."""
+    """The id in its stream: the server's milliseconds, and a number."""
     attempt: int
     """How often it was delivered, this time included."""
     stream: str
     group: str
     origin: str
-    """Its first id: another than `id` after a replay. One event has one for all its deliveries."""
+    """Its first id, which is the same for all deliveries; differs from `id` after a replay."""
 
 
-class Read(NamedTuple):
-    """An entry as it was read: an event, or the reason why it is none."""
+class PendingEvent(NamedTuple):
+    """An event that was delivered to a consumer and is not finished."""
+
+    id: bytes
+    event: Any
+    delivery: Delivery
+    flat: Sequence[bytes]
+    """The fields of its entry."""
+
+
+class DecodedEntry(NamedTuple):
+    """The content of an entry: an event, or the reason why it cannot be decoded."""
 
     event: Any
     group: str | None
-    """The one group it is for; None: all of them."""
+    """The one group it is for; None for all of them."""
     origin: str | None
     problem: str | None
 
 
 class EventCodec(Generic[E]):
-    """Writes and reads the events of one stream."""
+    """Encodes and decodes the events of one stream."""
 
     def __init__(self, pattern: str, event_type: Any) -> None:
         self._pattern = pattern
@@ -110,35 +123,37 @@ class EventCodec(Generic[E]):
         self._from_json: Callable[[bytes], E] = msgspec.json.Decoder(event_type).decode
 
     def encode(self, event: E) -> bytes:
-        """An event as JSON; `InvalidValue` for what could not be read again."""
+        """An event as JSON; `InvalidValue` for one that could not be decoded again."""
         if type(event) not in self.types:
             raise InvalidValue(self._pattern, self._name, type_name(type(event)))
         data = self._to_json(event)
         try:
             self._from_json(data)
         except DECODE_ERRORS as problem:
-            raise InvalidValue(self._pattern, self._name, f"one that is not as declared: {problem}") from None
+            raise InvalidValue(
+                self._pattern, self._name, f"one that does not match its declaration: {problem}"
+            ) from None
         return data
 
-    def read(self, flat: Sequence[bytes]) -> Read:
-        """The event of an entry, whoever wrote it, or why there is none."""
+    def decode(self, flat: Sequence[bytes]) -> DecodedEntry:
+        """The event of an entry, or why it has none; other programs may have written it."""
         group = origin = None
         if len(flat) in _PLAIN_FIELDS and flat[0] == _EVENT:
             data = flat[1]
         else:
             fields = dict(zip(flat[::2], flat[1::2], strict=True))
             if _EVENT not in fields:
-                return Read(None, None, None, "it has no field 'event'")
+                return DecodedEntry(None, None, None, "it has no field 'event'")
             data = fields[_EVENT]
             group, origin = (_text(fields[name]) if name in fields else None for name in (_FOR, _ORIGIN))
         try:
-            return Read(self._from_json(data), group, origin, None)
+            return DecodedEntry(self._from_json(data), group, origin, None)
         except DECODE_ERRORS as problem:
-            return Read(None, group, origin, f"it cannot be read: {problem}")
+            return DecodedEntry(None, group, origin, f"it cannot be decoded: {problem}")
 
 
 def payload(flat: Sequence[bytes]) -> bytes:
-    """The event's bytes, or all fields of an entry that has none, as JSON."""
+    """The event's bytes; all fields as JSON if the entry has no event."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
     if _EVENT in fields:
         return fields[_EVENT]
@@ -150,12 +165,12 @@ def _text(data: bytes) -> str:
 
 
 def _types(pattern: str, event_type: Any) -> tuple[type, ...]:
-    """The classes of a stream's events, once it is certain that they can be told apart."""
+    """The classes of a stream's events; refuses those that cannot be distinguished in JSON."""
     types = get_args(event_type) if isinstance(event_type, UnionType) else (event_type,)
     if not all(isinstance(each, type) and issubclass(each, msgspec.Struct) for each in types):
         raise InvalidDeclaration(
             pattern,
-            f"{type_name(event_type)} is no event",
+            f"{type_name(event_type)} is not an event type",
             "an event is a msgspec.Struct, or one of several: UserRegistered | UserRemoved",
         )
     try:
@@ -163,7 +178,7 @@ def _types(pattern: str, event_type: Any) -> tuple[type, ...]:
     except TypeError as problem:
         raise InvalidDeclaration(
             pattern,
-            f"events of {type_name(event_type)} cannot be told apart: {problem}",
+            f"events of {type_name(event_type)} cannot be distinguished: {problem}",
             "give each a tag: class UserRegistered(msgspec.Struct, tag=True)",
         ) from None
     return types

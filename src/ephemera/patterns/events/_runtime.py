@@ -1,18 +1,17 @@
-"""The events of a store: publishing, consuming, looking, and putting dead letters back."""
+"""The events of a store: publish, consume, inspect, and replay dead letters."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store, check_async, check_durations
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, RecordCodec, Store, check_async, check_durations
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._entries import DeadLetter
-from ephemera.patterns.events._groups import StreamReading, read_stream
-from ephemera.patterns.events._members import TRIM, Member
-from ephemera.patterns.events._outcome import Tallies
+from ephemera.patterns.events._group_member import TRIM, GroupMember, StreamInfo, consumer_name, stream_info
+from ephemera.patterns.events._outcomes import ConsumerCounts, GroupCounts
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -23,48 +22,49 @@ E = TypeVar("E")
 PUBLISH = Script.load("ephemera.patterns.events", "publish")
 REPLAY = Script.load("ephemera.patterns.events", "replay")
 
-_TOGETHER = 500  # events that one script adds: a millisecond of the server's time
-_REPLAYED_TOGETHER = 100
+_PUBLISH_BATCH = 500  # events that one script adds: a millisecond of the server's time
+_REPLAY_BATCH = 100
 _GRACE = timedelta(seconds=30)
 
 
 class BoundEvents(Generic[E]):
     """The events of one store: what `store[EVENTS]` gives."""
 
-    def __init__(self, declared: Events[E], store: Store) -> None:
-        self.declared = declared
-        self._stats = store[declared.space].stats
-        self._letters = store[declared.dead]
+    def __init__(self, declaration: Events[E], store: Store) -> None:
+        self.declaration = declaration
+        self._stats = store[declaration.keyspace].stats
+        self._letters = store[declaration.dead_letters]
         self._client = store.client("queue")
         self._call = self._client.call
-        self._render = declared.space.template.render
-        self._encode = declared.codec.encode
-        self.tallies = Tallies()
-        self.consumed: set[tuple[str, str]] = set()
-        """The streams that this store has consumed from, each with its dead letters."""
-        self._shape: bytes = declared.space.codec.shape  # type: ignore[union-attr]
+        self._render = declaration.keyspace.template.render
+        self._encode = declaration.codec.encode
+        self._counts = GroupCounts()
+        self._consumed: set[tuple[str, str]] = set()
+        self._shape = cast("RecordCodec[Any]", declaration.keyspace.codec).shape
 
     async def publish(self, event: E, /, **fields: FieldValue) -> str:
-        """Add an event to the stream and return its id; `Unavailable` when it certainly was not added."""
+        """Add an event to the stream and return its id; `Unavailable` if it certainly was not added."""
         data = self._encode(event)
         try:
-            added = await self._call("XADD", self._render(fields), "*", b"event", data, b"_v", self._shape)
+            entry_id: bytes = await self._call(
+                "XADD", self._render(fields), "*", b"event", data, b"_v", self._shape
+            )
         except REDIS_ERRORS:
             self._stats.errors += 1
             raise
         self._stats.writes += 1
         self._stats.bytes_written += len(data)
-        return added.decode()  # type: ignore[no-any-return]
+        return entry_id.decode()
 
     async def publish_many(self, events: Iterable[E], /, **fields: FieldValue) -> list[str]:
-        """Add events in one trip, in their order, and return their ids; all or none of each 500."""
+        """Add events in one round trip and in their order, and return their ids; all or none of each 500."""
         key = (self._render(fields),)
         data = list(map(self._encode, events))
-        starts = range(0, len(data), _TOGETHER)
+        starts = range(0, len(data), _PUBLISH_BATCH)
         try:
             added = await asyncio.gather(
                 *(
-                    self._client.run(PUBLISH, key, (self._shape, *data[start : start + _TOGETHER]))
+                    self._client.run(PUBLISH, key, (self._shape, *data[start : start + _PUBLISH_BATCH]))
                     for start in starts
                 )
             )
@@ -85,49 +85,68 @@ class BoundEvents(Generic[E]):
         grace: timedelta = _GRACE,
         **fields: FieldValue,
     ) -> Consumer[E]:
-        """A consumer that works for the length of an `async with` block.
+        """A consumer that runs for the length of an `async with` block.
 
-        At most `concurrency` handlers run at a time. At its end, what runs is awaited for `grace`, and what
-        is left goes to other consumers. A handler that no event could be given to is refused at once.
+        At most `concurrency` handlers run at a time. At the end of the block, running handlers get `grace` to
+        finish; all other events go to other consumers. A handler with a wrong signature is refused at once.
         """
-        pattern = self.declared.space.pattern
+        pattern = self.declaration.keyspace.pattern
         check_async(pattern, handler, "async def handle(event, delivery)", "event", "delivery")
         check_durations(pattern, grace=grace)
-        member = Member.join(self._client, self.declared, fields, group)
-        self.consumed.add((member.key, member.dead))
+        keys = self.declaration.keys(fields)
+        letter_codec: Any = self.declaration.dead_letters.codec
+        member = GroupMember(
+            self._client, self.declaration.delivery, letter_codec, *keys, group, consumer_name()
+        )
+        self._consumed.add(keys)
         seconds = grace.total_seconds()
-        return Consumer(member, self.declared.codec, handler, concurrency, seconds, self.tallies)
+        return Consumer(member, self.declaration.codec, handler, concurrency, seconds, self._counts)
 
-    async def reading(self, /, **fields: FieldValue) -> StreamReading:
-        """How long the stream is, how many dead letters there are, and each group's lag and pending."""
-        return await read_stream(self._client, *self.declared.keys(fields))
+    async def info(self, /, **fields: FieldValue) -> StreamInfo:
+        """The stream's length, its number of dead letters, and each group's lag and pending events."""
+        return await stream_info(self._client, *self.declaration.keys(fields))
 
-    async def dead(self, /, *, first: str = "-", count: int = 100, **fields: FieldValue) -> list[DeadLetter]:
-        """Dead letters, oldest first, from the id `first` on; `(id` leaves that one out."""
-        found = await self._client.call("XRANGE", self.declared.keys(fields)[1], first, "+", "COUNT", count)
+    async def consumed_streams(self, limit: int) -> list[StreamInfo]:
+        """The state of streams that this store has consumed from, and of the one stream without fields."""
+        keys = set(list(self._consumed)[:limit])
+        if not self.declaration.keyspace.template.fields:
+            keys.add(self.declaration.keys({}))
+        return await asyncio.gather(*(stream_info(self._client, *each) for each in sorted(keys)))
+
+    def consumer_counts(self) -> dict[str, ConsumerCounts]:
+        """What all consumers of this store have done, by group; also those that have stopped."""
+        return self._counts.by_group()
+
+    async def dead_letters(
+        self, /, *, first: str = "-", count: int = 100, **fields: FieldValue
+    ) -> list[DeadLetter]:
+        """Dead letters, oldest first, from the id `first` on; `(id` excludes that one."""
+        found = await self._client.call(
+            "XRANGE", self.declaration.keys(fields)[1], first, "+", "COUNT", count
+        )
         letters = ((entry_id.decode(), self._letters.decode(flat)) for entry_id, flat in found)
-        return [DeadLetter.read(entry_id, letter) for entry_id, letter in letters if letter is not None]
+        return [DeadLetter.decode(entry_id, letter) for entry_id, letter in letters if letter is not None]
 
     async def replay(self, ids: Iterable[str] | None = None, /, **fields: FieldValue) -> int:
-        """Put dead letters back on the stream, for the group that failed: those named, or all there are."""
-        stream, dead = self.declared.keys(fields)
+        """Put dead letters back on the stream for the group that failed: those given, or all there are."""
+        stream, dead = self.declaration.keys(fields)
         if ids is not None:
-            return await self._put_back(stream, dead, list(ids))
+            return await self._replay_batches(stream, dead, list(ids))
         newest = await self._client.call("XREVRANGE", dead, "+", "-", "COUNT", 1)
-        # Those that fail again meanwhile come after this one, and are not put back a second time.
-        last, replayed, place = (newest[0][0] if newest else b"-"), 0, b"-"
-        while page := await self._client.call("XRANGE", dead, place, last, "COUNT", _REPLAYED_TOGETHER):
-            replayed += await self._put_back(stream, dead, [entry_id for entry_id, _ in page])
-            place = b"(" + page[-1][0]
+        # Those that fail again meanwhile come after this one, and are not replayed a second time.
+        last, replayed, cursor = (newest[0][0] if newest else b"-"), 0, b"-"
+        while page := await self._client.call("XRANGE", dead, cursor, last, "COUNT", _REPLAY_BATCH):
+            replayed += await self._replay_batches(stream, dead, [entry_id for entry_id, _ in page])
+            cursor = b"(" + page[-1][0]
         return replayed
 
     async def trim(self, /, **fields: FieldValue) -> int:
-        """Remove what every group has handled; consumers do this by themselves."""
-        return int(await self._client.run(TRIM, self.declared.keys(fields)[:1]))
+        """Remove events that every group has handled; consumers do this automatically."""
+        return int(await self._client.run(TRIM, self.declaration.keys(fields)[:1]))
 
-    async def _put_back(self, stream: str, dead: str, ids: list[Any]) -> int:
+    async def _replay_batches(self, stream: str, dead: str, ids: list[Any]) -> int:
         replayed = 0
-        for start in range(0, len(ids), _REPLAYED_TOGETHER):
-            some = ids[start : start + _REPLAYED_TOGETHER]
-            replayed += len(await self._client.run(REPLAY, (stream, dead), (self._shape, *some)))
+        for start in range(0, len(ids), _REPLAY_BATCH):
+            batch = ids[start : start + _REPLAY_BATCH]
+            replayed += len(await self._client.run(REPLAY, (stream, dead), (self._shape, *batch)))
         return replayed

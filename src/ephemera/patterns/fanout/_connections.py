@@ -68,7 +68,7 @@ class Connection(Generic[M]):
     async def __anext__(self) -> M | Literal[Missing.MISSED]:
         while not self._waiting or self._too_slow:
             if self._too_slow:
-                raise SlowConsumer(self.key, self._fanout.declared.backlog)
+                raise SlowConsumer(self.key, self._fanout.declaration.backlog)
             if self.closed:
                 raise StopAsyncIteration
             self._arrived = asyncio.get_running_loop().create_future()
@@ -79,7 +79,7 @@ class Connection(Generic[M]):
         """Have a message wait to be taken; one too many drops the connection."""
         if message is MISSED and self._waiting and self._waiting[-1] is MISSED:
             return
-        if len(self._waiting) >= self._fanout.declared.backlog:
+        if len(self._waiting) >= self._fanout.declaration.backlog:
             self._too_slow = True
             self._waiting.clear()
             if not self.dropped.done():

@@ -48,15 +48,15 @@ class Presence(NamedTuple):
 class BoundFanout(Generic[M]):
     """The fan-out of one store: what `store[FANOUT]` gives."""
 
-    def __init__(self, declared: Fanout[M], store: Store) -> None:
-        self.declared = declared
+    def __init__(self, declaration: Fanout[M], store: Store) -> None:
+        self.declaration = declaration
         self.server_id = secrets.token_hex(6)
         """The name of this process in users' lists."""
-        self._stats = store[declared.space].stats
-        self._everybody, self._processes = store[declared.everybody], store[declared.processes]
+        self._stats = store[declaration.space].stats
+        self._everybody, self._processes = store[declaration.everybody], store[declaration.processes]
         self._mine = self._processes.name(server_id=self.server_id)
         self._beginning = self._mine.removesuffix(self.server_id)
-        client = store.client(declared.space.role)
+        client = store.client(declaration.space.role)
         self._client, self._run = client, client.run
         self._numbers = count(1)
         self._users: dict[str, list[Connection[M]]] = {}
@@ -69,12 +69,12 @@ class BoundFanout(Generic[M]):
     def connect(self, /, **fields: FieldValue) -> Connection[M]:
         """A connection of a user, to be entered with `async with` and then iterated over."""
         number = f"{self.server_id}:{next(self._numbers):x}"
-        return Connection(self, self.declared.space.template.render(fields), number)
+        return Connection(self, self.declaration.space.template.render(fields), number)
 
     async def push(self, message: M, /, **fields: FieldValue) -> int:
         """Send a message to all connections of a user, on whatever process; how many there are."""
-        key = self.declared.space.template.render(fields)
-        text = b"%s\n%s" % (key.encode(), self.declared.encode(message))
+        key = self.declaration.space.template.render(fields)
+        text = b"%s\n%s" % (key.encode(), self.declaration.encode(message))
         try:
             reached: int = await self._run(PUSH, (key,), (self._beginning, text))
         except REDIS_ERRORS:
@@ -84,11 +84,11 @@ class BoundFanout(Generic[M]):
 
     async def broadcast(self, message: M) -> None:
         """Send a message to all connections of all users."""
-        await self._everybody.publish(self.declared.encode(message))
+        await self._everybody.publish(self.declaration.encode(message))
 
     async def connections(self, /, **fields: FieldValue) -> list[Presence]:
         """Where a user is connected, the one that lapses first first."""
-        flat = await self._run(LIST, (self.declared.space.template.render(fields),))
+        flat = await self._run(LIST, (self.declaration.space.template.render(fields),))
         found = zip(flat[::2], flat[1::2], strict=True)
         return [Presence.read(member.decode(), float(deadline)) for member, deadline in found]
 
@@ -143,10 +143,13 @@ class BoundFanout(Generic[M]):
 
     @property
     def _interval(self) -> float:
-        return self.declared.lifetime / 3000
+        return self.declaration.lifetime / 3000
 
     async def _enter(self, key: str, connections: list[Connection[M]]) -> None:
-        arguments: tuple[Arg, ...] = (self.declared.lifetime, *(connection.id for connection in connections))
+        arguments: tuple[Arg, ...] = (
+            self.declaration.lifetime,
+            *(connection.id for connection in connections),
+        )
         before = [connection for connection in connections if connection.asked]
         for connection in connections:
             connection.asked = True
@@ -197,7 +200,7 @@ class BoundFanout(Generic[M]):
             except REDIS_ERRORS:
                 pass
             except Exception:  # such as a message type's own, by a message that nobody should have sent
-                log.exception("%r: a message could not be delivered; listening anew", self.declared)
+                log.exception("%r: a message could not be delivered; listening anew", self.declaration)
             else:
                 return  # the store was closed
             self._listens.set()  # nobody waits for a server that does not answer
@@ -235,6 +238,6 @@ class BoundFanout(Generic[M]):
                 connection.cut_off = True
 
     def _deliver(self, connections: list[Connection[M]] | tuple[()], text: bytes) -> None:
-        message = self.declared.decode(text)
+        message = self.declaration.decode(text)
         for connection in connections:
             connection.deliver(MISSED if message is None else message)

@@ -40,7 +40,7 @@ class Jobs:
     The store is opened with their SQL engine: `connect(url, catalogue, resources={JOBS: engine})`.
 
     Args:
-        catalogue: Where the keys are declared.
+        catalogue: Where the keys are declaration.
         checkpoint: The key pattern of checkpoints; its one field is `{job_id}`.
         queues: Celery's queues, each a list `celery_queue:{queue}`.
         progress: The progress streams of the jobs, with the one field `{job_id}`.

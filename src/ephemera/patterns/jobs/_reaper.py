@@ -38,7 +38,7 @@ async def run_reaper(backend: JobBackend) -> None:
     """Send missing messages for ever, whenever this process holds the lock."""
     while True:
         try:
-            async with backend.store[backend.declared.leader].hold():
+            async with backend.store[backend.declaration.leader].hold():
                 while True:
                     await with_timeout(send_missing_messages(backend), TIMEOUT)
                     await asyncio.sleep(INTERVAL)
@@ -55,7 +55,7 @@ async def run_reaper(backend: JobBackend) -> None:
 async def send_missing_messages(backend: JobBackend) -> int:
     """Make one pass over all queues; returns how many messages were sent."""
     sent = 0
-    for queue in backend.declared.queues:
+    for queue in backend.declaration.queues:
         is_empty = await backend.queue_length(queue) == 0
         missing = {
             *await backend.rows.unpublished(queue, LIMIT),

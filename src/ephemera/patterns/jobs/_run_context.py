@@ -79,7 +79,7 @@ class Run:
         """Named bytes of the job's own, fenced; see `Checkpoint`."""
         self._state = RunState()
         self._rows = backend.rows
-        self._idle_timeout = str(round(backend.declared.lease.total_seconds() * 1000))
+        self._idle_timeout = str(round(backend.declaration.lease.total_seconds() * 1000))
         self._known = known
         self._visited: set[str] = set()
         self._unsaved: dict[str, bytes] = {}

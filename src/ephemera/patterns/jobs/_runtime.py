@@ -79,17 +79,17 @@ def sql_engine(url: str) -> AsyncEngine:
 class BoundJobs:
     """The jobs of one store and one database: what `store[JOBS]` gives."""
 
-    def __init__(self, declared: Jobs, store: Store, engine: AsyncEngine) -> None:
-        self.declared = declared
+    def __init__(self, declaration: Jobs, store: Store, engine: AsyncEngine) -> None:
+        self.declaration = declaration
         self.store = store
         self.engine = engine
-        self._backend = JobBackend(declared, store, engine)
+        self._backend = JobBackend(declaration, store, engine)
         self._rows, self._queries = self._backend.rows, self._backend.queries
 
     async def create_tables(self) -> None:
         """Create the tables that do not exist yet; in production, use migrations."""
         async with self.engine.begin() as sql:
-            await sql.run_sync(self.declared.metadata.create_all, tables=list(self.declared.tables))
+            await sql.run_sync(self.declaration.metadata.create_all, tables=list(self.declaration.tables))
 
     async def enqueue(self, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
         """Enqueue a job and return its id. If Redis is down, it runs when Redis is back."""
@@ -153,8 +153,8 @@ class BoundJobs:
     def _new_row(
         self, job: Job[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[str, dict[str, Any]]:
-        if self.declared.kinds.get(job.kind) is not job:
-            raise InvalidDeclaration(job.kind, "is not one of these jobs", f"{self.declared!r}")
+        if self.declaration.kinds.get(job.kind) is not job:
+            raise InvalidDeclaration(job.kind, "is not one of these jobs", f"{self.declaration!r}")
         job_id = str(uuid4())
         arguments = encode_arguments(job, args, kwargs)
         return job_id, {"id": job_id, "kind": job.kind, "queue": job.queue, "arguments": arguments}
@@ -163,16 +163,16 @@ class BoundJobs:
 class JobBackend:
     """What enqueuing, the workers and the reaper share: rows in SQL, checkpoints and queues in Redis."""
 
-    def __init__(self, declared: Jobs, store: Store, engine: AsyncEngine) -> None:
+    def __init__(self, declaration: Jobs, store: Store, engine: AsyncEngine) -> None:
         self._queues = store.client("queue")
         if self._queues.is_cluster:
-            raise InvalidDeclaration(declared.name, NO_CLUSTER, "as in connect(url, ..., queue_url=...)")
-        self.declared = declared
+            raise InvalidDeclaration(declaration.name, NO_CLUSTER, "as in connect(url, ..., queue_url=...)")
+        self.declaration = declaration
         self.store = store
         self.engine = engine
-        self.rows = JobRows(declared.tables, engine)
-        self.queries = JobQueries(declared.tables, engine)
-        self._checkpoints = Checkpoints(declared.checkpoints, declared.progress, store)
+        self.rows = JobRows(declaration.tables, engine)
+        self.queries = JobQueries(declaration.tables, engine)
+        self._checkpoints = Checkpoints(declaration.checkpoints, declaration.progress, store)
 
     def checkpoint(self, row: JobRow) -> Checkpoint:
         """The checkpoint of a job, with the fence of its row."""
@@ -183,17 +183,17 @@ class JobBackend:
 
         Failures are logged: the job's end is in SQL already.
         """
-        declared = self.declared
+        declaration = self.declaration
         try:
-            event = declared.final_event(row) if declared.final_event else None
+            event = declaration.final_event(row) if declaration.final_event else None
             await self.checkpoint(row)._end(event=event)
         except (ConnectionFailed, ServerError, JobLost) as problem:
             _log.warning("the end of job %s is recorded in SQL only: %s", row.id, problem)
         except Exception:  # from the application's `final_event`
             _log.exception("`final_event` failed for job %s", row.id)
-        if declared.finished_callback is not None:
+        if declaration.finished_callback is not None:
             try:
-                await declared.finished_callback(self.store, self.engine, row)
+                await declaration.finished_callback(self.store, self.engine, row)
             except Exception:
                 _log.exception("`on_finished` failed for job %s", row.id)
 
@@ -203,7 +203,7 @@ class JobBackend:
         The message of a kind that this process does not know, as in a console, is left to the reaper: it
         must say how long an attempt may take.
         """
-        if job.kind not in self.declared.kinds:
+        if job.kind not in self.declaration.kinds:
             await self.rows.mark_unpublished([job.id])
             return
         try:
@@ -217,7 +217,7 @@ class JobBackend:
         """Push a message for each job to its queue."""
         by_queue: dict[str, list[bytes]] = {}
         for job_id, kind, queue in jobs:
-            key, known = self.declared.queue_key(queue), self.declared.kinds.get(kind)
+            key, known = self.declaration.queue_key(queue), self.declaration.kinds.get(kind)
             message = _job_message(job_id, kind, key, known.hard_limit if known else None)
             by_queue.setdefault(key, []).append(message)
         for key, messages in by_queue.items():
@@ -225,7 +225,7 @@ class JobBackend:
 
     async def queue_length(self, queue: str) -> int:
         """How many messages wait in a queue."""
-        return int(await self._queues.call("LLEN", self.declared.queue_key(queue)))
+        return int(await self._queues.call("LLEN", self.declaration.queue_key(queue)))
 
 
 def _job_message(job_id: str, kind: str, queue_key: str, hard_limit: timedelta | None) -> bytes:

@@ -174,22 +174,22 @@ class AttemptRunner:
         self._worker = worker
         self._worker_context = worker_context
         self._is_stopping = is_stopping
-        lease = backend.declared.lease.total_seconds()
+        lease = backend.declaration.lease.total_seconds()
         self._interval = min(_RENEWAL, lease / 5)
         self._safe = lease * 0.95  # clocks may run at different speeds
 
     async def run(self, job_id: str) -> str:
         """Claim a job and run it; returns how that ended, for Celery's log."""
         sent = monotonic()
-        row = await self._rows.claim(job_id, self._worker, self._backend.declared.lease)
+        row = await self._rows.claim(job_id, self._worker, self._backend.declaration.lease)
         if row is None:
             return "refused"
-        job = self._backend.declared.kinds.get(row.kind)
+        job = self._backend.declaration.kinds.get(row.kind)
         if job is None:
             problem = (
                 f"worker {self._worker} does not know the job {row.kind!r}: deploy a version that has it"
             )
-            await self._rows.reschedule(row.id, row.fence, problem, self._backend.declared.lease)
+            await self._rows.reschedule(row.id, row.fence, problem, self._backend.declaration.lease)
             return "unknown"
         if row.attempts > job.attempts:
             last = row.error or "none, its workers died"
@@ -244,7 +244,7 @@ class AttemptRunner:
 
     async def _renew_once(self, run: Run) -> JobLost | bool:
         """True if the lease was renewed, False if this attempt has ended the job itself."""
-        if await self._rows.renew(run.id, run.fence, self._backend.declared.lease):
+        if await self._rows.renew(run.id, run.fence, self._backend.declaration.lease):
             return True
         row = await self._backend.queries.get(run.id)
         if row is None:

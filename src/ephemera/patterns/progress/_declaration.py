@@ -60,7 +60,7 @@ class Progress(Generic[E]):
     """The declaration of progress streams: `store[PROGRESS]` gives the `BoundProgress` of a store.
 
     Args:
-        catalogue: Where the keys are declared.
+        catalogue: Where the keys are declaration.
         pattern: The key pattern of the streams, with at least one field.
         event: A `msgspec.Struct`, or a union of tagged ones.
         wake: The name of the channel that wakes listeners.
@@ -138,15 +138,15 @@ class Progress(Generic[E]):
 class BoundProgress(Generic[E]):
     """The progress streams of one store: what `store[PROGRESS]` gives."""
 
-    def __init__(self, declared: Progress[E], store: Store) -> None:
-        self.declared = declared
-        self._stats = store[declared.keyspace].stats
-        self._run = store.client(declared.keyspace.role).run
-        self._watcher: StreamWatcher[E] = StreamWatcher(declared, store)
+    def __init__(self, declaration: Progress[E], store: Store) -> None:
+        self.declaration = declaration
+        self._stats = store[declaration.keyspace].stats
+        self._run = store.client(declaration.keyspace.role).run
+        self._watcher: StreamWatcher[E] = StreamWatcher(declaration, store)
 
     async def append(self, event: E, /, **fields: FieldValue) -> str:
         """Append an event, wake the listeners, and return the entry's id."""
-        arguments = self.declared.entry_arguments(event, **fields)
+        arguments = self.declaration.entry_arguments(event, **fields)
         try:
             entry_id: bytes = await self._run(APPEND, (arguments.message,), arguments)
         except REDIS_ERRORS:

@@ -33,7 +33,7 @@ class Listener(Generic[E]):
         self, watcher: StreamWatcher[E], fields: Fields, after: str | None, load: SnapshotLoader
     ) -> None:
         self._watcher = watcher
-        self._key = watcher.declared.key(**fields)
+        self._key = watcher.declaration.key(**fields)
         self._fields = fields
         self._load = load
         self._stream: WatchedStream[E] | None = None

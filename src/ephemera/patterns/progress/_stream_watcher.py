@@ -91,7 +91,7 @@ class WatchedStream(Generic[E]):
 
     def __init__(self, watcher: StreamWatcher[E], key: str) -> None:
         self.key = key
-        self.mirror: Mirror[E] = Mirror(watcher.declared.max_entries)
+        self.mirror: Mirror[E] = Mirror(watcher.declaration.max_entries)
         self.listeners = 0
         self.read = SingleFlight(self._read)
         self.failing = False
@@ -119,7 +119,7 @@ class WatchedStream(Generic[E]):
 
     def tick(self, now: float) -> None:
         """Send heartbeats while the stream is quiet, and have listeners ask SQL now and then."""
-        heartbeat = self._watcher.declared.heartbeat
+        heartbeat = self._watcher.declaration.heartbeat
         if now - self._heartbeat_at < heartbeat:
             return
         self._heartbeat_at = now
@@ -186,22 +186,22 @@ class WatchedStream(Generic[E]):
         return found
 
     def _entry(self, position: Position, flat: list[bytes]) -> ProgressEntry[E] | Gap:
-        event = self._watcher.declared.decode(flat[1]) if flat[0] == b"d" else None
+        event = self._watcher.declaration.decode(flat[1]) if flat[0] == b"d" else None
         if event is None:
             self._watcher.stats.undecodable += 1
             return Gap(position)
-        return ProgressEntry(position, event, is_last=isinstance(event, self._watcher.declared.terminal))
+        return ProgressEntry(position, event, is_last=isinstance(event, self._watcher.declaration.terminal))
 
 
 class StreamWatcher(Generic[E]):
     """All streams of one declaration that this process watches, on one subscription."""
 
-    def __init__(self, declared: Progress[E], store: Store) -> None:
-        self.declared = declared
-        self.stats = store[declared.keyspace].stats
-        self._client = store.client(declared.keyspace.role)
+    def __init__(self, declaration: Progress[E], store: Store) -> None:
+        self.declaration = declaration
+        self.stats = store[declaration.keyspace].stats
+        self._client = store.client(declaration.keyspace.role)
         self.call = self._client.call
-        self._channel = store[declared.wake]
+        self._channel = store[declaration.wake]
         self._streams: dict[str, WatchedStream[E]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self.closed = False
@@ -254,7 +254,7 @@ class StreamWatcher(Generic[E]):
 
     async def _poll(self) -> None:
         while True:
-            await asyncio.sleep(min(_POLL, self.declared.heartbeat))
+            await asyncio.sleep(min(_POLL, self.declaration.heartbeat))
             now = monotonic()
             unread = [stream for stream in self._streams.values() if now - stream.read_at >= _POLL]
             if len(unread) > _MAX_POLLS:

@@ -1,11 +1,11 @@
--- Takes over entries that were idle for a lease: of consumers that died, and those whose retry is due.
+-- Claims entries that were idle for a lease: those of dead consumers, and those whose retry is due.
 -- KEYS[1]  the stream
 -- ARGV[1]  the group
--- ARGV[2]  the consumer that takes them
+-- ARGV[2]  the consumer that claims them
 -- ARGV[3]  the lease in milliseconds
--- ARGV[4]  the cursor: where to go on, '0-0' at first
--- ARGV[5]  how many to take at most; ten times as many are looked at
--- RETURNS  {the next cursor ('0-0' at the end), {{id, fields, how often it was delivered, this time included}}}
+-- ARGV[4]  the cursor: where to continue, '0-0' at first
+-- ARGV[5]  how many to claim at most; ten times as many are examined
+-- RETURNS  {the next cursor ('0-0' at the end), {{id, fields, number of deliveries, this one included}}}
 local stream, group = KEYS[1], ARGV[1]
 local claimed = redis.call('XAUTOCLAIM', stream, group, ARGV[2], ARGV[3], ARGV[4], 'COUNT', ARGV[5])
 local entries = {}

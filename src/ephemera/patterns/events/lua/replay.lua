@@ -1,15 +1,15 @@
--- Puts dead letters back on their stream, for the group that could not handle them; each one once.
+-- Puts dead letters back on their stream, each once, for the group that could not handle them.
 -- KEYS[1]  the stream
 -- KEYS[2]  its dead letters
 -- ARGV[1]  the shape of an entry
--- ARGV[2]  and on: ids of letters
+-- ARGV[2]  and following: ids of dead letters
 -- RETURNS  the ids of the events that were put back
 local stream, dead, added = KEYS[1], KEYS[2], {}
 for at = 2, #ARGV do
   local found = redis.call('XRANGE', dead, ARGV[at], ARGV[at])[1]
   if found then
     local letter = {}
-    for place = 1, #found[2], 2 do letter[found[2][place]] = found[2][place + 1] end
+    for field = 1, #found[2], 2 do letter[found[2][field]] = found[2][field + 1] end
     if letter.event and letter.group and letter.origin then
       added[#added + 1] = redis.call('XADD', stream, '*', 'event', letter.event, '_v', ARGV[1],
         '_for', letter.group, '_origin', letter.origin)

@@ -1,10 +1,10 @@
 -- Removes the events that every group has handled: those before the first that is pending or not delivered yet.
 -- KEYS[1]  the stream
--- RETURNS  how many were removed; a stream without groups is left alone, since somebody may come for it
+-- RETURNS  how many were removed; a stream without groups is not trimmed, since a group may still be created
 local stream = KEYS[1]
 if redis.call('EXISTS', stream) == 0 then return 0 end
 
--- Both parts of an id have 64 bits, more than a Lua number holds: compared as text of equal length.
+-- Both parts of an id have 64 bits, more than a Lua number holds, so they are compared as text of equal length.
 local function comes_before(one, other)
   local time, number = string.match(one, '(%d+)-(%d+)')
   local other_time, other_number = string.match(other, '(%d+)-(%d+)')

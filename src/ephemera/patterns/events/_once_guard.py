@@ -1,7 +1,7 @@
-"""The SQL side of an event: a table of what was handled, so that an event delivered twice takes effect once.
+"""Exactly-once effects in SQL: a table of handled events, so that a second delivery has no effect.
 
     ONCE = OnceGuard()
-    await connection.execute(ONCE.table)                                  # once, with the other tables
+    await connection.execute(ONCE.table)                                  # at startup
 
     async def register(event: UserRegistered, delivery: Delivery) -> None:
         async with pool.connection() as sql, sql.transaction():
@@ -9,10 +9,10 @@
             if ONCE.is_first(await cursor.fetchone()):
                 ...                                                        # writes of the same transaction
 
-The row and the effect commit together or not at all. Of two deliveries at once, the second waits for the
-first one's commit and then finds its row; after a rollback it is the first itself. PostgreSQL and SQLite
-understand the statement; `pyformat` is for psycopg, `named` for `sqlalchemy.text` and sqlite3. Rows may go
-when their event cannot come again, a month later say: `DELETE ... WHERE handled < ...`.
+The row and the effect commit together or not at all. Of two concurrent deliveries, the second one waits for
+the commit of the first and then finds its row; after a rollback it becomes the first. PostgreSQL and SQLite
+accept the statement; `pyformat` is for psycopg, `named` for `sqlalchemy.text` and sqlite3. Delete rows whose
+event cannot be delivered again, after a month for example: `DELETE ... WHERE handled < ...`.
 """
 
 from __future__ import annotations
@@ -40,28 +40,28 @@ RETURNING event"""
 
 
 class OnceGuard:
-    """The statements of one table of handled events; several streams and groups share it."""
+    """The statements of one table of handled events, which streams and groups can share."""
 
     def __init__(self, table: str = "handled_events") -> None:
         if not _NAME.fullmatch(table):
             raise InvalidValue("table", "a name, or schema.name", repr(table))
         names = ("stream", "consumers", "event")
         self.table = _TABLE.format(name=table)
-        """Creates the table if it is not there."""
+        """Creates the table if it does not exist."""
         self.pyformat = _CLAIM.format(name=table, **{name: f"%({name})s" for name in names})
-        """Gives a row to the first, and none later; for drivers that take `%(name)s`, as psycopg does."""
+        """Returns a row for the first delivery only; for drivers that take `%(name)s`, such as psycopg."""
         self.named = _CLAIM.format(name=table, **{name: f":{name}" for name in names})
         """The same for `:name`."""
 
     def values(self, delivery: Delivery, *, event: str | None = None) -> dict[str, str]:
-        """What the statement takes: the event by its first id, so that a replay is no other event.
+        """The parameters of the statement; the event is identified by its first id, also after a replay.
 
-        `event` names it in place of that: an id of your own, the same however often it is published. A
-        publisher that repeats what was not answered needs it, such as one that publishes from an outbox.
+        `event` replaces that by an id of your own, the same however often the event is published. You need
+        it if the publisher may publish an event twice, as from an outbox.
         """
         named = delivery.origin if event is None else event
         return {"stream": delivery.stream, "consumers": delivery.group, "event": named}
 
     def is_first(self, row: object) -> bool:
-        """Whether the statement gave a row, so that the event was not handled before."""
+        """Whether the statement returned a row: the event was not handled before."""
         return row is not None

@@ -1,8 +1,8 @@
--- Removes consumers that have nothing pending; with one of them, its pending events would be lost.
+-- Removes consumers that have nothing pending; removing others would lose their pending events.
 -- KEYS[1]  the stream
 -- ARGV[1]  the group
--- ARGV[2]  a consumer to remove whenever it was last seen; empty: none
--- ARGV[3]  the milliseconds after which any other that did nothing is removed
+-- ARGV[2]  a consumer to remove regardless of its idle time; empty for none
+-- ARGV[3]  the idle time in milliseconds after which any other is removed
 -- RETURNS  how many were removed
 local stream, group, removed = KEYS[1], ARGV[1], 0
 for _, consumer in ipairs(redis.call('XINFO', 'CONSUMERS', stream, group)) do
