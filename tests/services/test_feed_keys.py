@@ -15,7 +15,7 @@ from ephemera_services.feed import catalogue
 from tests.cli.commands import ephemera
 from tests.services.feed_world import World, feed_world
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems" / "feed.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services" / "feed.md"
 DAY = 86_400
 
 DESIGNED = [

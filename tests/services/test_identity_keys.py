@@ -15,7 +15,7 @@ from tests.cli.commands import ephemera
 from tests.services.identity_users import QUICK, UNLIMITED, administrator, newcomer
 from tests.services.services import Served, serving
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems" / "identity.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services" / "identity.md"
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from tests.cli.commands import ephemera
 from tests.services.league_users import LIVE_MATCH, league, referee, signed_in, until
 from tests.services.services import Served
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems" / "league.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services" / "league.md"
 MINUTE, HOUR, DAY = 60, 3600, 86_400
 NO_MATCHES_FOR_DAYS = "40d"
 """How far ahead of the demonstration nothing is played within a week."""

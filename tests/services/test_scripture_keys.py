@@ -29,7 +29,7 @@ from tests.services.scripture_readers import (
 )
 from tests.services.services import Served
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems" / "scripture.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services" / "scripture.md"
 HOUR = 3600
 TOPIC = {"id": "held-up", "title": "T", "summary": "S", "passages": ["ps.23.1"]}
 

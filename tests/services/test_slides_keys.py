@@ -16,7 +16,7 @@ from tests.cli.commands import ephemera
 from tests.services.services import Served
 from tests.services.slides_people import FREE, VIEWER, Person, administrator
 
-PAGE = Path(__file__).parents[2] / "docs" / "systems" / "slides.md"
+PAGE = Path(__file__).parents[2] / "docs" / "services" / "slides.md"
 WRONG = ("unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced")
 
 

@@ -1,12 +1,12 @@
-"""Who asks: the bearer's access token, checked on every request, and the limits of what they ask for.
+"""Authentication and rate limits: the bearer's access token is checked on every request.
 
     Caller = Annotated[Access, Depends(Bearer("profile-read"))]
     Admin = Annotated[Access, Depends(Bearer(admin=True))]
 
-A token's signature is verified once in each process and then remembered until it expires, in a bounded table
-that is emptied when keys change; whether it is revoked is asked every time, in one trip: by its id, its user
-and its sign-in. When Redis cannot be asked, and this process does not remember its revocation, SQL is: what
-was revoked is void then, too. But nobody is an administrator then (503).
+A token's signature is verified once per process and then cached until it expires, in a bounded table that is
+cleared when keys change. Whether it is revoked is checked every time, in one round trip: by its id, its user
+and its sign-in. When Redis is unavailable, and this process has no record of the revocation, SQL decides, so
+a revoked token stays refused. Administrators get 503 meanwhile.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from ephemera_services.runtime import problem, unauthorized
 if TYPE_CHECKING:
     from ephemera_services.identity.service import Identity
 
-_MOST_REMEMBERED = 10_000
-_LONGEST_AGENT = 256
+_MAX_VERIFIED = 10_000
+_MAX_USER_AGENT = 256
 _NO_TOKEN = "Send an access token: Authorization: Bearer ..."  # noqa: S105
 
 
 class Access(NamedTuple):
-    """An admitted request: whose it is, what the response should say about limits, and the service."""
+    """An authenticated request: its claims, the rate limit headers of the response, and the service."""
 
     claims: Claims
     headers: list[Header]
@@ -51,14 +51,14 @@ class Access(NamedTuple):
         """Whether the caller is an administrator."""
         return self.claims.extra.get("role") == "admin"
 
-    def to_see(self, user_id: str) -> None:
+    def require_access_to(self, user_id: str) -> None:
         """Raise 403 unless the caller is this user or an administrator."""
         if self.claims.sub != user_id and not self.is_admin:
             raise problem(403, "This belongs to another user.")
 
 
 class Gate:
-    """Checks tokens and limits of one running service."""
+    """Checks tokens and limits for one running service."""
 
     def __init__(
         self, store: Store, ring: KeyRing, tokens: Tokens, sign_ins: SignIns, settings: Settings
@@ -75,8 +75,8 @@ class Gate:
         self._ring, self._keys = ring, ring.keys
         self._client = ClientAddress(settings.trusted_proxies)
 
-    async def claims(self, scope: Scope, *, admin: bool) -> Claims:
-        """What the bearer's token says; 401 when it is void, 503 when nobody can tell and it matters."""
+    async def authenticate(self, scope: Scope, *, admin: bool) -> Claims:
+        """Return the token's claims; 401 if it is not valid, 503 if an administrator's cannot be checked."""
         claims = self._verify(_bearer(scope))
         verdict = await self._revoked.check(
             "access",
@@ -86,29 +86,29 @@ class Gate:
             family=claims.family,
         )
         if admin and not verdict.certain:
-            raise unavailable("Whether you may do this cannot be told at the moment; please try again.")
-        revoked = verdict.revoked if verdict.certain else not await self._sign_ins.stands(claims)
+            raise unavailable("Your permissions cannot be checked at the moment; please try again.")
+        revoked = verdict.revoked if verdict.certain else not await self._sign_ins.is_valid(claims)
         if revoked:
             raise unauthorized("The access token was revoked: sign in again.")
         if admin and claims.extra.get("role") != "admin":
             raise problem(403, "This is for administrators.")
         return claims
 
-    async def take(self, rule: str, subject: str) -> list[Header]:
-        """Take one unit of a limit; what the response should say about it, or 429."""
+    async def consume(self, rule: str, subject: str) -> list[Header]:
+        """Consume one unit of a limit; the response headers, or 429."""
         decision = await self._limits.check(self._rules[rule].on(subject))
         if not decision.allowed:
             raise refusal(decision)
         return limit_headers(decision)
 
-    async def take_by_address(self, rule: str, scope: Scope) -> list[Header]:
-        """The same, of whoever has the client's address."""
-        return await self.take(rule, self._client.counted(scope))
+    async def consume_by_address(self, rule: str, scope: Scope) -> list[Header]:
+        """Consume one unit of the limit of the client's address."""
+        return await self.consume(rule, self._client.counted(scope))
 
     def origin(self, request: Request) -> Origin:
-        """Where a request comes from."""
+        """The address and user agent of a request."""
         agent = "".join(filter(str.isprintable, request.headers.get("user-agent", "")))
-        return Origin(self._client.of(request.scope), agent[:_LONGEST_AGENT])
+        return Origin(self._client.of(request.scope), agent[:_MAX_USER_AGENT])
 
     def _verify(self, token: str) -> Claims:
         if self._keys is not self._ring.keys:
@@ -121,14 +121,14 @@ class Gate:
             claims = self._tokens.verify(token, kind="access")
         except InvalidToken as invalid:
             raise unauthorized(f"The access token is not valid: {invalid.reason}.") from None
-        if len(self._verified) >= _MOST_REMEMBERED:
+        if len(self._verified) >= _MAX_VERIFIED:
             self._verified.clear()
         self._verified[token] = claims
         return claims
 
 
 class Bearer(SecurityBase):
-    """A dependency: the access of whoever sends a token, perhaps as an administrator, within a limit."""
+    """A dependency that requires a token, optionally of an administrator, and consumes a limit."""
 
     def __init__(self, rule: str | None = None, *, admin: bool = False) -> None:
         self._rule = rule
@@ -138,20 +138,20 @@ class Bearer(SecurityBase):
 
     @property
     def required(self) -> dict[str, Any]:
-        """For the `openapi_extra` of a route that calls `admit` itself."""
+        """The `openapi_extra` of a route that calls `admit` itself."""
         return {"security": [{self.scheme_name: []}]}
 
     async def __call__(self, request: Request, response: Response) -> Access:
-        """The caller's access, as a dependency."""
+        """Authenticate the caller, as a dependency."""
         access = await self.admit(request)
         response.raw_headers.extend(access.headers)
         return access
 
     async def admit(self, request: Request) -> Access:
-        """The caller's access; 401, 403, 429 or 503 when there is none."""
+        """Authenticate the caller; 401, 403, 429 or 503 otherwise."""
         service: Identity = request.app.state.service
-        claims = await service.gate.claims(request.scope, admin=self._admin)
-        headers = [] if self._rule is None else await service.gate.take(self._rule, claims.sub)
+        claims = await service.gate.authenticate(request.scope, admin=self._admin)
+        headers = [] if self._rule is None else await service.gate.consume(self._rule, claims.sub)
         return Access(claims, headers, service)
 
 

@@ -1,4 +1,4 @@
-"""What administrators do: roles, sign-ins, caches, keys, and a look at Redis. None of it without Redis."""
+"""Administration: roles, sign-ins, caches, keys and Redis statistics. All of it requires Redis."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from ephemera_services.identity.auth_routes import session_list
 from ephemera_services.identity.forms import Ended, NewKey, RedisStats, RoleForm, SessionList
 from ephemera_services.runtime import problems
 
-_MAY_NOT_LOOK = (
-    "Redis does not let this service look at its keys; rules that do: "
+_NO_PERMISSION = (
+    "This service's Redis user may not inspect its keys; create rules that allow it with: "
     "ephemera acl identity --for service --for monitoring"
 )
 
@@ -41,31 +41,31 @@ async def end_user_sessions(user_id: UUID, admin: Admin) -> Ended:
 
 @router.put("/users/{user_id}/role", responses=problems(403, 404))
 async def change_role(user_id: UUID, form: RoleForm, admin: Admin) -> Ended:
-    """Give a user a role, and end all their sign-ins, whose tokens say the old one. May be repeated."""
+    """Set a user's role, and end all their sign-ins, whose tokens carry the old one. Idempotent."""
     await admin.service.accounts.set_role(user_id, form.role)
     return Ended(ended=await admin.service.sign_ins.end_all(user_id))
 
 
 @router.delete("/cache/profiles/{user_id}", status_code=204, responses=problems(403))
-async def forget_profile(user_id: UUID, admin: Admin) -> None:
-    """Have every cache forget a profile."""
-    await admin.service.accounts.forget_profile(str(user_id))
+async def invalidate_profile(user_id: UUID, admin: Admin) -> None:
+    """Invalidate a profile in every cache."""
+    await admin.service.accounts.invalidate_profile(str(user_id))
 
 
 @router.post("/keys/rotate", status_code=201, responses=problems(403, 409))
 async def rotate_keys(admin: Admin) -> NewKey:
-    """Publish a new signing key, which signs once every process and verifier has had time to fetch it."""
+    """Publish a new signing key. It signs once every process and verifier has had time to fetch it."""
     fresh = await admin.service.keys.rotate(admin.service.settings.key_ahead)
     return NewKey(kid=fresh.kid, signs_from=datetime.fromtimestamp(fresh.signs_from, UTC))
 
 
 @router.get("/redis/stats", responses=problems(403))
 async def redis_stats(admin: Admin) -> RedisStats:
-    """What Redis holds for this service, against the estimates of its design."""
+    """What this service keeps in Redis, compared with the estimates of its design."""
     try:
         report = await admin.service.redis.report()
     except ServerError as refused:
         if refused.code != "NOPERM":
             raise
-        raise unavailable(_MAY_NOT_LOOK, retry_after=60) from None
+        raise unavailable(_NO_PERMISSION, retry_after=60) from None
     return RedisStats.model_validate(report)

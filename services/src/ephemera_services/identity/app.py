@@ -1,11 +1,11 @@
-"""The application: `ephemera serve identity`, or mounted under a prefix beside other systems."""
+"""The application: `ephemera serve identity`, or mounted under a prefix beside other services."""
 
 from __future__ import annotations
 
 from fastapi import FastAPI
 
 from ephemera_services.identity import admin_routes, auth_routes, profile_routes
-from ephemera_services.identity.documents import ENVELOPE
+from ephemera_services.identity.documents import FORM_OVERHEAD
 from ephemera_services.identity.keys import catalogue
 from ephemera_services.identity.service import open_identity
 from ephemera_services.identity.settings import Settings
@@ -16,13 +16,13 @@ __all__ = ["Settings", "create_app"]
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, which opens what it needs when it starts."""
+    """Return the application, which opens its resources at startup."""
     service = ServiceDefinition(
         "identity",
         "Accounts, tokens and profiles for a family of services.",
         catalogue,
         metadata,
-        body_limits={"/api/documents/upload": settings.document_bytes + ENVELOPE},
+        body_limits={"/api/documents/upload": settings.document_bytes + FORM_OVERHEAD},
     )
     return create_application(
         settings,

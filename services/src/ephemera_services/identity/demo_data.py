@@ -1,4 +1,4 @@
-"""Some users to look at: `await seed(identity)` makes them if they are not there."""
+"""Demo users: `await seed(identity)` creates those that do not exist."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ DEMO_USERS = (
 
 
 async def seed(identity: Identity) -> list[str]:
-    """The demonstration's users, one of them an administrator; the addresses that were new."""
-    made = []
-    kept = await identity.passwords.hash(DEMO_PASSWORD)
+    """Create the demo users, one of them an administrator; the addresses that are new."""
+    created = []
+    password_hash = await identity.passwords.hash(DEMO_PASSWORD)
     for email, role, first_name, last_name, phone, address in DEMO_USERS:
         profile = {"first_name": first_name, "last_name": last_name, "phone": phone, "address": address}
         try:
-            await identity.accounts.register(email, kept, role, **profile)
-        except Problem:  # there already
+            await identity.accounts.register(email, password_hash, role, **profile)
+        except Problem:  # it exists
             continue
-        made.append(email)
-    return made
+        created.append(email)
+    return created

@@ -1,8 +1,8 @@
-"""Documents that users upload: checked by what they hold, and kept in SQL, beside the rest of an account.
+"""Documents that users upload: their content is checked, and they are stored in SQL with the account.
 
-In SQL, not in a folder: a document then belongs to its user by a foreign key, every process has it, and one
-backup holds everything. They are few and small (20 an hour, 5 MB unless configured); a service with large
-files would keep them in an object store and only their names here.
+They are in SQL and not in a folder, so that a foreign key ties a document to its user, every process can read
+it, and one backup has everything. They are few and small (20 per hour, 5 MB unless configured); a service
+with large files would keep them in an object store, and only their names here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from starlette.requests import Request
 from ephemera_services.identity.tables import documents
 from ephemera_services.runtime import problem
 
-_LONGEST_NAME = 200
-ENVELOPE = 4096
-"""Bytes that a form may have around its document."""
+_MAX_NAME = 200
+FORM_OVERHEAD = 4096
+"""Bytes that a multipart form may have besides its document."""
 
 
 class Document(NamedTuple):
-    """A document as it was uploaded."""
+    """An uploaded document."""
 
     name: str
     media_type: str
@@ -46,30 +46,30 @@ TYPES: dict[str, Callable[[bytes], bool]] = {
     "image/jpeg": lambda content: content.startswith(b"\xff\xd8\xff"),
     "text/plain": _is_text,
 }
-"""The types that are taken, and how a content shows that it is one."""
+"""The accepted types, and a check of the content for each."""
 
 
-async def read_document(request: Request, most: int) -> Document:
-    """The document of a form, its field `file`; a problem when it is not there, too large, or not as said."""
+async def read_document(request: Request, max_bytes: int) -> Document:
+    """Read the field `file` of a form; a problem if it is missing, too large, or not what it claims to be."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise problem(415, "Send the document as multipart/form-data, in the field 'file'.")
     async with request.form(max_files=1, max_fields=0) as form:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise problem(422, "The form has no file in its field 'file'.")
-        content = await file.read(most + 1)
+        content = await file.read(max_bytes + 1)
         media_type = (file.content_type or "").partition(";")[0].strip().lower()
         name = "".join(filter(str.isprintable, file.filename or "")).rpartition("/")[2] or "document"
-    if len(content) > most:
-        raise problem(413, f"The document is larger than {most:,} bytes.")
+    if len(content) > max_bytes:
+        raise problem(413, f"The document is larger than {max_bytes:,} bytes.")
     if media_type not in TYPES or not TYPES[media_type](content):
         known = ", ".join(TYPES)
-        raise problem(415, f"Documents are one of {known}, and hold what their type says.")
-    return Document(name[:_LONGEST_NAME], media_type, content)
+        raise problem(415, f"A document must be one of {known}, and its content must match its type.")
+    return Document(name[:_MAX_NAME], media_type, content)
 
 
 async def store_document(engine: AsyncEngine, user_id: UUID, document: Document) -> dict[str, object]:
-    """Keep a document; what is known of it."""
+    """Store a document; its metadata."""
     facts = {
         "name": document.name,
         "media_type": document.media_type,

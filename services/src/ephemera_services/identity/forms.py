@@ -1,4 +1,4 @@
-"""What identity's routes take and give, as its OpenAPI document shows it."""
+"""Request and response models of identity's routes."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ Line = Annotated[str, Field(max_length=300, pattern=_NO_CONTROL, examples=["1-2-
 Token = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
 
 
-class _Taken(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class ProfileForm(_Taken):
-    """What a user may change of their profile."""
+class ProfileForm(_RequestBody):
+    """The fields of a profile that a user may change."""
 
     first_name: Name
     last_name: Name
@@ -40,20 +40,20 @@ class Registration(ProfileForm):
 
 
 class Registered(BaseModel):
-    """The account that was made."""
+    """The new account."""
 
     user_id: UUID
 
 
-class Credentials(_Taken):
-    """Who wants to sign in."""
+class Credentials(_RequestBody):
+    """The credentials of a sign-in."""
 
     email: Email
     password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
 
 
-class RefreshForm(_Taken):
-    """The refresh token, which is used up."""
+class RefreshForm(_RequestBody):
+    """A refresh token, which can be used once."""
 
     refresh_token: Token
 
@@ -78,8 +78,8 @@ class SessionView(BaseModel):
     expires_at: datetime
     ip_address: str
     user_agent: str
-    in_use: Annotated[bool | None, Field(description="Whether it was used within the hour; null: unknown")]
-    current: Annotated[bool, Field(description="Whether it is that of this request")]
+    in_use: Annotated[bool | None, Field(description="Whether it was used within the hour; null if unknown")]
+    current: Annotated[bool, Field(description="Whether it is the sign-in of this request")]
 
 
 class SessionList(BaseModel):
@@ -116,14 +116,14 @@ class DocumentView(BaseModel):
     sha256: str
 
 
-class RoleForm(_Taken):
+class RoleForm(_RequestBody):
     """A user's new role."""
 
     role: Literal["user", "admin"]
 
 
 class NewKey(BaseModel):
-    """A signing key that is published, and signs from an instant on."""
+    """A published signing key, and when it starts to sign."""
 
     kid: str
     signs_from: datetime
@@ -135,8 +135,8 @@ class KeySet(BaseModel):
     keys: list[dict[str, Any]]
 
 
-class Against(BaseModel):
-    """A figure against its estimate."""
+class Comparison(BaseModel):
+    """A figure compared with its estimate."""
 
     value: float | None
     low: float
@@ -148,15 +148,17 @@ class CategoryView(BaseModel):
     """The keys of one category."""
 
     category: Literal["sessions", "blacklist", "cache", "rate", "total"]
-    keys: Against
-    bytes: Against
-    mean_ttl_seconds: Against | None
+    keys: Comparison
+    bytes: Comparison
+    mean_ttl_seconds: Comparison | None
 
 
 class RedisStats(BaseModel):
-    """What identity keeps in Redis, against what was estimated."""
+    """What identity keeps in Redis, compared with the estimates."""
 
-    complete: Annotated[bool, Field(description="Whether all keys were counted; otherwise it is an estimate")]
+    complete: Annotated[
+        bool, Field(description="Whether all keys were counted; otherwise the figures are extrapolated")
+    ]
     sampled: int
     seconds: float
     categories: list[CategoryView]

@@ -1,7 +1,7 @@
-"""Everything that identity keeps in Redis: all of it may vanish, and nothing in it opens an account.
+"""Everything that identity keeps in Redis: losing any of it is safe, and nothing in it grants access.
 
-The truth is in SQL (`tables`): who has which role, which sign-ins are over, which refresh token is the
-current one. These keys spare asking it on every request, and coordinate processes.
+SQL (`tables`) is the source of truth for roles, ended sign-ins and current refresh tokens. These keys save a
+query on every request, and coordinate processes.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window, local_
 from ephemera.patterns.revocation import Revocation, TokenKind
 from ephemera.patterns.sessions import Sessions
 
-ACCESS_LIVES = timedelta(minutes=15)
-REFRESH_LIVES = timedelta(days=7)
+ACCESS_TOKEN_LIFETIME = timedelta(minutes=15)
+REFRESH_TOKEN_LIFETIME = timedelta(days=7)
 _HOUR = timedelta(hours=1)
 
 catalogue = Catalogue("identity")
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """A sign-in in use: ids of its tokens and when they end, never a token."""
+    """An active sign-in: the ids of its tokens and when they expire, never a token."""
 
     user_id: str
     session_id: str
@@ -37,7 +37,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Profile(msgspec.Struct, frozen=True, kw_only=True):
-    """A user's profile as SQL had it at `cached_at`."""
+    """A user's profile as of `cached_at`."""
 
     user_id: str
     email: str
@@ -55,16 +55,18 @@ SESSIONS = Sessions(
     user="user_id",
     lifetime=fixed(hours=1),
     kind="value",
-    purpose="Which sign-ins are in use, from where and since when",
+    purpose="Which sign-ins are active, from where and since when",
     saves="a write to SQL on every use",
-    if_lost="lists of sessions do not tell which are in use until their next refresh",
+    if_lost="lists of sessions do not show which are active until their next refresh",
 )
 
 REVOKED = Revocation(
     catalogue,
     tokens={
-        "access": TokenKind("blacklist:access:{jti}", lives=ACCESS_LIVES),  # with Redis away, SQL is asked
-        "refresh": TokenKind("blacklist:refresh:{jti}", lives=REFRESH_LIVES),
+        "access": TokenKind(
+            "blacklist:access:{jti}", lives=ACCESS_TOKEN_LIFETIME
+        ),  # without Redis, SQL decides
+        "refresh": TokenKind("blacklist:refresh:{jti}", lives=REFRESH_TOKEN_LIFETIME),
     },
 )
 
@@ -78,7 +80,7 @@ PROFILES = Cache(
     purpose="Profiles as SQL has them",
     saves="a SQL read for each profile read",
     invalidated_by=("a profile update", "an administrator"),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 ENDPOINTS = {
@@ -87,11 +89,11 @@ ENDPOINTS = {
     "profile-update": "/api/profiles/update",
     "document-upload": "/api/documents/upload",
 }
-"""The rules of limits, and how their keys name them."""
+"""The names of the rules, and how they appear in keys."""
 
 _PER_HOUR = {"login": 5, "profile-read": 100, "profile-update": 10, "document-upload": 20}
 _WHEN_DOWN = {
-    "login": "closed",  # nobody guesses passwords while nobody counts
+    "login": "closed",  # no password guessing while attempts cannot be counted
     "profile-read": "open",
     "profile-update": local_share(of=1),  # each process by itself
     "document-upload": local_share(of=1),
@@ -121,7 +123,7 @@ def _sliding(name: str) -> Rule:
 
 
 HOURLY = RateLimits(catalogue, "rate", *map(_hourly, ENDPOINTS))
-"""By the hours of the clock: up to twice the limit fits into an hour across the boundary of two."""
+"""Windows are clock hours: across a boundary, up to twice the limit fits into 60 minutes."""
 
 SLIDING = RateLimits(catalogue, "sliding_rate", *map(_sliding, ENDPOINTS))
-"""The same in any 60 minutes, where that matters: EPHEMERA_IDENTITY_WINDOWS=sliding."""
+"""The same limits in any 60 minutes: EPHEMERA_IDENTITY_WINDOWS=sliding."""

@@ -43,11 +43,11 @@ _encode = msgspec.json.Encoder().encode
     openapi_extra=READING.required,
 )
 async def read_profile(user_id: UUID, request: Request) -> Response:
-    """A profile: one's own, or as an administrator anybody's. 100 an hour."""
-    # The route that is asked most: as a dependency the same check makes it about 15 % dearer.
+    """Your own profile, or any profile for administrators. 100 per hour."""
+    # The hottest route: as a dependency the same check makes it about 15 % slower.
     caller = await READING.admit(request)
     wanted = str(user_id)
-    caller.to_see(wanted)
+    caller.require_access_to(wanted)
     return _profile(await caller.service.accounts.profile(wanted), caller)
 
 
@@ -57,9 +57,9 @@ async def update_profile(
     form: ProfileForm,
     caller: Annotated[Access, Depends(Bearer("profile-update"))],
 ) -> Response:
-    """Change a profile; whoever reads it after this sees the change. 10 an hour."""
+    """Change a profile; later reads see the change. 10 per hour."""
     wanted = str(user_id)
-    caller.to_see(wanted)
+    caller.require_access_to(wanted)
     return _profile(await caller.service.accounts.update_profile(wanted, **form.model_dump()), caller)
 
 
@@ -68,14 +68,14 @@ async def upload(
     request: Request,
     caller: Annotated[Access, Depends(Bearer("document-upload"))],
 ) -> DocumentView:
-    """Store a document: a PDF, a PNG, a JPEG or plain text, 5 MB at most. 20 an hour."""
+    """Store a document: a PDF, a PNG, a JPEG or plain text, at most 5 MB. 20 per hour."""
     document = await read_document(request, caller.service.settings.document_bytes)
     stored = await store_document(caller.service.engine, UUID(caller.claims.sub), document)
     return DocumentView.model_validate(stored)
 
 
 def _profile(profile: Profile, caller: Access) -> Response:
-    """The profile as it is: what the cache holds was checked when it was written."""
+    """Encode a profile without validation: it was validated when it was written."""
     response = Response(_encode(profile), media_type="application/json")
     response.raw_headers.extend(caller.headers)
     return response

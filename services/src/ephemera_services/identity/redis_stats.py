@@ -1,9 +1,8 @@
-"""What identity keeps in Redis, category by category, against what its designers estimated.
+"""What identity keeps in Redis, by category, compared with the estimates of its design.
 
-Names are counted by SCAN in small steps, and a sample of each space is looked at, both on connections of
-their own and within a second (`operations.survey`): nobody else waits for it. On a server too large for that
-the figures are an estimate from the part that was seen, and say so. One look serves everybody who asks within
-ten seconds.
+Keys are counted by SCAN in small steps, and a sample of each keyspace is inspected, both on separate
+connections and within a second, so no other request waits. On a server too large for that the figures are
+extrapolated from the part that was seen, and say so. A report is reused for ten seconds.
 """
 
 from __future__ import annotations
@@ -17,16 +16,16 @@ from ephemera.operations.survey import SampledKey, SurveyOptions, open_servers, 
 from ephemera_services.identity.keys import catalogue
 
 _PLAN = SurveyOptions(sample=100, budget=1.0, contents=False)
-_SERVES = 10.0  # seconds
+_REPORT_LIFETIME = 10.0  # seconds
 _MB, _HOUR = 1_000_000, 3600.0
 
 
 class Estimate(NamedTuple):
-    """Between which bounds a category was expected to be."""
+    """The expected range of a category."""
 
     keys: tuple[float, float]
     bytes: tuple[float, float]
-    life: float | None  # seconds: the longest; on average keys have less than that left
+    max_ttl: float | None  # seconds; on average keys have less left
 
 
 ESTIMATES = {
@@ -36,23 +35,23 @@ ESTIMATES = {
     "rate": Estimate((100, 10_000), (0.5 * _MB, 5 * _MB), _HOUR),
     "total": Estimate((2_200, 71_000), (15 * _MB, 156 * _MB), None),
 }
-"""A typical production server, as the design of the service has it."""
+"""A typical production server, according to the service's design."""
 
 _CATEGORIES = {
     "sessions": ("session:", "user_sessions:"),
     "blacklist": ("blacklist:", "revoked:"),
     "cache": ("cache:", "loading:"),
-    "rate": ("rate", "sliding_rate"),  # and who was denied
+    "rate": ("rate", "sliding_rate"),  # including denials
 }
 
 
-class _Seen(NamedTuple):
+class _Figures(NamedTuple):
     keys: float = 0.0
     bytes: float = 0.0
-    ttls: tuple[tuple[float, float], ...] = ()  # mean in seconds, and for how many keys it stands
+    ttls: tuple[tuple[float, float], ...] = ()  # mean in seconds, and the number of keys it represents
 
-    def __add__(self, other: Any) -> _Seen:
-        return _Seen(self.keys + other.keys, self.bytes + other.bytes, self.ttls + other.ttls)
+    def __add__(self, other: Any) -> _Figures:
+        return _Figures(self.keys + other.keys, self.bytes + other.bytes, self.ttls + other.ttls)
 
     @property
     def mean_ttl(self) -> float | None:
@@ -61,41 +60,41 @@ class _Seen(NamedTuple):
 
 
 class RedisStatistics:
-    """Looks at the servers, at most once in ten seconds."""
+    """Inspects the servers, at most once in ten seconds."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self._urls = urls
         self._lock = asyncio.Lock()
         self._latest: dict[str, Any] = {}
-        self._at = -_SERVES
+        self._at = -_REPORT_LIFETIME
 
     async def report(self) -> dict[str, Any]:
-        """The figures; `ConnectionFailed` when a server cannot be asked."""
+        """The figures; `ConnectionFailed` if a server is unavailable."""
         async with self._lock:
-            if time.monotonic() - self._at > _SERVES:
-                self._latest = await self._look()
+            if time.monotonic() - self._at > _REPORT_LIFETIME:
+                self._latest = await self._inspect()
                 self._at = time.monotonic()
             return self._latest
 
-    async def _look(self) -> dict[str, Any]:
+    async def _inspect(self) -> dict[str, Any]:
         began = time.monotonic()
-        seen = {category: _Seen() for category in _CATEGORIES}
+        seen = {category: _Figures() for category in _CATEGORIES}
         complete, sampled = True, 0
         for url in self._urls:
             async with open_servers(url) as nodes:
                 found = await survey(nodes, [each for each in catalogue if each.kind != "channel"], _PLAN)
             complete &= found.complete
             scale = 1.0 if found.complete else max(1.0, found.keys / max(1, found.names))
-            for tally in found.samples:
-                sampled += len(tally.keys)
-                if tally.keyspace is not None:
-                    seen[_category(tally.keyspace.pattern)] += _figures(tally.count * scale, tally.keys)
-        seen["total"] = sum(seen.values(), _Seen())
+            for sample in found.samples:
+                sampled += len(sample.keys)
+                if sample.keyspace is not None:
+                    seen[_category(sample.keyspace.pattern)] += _figures_of(sample.count * scale, sample.keys)
+        seen["total"] = sum(seen.values(), _Figures())
         return {
             "complete": complete,
             "sampled": sampled,
             "seconds": time.monotonic() - began,
-            "categories": [_against(category, figures) for category, figures in seen.items()],
+            "categories": [_compare(category, figures) for category, figures in seen.items()],
         }
 
 
@@ -103,23 +102,23 @@ def _category(pattern: str) -> str:
     return next(name for name, starts in _CATEGORIES.items() if pattern.startswith(starts))
 
 
-def _figures(keys: float, probes: Iterable[SampledKey]) -> _Seen:
+def _figures_of(keys: float, probes: Iterable[SampledKey]) -> _Figures:
     sizes = [probe.size for probe in probes if probe.size is not None]
     ttls = [probe.ttl / 1000 for probe in probes if probe.ttl >= 0]
-    return _Seen(
+    return _Figures(
         keys,
         keys * sum(sizes) / len(sizes) if sizes else 0.0,
         ((sum(ttls) / len(ttls), keys),) if ttls else (),
     )
 
 
-def _against(category: str, seen: _Seen) -> dict[str, Any]:
+def _compare(category: str, seen: _Figures) -> dict[str, Any]:
     estimate = ESTIMATES[category]
     return {
         "category": category,
         "keys": _compared(round(seen.keys), estimate.keys),
         "bytes": _compared(round(seen.bytes), estimate.bytes),
-        "mean_ttl_seconds": estimate.life and _compared(seen.mean_ttl, (0, estimate.life)),
+        "mean_ttl_seconds": estimate.max_ttl and _compared(seen.mean_ttl, (0, estimate.max_ttl)),
     }
 
 

@@ -1,4 +1,4 @@
-"""The service itself: its parts, opened together and closed in reverse."""
+"""The running service: its parts, opened together and closed in reverse order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Identity:
-    """What the routes work with."""
+    """The parts that the routes use."""
 
     settings: Settings
     engine: AsyncEngine
@@ -38,9 +38,9 @@ class Identity:
 
 @asynccontextmanager
 async def open_identity(settings: Settings, resources: Resources) -> AsyncIterator[Identity]:
-    """The service, with its signing keys and, if configured, its first administrator."""
+    """Open the service; create its signing keys and, if configured, its first administrator."""
     engine, store = resources.engine, resources.store
-    async with SigningKeys.opened(engine, settings.key_password) as keys:
+    async with SigningKeys.open(engine, settings.key_password) as keys:
         tokens = Tokens(keys.ring, settings.issuer, settings.audience)
         sign_ins = SignIns(engine, store, tokens)
         identity = Identity(
@@ -54,21 +54,21 @@ async def open_identity(settings: Settings, resources: Resources) -> AsyncIterat
             redis=RedisStatistics(resources.redis_urls),
         )
         try:
-            await _have_administrator(identity)
+            await _ensure_administrator(identity)
             yield identity
         finally:
             identity.passwords.close()
             await identity.accounts.aclose()
 
 
-async def _have_administrator(identity: Identity) -> None:
+async def _ensure_administrator(identity: Identity) -> None:
     email, password = identity.settings.admin_email, identity.settings.admin_password
     if email is None or password is None or await identity.accounts.by_email(email) is not None:
         return
-    kept = await identity.passwords.hash(password.reveal())
-    nameless = {"first_name": "Administrator", "last_name": "", "phone": "", "address": ""}
+    password_hash = await identity.passwords.hash(password.reveal())
+    profile = {"first_name": "Administrator", "last_name": "", "phone": "", "address": ""}
     try:
-        await identity.accounts.register(email, kept, "admin", **nameless)
-    except Problem:  # another process was faster
+        await identity.accounts.register(email, password_hash, "admin", **profile)
+    except Problem:  # another process created it
         return
-    logger.info("the administrator was created")
+    logger.info("created the administrator")

@@ -1,4 +1,4 @@
-"""What identity is told by its environment: `EPHEMERA_IDENTITY_...`, besides what all systems take."""
+"""The settings of identity: `EPHEMERA_IDENTITY_...`, besides those that all services share."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     service: ClassVar[str] = "identity"
 
     issuer: str = "ephemera-identity"
-    """Who signs the tokens, as other services expect it."""
+    """The issuer (`iss`) of the tokens, as other services expect it."""
     audience: str = "ephemera"
-    """Whom the tokens are for."""
+    """The audience (`aud`) of the tokens."""
     admin_email: Annotated[str, msgspec.Meta(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH)] | None = None
-    """An administrator who is created at the start, if there is no user with this address."""
+    """An administrator to create at startup, if there is no user with this address."""
     admin_password: Secret | None = None
     """The password of this administrator."""
     key_password: Secret | None = None
@@ -30,19 +30,19 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     key_ahead: timedelta = timedelta(minutes=10)
     """How long a new signing key is published before it signs."""
     windows: Literal["fixed", "sliding"] = "fixed"
-    """Limits by the hours of the clock, or in any 60 minutes."""
+    """Rate limits per clock hour, or in any 60 minutes."""
     logins_per_hour: Count = 5
-    """Attempts to sign in from one address."""
+    """Sign-in attempts from one address."""
     profile_reads_per_hour: Count = 100
-    """Profiles that one user reads."""
+    """Profile reads by one user."""
     profile_updates_per_hour: Count = 10
-    """Changes of a profile by one user."""
+    """Profile updates by one user."""
     uploads_per_hour: Count = 20
-    """Documents that one user uploads."""
+    """Document uploads by one user."""
     document_bytes: Annotated[int, msgspec.Meta(ge=1, le=100_000_000)] = 5_000_000
-    """The largest document that is taken."""
+    """The largest accepted document."""
     password_memory: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 64
-    """Mebibytes that a password check takes; more is dearer for thieves, and for us."""
+    """Mebibytes that a password check uses; more makes brute force, and every sign-in, more expensive."""
 
     def per_hour(self, rule: str) -> int:
         """The limit of a rule."""

@@ -1,8 +1,8 @@
-"""The keys that tokens are signed with: made at the first start, kept in SQL, rotated when an admin says so.
+"""The keys that sign tokens: created at the first start, stored in SQL, rotated by an administrator.
 
-All processes of the service share them. Each looks for changes every few seconds, so a new key is known to
-all long before it signs (`key_ahead`). Keys that verify nothing any more are deleted at the next rotation.
-With a `key_password` what SQL holds is encrypted.
+All processes of the service share them. Each polls for changes every few seconds, so every process knows a
+new key long before it signs (`key_ahead`). Keys that no longer verify anything are deleted at the next
+rotation. With a `key_password` the private keys are encrypted in SQL.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.patterns.tokens import KeyRing, SigningKey
-from ephemera_services.identity.keys import REFRESH_LIVES
+from ephemera_services.identity.keys import REFRESH_TOKEN_LIFETIME
 from ephemera_services.identity.tables import signing_keys
 from ephemera_services.runtime import InvalidSettings, Secret, advisory_lock, cancel_and_wait, problem
 
-_OVERLAP = REFRESH_LIVES + timedelta(days=1)  # longer than the longest token lives
-_LOOK_EVERY = 5.0  # seconds
+_OVERLAP = REFRESH_TOKEN_LIFETIME + timedelta(days=1)  # longer than any token is valid
+_POLL_INTERVAL = 5.0  # seconds
 _LOCK = "identity signing keys"
 
 logger = logging.getLogger(__name__)
 
 
 class SigningKeys:
-    """The service's key ring, and its copy in SQL."""
+    """The service's key ring, as stored in SQL."""
 
     def __init__(self, engine: AsyncEngine, password: Secret | None) -> None:
         self._engine = engine
@@ -42,8 +42,8 @@ class SigningKeys:
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, engine: AsyncEngine, password: Secret | None) -> AsyncIterator[SigningKeys]:
-        """The keys, the first one made if there is none, and kept up to date meanwhile."""
+    async def open(cls, engine: AsyncEngine, password: Secret | None) -> AsyncIterator[SigningKeys]:
+        """Load the keys, create the first one if there is none, and poll for changes meanwhile."""
         keys = cls(engine, password)
         async with engine.begin() as sql:
             await advisory_lock(sql, _LOCK)
@@ -51,36 +51,36 @@ class SigningKeys:
             if not keys.ring.keys:
                 keys.ring.keys = (await asyncio.to_thread(KeyRing.generate, overlap=_OVERLAP)).keys
                 await keys._insert(sql, keys.ring.keys[0])
-        looking = asyncio.create_task(keys._look(), name="identity-signing-keys")
+        polling = asyncio.create_task(keys._poll(), name="identity-signing-keys")
         try:
             yield keys
         finally:
-            await cancel_and_wait([looking])
+            await cancel_and_wait([polling])
 
     async def rotate(self, ahead: timedelta) -> SigningKey:
-        """A new key, published now, that signs from `ahead` on; 409 while another waits for that."""
+        """Publish a new key that signs after `ahead`; 409 while another one is waiting."""
         async with self._engine.begin() as sql:
             await advisory_lock(sql, _LOCK)
             await self._load(sql)
             if self.ring.keys[-1].signs_from > time.time():
-                raise problem(409, "A new key is published already and waits for its time to sign.")
+                raise problem(409, "A new key is already published and does not sign yet.")
             ring = KeyRing(list(self.ring.keys), _OVERLAP)
             fresh = await asyncio.to_thread(ring.rotate, ahead=ahead)
             await self._insert(sql, fresh)
             for key in ring.keys[:-1]:
                 change = update(signing_keys).where(signing_keys.c.kid == key.kid)
                 await sql.execute(change.values(verifies_until=key.verifies_until))
-            kept = [key.kid for key in ring.keys]
-            await sql.execute(delete(signing_keys).where(signing_keys.c.kid.not_in(kept)))
+            remaining = [key.kid for key in ring.keys]
+            await sql.execute(delete(signing_keys).where(signing_keys.c.kid.not_in(remaining)))
         self.ring.keys = ring.keys
-        logger.info("a new signing key", extra={"kid": fresh.kid})
+        logger.info("published a signing key", extra={"kid": fresh.kid})
         return fresh
 
-    async def _look(self) -> None:
-        """Learn of the rotations of other processes."""
+    async def _poll(self) -> None:
+        """Load the rotations of other processes."""
         while True:
-            await asyncio.sleep(_LOOK_EVERY)
-            with suppress(SQLAlchemyError):  # what is known is good enough while SQL is away
+            await asyncio.sleep(_POLL_INTERVAL)
+            with suppress(SQLAlchemyError):  # the known keys are good enough while SQL is down
                 async with self._engine.connect() as sql:
                     await self._load(sql)
 
@@ -95,7 +95,9 @@ class SigningKeys:
 
     def _key(self, row: Any) -> SigningKey:
         if row.encrypted and self._password is None:
-            raise InvalidSettings(["EPHEMERA_IDENTITY_KEY_PASSWORD must be set: the signing keys have one"])
+            raise InvalidSettings(
+                ["EPHEMERA_IDENTITY_KEY_PASSWORD must be set: the signing keys in SQL are encrypted"]
+            )
         try:
             return SigningKey.from_pem(
                 row.pem,
@@ -104,7 +106,7 @@ class SigningKeys:
                 verifies_until=row.verifies_until,
             )
         except ValueError:
-            problem = "EPHEMERA_IDENTITY_KEY_PASSWORD is not the password of the signing keys in SQL"
+            problem = "EPHEMERA_IDENTITY_KEY_PASSWORD does not decrypt the signing keys in SQL"
             raise InvalidSettings([problem]) from None
 
     async def _insert(self, sql: AsyncConnection, key: SigningKey) -> None:

@@ -1,4 +1,4 @@
-"""What identity knows for good. Times are UTC, by the database's clock."""
+"""The tables of identity. Times are UTC, by the database's clock."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ sign_ins = Table(
     metadata,
     Column("id", Uuid, primary_key=True),
     Column("user_id", Uuid, ForeignKey(users.c.id, ondelete="CASCADE"), nullable=False, index=True),
-    Column("refresh_id", Text, nullable=False, comment="the only refresh token that is not used up"),
+    Column("refresh_id", Text, nullable=False, comment="the only valid refresh token"),
     Column("ip_address", Text, nullable=False),
     Column("user_agent", Text, nullable=False),
     _instant("created_at", now=True),
