@@ -15,7 +15,7 @@ import msgspec
 import psycopg
 
 from ephemera.embedded import free_ports
-from ephemera_services.feed.messages import SERVICE, methods
+from ephemera_services.feed.grpc_server import SERVICE, methods
 from tests.services.services import COMMAND, Served, environment, serving
 
 PATIENCE = 60.0  # seconds for what should be soon; machines that run tests are busy

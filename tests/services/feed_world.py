@@ -12,9 +12,9 @@ import sqlalchemy as sa
 from ephemera.patterns.planner import Run, Tick
 from ephemera_services.feed import Settings
 from ephemera_services.feed.builder import Builder
-from ephemera_services.feed.clusterer import Clustered, Clusterizer
-from ephemera_services.feed.keys import Declared
-from ephemera_services.feed.planner import Planning
+from ephemera_services.feed.clusterer import Clustered, ClusterPool
+from ephemera_services.feed.keys import FeedKeys
+from ephemera_services.feed.planner import PlannerLoop
 from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.runtime import Secret, ServiceDefinition, open_resources
 from tests.services.feed_users import texts
@@ -23,15 +23,15 @@ from tests.services.feed_users import texts
 class World:
     """The parts of a service, and what they handed over."""
 
-    def __init__(self, aggregator: Aggregator, declared: Declared, clusterizer: Any) -> None:
+    def __init__(self, aggregator: Aggregator, keys: FeedKeys, pool: Any) -> None:
         self.aggregator = aggregator
-        self.declared = declared
+        self.declared = keys
         self.planner = aggregator.planner
         self.tables = aggregator.planner.tables
         self.engine = aggregator.engine
-        self.clusterizer = clusterizer
-        self.planning = Planning(aggregator)
-        self.builder = Builder(aggregator, clusterizer)
+        self.clusterizer = pool
+        self.planning = PlannerLoop(aggregator)
+        self.builder = Builder(aggregator, pool)
         self.exits = AsyncExitStack()
 
     async def tick(self) -> Tick:
@@ -91,10 +91,10 @@ class World:
 
 
 class Interrupted:
-    """The real clusterizer, with something that happens while it clusters."""
+    """The real pool, with something that happens while it clusters."""
 
-    def __init__(self, clusterizer: Clusterizer, meanwhile: Any) -> None:
-        self._clusterizer = clusterizer
+    def __init__(self, pool: ClusterPool, meanwhile: Any) -> None:
+        self._clusterizer = pool
         self._meanwhile = meanwhile
 
     async def cluster(self, vectors: list[bytes]) -> Clustered:
@@ -112,13 +112,13 @@ async def feed_world(places: Mapping[str, str], **changes: Any) -> AsyncIterator
         "database_url": Secret(places["EPHEMERA_DATABASE_URL"]),
     }
     settings = Settings(**named, **changes)
-    declared = Declared(settings)
-    system = ServiceDefinition("feed", "", declared.catalogue, declared.metadata)
+    keys = FeedKeys(settings)
+    system = ServiceDefinition("feed", "", keys.catalogue, keys.metadata)
     async with (
         open_resources(settings, system) as resources,
-        open_aggregator(settings, declared, resources) as aggregator,
-        Clusterizer(1, settings.smallest_cluster) as clusterizer,
+        open_aggregator(settings, keys, resources) as aggregator,
+        ClusterPool(1, settings.smallest_cluster) as pool,
     ):
-        world = World(aggregator, declared, clusterizer)
+        world = World(aggregator, keys, pool)
         async with world.exits:
             yield world

@@ -45,7 +45,7 @@ def test_the_whole_story(caller: Caller, worker: Worker) -> None:
     (space,) = [item for item in feed["items"] if item["channel_ids"] == ["news"]]
     assert space["title"].startswith("The rocket launch")
     assert caller.feed("ann") == feed, "it was kept, with the moment at which it was built"
-    assert _metric(caller, 'feed_reads_total{how="kept"}') >= 1
+    assert _metric(caller, 'feed_reads_total{how="cached"}') >= 1
 
     caller.publish("news", *texts("sport", 4))
     caller.wait_for_version("ann", version + 1)

@@ -13,7 +13,7 @@ import pytest
 from sqlalchemy import MetaData, text
 
 from ephemera.embedded import Postgres
-from ephemera_services.feed.feeds import CacheAway, Feed, FeedCache, Item, SqlFeeds
+from ephemera_services.feed.feeds import CacheUnavailable, Feed, FeedCache, Item, SqlFeeds
 from ephemera_services.feed.mongo_feeds import open_mongo_feeds
 from ephemera_services.feed.tables import FeedTables
 from ephemera_services.runtime import open_engine
@@ -88,7 +88,7 @@ async def test_it_forgets_older_versions(cache: FeedCache, user: str) -> None:
     for version in (1, 2, 3):
         await cache.put(_feed(user, version), DAY)
     await cache.put(_feed(f"{user}x", 1), DAY)
-    await cache.forget(user, before=3)
+    await cache.delete_older(user, before=3)
     assert [await cache.get(user, version) is not None for version in (1, 2, 3)] == [False, False, True]
     assert await cache.get(f"{user}x", 1) is not None
 
@@ -140,8 +140,8 @@ async def test_mongodb_away(user: str) -> None:
 async def _said_by_a_missing_mongodb(user: str) -> list[str]:
     said = []
     async with open_mongo_feeds("mongodb://someone:hushhush@127.0.0.1:1/feed") as cache:
-        for call in (cache.get(user, 1), cache.put(_feed(user, 1), DAY), cache.forget(user, before=1)):
-            with pytest.raises(CacheAway) as away:
+        for call in (cache.get(user, 1), cache.put(_feed(user, 1), DAY), cache.delete_older(user, before=1)):
+            with pytest.raises(CacheUnavailable) as away:
                 await call
             said.append(str(away.value))
     return said

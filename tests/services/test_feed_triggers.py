@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 import pytest
 import sqlalchemy as sa
 
-from ephemera_services.feed.embeddings import vectors_of
+from ephemera_services.feed.embeddings import embed_texts
 from tests.services.feed_world import Interrupted, World, feed_world
 
 BY_PLAN = pytest.mark.parametrize(
@@ -120,7 +120,7 @@ async def test_insights_that_come_during_clustering_are_counted_next_time(world:
     async def meanwhile() -> None:
         await world.publish("busy", 6, "sport")
 
-    world.builder._clusterizer = Interrupted(world.clusterizer, meanwhile)  # type: ignore[assignment]
+    world.builder._pool = Interrupted(world.clusterizer, meanwhile)  # type: ignore[assignment]
     run = await world.rebuild("mia")
     assert (run.ending, run.pending, run.left) == ("rebuilt", 5, 6)
     status = await world.aggregator.status("mia")
@@ -130,7 +130,7 @@ async def test_insights_that_come_during_clustering_are_counted_next_time(world:
     assert feed is not None
     assert sum(item.size for item in feed.items) + feed.unclustered == 5
 
-    world.builder._clusterizer = world.clusterizer
+    world.builder._pool = world.clusterizer
     await world.age("mia", last_enqueued_at="1 h", recheck_at="1 s")
     await world.tick()
     assert "mia" in await world.handed(), "it was enough for another run"
@@ -183,7 +183,7 @@ async def _old_insights(world: World, channel: str, count: int, ago: str) -> Non
     await world.sql(sa.insert(channels).values(channel_id=channel, current_seq=count))
     embedder = world.aggregator.embedder
     words = [f"subject{at} alpha{at} beta{at} gamma{at} delta{at}" for at in range(10)]
-    vectors = await vectors_of(embedder, words)
+    vectors = await embed_texts(embedder, words)
     rows = [
         {
             "channel_id": channel,

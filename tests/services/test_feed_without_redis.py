@@ -88,7 +88,7 @@ async def test_both_flows_without_redis(world: World, valkey: Valkey) -> None:
     await world.publish("elsewhere", 1, "sport")
     assert (await world.tick()).mode == "sql"
     assert await world.handed() == {"user-0", "user-1", "user-2", "timely"}
-    told, queue = await world.aggregator.planning()
+    told, queue = await world.aggregator.planner_state()
     assert told is not None
     assert (told.mode, queue.length) == ("sql", 4)
     run = await world.rebuild("timely")

@@ -12,7 +12,7 @@ import pytest
 from ephemera import Store, connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera_services.feed import Settings
-from ephemera_services.feed.keys import ClusterUpdate, Declared
+from ephemera_services.feed.keys import ClusterUpdate, FeedKeys
 from tests.services.feed_users import Caller, feeding, texts, until, working
 
 ENDS = {"rebuilt", "busy", "nothing new", "not due", "overtaken"}
@@ -29,11 +29,11 @@ async def test_two_workers_on_one_user(caller: Caller, places: dict[str, str], t
     """A user who is handed over twenty times, to two processes, is clustered once."""
     caller.publish("crowded", *texts("space", 40))
     caller.subscribe("ann", "crowded", plan="pro")
-    declared = Declared(Settings())
-    async with connect(places["EPHEMERA_URL"], declared.catalogue) as store:
+    keys = FeedKeys(Settings())
+    async with connect(places["EPHEMERA_URL"], keys.catalogue) as store:
         with working(tmp_path, places) as one, working(tmp_path, places) as other:
             await _both_wait(store)
-            await store[declared.updates].publish_many([ClusterUpdate("ann", "novelty", 40)] * 20)
+            await store[keys.updates].publish_many([ClusterUpdate("ann", "novelty", 40)] * 20)
             until(lambda: len(one.runs("ann") + other.runs("ann")) >= 20, "all of them are done")
             until(lambda: "rebuilt" in one.runs("ann") + other.runs("ann"), "one of them has clustered")
             until(lambda: caller.http.get("/feed/planner").json()["queue"] == 0, "an empty queue")
@@ -84,15 +84,15 @@ async def test_a_run_that_fails_is_a_dead_letter(
     caller.publish("broken", *texts("space", 5))
     caller.sql("UPDATE feed.insights SET embedding = %s WHERE channel_id = 'broken' AND seq = 3", b"abc")
     caller.publish("sound", *texts("sport", 5))
-    declared = Declared(Settings())
-    async with connect(places["EPHEMERA_URL"], declared.catalogue) as store:
+    keys = FeedKeys(Settings())
+    async with connect(places["EPHEMERA_URL"], keys.catalogue) as store:
         with working(tmp_path, places) as worker:
             caller.subscribe("unlucky", "broken", plan="pro")
             caller.subscribe("lucky", "sound", plan="pro")
             caller.wait_for_version("lucky", 1)
             until(lambda: worker.metric('feed_errors_total{where="run"}') >= 3, "three attempts")
             async with asyncio.timeout(60):
-                while not (dead := await store[declared.updates].dead_letters()):
+                while not (dead := await store[keys.updates].dead_letters()):
                     await asyncio.sleep(0.05)
     assert [(letter.event["user_id"], letter.deliveries) for letter in dead] == [("unlucky", 3)]
     assert "ValueError" in dead[0].error

@@ -1,4 +1,4 @@
-"""The application: `ephemera serve feed`, or mounted under a prefix beside other systems."""
+"""The application: `ephemera serve feed`, or mounted under a prefix beside other services."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from ephemera_services.feed import demo_data
-from ephemera_services.feed.grpc_server import serving_grpc
-from ephemera_services.feed.keys import Declared
+from ephemera_services.feed.grpc_server import serve_grpc
+from ephemera_services.feed.keys import FeedKeys
 from ephemera_services.feed.routes import router
 from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.feed.settings import Settings
-from ephemera_services.feed.worker import planning_and_building
+from ephemera_services.feed.worker import run_planner_and_builders
 from ephemera_services.runtime import Resources, ServiceDefinition, create_application
 
 __all__ = ["Settings", "create_app"]
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, which opens what it needs when it starts."""
-    declared = Declared(settings)
+    """Return the application, which opens its resources at startup."""
+    keys = FeedKeys(settings)
 
     @asynccontextmanager
     async def start(resources: Resources) -> AsyncIterator[Aggregator]:
         async with (
-            open_aggregator(settings, declared, resources) as aggregator,
-            _working_here(aggregator, declared),
-            serving_grpc(aggregator, settings.grpc_address),
+            open_aggregator(settings, keys, resources) as aggregator,
+            _embedded_worker(aggregator, keys),
+            serve_grpc(aggregator, settings.grpc_address),
         ):
             if settings.demo:
                 await demo_data.seed(aggregator)
@@ -36,18 +36,18 @@ def create_app(settings: Settings) -> FastAPI:
 
     service = ServiceDefinition(
         "feed",
-        "What is new for a user, clustered and in words, when it is worth it.",
-        declared.catalogue,
-        declared.metadata,
+        "A personal feed: new insights, clustered and summarized when it is worth it.",
+        keys.catalogue,
+        keys.metadata,
     )
     return create_application(settings, service, start, router)
 
 
 @asynccontextmanager
-async def _working_here(aggregator: Aggregator, declared: Declared) -> AsyncIterator[None]:
-    """Plan and cluster in this process when its servers are its own: no worker could reach them."""
+async def _embedded_worker(aggregator: Aggregator, keys: FeedKeys) -> AsyncIterator[None]:
+    """Plan and cluster in this process if its servers are embedded: no worker could reach them."""
     if aggregator.settings.url is not None:
         yield
         return
-    async with planning_and_building(aggregator, declared):
+    async with run_planner_and_builders(aggregator, keys):
         yield

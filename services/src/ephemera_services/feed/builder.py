@@ -1,4 +1,4 @@
-"""A worker's run on one user: the planner locks, recounts and saves; here a dataset becomes clusters."""
+"""A worker's run for one user: the planner locks, counts and saves; this module builds the clusters."""
 
 from __future__ import annotations
 
@@ -10,43 +10,43 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera.patterns.planner import Dataset, Run
-from ephemera_services.feed.clusterer import Clusterizer
-from ephemera_services.feed.embeddings import vectors_of
+from ephemera_services.feed.clusterer import ClusterPool
+from ephemera_services.feed.embeddings import embed_texts
 from ephemera_services.feed.service import Aggregator
 
 logger = logging.getLogger(__name__)
 
-_VERSIONS_KEPT = 3  # of a user's clusters: the present one, and two for whoever reads meanwhile
+_VERSIONS_KEPT = 3  # of a user's clusters: the current one, and two for concurrent readers
 
 
 class Builder:
     """Rebuilds users' clusters."""
 
-    def __init__(self, aggregator: Aggregator, clusterizer: Clusterizer) -> None:
+    def __init__(self, aggregator: Aggregator, pool: ClusterPool) -> None:
         self._planner = aggregator.planner
         self._engine = aggregator.engine
         self._embedder = aggregator.embedder
         self._cache = aggregator.cache
         self._metrics = aggregator.metrics
         self._largest = aggregator.settings.largest_dataset
-        self._clusterizer = clusterizer
+        self._pool = pool
 
     async def rebuild(self, user_id: str) -> Run:
-        """One run, counted and logged; what fails is raised, and comes again."""
-        made: dict[str, int] = {}
+        """Run once, with metrics and a log line; errors are raised, and the run is retried."""
+        figures: dict[str, int] = {}
 
         async def build(dataset: Dataset) -> list[dict[str, Any]]:
             rows = await self._planner.insights(dataset, newest=self._largest)
-            found = await self._clusterizer.cluster(await self._vectors(rows))
-            made.update(dataset_size=len(rows), unclustered=len(found.unclustered))
-            return [_described([rows[place] for place in places]) for places in found.clusters]
+            found = await self._pool.cluster(await self._vectors(rows))
+            figures.update(dataset_size=len(rows), unclustered=len(found.unclustered))
+            return [_cluster_row([rows[index] for index in indexes]) for indexes in found.clusters]
 
         async def also_save(sql: AsyncConnection, dataset: Dataset) -> None:
             table = self._planner.tables.clusters
-            theirs = table.c.user_id == dataset.user_id
+            of_user = table.c.user_id == dataset.user_id
             version = table.c.cluster_version
-            await sql.execute(sa.update(table).where(theirs, version == dataset.version).values(**made))
-            await sql.execute(sa.delete(table).where(theirs, version <= dataset.version - _VERSIONS_KEPT))
+            await sql.execute(sa.update(table).where(of_user, version == dataset.version).values(**figures))
+            await sql.execute(sa.delete(table).where(of_user, version <= dataset.version - _VERSIONS_KEPT))
 
         try:
             run = await self._planner.rebuild(
@@ -55,34 +55,34 @@ class Builder:
         except Exception:
             self._metrics.errors.labels("run").inc()
             raise
-        self._count(run, made.get("dataset_size", 0))
+        self._count(run, figures.get("dataset_size", 0))
         return run
 
     async def _vectors(self, rows: Sequence[sa.Row[Any]]) -> list[bytes]:
-        """The rows' vectors, all of the present model: what is missing is made, and kept."""
+        """The rows' vectors for the current model; missing ones are computed and stored."""
         model = self._embedder.model
         missing = [row for row in rows if row.embedding is None or row.embedded_by != model]
-        made: dict[int, bytes] = {}
+        computed: dict[int, bytes] = {}
         if missing:
-            vectors = await vectors_of(self._embedder, [row.text for row in missing])
-            made = {row.insight_id: vector for row, vector in zip(missing, vectors, strict=True)}
+            vectors = await embed_texts(self._embedder, [row.text for row in missing])
+            computed = {row.insight_id: vector for row, vector in zip(missing, vectors, strict=True)}
             table = self._planner.tables.insights
-            kept = (
+            update = (
                 sa.update(table)
                 .where(table.c.insight_id == sa.bindparam("of"))
                 .values(embedding=sa.bindparam("vector"), embedded_by=model)
             )
             async with self._engine.begin() as sql:
-                await sql.execute(kept, [{"of": key, "vector": made[key]} for key in sorted(made)])
-        return [made.get(row.insight_id) or row.embedding for row in rows]
+                await sql.execute(update, [{"of": key, "vector": computed[key]} for key in sorted(computed)])
+        return [computed.get(row.insight_id) or row.embedding for row in rows]
 
     async def _invalidate(self, user_id: str, version: int) -> None:
-        """Forget feeds of older versions; nobody reads them, so it may fail."""
+        """Delete feeds of older versions. They are never read again, so a failure is harmless."""
         try:
-            await self._cache.forget(user_id, before=version)
+            await self._cache.delete_older(user_id, before=version)
         except Exception:
             self._metrics.errors.labels("cache").inc()
-            logger.exception("old feeds were not removed", extra={"user_id": user_id})
+            logger.exception("could not delete old feeds", extra={"user_id": user_id})
 
     def _count(self, run: Run, size: int) -> None:
         self._metrics.runs.labels(run.ending).inc()
@@ -104,8 +104,8 @@ class Builder:
         )
 
 
-def _described(members: list[sa.Row[Any]]) -> dict[str, Any]:
-    """A cluster as SQL keeps it: its insights, those nearest its middle first."""
+def _cluster_row(members: list[sa.Row[Any]]) -> dict[str, Any]:
+    """A cluster as stored in SQL: its insights, nearest to the centroid first."""
     return {
         "insights": [row.insight_id for row in members],
         "channels": sorted({row.channel_id for row in members}),

@@ -1,13 +1,13 @@
-"""From the planner to the workers: a stream says who is to be clustered, and SQL has it too.
+"""The queue from the planner to the workers: a table in SQL, and a stream that delivers at once.
 
-The planner marks whom it hands over in SQL (`enqueued_until`), before it hands them over. That is the queue;
-the stream `cluster_update` only says it at once, to one worker. So nothing is lost with Redis: workers look
-for users who were handed over and whom nobody works on, at once while Redis is away, and otherwise for those
-who have waited so long that the stream must have lost them. Two workers on one user are kept apart by the
-planner's lock and fence.
+The planner marks a user as enqueued in SQL (`enqueued_until`) before it publishes to the stream
+`cluster_update`. SQL is the queue; the stream only delivers it sooner, to one worker. So nothing is lost with
+Redis: workers also poll SQL for enqueued users that no worker runs, immediately while Redis is down, and
+otherwise for those who have waited so long that the stream must have lost them. The planner's lock and fence
+keep two workers from saving the same user.
 
-A mark lasts 300 s; who waits longer is handed over again. So the queue is kept shorter: nobody is handed over
-while somebody has waited for half of that.
+A mark lasts 300 s; a user who waits longer is enqueued again. To keep the queue shorter than that, no user is
+enqueued while another has waited for half of it.
 """
 
 from __future__ import annotations
@@ -30,21 +30,21 @@ from ephemera_services.feed.metrics import Metrics
 logger = logging.getLogger(__name__)
 
 LOST = timedelta(seconds=30)
-"""Who has waited so long while Redis is there was lost by the stream."""
-TOO_LONG = timedelta(seconds=150)
-"""Nobody is handed over while somebody waits so long: half of the mark."""
-_FOUND = 100  # users of which a worker chooses, so that workers seldom choose the same
+"""A user who waits this long while Redis is up was lost by the stream."""
+MAX_WAIT = timedelta(seconds=150)
+"""No user is enqueued while another waits this long: half the lifetime of the mark."""
+_CANDIDATES = 100  # a worker samples from these, so that workers rarely pick the same user
 
 
-class Queue(NamedTuple):
-    """Who was handed over: how many, and since when the first waits whom nobody works on."""
+class QueueLength(NamedTuple):
+    """The number of enqueued users, and how long the oldest idle one has waited."""
 
     length: int
     oldest: timedelta
 
 
-class HandingOver:
-    """The queue, on one store and database."""
+class ClusterQueue:
+    """The queue on one store and database."""
 
     def __init__(
         self,
@@ -59,35 +59,35 @@ class HandingOver:
         self._metrics = metrics
 
     async def enqueue(self, tasks: Sequence[Task]) -> None:
-        """The planner's port: they are in SQL already, and the stream says so if it can."""
+        """Called by the planner: the users are in SQL already; publish them if Redis is up."""
         for task in tasks:
             self._metrics.enqueued.labels(task.reason).inc()
         try:
             await self._updates.publish_many([ClusterUpdate(*task) for task in tasks])
         except (ConnectionFailed, ServerError):
-            logger.warning("users were handed over by SQL alone", extra={"users": len(tasks)})
+            logger.warning("users were enqueued in SQL only", extra={"users": len(tasks)})
 
-    async def waiting(self, for_longer_than: timedelta, most: int) -> list[str]:
-        """Some users who were handed over so long ago and whom nobody works on."""
+    async def waiting(self, min_wait: timedelta, limit: int) -> list[str]:
+        """A sample of idle users who were enqueued at least this long ago."""
         c, now = self._users.c, sa.func.clock_timestamp()
         query = (
             sa.select(c.user_id)
-            .where(c.enqueued_until > now, c.last_enqueued_at <= now - for_longer_than, self._idle())
+            .where(c.enqueued_until > now, c.last_enqueued_at <= now - min_wait, self._idle())
             .order_by(c.last_enqueued_at)
-            .limit(_FOUND)
+            .limit(_CANDIDATES)
         )
         async with self._engine.connect() as sql:
             found = list((await sql.execute(query)).scalars())
-        return random.sample(found, min(most, len(found)))
+        return random.sample(found, min(limit, len(found)))
 
-    async def queue(self) -> Queue:
-        """How long it is, in users and in time."""
+    async def length(self) -> QueueLength:
+        """The length of the queue, in users and in time."""
         c, now = self._users.c, sa.func.clock_timestamp()
         waited = sa.func.max(now - c.last_enqueued_at).filter(self._idle())
         query = sa.select(sa.func.count(), waited).where(c.enqueued_until > now)
         async with self._engine.connect() as sql:
             length, oldest = (await sql.execute(query)).one()
-        return Queue(length, oldest or timedelta(0))
+        return QueueLength(length, oldest or timedelta(0))
 
     def _idle(self) -> sa.ColumnElement[bool]:
         c = self._users.c

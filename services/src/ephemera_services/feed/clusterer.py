@@ -1,9 +1,9 @@
-"""Clusters of vectors by HDBSCAN, in processes of their own: the event loop goes on renewing its locks.
+"""Clusters vectors with HDBSCAN, in separate processes, so that the event loop keeps renewing its locks.
 
-The vectors have unit length, so that Euclidean distance orders as cosine similarity does. All distances are
-made at once (a product of matrices) and given to scikit-learn: at 2,000 insights a few seconds and
-270 MB, and more by the square. A process that is lost (out of memory, killed) fails its run; the next one
-gets a new process.
+The vectors have unit length, so Euclidean distance orders like cosine similarity. All distances are computed
+at once (a matrix product) and passed to scikit-learn: for 2,000 insights that takes a few seconds and 270 MB,
+and it grows quadratically. If a process dies (out of memory, killed) its run fails; the next run gets a new
+process.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ephemera.errors import EphemeraError
-from ephemera_services.feed.embeddings import unpacked
+from ephemera_services.feed.embeddings import unpack
 
 Array = NDArray[Any]
 
 
-_ALIKE = 0.9  # the largest distance of two insights about one thing: a cosine similarity of 0.6
+_MAX_DISTANCE = 0.9  # of two insights about the same subject: a cosine similarity of 0.6
 
 
 class Clustered(NamedTuple):
-    """Array in the list of vectors: the largest cluster first, in each those nearest its middle."""
+    """Indexes into the list of vectors: the largest cluster first, nearest to the centroid first."""
 
     clusters: list[list[int]]
     unclustered: list[int]
 
 
 class ClusteringFailed(EphemeraError):
-    """A run whose process was lost."""
+    """The process of a run died."""
 
 
 def cluster(vectors: Sequence[bytes], smallest: int) -> Clustered:
-    """Clusters of at least so many vectors; all of it is unclustered when there are fewer."""
+    """Find clusters of at least `smallest` vectors; with fewer vectors all are unclustered."""
     if len(vectors) < smallest:
         return Clustered([], list(range(len(vectors))))
     from sklearn.cluster import HDBSCAN
 
-    rows = unpacked(vectors).astype(np.float64)
+    rows = unpack(vectors).astype(np.float64)
     distances = np.sqrt(np.clip(2.0 - 2.0 * (rows @ rows.T), 0.0, None))
     np.fill_diagonal(distances, 0.0)
     hdbscan = HDBSCAN(min_cluster_size=smallest, min_samples=1, metric="precomputed", copy=True)
@@ -55,41 +55,41 @@ def cluster(vectors: Sequence[bytes], smallest: int) -> Clustered:
     groups = [np.flatnonzero(labels == label) for label in range(labels.max() + 1)]
     if not groups:
         groups = _linked(distances, smallest)
-    clusters = sorted((_from_the_middle(rows, group) for group in groups), key=len, reverse=True)
-    clustered = {place for places in clusters for place in places}
-    return Clustered(clusters, [place for place in range(len(rows)) if place not in clustered])
+    clusters = sorted((_by_centrality(rows, group) for group in groups), key=len, reverse=True)
+    clustered = {index for indexes in clusters for index in indexes}
+    return Clustered(clusters, [index for index in range(len(rows)) if index not in clustered])
 
 
 def _linked(distances: Array, smallest: int) -> list[Array]:
-    """Groups of what is linked by likeness: few insights about one thing have no density to compare."""
+    """Connected components by similarity: a few insights about one subject have no density to compare."""
     from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-    count, labels = connected_components(distances <= _ALIKE, directed=False)
+    count, labels = connected_components(distances <= _MAX_DISTANCE, directed=False)
     groups = (np.flatnonzero(labels == label) for label in range(count))
     return [group for group in groups if len(group) >= smallest]
 
 
-def _from_the_middle(rows: Array, members: Array) -> list[int]:
-    middle = rows[members].mean(axis=0)
-    order = np.argsort(-(rows[members] @ middle), kind="stable")
-    places: list[int] = members[order].tolist()
-    return places
+def _by_centrality(rows: Array, members: Array) -> list[int]:
+    centroid = rows[members].mean(axis=0)
+    order = np.argsort(-(rows[members] @ centroid), kind="stable")
+    indexes: list[int] = members[order].tolist()
+    return indexes
 
 
-class Clusterizer:
-    """Processes that cluster, at most so many at once."""
+class ClusterPool:
+    """A pool of processes that compute clusters."""
 
     def __init__(self, processes: int, smallest: int) -> None:
         self._processes = processes
         self._smallest = smallest
-        self._pool = self._made()
+        self._pool = self._new_pool()
 
-    def _made(self) -> ProcessPoolExecutor:
+    def _new_pool(self) -> ProcessPoolExecutor:
         # Not forked: this process has threads and open connections.
-        return ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=_end_with_parent)
+        return ProcessPoolExecutor(self._processes, get_context("spawn"), initializer=_exit_with_parent)
 
     async def cluster(self, vectors: Sequence[bytes]) -> Clustered:
-        """The clusters of vectors of one model."""
+        """Cluster vectors of one model."""
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(
@@ -97,9 +97,9 @@ class Clusterizer:
             )
         except BrokenExecutor:
             if pool is self._pool:
-                self._pool = self._made()
+                self._pool = self._new_pool()
                 pool.shutdown(wait=False)
-            raise ClusteringFailed(f"a process that clustered {len(vectors)} insights was lost") from None
+            raise ClusteringFailed(f"the process that clustered {len(vectors)} insights died") from None
 
     async def __aenter__(self) -> Self:
         return self
@@ -110,8 +110,8 @@ class Clusterizer:
         await asyncio.to_thread(self._pool.shutdown, cancel_futures=True)
 
 
-def _end_with_parent() -> None:
-    """End this process when its parent is gone, in whatever way."""
+def _exit_with_parent() -> None:
+    """Exit when the parent process ends, for whatever reason."""
     parent = parent_process()
     if parent is not None:
         threading.Thread(target=_exit_after, args=(parent,), daemon=True).start()

@@ -1,4 +1,4 @@
-"""Some channels and users to look at: `await seed(aggregator)` makes them if they are not there."""
+"""Demo channels and users: `await seed(aggregator)` creates them if they do not exist."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ USERS = (("ann", "pro", ("space", "money")), ("bob", "free", ("space",)))
 
 
 async def seed(aggregator: Aggregator) -> list[str]:
-    """The demonstration's channels and users; the users who were new."""
-    made = [user for user, _, _ in USERS if await aggregator.status(user) is None]
-    if made:
+    """Create the demo channels and users; the users who are new."""
+    created = [user for user, _, _ in USERS if await aggregator.status(user) is None]
+    if created:
         for channel, texts in INSIGHTS.items():
             for text in texts:
                 await aggregator.publish(channel, text)
     for user, plan, channels in USERS:
         for channel in channels:
             await aggregator.subscribe(user, channel, plan)
-    return made
+    return created

@@ -1,4 +1,4 @@
-"""Vectors of insights: made when one is published, or by the worker where that failed or is outdated."""
+"""Embeddings of insights: computed at publication, or by the worker if that failed or the model changed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from ephemera.patterns.embedders import Embedder, Lexical, MiniLM, OpenAICompati
 from ephemera_services.feed.settings import Settings
 from ephemera_services.runtime import InvalidSettings
 
-_AT_ONCE = 256  # texts of one call to an embedder
+_BATCH = 256  # texts per call of an embedder
 
 
 @asynccontextmanager
-async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
-    """The embedder that the settings name."""
+async def open_embedder(settings: Settings) -> AsyncIterator[Embedder]:
+    """Open the embedder that the settings name."""
     match settings.embedder:
         case "lexical":
             yield Lexical()
@@ -27,7 +27,9 @@ async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
             yield MiniLM()
         case "openai":
             if settings.embedder_url is None:
-                raise InvalidSettings(["EPHEMERA_FEED_EMBEDDER_URL must be set for the embedder openai"])
+                raise InvalidSettings(
+                    ["EPHEMERA_FEED_EMBEDDER_URL must be set if EPHEMERA_FEED_EMBEDDER is openai"]
+                )
             key = None if settings.embedder_key is None else settings.embedder_key.reveal()
             async with OpenAICompatible(
                 settings.embedder_url, model=settings.embedder_model, api_key=key
@@ -35,30 +37,30 @@ async def opened_embedder(settings: Settings) -> AsyncIterator[Embedder]:
                 yield embedder
 
 
-async def columns_of(embedder: Embedder, text: str) -> dict[str, Any]:
-    """What an insight's row has of its vector: nothing when the embedder fails, which the worker makes up."""
+async def embedding_columns(embedder: Embedder, text: str) -> dict[str, Any]:
+    """The embedding columns of an insight's row; empty if the embedder fails: the worker fills them later."""
     try:
         [vector] = await embedder.embed([text])
     except EmbeddingFailed:
         return {}
-    return {"embedding": packed(vector), "embedded_by": embedder.model}
+    return {"embedding": pack(vector), "embedded_by": embedder.model}
 
 
-async def vectors_of(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
-    """The packed vectors of many texts."""
-    made: list[bytes] = []
-    for start in range(0, len(texts), _AT_ONCE):
-        made += map(packed, await embedder.embed(texts[start : start + _AT_ONCE]))
-    return made
+async def embed_texts(embedder: Embedder, texts: Sequence[str]) -> list[bytes]:
+    """Embed many texts; packed vectors."""
+    vectors: list[bytes] = []
+    for start in range(0, len(texts), _BATCH):
+        vectors += map(pack, await embedder.embed(texts[start : start + _BATCH]))
+    return vectors
 
 
-def packed(vector: Sequence[float]) -> bytes:
-    """A vector as SQL keeps it: 32-bit floats, little end first, of unit length."""
+def pack(vector: Sequence[float]) -> bytes:
+    """Normalize a vector and pack it as little-endian 32-bit floats."""
     array = np.asarray(vector, dtype=np.float64)
     length = float(np.linalg.norm(array))
     return (array / length if length else array).astype("<f4").tobytes()
 
 
-def unpacked(vectors: Sequence[bytes]) -> NDArray[np.float32]:
-    """Vectors of one model as rows."""
+def unpack(vectors: Sequence[bytes]) -> NDArray[np.float32]:
+    """Unpack vectors of one model into rows."""
     return np.frombuffer(b"".join(vectors), dtype="<f4").reshape(len(vectors), -1)

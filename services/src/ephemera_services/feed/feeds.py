@@ -1,7 +1,7 @@
-"""Built feeds, and where they are kept: by user and version of the clusters, until a newer one or their end.
+"""Built feeds and their cache: by user and cluster version, until a newer version or their expiry.
 
-A feed of an older version is never read again, so that a cache needs no invalidation to be right; forgetting
-old versions only saves room. Whoever writes late writes to a version that nobody asks for.
+A feed of an older version is never read again, so the cache is correct without invalidation; deleting old
+versions only saves space. A late writer writes a version that no one reads.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.errors import EphemeraError
 
-_SWEPT = 1_000  # feeds that one sweep removes
+_SWEEP_LIMIT = 1_000  # feeds that one sweep deletes
 
 
 class Item(msgspec.Struct, frozen=True, kw_only=True):
-    """A cluster in words."""
+    """A cluster with its title and summary."""
 
     title: str
     summary: str
@@ -31,7 +31,7 @@ class Item(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Feed(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user is shown of one version of their clusters."""
+    """A user's feed for one version of their clusters."""
 
     user_id: str
     cluster_version: int
@@ -41,44 +41,44 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     unclustered: int
 
 
-class CacheAway(EphemeraError):
-    """The cache cannot be asked; feeds are built for every read until it can."""
+class CacheUnavailable(EphemeraError):
+    """The feed cache is unavailable; every read builds its feed meanwhile."""
 
 
 class FeedCache(Protocol):
-    """Keeps built feeds; raises `CacheAway` when it cannot."""
+    """Stores built feeds; raises `CacheUnavailable` if it is down."""
 
     async def get(self, user_id: str, version: int) -> Feed | None:
-        """The feed of a version, while it is kept."""
+        """The stored feed of a version, or None."""
 
     async def put(self, feed: Feed, ttl: timedelta) -> None:
-        """Keep a feed for so long, instead of one of the same version."""
+        """Store a feed for `ttl`, replacing one of the same version."""
 
-    async def forget(self, user_id: str, *, before: int) -> None:
-        """Remove a user's feeds of versions before this one."""
+    async def delete_older(self, user_id: str, *, before: int) -> None:
+        """Delete a user's feeds of versions before this one."""
 
     async def sweep(self) -> None:
-        """Remove some of what is over, where the server does not by itself."""
+        """Delete some expired feeds, if the server does not do it by itself."""
 
 
 class SqlFeeds:
-    """Feeds as JSONB rows of PostgreSQL; its errors are SQL's."""
+    """Feeds as JSONB rows in PostgreSQL; raises SQLAlchemy's errors."""
 
     def __init__(self, engine: AsyncEngine, table: sa.Table) -> None:
         self._engine = engine
         self._table = table
 
     async def get(self, user_id: str, version: int) -> Feed | None:
-        """The feed of a version, while it is kept."""
+        """The stored feed of a version, or None."""
         c = self._table.c
         query = sa.select(c.payload).where(
             c.user_id == user_id, c.cluster_version == version, c.expires_at > sa.func.clock_timestamp()
         )
         async with self._engine.connect() as sql:
-            return read((await sql.execute(query)).scalar_one_or_none())
+            return decode_feed((await sql.execute(query)).scalar_one_or_none())
 
     async def put(self, feed: Feed, ttl: timedelta) -> None:
-        """Keep a feed."""
+        """Store a feed."""
         row = insert(self._table).values(
             user_id=feed.user_id,
             cluster_version=feed.cluster_version,
@@ -95,26 +95,28 @@ class SqlFeeds:
                 )
             )
 
-    async def forget(self, user_id: str, *, before: int) -> None:
-        """Remove older versions."""
+    async def delete_older(self, user_id: str, *, before: int) -> None:
+        """Delete older versions."""
         c = self._table.c
         async with self._engine.begin() as sql:
             await sql.execute(sa.delete(self._table).where(c.user_id == user_id, c.cluster_version < before))
 
     async def sweep(self) -> None:
-        """Remove some of what is over."""
+        """Delete some expired feeds."""
         c = self._table.c
-        over = sa.select(c.user_id, c.cluster_version).where(c.expires_at <= sa.func.clock_timestamp())
+        expired = sa.select(c.user_id, c.cluster_version).where(c.expires_at <= sa.func.clock_timestamp())
         async with self._engine.begin() as sql:
             await sql.execute(
                 sa.delete(self._table).where(
-                    sa.tuple_(c.user_id, c.cluster_version).in_(over.order_by(c.expires_at).limit(_SWEPT))
+                    sa.tuple_(c.user_id, c.cluster_version).in_(
+                        expired.order_by(c.expires_at).limit(_SWEEP_LIMIT)
+                    )
                 )
             )
 
 
-def read(payload: Any) -> Feed | None:
-    """A kept feed; one that another release has written and this one cannot read is as good as none."""
+def decode_feed(payload: Any) -> Feed | None:
+    """Decode a stored feed; None if another release wrote one that this release cannot read."""
     try:
         return None if payload is None else msgspec.convert(payload, Feed)
     except msgspec.ValidationError:

@@ -1,4 +1,4 @@
-"""What feed's routes take and give, as its OpenAPI document shows it; gRPC takes the same."""
+"""Request and response models of feed's routes; gRPC validates with the same."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
 _ID = r"^[A-Za-z0-9._~@-]{1,128}$"
-_TEXT = r"^[^\x00]*$"  # SQL keeps no NUL
+_TEXT = r"^[^\x00]*$"  # PostgreSQL text cannot contain NUL
 
 UserId = Annotated[str, Field(pattern=_ID, examples=["ann"])]
 ChannelId = Annotated[str, Field(pattern=_ID, examples=["space"])]
@@ -18,11 +18,11 @@ ChannelPath = Annotated[str, Path(pattern=_ID, examples=["space"])]
 PlanName = Literal["free", "pro"]
 
 
-class _Taken(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class InsightForm(_Taken):
+class InsightForm(_RequestBody):
     """An insight of a channel."""
 
     channel_id: ChannelId
@@ -33,7 +33,7 @@ class InsightForm(_Taken):
 
 
 class InsightView(BaseModel):
-    """An insight that was published; `seq` counts 1, 2, 3 in its channel."""
+    """A published insight; `seq` counts 1, 2, 3 in its channel."""
 
     insight_id: int
     channel_id: str
@@ -41,14 +41,14 @@ class InsightView(BaseModel):
     ts: datetime
 
 
-class SubscriptionForm(_Taken):
-    """The user's plan from now on; without it they keep theirs, and a new user is `free`."""
+class SubscriptionForm(_RequestBody):
+    """The user's new plan; by default it is unchanged, and a new user gets `free`."""
 
     plan: PlanName | None = None
 
 
 class Subscribed(BaseModel):
-    """Whether that is new."""
+    """Whether the subscription is new."""
 
     subscribed: bool
 
@@ -60,7 +60,7 @@ class Unsubscribed(BaseModel):
 
 
 class ItemView(BaseModel):
-    """A cluster in words; its insights nearest to its middle first, at most 100."""
+    """A cluster with title and summary; insights nearest to its centroid first, at most 100."""
 
     title: str
     summary: str
@@ -71,7 +71,7 @@ class ItemView(BaseModel):
 
 
 class FeedView(BaseModel):
-    """A user's feed; version 0 was never clustered."""
+    """A user's feed; version 0 means never clustered."""
 
     user_id: str
     cluster_version: int
@@ -82,7 +82,7 @@ class FeedView(BaseModel):
 
 
 class StatusView(BaseModel):
-    """How a user is; `pending` insights were never clustered for them."""
+    """A user's state; `pending` insights were never clustered for them."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -98,24 +98,24 @@ class StatusView(BaseModel):
 
 
 class TickView(BaseModel):
-    """What the last tick did."""
+    """The last tick of the planner."""
 
     at: datetime | None
     seconds: float
-    dirty: Annotated[int, Field(description="Channels looked at")]
-    examined: Annotated[int, Field(description="Users looked at")]
+    dirty: Annotated[int, Field(description="Channels examined")]
+    examined: Annotated[int, Field(description="Users examined")]
     candidates: int
     enqueued: int
     postponed: int
-    full: Annotated[bool, Field(description="There was more than a tick takes")]
+    full: Annotated[bool, Field(description="There was more work than one tick handles")]
 
 
 class PlannerView(BaseModel):
-    """How the planner is: where it reads from, what it did last, and who waits."""
+    """The planner: where it reads from, its last tick, and the queue."""
 
     mode: Annotated[
-        Literal["redis", "sql", "not begun"], Field(description="`sql`: Redis was away at the last tick")
+        Literal["redis", "sql", "not started"], Field(description="`sql`: Redis was down at the last tick")
     ]
     last_tick: TickView | None
-    queue: Annotated[int, Field(description="Users handed over and not done with")]
-    oldest_seconds: Annotated[float, Field(description="For how long the first of them has waited")]
+    queue: Annotated[int, Field(description="Users enqueued and not finished")]
+    oldest_seconds: Annotated[float, Field(description="How long the oldest of them has waited")]

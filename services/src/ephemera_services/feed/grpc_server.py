@@ -1,7 +1,13 @@
-"""`Aggregator` over gRPC: the same service as HTTP's, with the same rules for what is sent.
+"""`Aggregator` over gRPC: the same service as over HTTP, with the same validation.
 
-Statuses: INVALID_ARGUMENT says which field is wrong, NOT_FOUND a user who is unknown, UNAVAILABLE that the
-database cannot be asked. What nobody expected is INTERNAL, says nothing, and is logged.
+*Statuses.* INVALID_ARGUMENT names the invalid field, NOT_FOUND means an unknown user, UNAVAILABLE that the
+database is down. Any other exception is INTERNAL without details, and is logged.
+
+*Messages.* The classes are built from `aggregator.binpb`, the compiled descriptor of `aggregator.proto`.
+Generated code would be tied to one version of protobuf. After a change of the file:
+
+    cd services/src/ephemera_services/feed
+    python -m grpc_tools.protoc -I . --descriptor_set_out=aggregator.binpb aggregator.proto
 """
 
 from __future__ import annotations
@@ -10,23 +16,27 @@ import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from importlib.resources import files
 from typing import Any
 
 import grpc
+from google.protobuf import timestamp_pb2  # type: ignore[import-untyped] # noqa: F401
+from google.protobuf.descriptor_pb2 import FileDescriptorSet  # type: ignore[import-untyped]
+from google.protobuf.descriptor_pool import Default  # type: ignore[import-untyped]
+from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
 from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ephemera.errors import ConnectionFailed
 from ephemera_services.feed.forms import ChannelId, InsightForm, PlanName, UserId
-from ephemera_services.feed.messages import SERVICE, message, methods
 from ephemera_services.feed.service import Aggregator
 
 logger = logging.getLogger(__name__)
 
-_MOST_BYTES = 64 * 1024  # of a request, as over HTTP
-_GRACE = 10.0  # seconds for calls under way when it ends
-_AWAY = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
+_MAX_BYTES = 64 * 1024  # of a request, as over HTTP
+_GRACE = 10.0  # seconds for calls in progress at shutdown
+_UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
 
 
 class _UserForm(BaseModel):
@@ -45,13 +55,13 @@ class _Unknown(Exception):
 
 
 class Methods:
-    """The methods by their names: each takes a request and gives what its answer has."""
+    """The methods by name: each takes a request and returns the fields of its response."""
 
     def __init__(self, service: Aggregator) -> None:
         self._service = service
 
     async def PublishInsight(self, request: Any) -> dict[str, Any]:  # noqa: N802 - the names of the protocol
-        """An insight of a channel."""
+        """Publish an insight."""
         form = InsightForm(channel_id=request.channel_id, text=request.text)
         insight = await self._service.publish(form.channel_id, form.text)
         return {**insight._asdict(), "ts": datetime.fromtimestamp(insight.ts / 1000, UTC)}
@@ -71,7 +81,7 @@ class Methods:
         return {"unsubscribed": await self._service.unsubscribe(form.user_id, form.channel_id)}
 
     async def Touch(self, request: Any) -> dict[str, Any]:  # noqa: N802
-        """The user is there."""
+        """Mark the user as active."""
         await self._service.touch(_UserForm(user_id=request.user_id).user_id)
         return {}
 
@@ -87,7 +97,7 @@ class Methods:
         return {**{name: getattr(feed, name) for name in feed.__struct_fields__}, "items": items}
 
     async def GetStatus(self, request: Any) -> dict[str, Any]:  # noqa: N802
-        """How a user is."""
+        """A user's state."""
         status = await self._service.status(_UserForm(user_id=request.user_id).user_id)
         if status is None:
             raise _Unknown(request.user_id)
@@ -95,46 +105,69 @@ class Methods:
 
 
 @asynccontextmanager
-async def serving_grpc(service: Aggregator, address: str) -> AsyncIterator[None]:
-    """A gRPC server for the length of a block."""
+async def serve_grpc(service: Aggregator, address: str) -> AsyncIterator[None]:
+    """Serve gRPC within a block."""
     server = grpc.aio.server(
-        options=[("grpc.max_receive_message_length", _MOST_BYTES), ("grpc.so_reuseport", 0)]
+        options=[("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.so_reuseport", 0)]
     )
-    served = Methods(service)
+    service_methods = Methods(service)
     handlers = {
         name: grpc.unary_unary_rpc_method_handler(
-            _answering(getattr(served, name), answer),
+            _handler(getattr(service_methods, name), response),
             request_deserializer=request.FromString,
-            response_serializer=answer.SerializeToString,
+            response_serializer=response.SerializeToString,
         )
-        for name, (request, answer) in methods().items()
+        for name, (request, response) in methods().items()
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
     server.add_insecure_port(address)
     await server.start()
-    logger.info("gRPC is served", extra={"address": address})
+    logger.info("serving gRPC", extra={"address": address})
     try:
         yield
     finally:
         await server.stop(_GRACE)
 
 
-def _answering(method: Callable[[Any], Awaitable[dict[str, Any]]], answer: Any) -> Any:
-    """A method as gRPC calls it, with what it raises as a status."""
+def _handler(method: Callable[[Any], Awaitable[dict[str, Any]]], response: Any) -> Any:
+    """Wrap a method for gRPC, with its exceptions as statuses."""
 
-    async def answering(request: Any, context: Any) -> Any:
+    async def handle(request: Any, context: Any) -> Any:
         try:
-            return answer(**await method(request))
+            return response(**await method(request))
         except ValidationError as wrong:
-            said = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong.errors())
-            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, said)
+            details = "; ".join(
+                f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in wrong.errors()
+            )
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, details)
         except _Unknown as unknown:
-            said = f"there is no user {str(unknown)!r}; a first subscription makes one"
-            await context.abort(grpc.StatusCode.NOT_FOUND, said)
-        except _AWAY:
-            await context.abort(grpc.StatusCode.UNAVAILABLE, "the database cannot be asked; try again")
+            details = f"there is no user {str(unknown)!r}; subscribe them to a channel first"
+            await context.abort(grpc.StatusCode.NOT_FOUND, details)
+        except _UNAVAILABLE:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the database is unavailable; try again")
         except Exception:
-            logger.exception("unexpected")
-            await context.abort(grpc.StatusCode.INTERNAL, "something went wrong here, and was logged")
+            logger.exception("uncaught exception")
+            await context.abort(grpc.StatusCode.INTERNAL, "something went wrong, and was logged")
 
-    return answering
+    return handle
+
+
+# Also registers what our file imports in the descriptor pool.
+
+PACKAGE = "ephemera.feed.v1"
+SERVICE = f"{PACKAGE}.Aggregator"
+
+_compiled = files(__package__).joinpath("aggregator.binpb").read_bytes()
+for _file in FileDescriptorSet.FromString(_compiled).file:
+    Default().AddSerializedFile(_file.SerializeToString())
+
+
+def message(name: str) -> Any:
+    """Return the class of a message, as in `message("GetFeedRequest")`."""
+    return GetMessageClass(Default().FindMessageTypeByName(f"{PACKAGE}.{name}"))
+
+
+def methods() -> dict[str, tuple[Any, Any]]:
+    """Return the request and response classes of each method."""
+    found = Default().FindServiceByName(SERVICE).methods
+    return {each.name: (message(each.input_type.name), message(each.output_type.name)) for each in found}

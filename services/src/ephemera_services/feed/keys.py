@@ -1,7 +1,7 @@
-"""Everything that feed keeps in Redis, and its tables: SQL has the truth, and Redis what spares asking it.
+"""Everything that feed keeps in Redis, and its tables. SQL is the source of truth.
 
-Plans, window and limits are settings, so a process declares its own (`Declared(settings)`); the keys are the
-same whatever they are. `catalogue` is that of the usual settings, for `ephemera catalogue feed`.
+Plans, window and limits are settings, so each process declares its own keys (`FeedKeys(settings)`); their
+patterns do not depend on the settings. `catalogue` has the default settings, for `ephemera catalogue feed`.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from ephemera.patterns.planner import Plan, Planner
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.tables import FeedTables, cluster_columns, insight_columns
 
-LONGEST_RUN = timedelta(minutes=4)
-"""Shorter than the mark of who was handed over (300 s), so that a run ends before it can begin again."""
+MAX_RUN = timedelta(minutes=4)
+"""Shorter than the mark of an enqueued user (300 s), so that a run ends before the user is enqueued again."""
 
 
-LOCKED = timedelta(seconds=10)
-"""How long a dead worker's lock holds: shorter than the stream waits before it tells another (30 s)."""
+LOCK_LEASE = timedelta(seconds=10)
+"""How long a dead worker's lock lasts: shorter than the stream's lease of a delivery (30 s)."""
 
 
 class ClusterUpdate(msgspec.Struct, frozen=True):
@@ -35,8 +35,8 @@ class ClusterUpdate(msgspec.Struct, frozen=True):
     pending: int
 
 
-class Declared:
-    """The keys and tables of a service with these settings."""
+class FeedKeys:
+    """The keys and tables for some settings."""
 
     def __init__(self, settings: Settings) -> None:
         self.catalogue = Catalogue("feed")
@@ -46,8 +46,8 @@ class Declared:
             self.metadata,
             plans=plans(settings),
             window=timedelta(days=settings.window_days),
-            longest_run=LONGEST_RUN,
-            lease=LOCKED,
+            longest_run=MAX_RUN,
+            lease=LOCK_LEASE,
             max_dirty_channels=settings.max_dirty_channels_per_tick,
             max_enqueued=settings.max_enqueued_per_tick,
             insight_columns=insight_columns(),
@@ -60,18 +60,18 @@ class Declared:
             ClusterUpdate,
             delivery=DeliveryPolicy(max_deliveries=3, lease=timedelta(seconds=30), max_dead_letters=1_000),
             purpose="Users to be clustered, from the planner to the workers",
-            if_lost="workers find who was handed over in SQL, half a minute later",
+            if_lost="workers find enqueued users in SQL, half a minute later",
         )
         self.reading = Locks(
             self.catalogue,
             "lock:feed:{user_id}",
             lease=timedelta(seconds=30),
-            purpose="One reader has a feed worded, the others wait for it",
+            purpose="One reader has a feed summarized while the others wait",
         )
 
 
 def plans(settings: Settings) -> dict[str, Plan]:
-    """The plans that settings describe."""
+    """The plans of the settings."""
     return {
         "free": Plan(
             novelty=settings.free_novelty,
@@ -88,5 +88,5 @@ def plans(settings: Settings) -> dict[str, Plan]:
     }
 
 
-_usual = Declared(Settings())
-catalogue, metadata = _usual.catalogue, _usual.metadata
+_default = FeedKeys(Settings())
+catalogue, metadata = _default.catalogue, _default.metadata

@@ -1,4 +1,4 @@
-"""What feed tells Prometheus: by `GET /metrics` of the service, and of a worker where a port is set."""
+"""Feed's Prometheus metrics: at the service's `/metrics`, and at a worker's port if one is configured."""
 
 from __future__ import annotations
 
@@ -15,31 +15,29 @@ class Metrics:
         self.registry = registry
         self.ticks = Counter("feed_ticks", "Ticks of the planner", ["mode"], registry=registry)
         self.tick_seconds = Histogram(
-            "feed_tick_seconds", "How long ticks took", buckets=_SECONDS, registry=registry
+            "feed_tick_seconds", "Duration of ticks", buckets=_SECONDS, registry=registry
         )
         self.pauses = Counter(
-            "feed_tick_pauses", "Ticks left out as the queue was too long", registry=registry
+            "feed_tick_pauses", "Ticks skipped because the queue was too long", registry=registry
         )
-        self.enqueued = Counter(
-            "feed_enqueued", "Users handed to the workers, by trigger", ["reason"], registry=registry
-        )
-        self.queue = Gauge("feed_queue", "Users handed over and not done with", registry=registry)
-        self.runs = Counter("feed_runs", "Runs of workers, by how they ended", ["ending"], registry=registry)
+        self.enqueued = Counter("feed_enqueued", "Users enqueued, by trigger", ["reason"], registry=registry)
+        self.queue = Gauge("feed_queue", "Users enqueued and not finished", registry=registry)
+        self.runs = Counter("feed_runs", "Runs of workers, by outcome", ["ending"], registry=registry)
         self.run_seconds = Histogram(
-            "feed_run_seconds", "How long rebuilding runs took", buckets=_SECONDS, registry=registry
+            "feed_run_seconds", "Duration of runs that rebuilt clusters", buckets=_SECONDS, registry=registry
         )
         self.dataset_size = Histogram(
-            "feed_dataset_size", "Insights that a run clustered", buckets=_SIZES, registry=registry
+            "feed_dataset_size", "Insights clustered in a run", buckets=_SIZES, registry=registry
         )
-        self.bumps = Counter("feed_version_bumps", "Versions that were made", registry=registry)
-        self.errors = Counter("feed_errors", "What failed, by where", ["where"], registry=registry)
+        self.bumps = Counter("feed_version_bumps", "Cluster versions created", registry=registry)
+        self.errors = Counter("feed_errors", "Errors, by component", ["where"], registry=registry)
         self.published = Counter("feed_insights", "Insights published", registry=registry)
         self.reads = Counter(
             "feed_reads",
-            "Feeds read: kept, built, empty, or worded without the model",
+            "Feeds read: cached, built, empty, or summarized without the model",
             ["how"],
             registry=registry,
         )
         self.model_seconds = Histogram(
-            "feed_model_seconds", "How long wording a feed took", buckets=_SECONDS, registry=registry
+            "feed_model_seconds", "Duration of summarizing a feed", buckets=_SECONDS, registry=registry
         )

@@ -1,7 +1,6 @@
-"""Feeds as documents of MongoDB: `EPHEMERA_FEED_MONGODB_URL`. An index of MongoDB's own ends them.
+"""Feeds as MongoDB documents: `EPHEMERA_FEED_MONGODB_URL`. A TTL index expires them.
 
-The collection is `feeds`, in the database that the URL names, or `feed`. Moments are by this process's clock,
-as MongoDB compares them to documents' own.
+The collection is `feeds`, in the database that the URL names, or `feed`. Times are by this process's clock.
 """
 
 from __future__ import annotations
@@ -16,9 +15,9 @@ from pymongo import AsyncMongoClient
 from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import PyMongoError
 
-from ephemera_services.feed.feeds import CacheAway, Feed, read
+from ephemera_services.feed.feeds import CacheUnavailable, Feed, decode_feed
 
-_PATIENCE = 2_000  # milliseconds for a server to be found, or to answer
+_TIMEOUT = 2_000  # milliseconds to find a server, and to answer
 
 
 class MongoFeeds:
@@ -29,14 +28,14 @@ class MongoFeeds:
         self._indexed = False
 
     async def get(self, user_id: str, version: int) -> Feed | None:
-        """The feed of a version, while it is kept."""
-        kept = {"_id": _id(user_id, version), "expires_at": {"$gt": datetime.now(UTC)}}
-        with _away():
-            found = await self._collection.find_one(kept)
-        return None if found is None else read(found["feed_payload"])
+        """The stored feed of a version, or None."""
+        wanted = {"_id": _id(user_id, version), "expires_at": {"$gt": datetime.now(UTC)}}
+        with _translate_errors():
+            found = await self._collection.find_one(wanted)
+        return None if found is None else decode_feed(found["feed_payload"])
 
     async def put(self, feed: Feed, ttl: timedelta) -> None:
-        """Keep a feed."""
+        """Store a feed."""
         document = {
             "user_id": feed.user_id,
             "cluster_version": feed.cluster_version,
@@ -44,20 +43,20 @@ class MongoFeeds:
             "expires_at": datetime.now(UTC) + ttl,
             "feed_payload": msgspec.to_builtins(feed),
         }
-        with _away():
-            await self._have_indexes()
+        with _translate_errors():
+            await self._ensure_indexes()
             name = _id(feed.user_id, feed.cluster_version)
             await self._collection.replace_one({"_id": name}, document, upsert=True)
 
-    async def forget(self, user_id: str, *, before: int) -> None:
-        """Remove older versions."""
-        with _away():
+    async def delete_older(self, user_id: str, *, before: int) -> None:
+        """Delete older versions."""
+        with _translate_errors():
             await self._collection.delete_many({"user_id": user_id, "cluster_version": {"$lt": before}})
 
     async def sweep(self) -> None:
-        """Nothing: MongoDB does it."""
+        """Do nothing: MongoDB expires documents by itself."""
 
-    async def _have_indexes(self) -> None:
+    async def _ensure_indexes(self) -> None:
         if not self._indexed:
             await self._collection.create_index("expires_at", expireAfterSeconds=0)
             await self._collection.create_index(["user_id", "cluster_version"])
@@ -66,9 +65,9 @@ class MongoFeeds:
 
 @asynccontextmanager
 async def open_mongo_feeds(url: str) -> AsyncIterator[MongoFeeds]:
-    """The feeds of a server, which need not be there yet."""
+    """Open the feeds of a server, which may still be down."""
     client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-        url, tz_aware=True, serverSelectionTimeoutMS=_PATIENCE, timeoutMS=_PATIENCE
+        url, tz_aware=True, serverSelectionTimeoutMS=_TIMEOUT, timeoutMS=_TIMEOUT
     )
     try:
         yield MongoFeeds(client.get_default_database("feed")["feeds"])
@@ -81,8 +80,8 @@ def _id(user_id: str, version: int) -> dict[str, Any]:
 
 
 @contextmanager
-def _away() -> Iterator[None]:
+def _translate_errors() -> Iterator[None]:
     try:
         yield
     except PyMongoError as problem:
-        raise CacheAway(f"MongoDB does not keep feeds: {type(problem).__name__}") from problem
+        raise CacheUnavailable(f"MongoDB is unavailable: {type(problem).__name__}") from problem

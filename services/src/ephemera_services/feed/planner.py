@@ -1,4 +1,4 @@
-"""The planner's clock: a tick every 30 to 60 s, by one of all workers, and what it did, for all to see."""
+"""Runs the planner: a tick every 30 to 60 s, in one of all workers, whose result every process can show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.planner import Tick
-from ephemera_services.feed.cluster_queue import TOO_LONG
+from ephemera_services.feed.cluster_queue import MAX_WAIT
 
 if TYPE_CHECKING:
     from ephemera_services.feed.service import Aggregator
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-class Planning:
-    """Ticks."""
+class PlannerLoop:
+    """Ticks regularly."""
 
     def __init__(self, aggregator: Aggregator) -> None:
         self._planner = aggregator.planner
@@ -33,7 +33,7 @@ class Planning:
         self._every = aggregator.settings.tick_seconds
 
     async def run(self) -> None:
-        """Tick for ever; what fails is counted and logged, and tried again."""
+        """Tick until cancelled; a failed tick is counted, logged and retried."""
         while True:
             try:
                 await self.tick()
@@ -41,16 +41,16 @@ class Planning:
             except Exception:
                 self._metrics.errors.labels("tick").inc()
                 logger.exception("a tick failed")
-            # Not all workers at once, nor in step with what else happens every half minute.
+            # Jitter: neither all workers at once, nor in step with other periodic work.
             await asyncio.sleep(self._every * random.uniform(0.9, 1.1))
 
     async def tick(self) -> None:
-        """One tick, unless the workers are too far behind, or another process does it."""
-        length, oldest = await self._queue.queue()
+        """Tick once, unless the workers are too far behind or another process leads."""
+        length, oldest = await self._queue.length()
         self._metrics.queue.set(length)
-        if oldest >= TOO_LONG:
+        if oldest >= MAX_WAIT:
             self._metrics.pauses.inc()
-            logger.warning("nobody is handed over: the workers are behind", extra={"queue": length})
+            logger.warning("no user is enqueued: the workers are behind", extra={"queue": length})
             return
         tick = await self._planner.tick(self._queue.enqueue)
         if tick.led_by_another:
@@ -63,14 +63,14 @@ class Planning:
 
 
 class LastTick:
-    """The last tick of whichever process led, in SQL, so that every process can show it."""
+    """The last tick of the leading process, in SQL, so that every process can show it."""
 
     def __init__(self, engine: AsyncEngine, table: sa.Table) -> None:
         self._engine = engine
         self._table = table
 
     async def write(self, tick: Tick) -> None:
-        """Keep a tick, unless a later one is there."""
+        """Store a tick, unless a later one is stored."""
         row = insert(self._table).values(one=True, tick=msgspec.to_builtins(tick))
         at = self._table.c.tick["at"].astext.cast(sa.BigInteger)
         newer = row.on_conflict_do_update(

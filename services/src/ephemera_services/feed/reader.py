@@ -1,8 +1,8 @@
-"""Reading a feed: what is kept of the present version, or else that version put into words and kept.
+"""Reading a feed: the stored one of the current version, or else a new one that is summarized and stored.
 
-One reader at a time has a user's feed worded, the others wait for it and find it kept. Without Redis, or when
-it takes too long, they do it themselves: twice is dear, not wrong. A model that fails is stood in for by the
-extractive wording, which is kept for a minute only. Without the cache, every read words.
+One reader at a time has a user's feed summarized; the others wait and then find it stored. Without Redis, or
+after a timeout, they summarize it themselves: duplicate work is expensive but correct. If the model fails,
+the extractive summary is used and stored for a minute. Without the feed cache, every read summarizes.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera.errors import ConnectionFailed, LockLost, LockTimeout
 from ephemera.patterns.locks import BoundLocks
 from ephemera.patterns.planner import PlannerTables
-from ephemera_services.feed.feeds import CacheAway, Feed, FeedCache, Item
+from ephemera_services.feed.feeds import CacheUnavailable, Feed, FeedCache, Item
 from ephemera_services.feed.metrics import Metrics
 from ephemera_services.feed.summarizer import (
     EXTRACTIVE,
-    TEXTS_SHOWN,
-    Extractive,
-    Worded,
-    Wording,
-    WordingFailed,
+    TEXTS_PER_CLUSTER,
+    ExtractiveSummarizer,
+    Summarizer,
+    SummarizerFailed,
+    Summary,
 )
 
 logger = logging.getLogger(__name__)
 
-_PATIENCE = 25.0  # seconds that a reader waits for another's wording: a little longer than it may take
-_STOPGAP = timedelta(minutes=1)  # for which a feed is kept that the model did not word
-_MOST_ITEMS = 20
-_MOST_INSIGHTS = 100  # ids that an item lists
+_LOCK_TIMEOUT = 25.0  # seconds that a reader waits for another: a little more than a summary may take
+_FALLBACK_TTL = timedelta(minutes=1)  # of a feed that the model did not summarize
+_MAX_ITEMS = 20
+_MAX_INSIGHTS = 100  # ids per item
 
 
 class Reader:
@@ -46,7 +46,7 @@ class Reader:
         engine: AsyncEngine,
         tables: PlannerTables,
         cache: FeedCache,
-        wording: Wording,
+        summarizer: Summarizer,
         locks: BoundLocks,
         metrics: Metrics,
         ttl: timedelta,
@@ -54,13 +54,13 @@ class Reader:
         self._engine = engine
         self._tables = tables
         self._cache = cache
-        self._wording = wording
+        self._summarizer = summarizer
         self._locks = locks
         self._metrics = metrics
         self._ttl = ttl
 
     async def feed(self, user_id: str) -> Feed | None:
-        """A user's feed; None when there is no such user."""
+        """A user's feed; None if there is no such user."""
         version = await self._version(user_id)
         if version is None:
             return None
@@ -74,58 +74,58 @@ class Reader:
                 items=[],
                 unclustered=0,
             )
-        kept = await self._kept(user_id, version)
-        if kept is not None:
-            return kept
+        cached = await self._cached(user_id, version)
+        if cached is not None:
+            return cached
         try:
-            async with self._locks.hold(user_id=user_id, timeout=_PATIENCE):
-                return await self._kept_or_built(user_id)
+            async with self._locks.hold(user_id=user_id, timeout=_LOCK_TIMEOUT):
+                return await self._cached_or_built(user_id)
         except (ConnectionFailed, LockTimeout, LockLost):
-            return await self._kept_or_built(user_id)
+            return await self._cached_or_built(user_id)
 
-    async def _kept_or_built(self, user_id: str) -> Feed | None:
+    async def _cached_or_built(self, user_id: str) -> Feed | None:
         clusters = await self._clusters(user_id)
         if clusters is None:
             return None
-        return await self._kept(user_id, clusters.cluster_version) or await self._built(clusters)
+        return await self._cached(user_id, clusters.cluster_version) or await self._build(clusters)
 
-    async def _built(self, clusters: sa.Row[Any]) -> Feed:
-        shown = clusters.clusters[:_MOST_ITEMS]
-        texts = await self._texts([each["insights"][:TEXTS_SHOWN] for each in shown])
-        began = time.perf_counter()
-        wording, ttl = self._wording, self._ttl
+    async def _build(self, clusters: sa.Row[Any]) -> Feed:
+        shown = clusters.clusters[:_MAX_ITEMS]
+        texts = await self._texts([each["insights"][:TEXTS_PER_CLUSTER] for each in shown])
+        started = time.perf_counter()
+        summarizer, ttl = self._summarizer, self._ttl
         try:
-            worded = await wording.word(texts) if texts else []
-        except WordingFailed:
+            summaries = await summarizer.summarize(texts) if texts else []
+        except SummarizerFailed:
             self._metrics.errors.labels("model").inc()
-            logger.warning("a feed was worded without the model", exc_info=True)
-            wording, ttl = Extractive(), _STOPGAP
-            worded = await wording.word(texts)
-        self._metrics.model_seconds.observe(time.perf_counter() - began)
-        self._metrics.reads.labels("built" if wording is self._wording else "without model").inc()
+            logger.warning("a feed was summarized without the model", exc_info=True)
+            summarizer, ttl = ExtractiveSummarizer(), _FALLBACK_TTL
+            summaries = await summarizer.summarize(texts)
+        self._metrics.model_seconds.observe(time.perf_counter() - started)
+        self._metrics.reads.labels("built" if summarizer is self._summarizer else "without model").inc()
         feed = Feed(
             user_id=clusters.user_id,
             cluster_version=clusters.cluster_version,
             built_at=datetime.now(UTC),
-            worded_by=wording.name,
-            items=[_item(words, cluster) for words, cluster in zip(worded, shown, strict=True)],
+            worded_by=summarizer.name,
+            items=[_item(summary, cluster) for summary, cluster in zip(summaries, shown, strict=True)],
             unclustered=clusters.unclustered or 0,
         )
         try:
             await self._cache.put(feed, ttl)
-        except CacheAway:
+        except CacheUnavailable:
             self._metrics.errors.labels("cache").inc()
         return feed
 
-    async def _kept(self, user_id: str, version: int) -> Feed | None:
+    async def _cached(self, user_id: str, version: int) -> Feed | None:
         try:
-            kept = await self._cache.get(user_id, version)
-        except CacheAway:
+            cached = await self._cache.get(user_id, version)
+        except CacheUnavailable:
             self._metrics.errors.labels("cache").inc()
             return None
-        if kept is not None:
-            self._metrics.reads.labels("kept").inc()
-        return kept
+        if cached is not None:
+            self._metrics.reads.labels("cached").inc()
+        return cached
 
     async def _version(self, user_id: str) -> int | None:
         users = self._tables.user_stats
@@ -135,7 +135,7 @@ class Reader:
         return version
 
     async def _clusters(self, user_id: str) -> sa.Row[Any] | None:
-        """A user's present clusters, of which there is always a row."""
+        """A user's current clusters; there is always a row."""
         users, clusters = self._tables.user_stats, self._tables.clusters
         present = (clusters.c.user_id == users.c.user_id) & (
             clusters.c.cluster_version == users.c.cluster_version
@@ -154,12 +154,12 @@ class Reader:
         return [[texts[each] for each in group if each in texts] for group in groups]
 
 
-def _item(words: Worded, cluster: dict[str, Any]) -> Item:
+def _item(summary: Summary, cluster: dict[str, Any]) -> Item:
     return Item(
-        title=words.title,
-        summary=words.summary,
+        title=summary.title,
+        summary=summary.summary,
         size=len(cluster["insights"]),
         channel_ids=cluster["channels"],
-        insight_ids=cluster["insights"][:_MOST_INSIGHTS],
+        insight_ids=cluster["insights"][:_MAX_INSIGHTS],
         newest=datetime.fromisoformat(cluster["newest"]),
     )

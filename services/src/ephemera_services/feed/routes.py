@@ -1,4 +1,4 @@
-"""Feed over HTTP: the same as `Aggregator` over gRPC, and how the planner is."""
+"""Feed over HTTP: the same as `Aggregator` over gRPC, and the state of the planner."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ephemera_services.feed.forms import (
     Unsubscribed,
     UserPath,
 )
-from ephemera_services.feed.service import Aggregator, moment
+from ephemera_services.feed.service import Aggregator, to_datetime
 from ephemera_services.runtime import problem, problems
 
 router = APIRouter(prefix="/feed", tags=["feed"])
@@ -37,7 +37,7 @@ Service = Annotated[Aggregator, Depends(_service)]
 
 @router.post("/insights", status_code=201)
 async def publish(form: InsightForm, service: Service) -> InsightView:
-    """An insight of a channel, which need not exist before."""
+    """Publish an insight in a channel, which need not exist before."""
     insight = await service.publish(form.channel_id, form.text)
     return InsightView(
         insight_id=insight.insight_id,
@@ -49,11 +49,13 @@ async def publish(form: InsightForm, service: Service) -> InsightView:
 
 @router.get("/planner")
 async def planner(service: Service) -> PlannerView:
-    """Where the planner reads from, what its last tick did, and how many users wait."""
-    tick, queue = await service.planning()
+    """Where the planner reads from, its last tick, and the length of the queue."""
+    tick, queue = await service.planner_state()
     return PlannerView(
-        mode="not begun" if tick is None else "sql" if tick.mode == "sql" else "redis",
-        last_tick=None if tick is None else TickView(**{**msgspec.to_builtins(tick), "at": moment(tick.at)}),
+        mode="not started" if tick is None else "sql" if tick.mode == "sql" else "redis",
+        last_tick=None
+        if tick is None
+        else TickView(**{**msgspec.to_builtins(tick), "at": to_datetime(tick.at)}),
         queue=queue.length,
         oldest_seconds=queue.oldest.total_seconds(),
     )
@@ -61,7 +63,7 @@ async def planner(service: Service) -> PlannerView:
 
 @router.get("/users/{user_id}", response_model=FeedView, responses=problems(404))
 async def read(user_id: UserPath, service: Service) -> Response:
-    """A user's feed, put into words when what is kept is of an older version."""
+    """A user's feed; it is summarized if the stored one has an older version."""
     feed = await service.feed(user_id)
     if feed is None:
         raise _unknown(user_id)
@@ -79,7 +81,7 @@ async def status(user_id: UserPath, service: Service) -> StatusView:
 
 @router.post("/users/{user_id}/touch", status_code=204)
 async def touch(user_id: UserPath, service: Service) -> None:
-    """The user is there."""
+    """Mark the user as active."""
     await service.touch(user_id)
 
 
@@ -87,7 +89,7 @@ async def touch(user_id: UserPath, service: Service) -> None:
 async def subscribe(
     user_id: UserPath, channel_id: ChannelPath, form: SubscriptionForm, service: Service
 ) -> Subscribed:
-    """Subscribe a user, who is made known by it, and may get a plan."""
+    """Subscribe a user; a new user is created. May set their plan."""
     return Subscribed(subscribed=await service.subscribe(user_id, channel_id, form.plan))
 
 
@@ -98,4 +100,4 @@ async def unsubscribe(user_id: UserPath, channel_id: ChannelPath, service: Servi
 
 
 def _unknown(user_id: str) -> Exception:
-    return problem(404, f"There is no user {user_id!r}; a first subscription makes one.")
+    return problem(404, f"There is no user {user_id!r}; subscribe them to a channel first.")

@@ -1,4 +1,4 @@
-"""What feed adds to the planner's tables: columns of insights and clusters, built feeds, the last tick."""
+"""Feed's additions to the planner's tables: columns, built feeds, and the last tick."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import JSONB
 
-_WHEN = sa.DateTime(timezone=True)
+_TIMESTAMP = sa.DateTime(timezone=True)
 
 
 def insight_columns() -> list[sa.Column[Any]]:
-    """An insight's text, and its vector as 32-bit floats; none while no embedder could make it."""
+    """An insight's text, and its embedding as 32-bit floats, null until an embedder succeeded."""
     return [
         sa.Column("text", sa.Text, nullable=False),
         sa.Column("embedding", sa.LargeBinary),
@@ -20,7 +20,7 @@ def insight_columns() -> list[sa.Column[Any]]:
 
 
 def cluster_columns() -> list[sa.Column[Any]]:
-    """What a run looked at."""
+    """The size of a run's dataset."""
     return [
         sa.Column("dataset_size", sa.BigInteger),
         sa.Column("unclustered", sa.BigInteger, comment="insights that belong to no cluster"),
@@ -28,7 +28,7 @@ def cluster_columns() -> list[sa.Column[Any]]:
 
 
 class FeedTables:
-    """The tables of feed's own in a MetaData."""
+    """Feed's own tables."""
 
     def __init__(self, metadata: sa.MetaData) -> None:
         self.feeds = sa.Table(
@@ -36,8 +36,8 @@ class FeedTables:
             metadata,
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("cluster_version", sa.BigInteger, primary_key=True),
-            sa.Column("built_at", _WHEN, nullable=False),
-            sa.Column("expires_at", _WHEN, nullable=False, index=True),
+            sa.Column("built_at", _TIMESTAMP, nullable=False),
+            sa.Column("expires_at", _TIMESTAMP, nullable=False, index=True),
             sa.Column("payload", JSONB, nullable=False),
         )
         self.last_tick = sa.Table(

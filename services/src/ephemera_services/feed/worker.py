@@ -1,8 +1,8 @@
-"""The background side: `ephemera worker feed` plans, and clusters whom a planner handed over.
+"""The background work: `ephemera worker feed` plans, and clusters the users that a planner enqueued.
 
-Any number of these processes work together: one of them ticks at a time, a user is clustered by one. SIGTERM
-or Ctrl-C: no user is taken any more, and runs under way have half a minute to end. Killed in any other way,
-its users are found by others: those of the stream after its lease, all others in SQL.
+Any number of these processes work together: one of them ticks at a time, and each user is clustered by one.
+After SIGTERM or Ctrl-C no user is claimed any more, and current runs have half a minute to finish. If a
+worker is killed, others recover its users: those of the stream after the lease, the rest from SQL.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from prometheus_client import start_http_server
 from ephemera.patterns.events import Delivery
 from ephemera_services.feed.builder import Builder
 from ephemera_services.feed.cluster_queue import LOST
-from ephemera_services.feed.clusterer import Clusterizer
-from ephemera_services.feed.keys import ClusterUpdate, Declared
-from ephemera_services.feed.planner import Planning
+from ephemera_services.feed.clusterer import ClusterPool
+from ephemera_services.feed.keys import ClusterUpdate, FeedKeys
+from ephemera_services.feed.planner import PlannerLoop
 from ephemera_services.feed.service import Aggregator, open_aggregator
 from ephemera_services.feed.settings import Settings
 from ephemera_services.runtime import ServiceDefinition, cancel_and_wait, open_resources, require_server_urls
@@ -30,27 +30,27 @@ __all__ = ["Settings", "open_worker"]
 logger = logging.getLogger(__name__)
 
 GROUP = "workers"
-_LOOK_EVERY = 1.0  # seconds between looks into SQL for users whom nobody works on
-_ENDS_WITHIN = timedelta(seconds=30)
+_POLL_INTERVAL = 1.0  # seconds between polls of SQL for idle users
+_GRACE = timedelta(seconds=30)
 
 
 @asynccontextmanager
 async def open_worker(settings: Settings) -> AsyncIterator[None]:
-    """A worker on the servers that the settings name, for the length of a block."""
+    """Run a worker within a block, on the servers that the settings name."""
     require_server_urls(settings)
-    declared = Declared(settings)
-    service = ServiceDefinition("feed", "", declared.catalogue, declared.metadata)
+    keys = FeedKeys(settings)
+    service = ServiceDefinition("feed", "", keys.catalogue, keys.metadata)
     async with (
         open_resources(settings, service) as resources,
-        open_aggregator(settings, declared, resources) as aggregator,
-        planning_and_building(aggregator, declared),
+        open_aggregator(settings, keys, resources) as aggregator,
+        run_planner_and_builders(aggregator, keys),
     ):
-        with _shown_metrics(aggregator):
+        with _metrics_server(aggregator):
             yield
 
 
 @contextmanager
-def _shown_metrics(aggregator: Aggregator) -> Iterator[None]:
+def _metrics_server(aggregator: Aggregator) -> Iterator[None]:
     port = aggregator.settings.worker_metrics_port
     if port is None:
         yield
@@ -65,43 +65,46 @@ def _shown_metrics(aggregator: Aggregator) -> Iterator[None]:
 
 
 @asynccontextmanager
-async def planning_and_building(aggregator: Aggregator, declared: Declared) -> AsyncIterator[None]:
-    """A planner and builders at work for the length of a block."""
+async def run_planner_and_builders(aggregator: Aggregator, keys: FeedKeys) -> AsyncIterator[None]:
+    """Run the planner and the builders within a block."""
     settings = aggregator.settings
-    async with Clusterizer(settings.builders, settings.smallest_cluster) as clusterizer:
-        builder, planning = Builder(aggregator, clusterizer), Planning(aggregator)
+    async with ClusterPool(settings.builders, settings.smallest_cluster) as pool:
+        builder, planner = Builder(aggregator, pool), PlannerLoop(aggregator)
 
         async def update(task: ClusterUpdate, _: Delivery) -> None:
             await builder.rebuild(task.user_id)
 
-        consumer = aggregator.store[declared.updates].consume(
-            GROUP, update, concurrency=settings.builders, grace=_ENDS_WITHIN
+        consumer = aggregator.store[keys.updates].consume(
+            GROUP, update, concurrency=settings.builders, grace=_GRACE
         )
         async with consumer:
-            loops = [asyncio.create_task(planning.run()), asyncio.create_task(_look(aggregator, builder))]
+            loops = [
+                asyncio.create_task(planner.run()),
+                asyncio.create_task(_poll_queue(aggregator, builder)),
+            ]
             try:
                 yield
             finally:
                 await cancel_and_wait(loops)
 
 
-async def _look(aggregator: Aggregator, builder: Builder) -> None:
-    """Work on users of whom the stream does not tell: all while Redis is away, else those it has lost."""
+async def _poll_queue(aggregator: Aggregator, builder: Builder) -> None:
+    """Rebuild users that the stream does not deliver: all while Redis is down, else those it lost."""
     while True:
-        patience = LOST if aggregator.store.client("queue").up else timedelta(0)
+        min_wait = LOST if aggregator.store.client("queue").up else timedelta(0)
         done = [False]
         try:
-            users = await aggregator.queue.waiting(patience, aggregator.settings.builders)
-            done = await asyncio.gather(*(_rebuilt(builder, user) for user in users))
+            users = await aggregator.queue.waiting(min_wait, aggregator.settings.builders)
+            done = await asyncio.gather(*(_rebuild(builder, user) for user in users))
         except Exception:
-            aggregator.metrics.errors.labels("look").inc()
-            logger.exception("users who wait could not be looked for")
+            aggregator.metrics.errors.labels("poll").inc()
+            logger.exception("could not poll the queue")
         if not any(done):
-            await asyncio.sleep(_LOOK_EVERY)
+            await asyncio.sleep(_POLL_INTERVAL)
 
 
-async def _rebuilt(builder: Builder, user: str) -> bool:
-    """Whether a run changed anything; there may be more like it then."""
+async def _rebuild(builder: Builder, user: str) -> bool:
+    """Run once; whether it changed anything, in which case there may be more."""
     try:
         return (await builder.rebuild(user)).ending == "rebuilt"
     except Exception:

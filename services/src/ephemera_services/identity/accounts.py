@@ -56,7 +56,7 @@ class Accounts:
             await sql.execute(update(users).where(users.c.id == user_id).values(password_hash=password_hash))
 
     async def set_role(self, user_id: UUID, role: str) -> None:
-        """Set a user's role; 404 if there is no such user. Tokens carry the old one until they are revoked."""
+        """Set a user's role; 404 if there is no such user. Tokens have the old one until they are revoked."""
         change = update(users).where(users.c.id == user_id).values(role=role, updated_at=func.now())
         async with self._engine.begin() as sql:
             if not (await sql.execute(change)).rowcount:

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from ephemera_services.feed.summarizer import Extractive
+from ephemera_services.feed.summarizer import ExtractiveSummarizer
 from tests.services.feed_world import World, feed_world
 
 
@@ -114,7 +114,7 @@ async def test_a_model_that_is_away(places: dict[str, str]) -> None:
 
 async def test_extracts_are_the_texts_own_words() -> None:
     """A title is the first sentence nearest the middle, a summary up to three different ones, all bounded."""
-    [worded] = await Extractive().word(
+    [worded] = await ExtractiveSummarizer().summarize(
         [["Rates stay. More follows.", "RATES STAY. Again.", "Yields fall", "x " * 400, "unseen"]]
     )
     assert worded.title == "Rates stay."
