@@ -181,7 +181,7 @@ def working(folder: Path, places: Mapping[str, str], **variables: str) -> Iterat
     given = {**QUICK, **places, "EPHEMERA_FEED_WORKER_METRICS_PORT": str(port), **variables}
     with log.open("wb") as output:
         process = subprocess.Popen(
-            [COMMAND, "worker", "--system", "feed"], env=environment(**given), stdout=output, stderr=output
+            [COMMAND, "worker", "feed"], env=environment(**given), stdout=output, stderr=output
         )
     worker = Worker(process, log, port)
     try:

@@ -50,7 +50,7 @@ def test_the_compiled_descriptor_is_that_of_the_proto(tmp_path: Path) -> None:
     made = tmp_path / "made.binpb"
     proto = FOLDER / "aggregator.proto"
     compiler = (sys.executable, "-m", "grpc_tools.protoc")
-    subprocess.run([*compiler, f"-I{SOURCES}", f"--descriptor_set_out={made}", str(proto)], check=True)
+    subprocess.run([*compiler, f"-I{FOLDER}", f"--descriptor_set_out={made}", str(proto)], check=True)
     kept = FileDescriptorSet.FromString((FOLDER / "aggregator.binpb").read_bytes())
     assert FileDescriptorSet.FromString(made.read_bytes()) == kept
 
