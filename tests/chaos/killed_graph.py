@@ -16,8 +16,8 @@ from typing import Any
 
 from ephemera import connect
 from ephemera.patterns.langgraph_checkpoints import _job_storage as in_jobs
-from tests.patterns.graph_jobs import MOMENTS
-from tests.patterns.graphs import CATALOGUE, THREADS, State, chain, config, write_slide
+from tests.patterns.graph_fixtures import CATALOGUE, THREADS, State, chain, config, write_slide
+from tests.patterns.graph_job_fixtures import MOMENTS
 from tests.patterns.job_store import attempt_by, opened
 
 

@@ -32,8 +32,8 @@ from ephemera_services.scripture.tables import users
 from tests.chaos.campaign.proxy import Network
 from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Ended, Stepped, generate
 from tests.patterns.job_store import opened
-from tests.patterns.job_waiting import ended
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended
 from tests.services.feed_world import feed_world
 
 

@@ -26,7 +26,7 @@ from ephemera.wire import key_slot
 from tests.chaos.event_worker import CATALOGUE, EFFECTS, EVENTS, GROUP, ONCE, Happened, work
 from tests.chaos.replicas import caught_up
 from tests.chaos.slot_moves import owner
-from tests.patterns.eventful import settled, until
+from tests.patterns.event_fixtures import settled, until
 from tests.wire.waiting import answered
 
 _EVENTS = int(os.environ.get("EPHEMERA_EVENTS", "5000"))

@@ -22,8 +22,8 @@ from tests.chaos.job_campaign import Workers, check, killing, unfinished
 from tests.chaos.killed_attempt import PLACES
 from tests.patterns.job_fixtures import effects, export, generate
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended, stepped, until
 
 FULL = os.environ.get("EPHEMERA_CAMPAIGN") == "full"
 SLIDES = 15

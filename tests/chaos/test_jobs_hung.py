@@ -23,8 +23,8 @@ from ephemera.patterns.jobs._rows import JobRows
 from ephemera.patterns.progress import Progress
 from tests.patterns.job_fixtures import effects, generate
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended, stepped, until
 
 SLIDES = 15
 ONCE = {f"slide:{number}": 1 for number in range(SLIDES)}

@@ -19,11 +19,11 @@ from ephemera import connect
 from ephemera.embedded import Cluster, Postgres, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.patterns.jobs import BoundJobs, Run
-from tests.patterns.graph_jobs import MOMENTS, present
-from tests.patterns.graphs import CATALOGUE, STEPS, THREADS, State, chain, config, write_slide
+from tests.patterns.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chain, config, write_slide
+from tests.patterns.graph_job_fixtures import MOMENTS, present
 from tests.patterns.job_fixtures import EFFECTS, effects
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.job_waiting import until
+from tests.patterns.wait_for_jobs import until
 
 ONCE = {f"node:{number}": 1 for number in range(1, STEPS + 1)}
 SLIDES = [f"whales {number}" for number in range(1, STEPS + 1)]

@@ -23,7 +23,7 @@ from ephemera.patterns.progress import Listener, Missed
 from ephemera.wire import key_slot
 from tests.chaos.replicas import caught_up
 from tests.chaos.slot_moves import owner
-from tests.patterns.progressing import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
 from tests.web.event_source import opened
 from tests.wire.waiting import answered, eventually
 

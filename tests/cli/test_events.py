@@ -11,12 +11,12 @@ import pytest
 from ephemera import connect, embedded
 from ephemera.keyspace import SERVER_IDENTITY
 from tests.cli.commands import Outcome, ephemera
-from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
-from tests.patterns.waiting_events import CATALOGUE as LATER
-from tests.patterns.waiting_events import WAITING
+from tests.patterns.delayed_events import CATALOGUE as LATER
+from tests.patterns.delayed_events import WAITING
+from tests.patterns.event_fixtures import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until
 
-NAME = "tests.patterns.eventful:CATALOGUE"
-NAME_OF_LATER = "tests.patterns.waiting_events:CATALOGUE"
+NAME = "tests.patterns.event_fixtures:CATALOGUE"
+NAME_OF_LATER = "tests.patterns.delayed_events:CATALOGUE"
 
 
 @pytest.fixture(params=["server", "cluster"])

@@ -20,7 +20,7 @@ from ephemera.patterns.jobs import BoundJobs
 from tests.cli.commands import ephemera
 from tests.patterns.job_fixtures import generate, ingest
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.job_waiting import ended, stepped
+from tests.patterns.wait_for_jobs import ended, stepped
 
 NAME = "tests.patterns.job_fixtures:JOBS"
 MAIN = "from ephemera.cli import main; main()"

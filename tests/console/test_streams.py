@@ -11,7 +11,7 @@ from ephemera import connect
 from ephemera.console._pages import _streams as streams
 from ephemera.embedded import Valkey
 from ephemera.operations.inspect import EventStream
-from tests.patterns.eventful import BRIEF, CATALOGUE, Removed, Seen, settled
+from tests.patterns.event_fixtures import BRIEF, CATALOGUE, Removed, Seen, settled
 
 PLACE: Any = SimpleNamespace(name="here")
 

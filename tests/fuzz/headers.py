@@ -24,9 +24,9 @@ from ephemera.web._client_address import ClientAddress
 from tests.fuzz.asking import Answer, ask
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
-from tests.patterns import limit_fixtures, progressing
+from tests.patterns import limit_fixtures, progress_fixtures
 from tests.patterns.league_site import League, Source
-from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
+from tests.patterns.progress_fixtures import PROGRESS, Done, SlideDone, Truth
 from tests.services.services import Served
 from tests.services.slides_people import Person
 from tests.web import gateway, generating, http_cache_site
@@ -253,7 +253,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
     catalogues = (
         league.catalogue,
         limit_fixtures.CATALOGUE,
-        progressing.CATALOGUE,
+        progress_fixtures.CATALOGUE,
         *generating.CATALOGUES[1:],
     )
     with embedded.valkey() as server, Services(folder) as services:

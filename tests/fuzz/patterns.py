@@ -28,10 +28,10 @@ from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.revocation import Revocation, TokenKind
 from tests.fuzz.trials import Trial
-from tests.patterns import limit_fixtures, progressing, session_fixtures
+from tests.patterns import limit_fixtures, progress_fixtures, session_fixtures
 from tests.patterns.league_site import League, Source
 from tests.patterns.limit_fixtures import LIMITS
-from tests.patterns.progressing import PROGRESS, Done, SlideDone, Truth
+from tests.patterns.progress_fixtures import PROGRESS, Done, SlideDone, Truth
 from tests.patterns.session_fixtures import FIXED, SLIDING, Session, SignIn
 
 
@@ -67,7 +67,7 @@ _CATALOGUES = (
     _catalogue,
     session_fixtures.CATALOGUE,
     limit_fixtures.CATALOGUE,
-    progressing.CATALOGUE,
+    progress_fixtures.CATALOGUE,
     _LEAGUE.catalogue,
 )
 

@@ -6,7 +6,7 @@ import asyncio
 import sys
 
 from ephemera import connect
-from tests.patterns.fanning import BRIEF, CATALOGUE
+from tests.patterns.fanout_fixtures import BRIEF, CATALOGUE
 
 
 async def main(url: str, user: str, number: int) -> None:

@@ -15,7 +15,9 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
 from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
 from ephemera.wire import key_slot
-from tests.patterns.eventful import (
+from tests.patterns.delayed_events import CATALOGUE as LATER
+from tests.patterns.delayed_events import WAITING
+from tests.patterns.event_fixtures import (
     ACCOUNTS,
     ALONE,
     BRIEF,
@@ -28,8 +30,6 @@ from tests.patterns.eventful import (
     until,
     users,
 )
-from tests.patterns.waiting_events import CATALOGUE as LATER
-from tests.patterns.waiting_events import WAITING
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from ephemera import Catalogue
 from ephemera.patterns.events import Events
-from tests.patterns.eventful import Removed
+from tests.patterns.event_fixtures import Removed
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "events.md").read_text(encoding="utf-8")
 

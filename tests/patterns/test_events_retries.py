@@ -13,7 +13,9 @@ import pytest
 from ephemera import Catalogue, Store, keyspace
 from ephemera.embedded import Valkey, valkey
 from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
-from tests.patterns.eventful import (
+from tests.patterns.delayed_events import CATALOGUE as LATER
+from tests.patterns.delayed_events import WAITING
+from tests.patterns.event_fixtures import (
     ACCOUNTS,
     BRIEF,
     CATALOGUE,
@@ -26,8 +28,6 @@ from tests.patterns.eventful import (
     until,
     users,
 )
-from tests.patterns.waiting_events import CATALOGUE as LATER
-from tests.patterns.waiting_events import WAITING
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]

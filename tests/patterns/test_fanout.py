@@ -13,9 +13,8 @@ from ephemera import Catalogue, Store, connect, keyspace, sliding
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, SlowConsumer
 from ephemera.patterns.fanout import MISSED, Fanout
-from ephemera.patterns.fanout._runtime import BoundFanout
 from tests.chaos.conftest import victim
-from tests.patterns.fanning import CATALOGUE, NOTES, Note
+from tests.patterns.fanout_fixtures import CATALOGUE, NOTES, Note
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import answered, eventually
 
@@ -53,8 +52,8 @@ async def test_a_push_to_nobody_says_so(stores: tuple[Store, Store], key: str) -
     async with other[NOTES].connect(user_id=key):
         assert await one[NOTES].push(Note("?"), user_id=key) == 1
     assert await one[NOTES].push(Note("?"), user_id=key) == 0
-    assert not await one[NOTES.space].exists(user_id=key)
-    assert other[NOTES].here == 0
+    assert not await one[NOTES.keyspace].exists(user_id=key)
+    assert other[NOTES].local_connections == 0
 
 
 async def test_a_broadcast_reaches_everybody(stores: tuple[Store, Store], key: str) -> None:
@@ -78,7 +77,7 @@ async def test_it_is_known_who_is_connected_where(stores: tuple[Store, Store], k
         assert {each.server for each in listed} == {one[NOTES].server_id, other[NOTES].server_id}
         (seconds, _) = await one.call("TIME")
         assert all(290 < each.until.timestamp() - int(seconds) <= 301 for each in listed)
-        assert 290_000 < await one.call("PTTL", NOTES.space.key(user_id=key)) <= 300_000
+        assert 290_000 < await one.call("PTTL", NOTES.keyspace.key(user_id=key)) <= 300_000
 
 
 async def test_a_heartbeat_keeps_connections_listed(
@@ -86,8 +85,8 @@ async def test_a_heartbeat_keeps_connections_listed(
 ) -> None:
     """A connection outlives its first deadline for as long as its process lives."""
     one, other = stores
-    assert one[NOTES]._interval <= NOTES.lifetime / 3000
-    monkeypatch.setattr(BoundFanout, "_interval", 0.1)  # seconds, where it would be 100
+    assert one[NOTES]._registry._interval <= NOTES.lifetime / 3000
+    monkeypatch.setattr(one[NOTES]._registry, "_interval", 0.1)  # seconds, where it would be 100
     async with one[NOTES].connect(user_id=key) as connection:
         (before,) = await other[NOTES].connections(user_id=key)
 
@@ -96,7 +95,9 @@ async def test_a_heartbeat_keeps_connections_listed(
             return now.until >= before.until
 
         for _ in range(2):  # two thirds of its lifetime go by each time, for its place in the list alone
-            await one.call("ZINCRBY", NOTES.space.key(user_id=key), -NOTES.lifetime * 2 // 3, connection.id)
+            await one.call(
+                "ZINCRBY", NOTES.keyspace.key(user_id=key), -NOTES.lifetime * 2 // 3, connection.id
+            )
             async with asyncio.timeout(60):
                 while not await renewed():
                     await asyncio.sleep(0.02)
@@ -108,10 +109,10 @@ async def test_a_lost_list_is_entered_again(stores: tuple[Store, Store], key: st
     """When the list of connections is gone, the next heartbeat brings it back, and says what that means."""
     one, other = stores
     async with one[NOTES].connect(user_id=key) as connection:
-        await one[NOTES.space].delete(user_id=key)
+        await one[NOTES.keyspace].delete(user_id=key)
         async with asyncio.timeout(60):
             assert await other[NOTES].push(Note("lost"), user_id=key) == 0
-            one[NOTES]._due = 0.0  # not before: it must not come between
+            one[NOTES]._registry._renewal_at = 0.0  # not before: it must not come between
             assert await anext(connection) is MISSED
             assert await other[NOTES].push(Note("after"), user_id=key) == 1
             assert await anext(connection) == Note("after")
@@ -152,7 +153,7 @@ async def test_a_connection_is_told_what_it_may_have_missed(server: Valkey, key:
 async def test_a_message_of_another_shape_is_told(server: Valkey, key: str) -> None:
     """A message that this version of the program cannot read counts as missed."""
     async with connect(server.url, CATALOGUE) as store, store[NOTES].connect(user_id=key) as connection:
-        await store[NOTES.everybody].publish(b'["1other",{}]')
+        await store[NOTES.broadcasts].publish(b'["1other",{}]')
         assert await anext(connection) is MISSED
 
 
@@ -185,12 +186,12 @@ async def test_an_error_while_listening_is_an_interruption(
     fussy = Fanout(catalogue, "fussy:{user_id}", Fussy, channel="pubsub:fussy")
     fuss = fussy.encode(Fussy("calm")).replace(b"calm", b"fuss")
     async with connect(server.url, catalogue) as store, store[fussy].connect(user_id=key) as connection:
-        await store[fussy.everybody].publish(fuss)
+        await store[fussy.broadcasts].publish(fuss)
         async with asyncio.timeout(60):
             assert await anext(connection) is MISSED
             assert await store[fussy].push(Fussy("calm"), user_id=key) == 1
             assert await anext(connection) == Fussy("calm")
-    assert ["listening anew" in record.getMessage() for record in caplog.records] == [True]
+    assert ["subscribing again" in record.getMessage() for record in caplog.records] == [True]
 
 
 async def test_connections_outlive_an_outage(victim: Valkey) -> None:
@@ -259,10 +260,10 @@ async def test_one_that_gives_up_on_the_way_in_is_forgotten(victim: Valkey) -> N
         async with store[NOTES].connect(user_id="other"):
             victim.pause()
             entering = asyncio.create_task(store[NOTES].connect(user_id="u").__aenter__())
-            await eventually(lambda: store[NOTES].here == 2)
+            await eventually(lambda: store[NOTES].local_connections == 2)
             entering.cancel()
             await asyncio.gather(entering, return_exceptions=True)
-            assert store[NOTES].here == 1
+            assert store[NOTES].local_connections == 1
             victim.resume()
 
 

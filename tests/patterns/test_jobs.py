@@ -12,8 +12,8 @@ from ephemera.errors import InvalidValue, UnknownJob
 from ephemera.patterns.jobs import BoundJobs
 from tests.patterns.job_fixtures import CATALOGUE, PROGRESS, Ended, Stepped, effects, export, generate, ingest
 from tests.patterns.job_store import opened
-from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended, stepped, until
 
 
 @pytest.fixture(scope="module")

@@ -13,8 +13,8 @@ from ephemera.errors import InvalidUrl
 from ephemera.patterns.jobs._celery import broker_for
 from tests.patterns.job_fixtures import generate
 from tests.patterns.job_store import opened
-from tests.patterns.job_waiting import ended
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from ephemera import keyspace, sync
 from ephemera.embedded import Valkey
 from ephemera.errors import SyncCallInEventLoop
 from ephemera.keyspace import Store
-from tests.patterns.graphs import CATALOGUE, STEPS, THREADS, State, chain, config, slides, write_slide
+from tests.patterns.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chain, config, slides, write_slide
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ephemera.patterns.jobs._checkpoint import Checkpoints
 from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreads
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.wire import Arg, Script
-from tests.patterns import graphs, job_fixtures
+from tests.patterns import graph_fixtures, job_fixtures
 
 
 class _Fenced:
@@ -54,8 +54,8 @@ async def test_the_whole_suite_passes(url: str) -> None:
 
     @checkpointer_test("threads")
     async def savers() -> AsyncIterator[GraphSaver]:
-        async with keyspace.connect(url, graphs.CATALOGUE) as store:
-            yield store[graphs.THREADS]
+        async with keyspace.connect(url, graph_fixtures.CATALOGUE) as store:
+            yield store[graph_fixtures.THREADS]
 
     report = await validate(savers)
     assert _failures(report) == []
@@ -102,8 +102,8 @@ async def test_the_suite_finds_what_is_wrong(server: Valkey, broken: type[GraphS
 
     @checkpointer_test(broken.__name__)
     async def savers() -> AsyncIterator[GraphSaver]:
-        async with keyspace.connect(server.url, graphs.CATALOGUE) as store:
-            yield broken(store[graphs.THREADS]._threads)
+        async with keyspace.connect(server.url, graph_fixtures.CATALOGUE) as store:
+            yield broken(store[graph_fixtures.THREADS]._threads)
 
     report = await validate(savers)
     assert not report.passed_all_base()

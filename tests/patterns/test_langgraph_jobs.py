@@ -14,8 +14,8 @@ from ephemera.errors import InvalidValue, JobLost
 from ephemera.patterns.jobs import BoundJobs, Run
 from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
-from tests.patterns.graph_jobs import MOMENTS, present
-from tests.patterns.graphs import STEPS, chain, config, write_slide
+from tests.patterns.graph_fixtures import STEPS, chain, config, write_slide
+from tests.patterns.graph_job_fixtures import MOMENTS, present
 from tests.patterns.job_fixtures import JOBS, effects
 from tests.patterns.job_store import attempt_by, opened
 

@@ -16,7 +16,16 @@ from ephemera.errors import InvalidDeclaration, InvalidValue, StoreClosed
 from ephemera.patterns.progress import ENDED, Missed, Progress, ProgressEntry, Snapshot, progress_script
 from ephemera.patterns.progress._entries import Position
 from ephemera.wire import Script
-from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
+from tests.patterns.progress_fixtures import (
+    CATALOGUE,
+    PROGRESS,
+    SHORT,
+    Done,
+    SlideDone,
+    Truth,
+    collect,
+    shown,
+)
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
 

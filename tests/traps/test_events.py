@@ -11,7 +11,7 @@ import pytest
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.events import Delivery
-from tests.patterns.eventful import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until, users
+from tests.patterns.event_fixtures import ACCOUNTS, BRIEF, CATALOGUE, Removed, Seen, settled, until, users
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from datetime import datetime
 
 from ephemera import connect
 from ephemera.embedded import Valkey
-from tests.patterns.fanning import BRIEF, CATALOGUE, Note
+from tests.patterns.fanout_fixtures import BRIEF, CATALOGUE, Note
 
 _LIFE = 60_000  # milliseconds of the naive set; no pause of the machine is as long
 
@@ -32,7 +32,7 @@ async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, ke
             return (
                 list(await deadlines()) == [connection.id]
                 and await store[BRIEF].push(Note("to the living"), user_id=key) == 1
-                and await store[BRIEF.space].size(user_id=key) == 1
+                and await store[BRIEF.keyspace].size(user_id=key) == 1
             )
 
         with subprocess.Popen(command, stdout=subprocess.PIPE) as pod:

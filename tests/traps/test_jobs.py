@@ -24,8 +24,8 @@ from ephemera.patterns.jobs._run_context import resume_run
 from ephemera.wire import Subscription
 from tests.patterns.job_fixtures import JOBS, PROGRESS, Stepped, effects, generate
 from tests.patterns.job_store import attempt_by, opened
-from tests.patterns.job_waiting import ended, stepped, until
 from tests.patterns.job_worker import Worker
+from tests.patterns.wait_for_jobs import ended, stepped, until
 
 QUEUE = "celery_queue:generation"
 

@@ -10,7 +10,16 @@ import pytest
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.progress import Missed
-from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth, collect, shown
+from tests.patterns.progress_fixtures import (
+    CATALOGUE,
+    PROGRESS,
+    SHORT,
+    Done,
+    SlideDone,
+    Truth,
+    collect,
+    shown,
+)
 
 
 @pytest.fixture

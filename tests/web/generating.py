@@ -18,11 +18,11 @@ from ephemera import Store, connect
 from ephemera.web._fanout import fanout_socket
 from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
 from ephemera.web._reauthorize import Allowed
-from tests.patterns import fanning
-from tests.patterns.fanning import NOTES
-from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Truth
+from tests.patterns import fanout_fixtures
+from tests.patterns.fanout_fixtures import NOTES
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Truth
 
-CATALOGUES = (CATALOGUE, fanning.CATALOGUE)
+CATALOGUES = (CATALOGUE, fanout_fixtures.CATALOGUE)
 
 
 def application(store: Store, truth: Truth, allowed: Allowed | None = None) -> FastAPI:

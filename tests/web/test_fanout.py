@@ -13,8 +13,8 @@ from websockets.exceptions import ConnectionClosed
 
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
-from tests.patterns.fanning import NOTES, Note
-from tests.patterns.progressing import Truth
+from tests.patterns.fanout_fixtures import NOTES, Note
+from tests.patterns.progress_fixtures import Truth
 from tests.web.generating import CATALOGUES, application, serving
 from tests.wire.waiting import eventually
 
@@ -39,22 +39,22 @@ async def test_a_push_from_another_process_arrives(server: Valkey, store: Store,
         connect(server.url, *CATALOGUES) as other,
         open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u1") as socket,
     ):
-        await eventually(lambda: store[NOTES].here)
+        await eventually(lambda: store[NOTES].local_connections)
         async with asyncio.timeout(60):
             while not await other[NOTES].push(Note("hello"), user_id="ws-u1"):
                 await asyncio.sleep(0.01)
         assert json.loads(await socket.recv()) == {"message": {"text": "hello"}}
         await other[NOTES].broadcast(Note("all"))
         assert json.loads(await socket.recv()) == {"message": {"text": "all"}}
-    await eventually(lambda: not store[NOTES].here)
+    await eventually(lambda: not store[NOTES].local_connections)
     assert await store[NOTES].connections(user_id="ws-u1") == []
 
 
 async def test_a_socket_is_told_what_it_may_have_missed(server: Valkey, store: Store, port: int) -> None:
     """When messages may be lost the client is told to look for itself."""
     async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u2") as socket:
-        await eventually(lambda: store[NOTES].here)
-        await eventually(lambda: store[NOTES]._listens.is_set())
+        await eventually(lambda: store[NOTES].local_connections)
+        await eventually(lambda: store[NOTES]._registry._subscribed.is_set())
         server.ask("CLIENT", "KILL", "TYPE", "pubsub")
         assert json.loads(await socket.recv()) == {"missed": True}
 
@@ -64,9 +64,9 @@ async def test_a_client_that_does_not_read_is_dropped(store: Store, port: int) -
     big = Note("x" * 1_000_000)
     uri = f"ws://127.0.0.1:{port}/notifications?user=ws-u3"
     async with open_socket(uri, max_size=None, max_queue=1, ping_interval=None, compression=None) as socket:
-        await eventually(lambda: store[NOTES].here)
+        await eventually(lambda: store[NOTES].local_connections)
         async with asyncio.timeout(60):
-            while store[NOTES].here:
+            while store[NOTES].local_connections:
                 await store[NOTES].push(big, user_id="ws-u3")
                 await asyncio.sleep(0.01)
             with pytest.raises(ConnectionClosed):
@@ -83,7 +83,7 @@ async def test_a_store_that_closes_sends_clients_elsewhere(server: Valkey) -> No
     """A server that restarts closes its sockets with 1012: clients come back."""
     async with connect(server.url, *CATALOGUES) as store, serving(application(store, Truth())) as port:
         async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u4") as socket:
-            await eventually(lambda: store[NOTES].here)
+            await eventually(lambda: store[NOTES].local_connections)
             await store.aclose()
             await socket.wait_closed()
             assert socket.close_code == 1012

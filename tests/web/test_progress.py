@@ -16,7 +16,7 @@ from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.progress import ENDED
 from ephemera.web._sse import last_event_id
-from tests.patterns.progressing import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
 from tests.web.event_source import opened
 from tests.web.generating import application, serving
 from tests.wire.waiting import eventually

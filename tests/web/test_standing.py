@@ -17,7 +17,7 @@ from ephemera import connect
 from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
 from ephemera.web import _reauthorize as standing
-from tests.patterns.progressing import Truth
+from tests.patterns.progress_fixtures import Truth
 from tests.web.generating import CATALOGUES, application, serving
 
 

@@ -24,7 +24,7 @@ _ANSWERED_WITHIN = 2.0  # seconds from the queue's answer to ours, on a busy mac
 _LOCKED = {
     "identity": ("users", "sign_ins"),
     "slides": ("jobs", "jobs_steps", "presentations"),
-    "scripture": ("texts", "waiting_events", "user_history"),
+    "scripture": ("texts", "delayed_events", "user_history"),
     "feed": ("insights", "user_stats", "channels"),
     "league": ("votes", "matches"),
 }

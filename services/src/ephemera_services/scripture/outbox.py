@@ -26,7 +26,7 @@ from ephemera.errors import ConnectionFailed, ServerError
 from ephemera_services.runtime import cancel_and_wait
 from ephemera_services.scripture.events import ContentChanged, UserChanged, UserCreated
 from ephemera_services.scripture.keys import INGESTS, USERS
-from ephemera_services.scripture.tables import waiting_events
+from ephemera_services.scripture.tables import delayed_events
 
 _EVERY = 2.0  # seconds
 _WAITED = text("interval '5 seconds'")  # by then, whoever wrote it has published it or cannot
@@ -49,14 +49,14 @@ class Outbox:
         """Have an event published if this transaction commits; its number, for `publish`."""
         stream = "ingest" if isinstance(event, ContentChanged) else "users"
         row = {"stream": stream, "event": msgspec.to_builtins(event)}
-        added = insert(waiting_events).values(row).returning(waiting_events.c.number)
+        added = insert(delayed_events).values(row).returning(delayed_events.c.number)
         number: int = (await sql.execute(added)).scalar_one()
         return number
 
     async def publish(self, number: int) -> bool:
         """Publish an event now; False when Redis cannot be told, and the relay will."""
         try:
-            await self._publish(waiting_events.c.number == number)
+            await self._publish(delayed_events.c.number == number)
         except (ConnectionFailed, ServerError):
             logger.warning("an event waits for Redis", extra={"number": number})
             return False
@@ -76,7 +76,7 @@ class Outbox:
         while True:
             await asyncio.sleep(_EVERY)
             try:
-                while await self._publish(waiting_events.c.at < func.now() - _WAITED):
+                while await self._publish(delayed_events.c.at < func.now() - _WAITED):
                     pass
                 if self._client.up and (connects := self._client.connects) != repeated:
                     await self._publish_again()
@@ -90,8 +90,8 @@ class Outbox:
         """Publish once more what was published lately."""
         number = 0
         while True:
-            published = (waiting_events.c.number > number) & waiting_events.c.published_at.is_not(None)
-            some = select(waiting_events).where(published).order_by(waiting_events.c.number).limit(_TOGETHER)
+            published = (delayed_events.c.number > number) & delayed_events.c.published_at.is_not(None)
+            some = select(delayed_events).where(published).order_by(delayed_events.c.number).limit(_TOGETHER)
             async with self._engine.connect() as sql:
                 rows = (await sql.execute(some)).all()
             for row in rows:
@@ -102,16 +102,16 @@ class Outbox:
 
     async def _forget(self) -> None:
         """Keep no longer what was published long enough ago, while nothing has happened to Redis."""
-        old = waiting_events.c.published_at < func.now() - _KEPT
+        old = delayed_events.c.published_at < func.now() - _KEPT
         async with self._engine.begin() as sql:
-            await sql.execute(delete(waiting_events).where(old))
+            await sql.execute(delete(delayed_events).where(old))
 
     async def _publish(self, which: ColumnElement[bool]) -> int:
         """Publish some events that were not, and note it, or neither; how many."""
-        free = select(waiting_events.c.number).where(which, waiting_events.c.published_at.is_(None))
-        some = free.order_by(waiting_events.c.number).limit(_TOGETHER).with_for_update(skip_locked=True)
-        taken = update(waiting_events).where(waiting_events.c.number.in_(some))
-        noted = taken.values(published_at=func.now()).returning(waiting_events)
+        free = select(delayed_events.c.number).where(which, delayed_events.c.published_at.is_(None))
+        some = free.order_by(delayed_events.c.number).limit(_TOGETHER).with_for_update(skip_locked=True)
+        taken = update(delayed_events).where(delayed_events.c.number.in_(some))
+        noted = taken.values(published_at=func.now()).returning(delayed_events)
         async with self._engine.begin() as sql:
             rows = (await sql.execute(noted)).all()
             for row in sorted(rows, key=lambda row: row.number):

@@ -1,6 +1,6 @@
 """What scripture knows for good. Times are UTC, by the database's clock.
 
-`waiting_events` are events of committed changes that Redis has not heard of yet, or only just (`outbox`).
+`delayed_events` are events of committed changes that Redis has not heard of yet, or only just (`outbox`).
 `mails` are those that were sent, or stay here where no mail server is named; a key makes each one single. The
 guards' tables are their own: `FENCES` refuses an ingest that was overtaken, `ONCE` a second handling of an
 event.
@@ -117,8 +117,8 @@ user_history = Table(
     _now("at"),
 )
 
-waiting_events = Table(
-    "waiting_events",
+delayed_events = Table(
+    "delayed_events",
     metadata,
     Column("number", BigInteger, Identity(), primary_key=True),
     Column("stream", Text, nullable=False),

@@ -1,4 +1,4 @@
-"""Fan-out: who is connected where, and messages to a user's connections on whatever process they are.
+"""Fan-out: which process each user is connected to, and messages to a user's connections on any process.
 
     NOTES = Fanout(catalogue, "ws_connections:{user_id}", Note, channel="pubsub:notifications")
 
@@ -6,22 +6,28 @@
         async for message in connection: ...
     reached = await store[NOTES].push(Note("..."), user_id="u1")        # in any process
 
-Keys: a sorted set for each user, `<server>:<connection>` by deadline, which lives to its last deadline;
-`channel` for messages to everybody, `channel:{server_id}` for those to one process.
-Lifetimes: each connection has a deadline of its own (`lifetime`, 300 s), which its process renews every third
-of it, all connections in few trips, by one task. So what a dead process leaves lapses, whoever else is there.
-Atomic: finding a user's processes, sending to them and forgetting what has lapsed are one script, one trip.
-Promised: a message reaches each connection at most once, in the order it was sent from one process. It is
-kept by nobody: what must not be lost is in SQL, and the message says that there is news. A connection that
-may have missed messages (its process lost the subscription, or it was not listed for a while) is told by
-`MISSED`; one that is `backlog` messages behind is dropped with `SlowConsumer`, and costs the others nothing.
-Down or hung: `push` and `broadcast` raise `ConnectionFailed`; connections stay, and are entered again within
-seconds of the server's return. Evicted or emptied: the same within a third of the lifetime.
+*Keys.* A sorted set for each user holds `<server>:<connection>` by deadline, and expires with its last
+deadline. `channel` carries messages to all connections, `channel:{server_id}` those to one process.
+
+*Lifetimes.* Each connection has a deadline of its own (`lifetime`, 300 s). One task of its process renews all
+deadlines every third of that, in a few round trips. So the connections of a dead process expire, whatever
+else a user is connected to.
+
+*Atomicity.* Finding a user's processes, publishing to them and removing expired connections is one script and
+one round trip.
+
+*Guarantees.* A message reaches each connection at most once, in the order in which one process sent it. It is
+not stored: what must not be lost is in SQL, and the message says that there is news. A connection that may
+have missed messages (its process lost the subscription, or it was not listed for a while) gets `MISSED`. One
+that is `backlog` messages behind is dropped with `SlowConsumer`, and does not delay the others.
+
+*When Redis is down or hung.* `push` and `broadcast` raise `ConnectionFailed`. Connections stay open, and are
+listed again within seconds of the server's return; after an eviction or a flush, within a third of the
+lifetime.
 """
 
 from ephemera.patterns.fanout._connections import MISSED, Connection
-from ephemera.patterns.fanout._declaration import Fanout
-from ephemera.patterns.fanout._runtime import BoundFanout, Presence
+from ephemera.patterns.fanout._declaration import BoundFanout, Fanout, Presence
 
 __all__ = [
     "MISSED",

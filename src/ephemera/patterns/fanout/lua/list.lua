@@ -1,4 +1,4 @@
--- Tells where a user is connected.
+-- Lists a user's connections.
 -- KEYS[1]  the user's connections: a sorted set of '<server>:<connection>' by deadline (milliseconds since 1970)
 -- RETURNS  member, deadline, ... of those whose deadline has not passed
 local time = redis.call('TIME')

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
-from tests.patterns.graphs import State, chain, write_slide
+from tests.patterns.graph_fixtures import State, chain, write_slide
 from tests.patterns.job_fixtures import JOBS, noted, write
 
 MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}

@@ -15,7 +15,7 @@ from ephemera.errors import JobLost
 from ephemera.patterns.jobs import BoundJobs, Jobs, Run, sql_engine
 from ephemera.patterns.jobs._run_context import resume_run
 from tests.patterns.job_store import attempt_by
-from tests.patterns.job_waiting import until
+from tests.patterns.wait_for_jobs import until
 
 
 class Outline(msgspec.Struct, frozen=True):
@@ -97,7 +97,7 @@ def own() -> Iterator[Valkey]:
 @pytest.fixture
 async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs that are tried in this process."""
-    engine = sql_engine(postgres.database("test_jobs_resuming"))
+    engine = sql_engine(postgres.database("test_jobs_resume"))
     async with keyspace.connect(own.url, CATALOGUE, resources={JOBS: engine}) as store:
         jobs = store[JOBS]
         await jobs.create_tables()

@@ -23,7 +23,7 @@ _OVER = timedelta(microseconds=1)
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """Jobs whose attempts are made by hand."""
-    async with opened(server.url, postgres.database("test_jobs_untold")) as live:
+    async with opened(server.url, postgres.database("test_jobs_missing_events")) as live:
         yield live
 
 

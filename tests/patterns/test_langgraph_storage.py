@@ -16,7 +16,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue, UndeclaredKeyspace
 from ephemera.keyspace import Store
 from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints, GraphSaver
-from tests.patterns.graphs import (
+from tests.patterns.graph_fixtures import (
     CATALOGUE,
     THREADS,
     chain,

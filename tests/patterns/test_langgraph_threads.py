@@ -16,7 +16,7 @@ from ephemera import keyspace
 from ephemera.errors import CheckpointLost
 from ephemera.keyspace import Store
 from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
-from tests.patterns.graphs import (
+from tests.patterns.graph_fixtures import (
     CATALOGUE,
     RECENT,
     THREADS,
@@ -29,7 +29,7 @@ from tests.patterns.graphs import (
     slides,
     write_slide,
 )
-from tests.patterns.job_waiting import until
+from tests.patterns.wait_for_jobs import until
 
 
 @pytest.fixture

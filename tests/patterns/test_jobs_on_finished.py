@@ -22,7 +22,7 @@ async def jobs(
 ) -> AsyncIterator[BoundJobs]:
     """Jobs whose attempts are made by hand."""
     monkeypatch.setattr(JOBS, "conclude", None)
-    async with opened(server.url, postgres.database("test_jobs_concluding")) as live:
+    async with opened(server.url, postgres.database("test_jobs_on_finished")) as live:
         yield live
 
 

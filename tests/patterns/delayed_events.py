@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from ephemera import Catalogue
 from ephemera.patterns.events import DeliveryPolicy, Events
-from tests.patterns.eventful import Account
+from tests.patterns.event_fixtures import Account
 
 CATALOGUE = Catalogue("test-events-waiting")
 WAITING: Events[Account] = Events(
