@@ -44,7 +44,7 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
     )
     assert done.returncode == 1
     assert done.stderr == (
-        "ephemera: the command line is an extra of its own: pip install '/path/to/ephemera[cli]'\n"
+        "ephemera: the command line needs an extra: pip install 'ephemera-data[cli]'\n"
     )
 
 

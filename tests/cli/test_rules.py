@@ -108,8 +108,8 @@ def test_a_wrong_call_is_told_so() -> None:
         ),
         (["acl", "identity", "--for", "nope"], "--for: 'nope' is none of service, metrics, monitoring"),
         (["acl", "identity", "--user", "a b"], "--user: 'a b' is not printable ASCII"),
-        (["worker"], "give jobs as NAME, or a built-in system as --system"),
-        (["worker", "slides", "--system", "slides"], "as --system, not both"),
+        (["worker"], "Missing argument 'NAME'"),
+        (["worker", "nosuch"], "no installed package registers 'nosuch'"),
         (["mark", "--url", "http://localhost"], "the URL's scheme is not known"),
     ):
         outcome = ephemera(*words)

@@ -172,7 +172,7 @@ def test_a_silent_setting_is_noticed() -> None:
     """A field without a text below it is told of by its variable's name."""
 
     class Shop(ServiceSettings, kw_only=True, frozen=True):
-        system = "shop"
+        service = "shop"
 
         opens: str = "at nine"
         """When it opens."""

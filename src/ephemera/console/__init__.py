@@ -7,4 +7,4 @@
 import importlib.util
 
 if importlib.util.find_spec("nicegui") is None:
-    raise ModuleNotFoundError("the console is an extra of its own: pip install '/path/to/ephemera[console]'")
+    raise ModuleNotFoundError("the console is an extra of its own: pip install 'ephemera-data[console]'")

@@ -36,7 +36,7 @@ def wheel_folder(package: str) -> Path:
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         raise EmbeddedError(
-            f"the package {package} is not installed: pip install '/path/to/ephemera[embedded]'"
+            f"the package {package} is not installed: pip install 'ephemera-data[embedded]'"
         )
     return Path(spec.origin).parent
 

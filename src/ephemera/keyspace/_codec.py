@@ -175,7 +175,7 @@ def _check_compression(pattern: str, compress_over: int | None) -> None:
         return
     if not compression.AVAILABLE:
         raise InvalidDeclaration(
-            pattern, "compression needs zstandard", "install the extra: pip install '/path/to/ephemera[zstd]'"
+            pattern, "compression needs zstandard", "install the extra: pip install 'ephemera-data[zstd]'"
         )
     if type(compress_over) is not int or compress_over < 0:
         raise InvalidDeclaration(

@@ -14,7 +14,7 @@ try:
     from prometheus_client.exposition import choose_encoder
 except ModuleNotFoundError as _missing:
     raise ModuleNotFoundError(
-        "metrics need prometheus-client: pip install '/path/to/ephemera[metrics]'", name="prometheus_client"
+        "metrics need prometheus-client: pip install 'ephemera-data[metrics]'", name="prometheus_client"
     ) from _missing
 
 

@@ -51,7 +51,7 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
         from opentelemetry import trace as api
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            "tracing needs opentelemetry-api: pip install '/path/to/ephemera[tracing]'", name="opentelemetry"
+            "tracing needs opentelemetry-api: pip install 'ephemera-data[tracing]'", name="opentelemetry"
         ) from missing
     tracer = api.get_tracer("ephemera", tracer_provider=provider)
     patterns = _Patterns(store)

@@ -53,7 +53,7 @@ class OpenAICompatible:
             httpx: Any = import_module("httpx")
         except ImportError:
             raise EmbeddingFailed(
-                model, "httpx is missing: pip install '/path/to/ephemera[openai]'"
+                model, "httpx is missing: pip install 'ephemera-data[openai]'"
             ) from None
         self.model = model
         self._url = url.rstrip("/") + "/embeddings"

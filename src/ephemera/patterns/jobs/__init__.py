@@ -37,7 +37,7 @@ from importlib.util import find_spec
 
 if _missing := [name for name in ("sqlalchemy", "psycopg", "celery") if find_spec(name) is None]:
     raise ModuleNotFoundError(
-        f"jobs need {_missing[0]}: pip install '/path/to/ephemera[jobs]'", name=_missing[0]
+        f"jobs need {_missing[0]}: pip install 'ephemera-data[jobs]'", name=_missing[0]
     )
 
 from ephemera.patterns.jobs._checkpoint import Checkpoint

@@ -21,7 +21,7 @@ from importlib.util import find_spec
 
 if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
     raise ModuleNotFoundError(
-        "graph checkpoints need LangGraph: pip install '/path/to/ephemera[langgraph]'",
+        "graph checkpoints need LangGraph: pip install 'ephemera-data[langgraph]'",
         name="langgraph.checkpoint",
     )
 

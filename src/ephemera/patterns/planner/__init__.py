@@ -25,7 +25,7 @@ from importlib.util import find_spec
 
 if find_spec("sqlalchemy") is None:
     raise ModuleNotFoundError(
-        "the planner needs SQL: pip install '/path/to/ephemera[sql]'", name="sqlalchemy"
+        "the planner needs SQL: pip install 'ephemera-data[sql]'", name="sqlalchemy"
     )
 
 from ephemera.patterns.planner._declaration import ChannelState, Planner, UserState

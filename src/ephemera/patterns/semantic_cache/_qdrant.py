@@ -206,7 +206,7 @@ class Qdrant:
             package: Any = import_module("qdrant_client")
             self._models = import_module("qdrant_client.models")
         except ImportError:
-            advice = "qdrant-client is missing: pip install '/path/to/ephemera[semantic]'"
+            advice = "qdrant-client is missing: pip install 'ephemera-data[semantic]'"
             raise VectorStoreUnavailable(self.location, advice) from None
         if self.shared:
             return package.AsyncQdrantClient(

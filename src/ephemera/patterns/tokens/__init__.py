@@ -41,7 +41,7 @@ try:
 except ModuleNotFoundError as missing:
     _package = str(missing.name).partition(".")[0]
     raise ModuleNotFoundError(
-        f"tokens need {_package}: pip install '/path/to/ephemera[tokens]'", name=missing.name
+        f"tokens need {_package}: pip install 'ephemera-data[tokens]'", name=missing.name
     ) from None
 
 

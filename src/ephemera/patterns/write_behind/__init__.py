@@ -87,7 +87,7 @@ def __getattr__(name: str) -> Any:
         module = import_module(f"{__name__}.{_NEED_SQL[name]}")
     except ModuleNotFoundError as missing:
         raise ModuleNotFoundError(
-            f"the sinks for PostgreSQL need {missing.name}: pip install '/path/to/ephemera[sql]'",
+            f"the sinks for PostgreSQL need {missing.name}: pip install 'ephemera-data[sql]'",
             name=missing.name,
         ) from None
     return getattr(module, name)
