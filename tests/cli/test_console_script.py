@@ -43,9 +43,7 @@ def test_without_its_extra_the_command_says_what_to_install() -> None:
         [sys.executable, "-c", hidden], capture_output=True, text=True, timeout=60, check=False
     )
     assert done.returncode == 1
-    assert done.stderr == (
-        "ephemera: the command line needs an extra: pip install 'ephemera-data[cli]'\n"
-    )
+    assert done.stderr == ("ephemera: the command line needs an extra: pip install 'ephemera-data[cli]'\n")
 
 
 def test_errors_are_one_line_without_a_trace_or_a_secret() -> None:

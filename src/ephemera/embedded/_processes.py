@@ -35,9 +35,7 @@ def wheel_folder(package: str) -> Path:
     """Return the folder of an installed package, without importing it."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
-        raise EmbeddedError(
-            f"the package {package} is not installed: pip install 'ephemera-data[embedded]'"
-        )
+        raise EmbeddedError(f"the package {package} is not installed: pip install 'ephemera-data[embedded]'")
     return Path(spec.origin).parent
 
 

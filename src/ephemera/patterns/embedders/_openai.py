@@ -52,9 +52,7 @@ class OpenAICompatible:
         try:
             httpx: Any = import_module("httpx")
         except ImportError:
-            raise EmbeddingFailed(
-                model, "httpx is missing: pip install 'ephemera-data[openai]'"
-            ) from None
+            raise EmbeddingFailed(model, "httpx is missing: pip install 'ephemera-data[openai]'") from None
         self.model = model
         self._url = url.rstrip("/") + "/embeddings"
         self._named = without_secrets(self._url)

@@ -24,9 +24,7 @@ Cost: a tick is a handful of SQL statements, and two trips to Redis for every fe
 from importlib.util import find_spec
 
 if find_spec("sqlalchemy") is None:
-    raise ModuleNotFoundError(
-        "the planner needs SQL: pip install 'ephemera-data[sql]'", name="sqlalchemy"
-    )
+    raise ModuleNotFoundError("the planner needs SQL: pip install 'ephemera-data[sql]'", name="sqlalchemy")
 
 from ephemera.patterns.planner._declaration import ChannelState, Planner, UserState
 from ephemera.patterns.planner._plans import Facts, Plan, Task, Verdict, decide
