@@ -10,12 +10,13 @@ import logging
 import re
 from collections.abc import Callable, Iterator
 from io import BytesIO
+from typing import TYPE_CHECKING
 from zipfile import BadZipFile, ZipFile
 
-from docx import Document
-from pypdf import PdfReader
-
 from ephemera.errors import EphemeraError
+
+if TYPE_CHECKING:
+    from pypdf import PdfReader
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -83,6 +84,8 @@ def _guarded(kind: str, work: Callable[[], object]) -> str:
 
 
 def _pdf(content: bytes) -> PdfReader:
+    from pypdf import PdfReader
+
     reader = PdfReader(BytesIO(content))
     if reader.is_encrypted:
         raise UnreadableDocument("The PDF is encrypted; send one without a password.")
@@ -112,6 +115,8 @@ def _docx(content: bytes) -> list[str]:
         raise WrongType("It is an archive, but no DOCX: there is no word/document.xml in it.")
     if unpacked > _MOST_UNPACKED:
         raise UnreadableDocument(f"The DOCX unpacks to more than {_MOST_UNPACKED:,} bytes.")
+    from docx import Document
+
     return [paragraph.text for paragraph in Document(BytesIO(content)).paragraphs]
 
 

@@ -30,7 +30,6 @@ from ephemera_services.slides.document_texts import read as read_text
 from ephemera_services.slides.endings import notify_user
 from ephemera_services.slides.equipment import Equipment, equipped, usage_table
 from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
-from ephemera_services.slides.generation import generate_deck
 from ephemera_services.slides.google_slides import upload
 from ephemera_services.slides.keys import JOBS, USAGE
 from ephemera_services.slides.settings import Settings
@@ -61,6 +60,9 @@ async def generate(
 ) -> dict[str, Any]:
     """Write a presentation."""
     del user_id
+    # LangGraph takes a second of CPU to import, and only the workers of this job need it.
+    from ephemera_services.slides.generation import generate_deck
+
     made = await generate_deck(run, presentation_id, str(organization_id), period)
     return {"presentation_id": str(presentation_id), "slides": made}
 
