@@ -129,7 +129,7 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
         assert await client.call("GET", "standin") == b"value"
         replica.kill()
         await answered(lambda: client.call("GET", "standin"))  # the replica never comes back
-        assert not client.node_for(("GET", "standin")).endpoint.replica
+        assert not client._nodes.node_for(("GET", "standin")).endpoint.replica
 
 
 @pytest.mark.parametrize("hurt", ["kill", "pause"])

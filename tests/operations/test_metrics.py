@@ -108,7 +108,7 @@ async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, 
     for _ in range(20):
         await store.call("PING")
     shown = scrape(store)
-    server = f"server={link.endpoint}"  # type: ignore[attr-defined]
+    server = f"server={link.endpoint}"
     classes = [value for name, value in shown.items() if name[0] == "ephemera_call_duration_seconds_bucket"]
     assert classes == sorted(classes)
     assert shown["ephemera_call_duration_seconds_count", server] == classes[-1] >= 20
@@ -391,7 +391,7 @@ async def test_a_scrape_makes_no_trip(working: Service, key: str) -> None:
     """However often it is scraped, the server hears of nothing but its own connection's upkeep."""
     await working.use_everything(key)
     await working.metrics.sample()
-    links = [node.link for node in working.store.client("cache").nodes()]  # type: ignore[attr-defined]
+    links = [node.link for node in working.store.client("cache").nodes()]
     before = [sum(link.latencies.counts) + link.in_flight for link in links]
     for _ in range(50):
         working.metrics.render()

@@ -47,7 +47,7 @@ async def test_wrong_credentials(guarded: Valkey, who: str) -> None:
 async def test_a_missing_password(guarded: Valkey) -> None:
     """A server that wants a password says so, and the advice shows where it goes."""
     error = await _refusal(f"redis://127.0.0.1:{guarded.port}")
-    assert error.problem == "it wants a password"
+    assert error.problem == "it requires a password"
     assert "redis://:PASSWORD@host" in error.advice
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CrossSlot, ServerError, UnsupportedCommand
 from ephemera.wire import Address, ClusterClient, Script, command_name, key_slot
-from ephemera.wire._topology import redirection
+from ephemera.wire._slots import parse_redirection
 from tests.wire.clients import clustered
 
 
@@ -73,7 +73,7 @@ async def test_keys_of_several_slots_are_named(
     with pytest.raises(CrossSlot) as caught:
         await client.call(*words)
     message = str(caught.value)
-    assert message.startswith(f"{command_name(words)}: CROSSSLOT its keys live in different slots")
+    assert message.startswith(f"{command_name(words)}: CROSSSLOT its keys are in different slots")
     assert all(f"{key!r} in slot {key_slot(key)}" in message for key in keys)
     assert "common hash tag" in message
     assert ("and 3 more" in message) == (len(words) == 8)
@@ -158,4 +158,4 @@ async def test_one_node_of_the_url_is_enough(cluster: Servers) -> None:
 )
 def test_redirections_are_read(message: str, address: Address | None) -> None:
     """The address in MOVED and ASK is read, also when the node leaves its host to us."""
-    assert redirection(message, Address("asked", 1)) == address
+    assert parse_redirection(message, Address("asked", 1)) == address

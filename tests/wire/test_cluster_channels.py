@@ -75,4 +75,4 @@ async def test_a_refused_wish_is_forgotten_everywhere(cluster: Servers) -> None:
         with pytest.raises(ServerError, match="overlaps"):
             await client.track(lambda _: None, prefixes=["ab"])
         assert [len(node.link.setup) for node in client.nodes()] == [1, 1, 1]
-        assert len(client._trackers) == 1
+        assert len(client._nodes._trackers) == 1

@@ -51,15 +51,15 @@ async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Server
         before = [_served(node, "get") for node in cluster.nodes[3:]]
         await asyncio.gather(*(client.call("GET", f"master:{n}") for n in range(30)))
         assert [_served(node, "get") for node in cluster.nodes[3:]] == before
-        assert len(client._nodes) == 3
+        assert len(client._nodes._by_address) == 3
 
 
 async def test_the_map_is_read_without_changing_connections(cluster: Servers) -> None:
     """Reading the map of slots again keeps the connections, to replicas as well."""
     async with clustered(f"{cluster.url}?read_from=replicas") as client:
-        nodes = dict(client._nodes)
+        nodes = dict(client._nodes._by_address)
         for _ in range(6):
-            await client._refresh()
-        assert client._nodes == nodes
+            await client._nodes._refresh()
+        assert client._nodes._by_address == nodes
         assert len(nodes) == 6
         assert {node.link.connects for node in nodes.values()} == {1}

@@ -6,7 +6,7 @@ import asyncio
 
 from ephemera import embedded
 from ephemera.wire import LATENCY_BOUNDS, NodeClient, open_client
-from ephemera.wire._latency import Latencies
+from ephemera.wire._connection import Latencies
 
 
 def test_classes_hold_their_upper_ends() -> None:

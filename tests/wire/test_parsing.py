@@ -54,7 +54,7 @@ async def test_replies_split_at_every_byte(monkeypatch: pytest.MonkeyPatch) -> N
 
     async with listening(dribble) as address, single(f"redis://{address}") as client:
         heard: list[Any] = []
-        client._trackers.append(heard.append)
+        client._invalidation_listeners.append(heard.append)
         replies = await asyncio.gather(*(client.call("GET", "x") for _ in range(4)), return_exceptions=True)
         assert {len(piece) for piece in pieces} == {1}
         assert replies[:2] == [_MEANING, b"he\r\nl"]
@@ -123,7 +123,7 @@ async def test_nested_replies_of_a_real_server(
 )
 async def test_every_type_the_server_knows(client: NodeClient, kind: str, meaning: object) -> None:
     """What DEBUG PROTOCOL sends of each RESP3 type is understood."""
-    assert await client.link.send("DEBUG", "PROTOCOL", kind) == meaning
+    assert await client.link.send_args(("DEBUG", "PROTOCOL", kind)) == meaning
 
 
 async def test_errors_inside_a_reply_are_values(client: NodeClient) -> None:

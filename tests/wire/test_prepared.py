@@ -10,7 +10,7 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.wire import Client, NodeClient, PreparedScript, Script, key_slot, open_client, packed_read_parts
-from ephemera.wire._packed_commands import key_of
+from ephemera.wire._packing import packed_key
 from tests.wire.waiting import answered
 
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
@@ -21,9 +21,9 @@ async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
     """A hundred at once, and again after the server forgot the script."""
     async with open_client(server.url) as client:
         add = PreparedScript(ADD, [key], [2])
-        await asyncio.gather(*(client.run_prepared(add) for _ in range(100)))
+        await asyncio.gather(*(client.send(add) for _ in range(100)))
         await client.call("SCRIPT", "FLUSH")
-        assert await client.run_prepared(add) == 202
+        assert await client.send(add) == 202
         await client.call("DEL", key)
 
 
@@ -31,7 +31,7 @@ async def test_it_waits_for_its_turn_in_a_crowd(server: Valkey, key: str) -> Non
     """More than may be in flight are sent in their order, prepared or not."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
         add = PreparedScript(ADD, [key], [1])
-        counts = await asyncio.gather(*(client.run_prepared(add) for _ in range(500)))
+        counts = await asyncio.gather(*(client.send(add) for _ in range(500)))
         assert counts == list(range(1, 501))
         await client.call("DEL", key)
 
@@ -43,13 +43,13 @@ async def test_it_goes_to_the_node_of_its_keys(cluster: Cluster, key: str) -> No
             name = f"{key}:{number}"
             prepared = PreparedScript(ADD, [name], [number])
             assert prepared.slot == key_slot(name)
-            assert await client.run_prepared(prepared) == number
+            assert await client.send(prepared) == number
             await client.call("DEL", name)
 
 
 async def _for_ever(client: Client, prepared: PreparedScript) -> None:
     while True:
-        await client.run_prepared(prepared)
+        await client.send(prepared)
 
 
 async def test_down_means_down(key: str) -> None:
@@ -61,9 +61,9 @@ async def test_down_means_down(key: str) -> None:
             with pytest.raises(ConnectionFailed):
                 await _for_ever(client, add)
             with pytest.raises(Unavailable):
-                client.run_prepared(add)
+                client.send(add)
             server.restart()
-            await answered(lambda: client.run_prepared(add))
+            await answered(lambda: client.send(add))
             assert await client.call("GET", key) == b"1"
 
 
@@ -77,15 +77,15 @@ def test_a_packed_read_is_what_the_protocol_says() -> None:
     """The command and its key with their lengths, and the key can be told from it."""
     packed = packed_read("card:", "ada", ":front")
     assert packed == b"*2\r\n$3\r\nGET\r\n$14\r\ncard:ada:front\r\n"
-    assert key_of(packed) == b"card:ada:front"
-    assert key_of(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n") == b"a\r\nb"
+    assert packed_key(packed) == b"card:ada:front"
+    assert packed_key(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n") == b"a\r\nb"
 
 
 async def test_packed_reads_wait_for_their_turn_in_a_crowd(server: Valkey, key: str) -> None:
     """More than may be in flight are answered in their order, among commands of every other kind."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
         read = packed_read(key, "")
-        counts = [client.call("INCR", key) if turn % 2 else client.read_packed(read) for turn in range(500)]
+        counts = [client.call("INCR", key) if turn % 2 else client.send(read) for turn in range(500)]
         replies = await asyncio.gather(*counts)
         assert replies[1::2] == list(range(1, 251))
         assert replies[2::2] == [b"%d" % turn for turn in range(1, 250)]
@@ -100,10 +100,10 @@ async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: 
     ):
         for number in range(50):
             await client.call("SET", f"{key}:{number}", number)
-            assert await client.read_packed(packed_read(f"{key}:", str(number))) == b"%d" % number
+            assert await client.send(packed_read(f"{key}:", str(number))) == b"%d" % number
 
         async def replicated() -> bool:
-            return [await reader.read_packed(packed_read(f"{key}:", str(n))) for n in range(50)] == [
+            return [await reader.send(packed_read(f"{key}:", str(n))) for n in range(50)] == [
                 b"%d" % n for n in range(50)
             ]
 
@@ -120,7 +120,7 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
     async with open_client(server.url) as client:
         assert isinstance(client, NodeClient)
         await client.call("SET", key, "here")
-        waiting = client.read_packed(packed_read(key, ""))
+        waiting = client.send(packed_read(key, ""))
         await asyncio.sleep(0)  # it leaves at the end of this tick
         assert client.link.in_flight == 1
         client.link.drop("cut by a test")

@@ -84,5 +84,5 @@ def test_scripts_are_files_in_a_package(tmp_path: Path, monkeypatch: pytest.Monk
         script = Script.load("shop", "order")
     finally:
         sys.modules.pop("shop", None)
-    assert (script.name, script.source) == ("order", "return 1")
-    assert repr(script) == f"Script('order', sha={script.sha[:8]})"
+    assert (script.name, script.source) == ("shop_order", "return 1")
+    assert repr(script) == f"Script('shop_order', sha={script.sha[:8]})"

@@ -32,8 +32,8 @@ async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey)
     """What was set up holds at once, and again after the connection was lost."""
     async with single(server.url) as client:
         assert "T" not in await flags(client)
-        await client.set_up(*NO_TOUCH)
-        await client.set_up(*NO_TOUCH)
+        await client.add_setup(*NO_TOUCH)
+        await client.add_setup(*NO_TOUCH)
         assert "T" in await flags(client)
         await _lose(client)
         assert "T" in await flags(client)
@@ -43,7 +43,7 @@ async def test_what_the_server_refuses_is_not_tried_again(server: Valkey) -> Non
     """A refused command raises, and does not keep the next connection from being opened."""
     async with single(server.url) as client:
         with pytest.raises(ServerError):
-            await client.set_up("CLIENT", "NO-SUCH-THING", "ON")
+            await client.add_setup("CLIENT", "NO-SUCH-THING", "ON")
         await _lose(client)
         await eventually(lambda: client.up)
 

@@ -41,7 +41,7 @@ async def test_every_kind_of_channel(
         assert await anext(messages) == Message(b"kinds:1", b"hello", pattern)
 
 
-async def test_listeners_share_one_connection(client: NodeClient, server: Valkey, key: str) -> None:
+async def test_subscribers_share_one_connection(client: NodeClient, server: Valkey, key: str) -> None:
     """However many listen, to whatever channels, the server sees one connection."""
     async with (
         client.subscribe(key) as first,
@@ -126,7 +126,7 @@ async def test_a_channel_that_is_not_allowed() -> None:
             with pytest.raises(ServerError, match="NOPERM"):
                 async with client.subscribe("open:1", "closed:1"):
                     pass
-            assert not client.hub._listeners
+            assert not client.hub._subscribers
             async with client.subscribe("open:1") as messages:
                 server.ask("PUBLISH", "open:1", "hello")
                 assert (await anext(messages)).data == b"hello"
@@ -177,10 +177,10 @@ async def test_cancelled_while_joining(client: NodeClient, server: Valkey, key: 
         joining.cancel()
         await asyncio.gather(joining, return_exceptions=True)
         if not joining.cancelled():
-            await client.hub.leave(joining.result(), joining.result()._wanted)
+            await client.hub.leave(joining.result(), joining.result()._channels)
     async with client.subscribe(key):
         assert server.ask("PUBSUB", "CHANNELS", f"{key}*") == [key]
-    assert not client.hub._listeners
+    assert not client.hub._subscribers
 
 
 async def test_subscriptions_do_not_use_the_callers_connection(client: NodeClient, key: str) -> None:

@@ -92,7 +92,7 @@ async def test_a_client_certificate_is_shown(server: Valkey, authority: Authorit
         async with single(f"{url}&cert={certificate}&key={private}") as client:
             assert await client.call("PING") == b"PONG"
         error = await _refusal(url)
-    assert "If it wants a client's certificate, give it: rediss://host?cert=" in error.advice
+    assert "If it requires a client certificate, give it: rediss://host?cert=" in error.advice
 
 
 async def test_tls_to_a_plain_port(server: Valkey, authority: Authority) -> None:

@@ -49,7 +49,7 @@ def is_outage(problem: Exception) -> bool:
 class Accessor:
     """The operations that all kinds of keys share; a kind's accessor adds its own."""
 
-    __slots__ = ("_call", "_read_packed", "_render", "_renewal", "_run", "keyspace", "stats")
+    __slots__ = ("_call", "_render", "_renewal", "_run", "_send", "keyspace", "stats")
 
     def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
         self.keyspace = keyspace
@@ -57,7 +57,7 @@ class Accessor:
         self._render: Callable[[Fields], str] = keyspace.template.render
         self._call = client.call
         self._run = client.run
-        self._read_packed = client.read_packed
+        self._send = client.send
         lifetime = keyspace.lifetime
         self._renewal = lifetime.milliseconds if isinstance(lifetime, Sliding) else None
 
@@ -125,7 +125,7 @@ class Accessor:
 
     def _asking(self, name: str) -> Callable[[Fields], Awaitable[Any]]:
         """What sends a reading command of one key, given its fields; `ValueAccessor.get` has a copy."""
-        render, call, send, packing = self._render, self._call, self._read_packed, self._packing(name)
+        render, call, send, packing = self._render, self._call, self._send, self._packing(name)
         if packing is None:
             return lambda fields: call(name, render(fields))
         field, heads, end, longest = packing

@@ -18,12 +18,7 @@ from ephemera.keyspace._catalogue import Catalogue, check_overlap
 from ephemera.keyspace._connect_guard import async_with_only
 from ephemera.keyspace._keyspace import Keyspace, Role, Stats
 from ephemera.keyspace._server_identity import RESERVED, check_identity, guarded
-from ephemera.wire import Client, open_client, parse_url
-
-Around = Callable[[Callable[..., Awaitable[Any]]], Callable[..., Awaitable[Any]]]
-"""What makes another way to send of one."""
-AroundFor = Callable[[Callable[..., None]], Callable[..., None]]
-"""The same, of one that settles what it is given."""
+from ephemera.wire import Client, ObservedClient, Observer, open_client, parse_url
 
 _MUST_SEE = (
     "read_from=replicas is not for a store: what it promises (that a revoked token is refused, that a batch "
@@ -56,7 +51,7 @@ class Store:
                 raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
         _refuse_clashes(catalogues)
         self.catalogues = catalogues
-        self._clients = dict(clients)
+        self._clients: dict[Role, Client] = dict(clients)
         self._resources = dict(resources or {})
         self._bound: dict[Declaration[Any], Any] = {}
         self._adopted: list[ref[Any]] = []
@@ -83,7 +78,6 @@ class Store:
 
     def _use(self, cache: Client) -> None:
         self.call = cache.call
-        self.submit = cache.submit
         self.run = cache.run
         self.subscribe = cache.subscribe
         self.track = cache.track
@@ -99,23 +93,15 @@ class Store:
         # Replaced, not changed: another thread may be reading it for a scrape.
         self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
 
-    def observe(
-        self, *, call: Around, run: Around, run_for: AroundFor, run_prepared: Around, read_packed: Around
-    ) -> None:
-        """Have all that is sent from now on pass through these; before anything is bound, as it would not."""
+    def observe(self, observer: Observer) -> None:
+        """Report every command and script to an observer; call it before anything is bound to the store."""
         if self._bound:
             first = next(iter(self._bound))
             raise InvalidDeclaration(
                 repr(first), "it is in use already, and would not be observed", "be first"
             )
-        for client in set(self._clients.values()):
-            # Assigned to the object: who is not observed calls the client itself, at no cost.
-            observed: Any = client
-            observed.call = call(client.call)
-            observed.run = run(client.run)
-            observed.run_for = run_for(client.run_for)
-            observed.run_prepared = run_prepared(client.run_prepared)
-            observed.read_packed = read_packed(client.read_packed)
+        observed = {client: ObservedClient(client, observer) for client in set(self._clients.values())}
+        self._clients = {role: observed[client] for role, client in self._clients.items()}
         self._use(self._clients["cache"])
 
     @property

@@ -106,7 +106,7 @@ class ValueAccessor(_Strings, Generic[V]):
         if packing is None or unpack is None or self._renewal is not None:
             return self._get
         field, heads, end, longest = packing
-        render, call, send = self._render, self._call, self._read_packed
+        render, call, send = self._render, self._call, self._send
         stats, decoded = self.stats, self._decoded
 
         async def get(**fields: FieldValue) -> V | None:

@@ -29,7 +29,7 @@ from typing import Any, Self, TypeVar
 from ephemera.errors import StoreClosed, SyncCallInEventLoop
 from ephemera.keyspace import Catalogue, Store
 from ephemera.keyspace import connect as connect_async
-from ephemera.wire import Arg
+from ephemera.wire import Arg, is_multiplexed, pack_command
 
 T = TypeVar("T")
 
@@ -200,11 +200,13 @@ class _LoopThread:
         # Reset before the queue is read: whoever adds after the last read schedules again.
         self._scheduled = False
         calls = self._calls
-        submit = self.store.submit
+        send_to = self.store.client().send_to
         while calls:
             reply, args = calls.popleft()
             try:
-                if not submit(reply, args):
+                if is_multiplexed(args):
+                    send_to(reply, pack_command(args))
+                else:
                     asyncio.ensure_future(self.store.call(*args)).add_done_callback(reply.follow)
             except Exception as error:
                 reply.set_exception(error)

@@ -1,11 +1,11 @@
-"""What the wire must know of a command: may it share a connection, may it be retried, where is its key.
+"""What the wire knows about commands: may it share a connection, may it be retried, where is its key.
 
-Four questions, answered from tables so that the hot path asks with one set lookup:
+Tables answer these questions, so that the hot path asks with one set lookup:
 
-- PLAIN commands share the multiplexed connection and have their first key at position 1. Nearly all traffic.
+- PLAIN commands share the multiplexed connection and have their first key at position 1: nearly all traffic.
 - READS may be sent again when a connection was lost before their reply: they change nothing.
-- REFUSED commands change the state of the connection they run on, which here belongs to everybody.
-- A blocking command would hold up everybody behind it, so it gets a connection of its own.
+- REFUSED commands change the state of the connection they run on, which all callers share.
+- A blocking command would hold up every command behind it, so it gets a connection of its own.
 
 A command that is in no table is sent as it is: new server commands need no new client.
 """
@@ -215,8 +215,8 @@ READS = _KEYED_READS | frozenset(
     ]
 )
 
-_SCRIPT = "use a script instead: store.run(script, keys, args) is atomic and takes one trip"
-_URL = "the connection's identity comes from its URL; open another store"
+_SCRIPT = "use a script instead: store.run(script, keys, args) is atomic and takes one round trip"
+_URL = "the URL sets the connection's user and database; open another store"
 _OWN_CONNECTION = "it changes a connection that all callers share"
 REFUSED = {
     **dict.fromkeys(("MULTI", "EXEC", "DISCARD", "WATCH", "UNWATCH"), _SCRIPT),
@@ -229,12 +229,12 @@ REFUSED = {
     **dict.fromkeys(("READONLY", "READWRITE"), "reads from replicas are set in the URL"),
     **dict.fromkeys(
         ("WAIT", "WAITAOF"),
-        "it speaks of the writes of one connection, which here are everybody's",
+        "it waits for the writes of one connection, which here are those of all callers",
     ),
 }
-_REFUSED_PARTS = {
+_REFUSED_SUBCOMMANDS = {
     "CLIENT": frozenset(("REPLY", "TRACKING", "CACHING", "NO-TOUCH", "NO-EVICT", "SETNAME", "PAUSE")),
-    "DEBUG": frozenset(("PROTOCOL",)),  # replies that no command has, such as pushes and attributes
+    "DEBUG": frozenset(("PROTOCOL",)),  # makes the server send replies that no command has
 }
 
 # Commands whose last or first argument is their time limit in seconds.
@@ -267,12 +267,17 @@ _TWO_KEYS = frozenset(
         "ZRANGESTORE",
     ]
 )
-# Keyless commands that any node of a cluster answers alike.
-ANYWHERE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "CLUSTER"))
+# Commands without keys to which any node of a cluster gives the same reply.
+KEYLESS_ON_ANY_NODE = frozenset(("PING", "ECHO", "TIME", "PUBLISH", "COMMAND", "LOLWUT", "CLUSTER"))
+
+
+def is_multiplexed(args: tuple[Arg, ...]) -> bool:
+    """Whether a command has a key at position 1 and may share the connection, as `client.send` requires."""
+    return len(args) > 1 and args[0] in PLAIN
 
 
 def command_name(args: tuple[Arg, ...]) -> str:
-    """The command's name in capitals."""
+    """The command's name in upper case."""
     if not args:
         raise UnsupportedCommand("an empty command", "give its name and arguments: call('GET', key)")
     name = args[0]
@@ -283,29 +288,20 @@ def command_name(args: tuple[Arg, ...]) -> str:
     raise UnsupportedCommand(repr(name), "a command's name is text")
 
 
-def unpackable(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
-    """What to raise when a command cannot be packed: which of its arguments is wrong, never what it says."""
-    for place, given in enumerate(args):
-        if isinstance(given, bool) or not isinstance(given, (str, bytes, int, float, memoryview)):
-            advice = "send str, bytes, int or float: encode what is another type"
-            return TypeError(f"{command_name(args)}: argument {place} is {type(given).__name__}; {advice}")
-    return problem
-
-
 def refuse_stateful(name: str, args: tuple[Arg, ...]) -> None:
     """Raise `UnsupportedCommand` for a command that would change the shared connection."""
     reason = REFUSED.get(name)
-    part = _text(args[1]) if len(args) > 1 else ""
-    if reason is None and part in _REFUSED_PARTS.get(name, ()):
-        name, reason = f"{name} {part}", _OWN_CONNECTION
-        if part == "TRACKING":
+    subcommand = _keyword(args[1]) if len(args) > 1 else ""
+    if reason is None and subcommand in _REFUSED_SUBCOMMANDS.get(name, ()):
+        name, reason = f"{name} {subcommand}", _OWN_CONNECTION
+        if subcommand == "TRACKING":
             reason = "use store.track(listener), which survives a reconnection"
     if reason is not None:
         raise UnsupportedCommand(name, reason)
 
 
 def blocking_seconds(name: str, args: tuple[Arg, ...]) -> float | None:
-    """How long a blocking command may wait (0: for ever), or None when it does not block."""
+    """How long a blocking command may wait (0: no limit), or None when it does not block."""
     if name in _BLOCKS_LAST:
         return _seconds(name, args[-1])
     if name in _BLOCKS_FIRST and len(args) > 1:
@@ -317,10 +313,10 @@ def blocking_seconds(name: str, args: tuple[Arg, ...]) -> float | None:
 
 def _block_option(name: str, args: tuple[Arg, ...]) -> float | None:
     for position, arg in enumerate(args):
-        word = _text(arg)
-        if word == "STREAMS":
+        keyword = _keyword(arg)
+        if keyword == "STREAMS":
             return None
-        if word == "BLOCK" and position + 1 < len(args):
+        if keyword == "BLOCK" and position + 1 < len(args):
             return _seconds(name, args[position + 1]) / 1000
     return None
 
@@ -329,7 +325,7 @@ def first_key(name: str, args: tuple[Arg, ...]) -> Arg | None:
     """The key that decides the cluster slot, or None for a command without keys."""
     position: int | None = 1 if name in PLAIN else _KEY_AT.get(name)
     if name in ("XREAD", "XREADGROUP"):
-        position = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), None)
+        position = next((at + 1 for at, arg in enumerate(args) if _keyword(arg) == "STREAMS"), None)
     elif name in _NUMKEYS_AT:
         position = _NUMKEYS_AT[name] + 1 if _number_of_keys(name, args) > 0 else None
     return args[position] if position is not None and position < len(args) else None
@@ -351,7 +347,7 @@ def all_keys(name: str, args: tuple[Arg, ...]) -> list[Arg]:
     if name == "BITOP":
         return list(args[2:])
     if name in ("XREAD", "XREADGROUP"):
-        streams = next((at + 1 for at, arg in enumerate(args) if _text(arg) == "STREAMS"), len(args))
+        streams = next((at + 1 for at, arg in enumerate(args) if _keyword(arg) == "STREAMS"), len(args))
         return list(args[streams : streams + (len(args) - streams) // 2])
     return list(args[1:])
 
@@ -361,19 +357,19 @@ def _number_of_keys(name: str, args: tuple[Arg, ...]) -> int:
 
 
 def _count(args: tuple[Arg, ...], at: int) -> int:
-    """A number among the arguments; 0 when it is none, which is for the server to refuse."""
+    """A number among the arguments; 0 when it is not a number, which the server will refuse."""
     text = as_text(args[at]) if len(args) > at else ""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else 0
 
 
 def as_text(arg: Arg) -> str:
-    """An argument as a person reads it in a message."""
+    """An argument or a reply as text, for messages and for parsing."""
     if isinstance(arg, (bytes, memoryview)):
         return bytes(arg).decode("utf-8", "backslashreplace")
     return str(arg)
 
 
-def _text(arg: Arg) -> str:
+def _keyword(arg: Arg) -> str:
     return as_text(arg).upper() if isinstance(arg, (str, bytes, memoryview)) and len(arg) <= 16 else ""
 
 
@@ -383,5 +379,5 @@ def _seconds(name: str, arg: Arg) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise UnsupportedCommand(name, f"its time limit must be a number from 0 on, not {as_text(arg)!r}")
+        raise UnsupportedCommand(name, f"its time limit must be a number >= 0, not {as_text(arg)!r}")
     return seconds

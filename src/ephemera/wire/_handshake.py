@@ -1,7 +1,7 @@
-"""Opening a connection: the socket, TLS, and the first words; every way it can fail says what to do.
+"""Opening a connection: the socket, TLS and the handshake. Every failure says what to do about it.
 
-The first words leave in one write: HELLO 3 with user, password and name, SELECT, what the link asks for (such
-as client tracking), and a PING, which a server that is still loading its data refuses.
+The handshake leaves in one write: HELLO 3 with user, password and client name, SELECT, the link's own
+commands (such as CLIENT TRACKING), and a PING, which a server that is still loading its data refuses.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, WrongServer
 from ephemera.wire._commands import Arg, as_text
-from ephemera.wire._connection import Connection, Owner
+from ephemera.wire._connection import Connection, ConnectionOwner
 from ephemera.wire._url import Address, Credentials, Target, TlsFiles
 
 _OLDEST_REDIS = 7
@@ -27,7 +27,7 @@ _OLDEST_REDIS = 7
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """How to reach one server: where it is now, and as what we come."""
+    """How to reach one server: where it is at present, and what it must be."""
 
     target: Target
     credentials: Credentials
@@ -37,22 +37,35 @@ class Endpoint:
     """What the server must be: standalone, cluster or sentinel."""
     must_be_master: bool = False
     replica: bool = False
+    """Whether it is read from as a replica (READONLY)."""
 
     def __str__(self) -> str:
         return self.name
 
+    @classmethod
+    def at(
+        cls, address: Address, target: Target, *, mode: str = "standalone", replica: bool = False
+    ) -> Endpoint:
+        """The server at a fixed address."""
+
+        async def locate() -> Address:
+            return address
+
+        credentials = target.sentinel_credentials if mode == "sentinel" else target.credentials
+        return cls(target, credentials, locate, str(address), mode=mode, replica=replica)
+
 
 async def open_connection(
-    endpoint: Endpoint, owner: Owner, setup: Sequence[tuple[Arg, ...]] = ()
+    endpoint: Endpoint, owner: ConnectionOwner, setup: Sequence[tuple[Arg, ...]] = ()
 ) -> Connection:
-    """A connection that has been welcomed by its server, or `CannotConnect`."""
+    """A connection whose handshake succeeded, or `CannotConnect`."""
     limit = endpoint.target.connect_timeout
     connection: Connection | None = None
     try:
         async with asyncio.timeout(limit):
             address = await endpoint.locate()
             connection = await _open_socket(endpoint, address, owner)
-            await _greet(connection, endpoint, setup)
+            await _shake_hands(connection, endpoint, setup)
     except BaseException as error:
         if connection is not None:
             connection.abort("its handshake failed")
@@ -64,7 +77,7 @@ async def open_connection(
     return connection
 
 
-async def _open_socket(endpoint: Endpoint, address: Address, owner: Owner) -> Connection:
+async def _open_socket(endpoint: Endpoint, address: Address, owner: ConnectionOwner) -> Connection:
     target = endpoint.target
     loop = asyncio.get_running_loop()
 
@@ -98,16 +111,15 @@ def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
 
 @lru_cache(maxsize=16)
 def _read_tls_files(files: TlsFiles, _versions: tuple[int, ...]) -> ssl.SSLContext:
-    """A context once per version of its files: reading the system's authorities takes 70 ms."""
+    """A context, cached per version of its files: reading the system's authorities takes 70 ms."""
     context = ssl.create_default_context(cafile=files.ca)
     if files.cert:
-        # With a password given, if an empty one, OpenSSL does not ask the terminal for it.
+        # With a password given, even an empty one, OpenSSL does not prompt for it on the terminal.
         context.load_cert_chain(files.cert, files.key, password="")
     return context
 
 
-async def _greet(connection: Connection, endpoint: Endpoint, setup: Sequence[tuple[Arg, ...]]) -> None:
-    hello = connection.send(*_hello(endpoint))
+async def _shake_hands(connection: Connection, endpoint: Endpoint, setup: Sequence[tuple[Arg, ...]]) -> None:
     extra = list(setup)
     if endpoint.target.database and endpoint.mode == "standalone":
         extra.insert(0, ("SELECT", endpoint.target.database))
@@ -115,7 +127,7 @@ async def _greet(connection: Connection, endpoint: Endpoint, setup: Sequence[tup
         extra.append(("READONLY",))
     extra.append(("PING",))
     replies = await asyncio.gather(
-        hello, *(connection.send(*words) for words in extra), return_exceptions=True
+        *(connection.send_internal(*args) for args in (_hello(endpoint), *extra)), return_exceptions=True
     )
     for reply in replies:
         if isinstance(reply, BaseException):
@@ -124,19 +136,19 @@ async def _greet(connection: Connection, endpoint: Endpoint, setup: Sequence[tup
 
 
 def _hello(endpoint: Endpoint) -> tuple[Arg, ...]:
-    words: list[Arg] = ["HELLO", 3]
-    who = endpoint.credentials
-    if who.user is not None or who.password is not None:
-        words += ["AUTH", who.user or "default", who.password or ""]
-    return (*words, "SETNAME", endpoint.target.client_name)
+    args: list[Arg] = ["HELLO", 3]
+    credentials = endpoint.credentials
+    if credentials.user is not None or credentials.password is not None:
+        args += ["AUTH", credentials.user or "default", credentials.password or ""]
+    return (*args, "SETNAME", endpoint.target.client_name)
 
 
 def _inspect(hello: Any, endpoint: Endpoint) -> None:
-    """Refuse a server of the wrong age, mode or role."""
-    said = {as_text(name): value for name, value in dict(hello).items()}
-    mode, role = as_text(said[_MODE]), as_text(said.get(_ROLE, ""))  # a Sentinel has no role
-    version = as_text(said[_VERSION])
-    if as_text(said[_SERVER]) == "redis" and _major(version) < _OLDEST_REDIS:
+    """Refuse a server of the wrong version, mode or role."""
+    facts = {as_text(name): value for name, value in dict(hello).items()}
+    mode, role = as_text(facts[_MODE]), as_text(facts.get(_ROLE, ""))  # a Sentinel has no role
+    version = as_text(facts[_VERSION])
+    if as_text(facts[_SERVER]) == "redis" and _major(version) < _OLDEST_REDIS:
         raise CannotConnect(endpoint.name, f"it is Redis {version}", "Ephemera needs Redis 7 or Valkey")
     if mode != endpoint.mode:
         raise CannotConnect(endpoint.name, f"it runs in {mode} mode", _MODE_ADVICE[mode])
@@ -148,7 +160,7 @@ def _inspect(hello: Any, endpoint: Endpoint) -> None:
         )
     expected = endpoint.target.modules
     if expected is not None and mode != "sentinel":
-        modules = _surprising_modules(said, expected)
+        modules = _unexpected_modules(facts, expected)
         if modules:
             raise WrongServer(endpoint.name, None, modules=modules)
 
@@ -157,18 +169,18 @@ def _major(version: str) -> int:
     return int(version.partition(".")[0])
 
 
-def _surprising_modules(said: dict[str, Any], expected: frozenset[str]) -> tuple[str, ...]:
-    """The modules that a server's greeting names, without its own and those that are expected."""
-    is_redis = as_text(said[_SERVER]) == "redis"
-    bundled = is_redis and _major(as_text(said[_VERSION])) >= 8
+def _unexpected_modules(facts: dict[str, Any], expected: frozenset[str]) -> tuple[str, ...]:
+    """The modules that a server's HELLO names, without its own and those that are expected."""
+    is_redis = as_text(facts[_SERVER]) == "redis"
+    bundled = is_redis and _major(as_text(facts[_VERSION])) >= 8
     known = expected | _OWN_MODULES | (_MODULES_OF_REDIS_8 if bundled else frozenset())
-    names = {as_text(dict(module)[b"name"]) for module in said.get(_MODULES, ())}
+    names = {as_text(dict(module)[b"name"]) for module in facts.get(_MODULES, ())}
     return tuple(sorted((name for name in names if name.lower() not in known), key=str.lower))
 
 
 _SERVER, _VERSION, _MODE, _ROLE, _MODULES = "server", "version", "mode", "role", "modules"
 _OWN_MODULES = frozenset(("lua",))  # Valkey 9.1 lists its own script engine
-# Parts of the server since then.
+# Part of the server since version 8.
 _MODULES_OF_REDIS_8 = frozenset(("bf", "rejson", "search", "timeseries", "vectorset"))
 _MODE_ADVICE = {
     "standalone": "Use a redis:// URL for it",
@@ -180,7 +192,7 @@ _CODE_ADVICE = {
         "the user name or password is wrong",
         "Check both in the URL, and ACL LIST on the server",
     ),
-    "NOAUTH": ("it wants a password", "Put it in the URL: redis://:PASSWORD@host"),
+    "NOAUTH": ("it requires a password", "Put it in the URL: redis://:PASSWORD@host"),
     "NOPERM": ("the user lacks a permission", "Allow it HELLO, PING, CLIENT and SELECT by ACL"),
     "LOADING": ("it is loading its data", "Try again in a moment"),
     "NOPROTO": ("it has no RESP3", "Ephemera needs Redis 7 or Valkey"),
@@ -198,7 +210,7 @@ def _explanation(endpoint: Endpoint, error: Exception, limit: float) -> tuple[st
     if isinstance(error, ConnectionFailed):
         if "loading" in error.problem:
             return _CODE_ADVICE["LOADING"]
-        return error.problem, _is_it_one(endpoint)
+        return error.problem, _which_server_advice(endpoint)
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is not trusted ({error.verify_message})",
@@ -215,17 +227,16 @@ def _explanation(endpoint: Endpoint, error: Exception, limit: float) -> tuple[st
     if isinstance(error, FileNotFoundError):
         return f"{error.filename or endpoint.name} does not exist", "Check the path in the URL"
     if isinstance(error, OSError):
-        return _plain(error), "Is it running, and are host and port right?"
-    return f"it does not speak the Redis protocol ({type(error).__name__} at its greeting)", _is_it_one(
-        endpoint
-    )
+        return _os_problem(error), "Is it running, and are host and port right?"
+    problem = f"it does not speak the Redis protocol ({type(error).__name__} in its handshake)"
+    return problem, _which_server_advice(endpoint)
 
 
-def _is_it_one(endpoint: Endpoint) -> str:
+def _which_server_advice(endpoint: Endpoint) -> str:
     tls = endpoint.target.tls
-    hint = "" if tls else " If it wants TLS, use rediss://"
+    hint = "" if tls else " If it requires TLS, use rediss://"
     if tls and not tls.cert:
-        hint = " If it wants a client's certificate, give it: rediss://host?cert=/path.pem&key=/path.pem"
+        hint = " If it requires a client certificate, give it: rediss://host?cert=/path.pem&key=/path.pem"
     return f"Is it a Redis or Valkey server, and this the right port?{hint}"
 
 
@@ -242,7 +253,7 @@ def _refusal(endpoint: Endpoint, error: ServerError) -> tuple[str, str]:
     return f"it refused the handshake ({error.message})", "See the server's log"
 
 
-def _plain(error: OSError) -> str:
+def _os_problem(error: OSError) -> str:
     if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno).lower()  # its own text is often the name of a system call
+        return os.strerror(error.errno).lower()  # asyncio's own text is often the name of a system call
     return (error.strerror or str(error) or type(error).__name__).lower()

@@ -1,12 +1,13 @@
-"""A link keeps one connection to one server alive, and says at once when there is none.
+"""A link keeps one connection to one server alive, and fails calls at once while there is none.
 
-- Up: `call` packs the command onto the connection and returns the future of its reply. This is the hot path.
-- Down: `call` raises `Unavailable` in microseconds. Nothing is queued for later. A background task connects
-  again, at once at first, then with jittered backoff of at most half a second.
-- Lost in mid-flight: what had not left fails as `Unavailable`. Of what had left, reads are sent once more
-  if the next connection comes up at its first attempt, and fail as `Unavailable` otherwise; everything else
-  fails as `OutcomeUnknown`, because only the caller can know whether it may be repeated.
-- LOADING (a server that is reading its data back) counts as down.
+- Up: a command is handed to the connection, and the caller gets the future of its reply. This is the hot
+  path.
+- Down: `Unavailable`, in microseconds. Nothing is queued for later. A background task reconnects, at once at
+  first, then with jittered backoff of at most half a second.
+- Lost with commands in flight: those that had not been sent fail as `Unavailable`. Of the others, reads are
+  sent once more if the next connection comes up at its first attempt, and fail as `Unavailable` otherwise;
+  all else fails as `OutcomeUnknown`, because only the caller can know whether it may be repeated.
+- LOADING (the server is reading its data back from disk) counts as down.
 """
 
 from __future__ import annotations
@@ -17,8 +18,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import hiredis
-
+from ephemera._futures import discard
 from ephemera.errors import (
     CannotConnect,
     OutcomeUnknown,
@@ -27,23 +27,18 @@ from ephemera.errors import (
     Unavailable,
     WrongServer,
 )
-from ephemera.wire._commands import PLAIN, READS, Arg, as_text, command_name, first_key, unpackable
-from ephemera.wire._connection import LARGE, Connection, Entry, ReplyHandler, unpack_command
+from ephemera.wire._commands import PLAIN, READS, Arg, as_text, command_name, first_key
+from ephemera.wire._connection import Connection, Entry, Latencies, RepeatedCommand, ReplyHandler
 from ephemera.wire._handshake import Endpoint, open_connection
-from ephemera.wire._latency import Latencies
-from ephemera.wire._packed_commands import ScriptPrefix
+from ephemera.wire._packing import pack
 from ephemera.wire._scripts import Script, source_of
 
 log = logging.getLogger("ephemera.wire")
 
-_FIRST_BACKOFF = 0.01
+_FIRST_BACKOFF = 0.01  # seconds
 _LONGEST_BACKOFF = 0.5
-_PING_EVERY = 1.0
-# A script is the work of many commands: written by the hundred, the server and we would take turns to idle.
-_SCRIPTS_TOGETHER = 16
-_MANY_ARGUMENTS = 20
-_pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
-# So many connections in a row may end within a second before the next is not made at once any more.
+_PING_INTERVAL = 1.0
+# After this many connections in a row that ended within a second, reconnecting backs off.
 _MOST_BRIEF = 3
 
 
@@ -55,8 +50,8 @@ class Link:
         endpoint: Endpoint,
         *,
         redirect: Callable[[Entry, ServerError], bool] | None = None,
-        unusual: Callable[[tuple[Arg, ...]], Any] | None = None,
-        listener: Callable[[list[Any]], None] | None = None,
+        call_special: Callable[[tuple[Arg, ...]], Any] | None = None,
+        on_push: Callable[[list[Any]], None] | None = None,
         on_state: Callable[[bool], None] | None = None,
     ) -> None:
         self.endpoint = endpoint
@@ -64,12 +59,13 @@ class Link:
         self.latencies = Latencies()
         self.closed = False
         self.retired = False
-        """Whether it is closed because its server went, and not the store."""
+        """Whether it was closed because its server left the cluster, and not with the store."""
         self.setup: list[tuple[Arg, ...]] = []
+        """Commands that every connection starts with."""
         self._redirect = redirect
-        self._unusual = unusual or self._send_named
-        self._listener = listener
-        self._on_state = on_state
+        self._call_special = call_special or self.send_args
+        self._push_listener = on_push
+        self._state_listener = on_state
         self._connection: Connection | None = None
         self._retries: list[Entry] = []
         self._problem = "not connected yet"
@@ -79,12 +75,12 @@ class Link:
 
     @property
     def up(self) -> bool:
-        """Whether calls are taken now."""
+        """Whether it is connected."""
         return self._connection is not None
 
     @property
     def in_flight(self) -> int:
-        """Commands that were sent, or are about to be, and are not answered yet."""
+        """Commands that are not answered yet, those of the next write included."""
         return 0 if self._connection is None else len(self._connection.waiting)
 
     def call(self, *args: Arg) -> asyncio.Future[Any]:
@@ -93,94 +89,36 @@ class Link:
         if connection is None:
             raise self._unavailable()
         if args and args[0] in PLAIN:
-            reply = self._create_future()
-            if connection.crowded:
-                connection.put_in_turn(reply, args)
-                return reply
-            # From here on it is `connection.put`, written out: another call would cost 5 %.
-            try:
-                packed = _pack(args)
-            except TypeError as problem:
-                raise unpackable(args, problem) from None
-            connection.waiting.append(reply)
-            out = connection.out
-            out.append(packed)
-            if not connection.flushing:
-                connection.flushing = True
-                self._loop.call_soon(connection.flush)
-            if len(out) >= connection.room or len(packed) >= LARGE:
-                connection.write()
-            return reply
-        return self._unusual(args)
-
-    def send(self, *args: Arg) -> asyncio.Future[Any]:
-        """Send a command of any name as it is; for those that know what shares the connection."""
-        if self._connection is None:
-            raise self._unavailable()
-        reply = self._create_future()
-        self.submit(reply, args)
-        return reply
+            return connection.send_args(args, self._create_future())
+        return self._call_special(args)
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> asyncio.Future[Any]:
-        """Run a script on its keys; a few at a time, so that the server works while the next are packed."""
+        """Run a script on its keys."""
+        return self.send_args(("EVALSHA", script.sha, len(keys), *keys, *args))
+
+    def send(self, packed: bytes) -> asyncio.Future[Any]:
+        """Send a packed command as it is, without checking whether it may share the connection."""
         connection = self._connection
         if connection is None:
             raise self._unavailable()
-        reply = self._create_future()
-        words = ("EVALSHA", script.sha, len(keys), *keys, *args)
-        if connection.crowded:
-            connection.put_in_turn(reply, words)
-            return reply
-        connection.put(reply, words)
-        if len(connection.out) >= _SCRIPTS_TOGETHER:
-            connection.write()
-        return reply
+        return connection.send(packed, self._create_future())
 
-    def run_for(self, reply: ReplyHandler, beginning: ScriptPrefix, arguments: Sequence[bytes]) -> None:
-        """Run a script whose outcome, also "down", settles the given reply."""
-        connection = self._connection
-        if connection is None:
-            reply.set_exception(self._unavailable())
-            return
-        packed = beginning.followed_by(arguments)
-        if connection.crowded:
-            connection.put_in_turn(reply, unpack_command(packed))
-            return
-        connection.put_packed(reply, packed)
-        if connection.out and (len(arguments) >= _MANY_ARGUMENTS or len(connection.out) >= _SCRIPTS_TOGETHER):
-            connection.write()
-
-    def send_packed(self, packed: bytes) -> asyncio.Future[Any]:
-        """Send what its caller has packed: a `PreparedScript`, or a read (`packed_read_parts`)."""
+    def send_args(self, args: tuple[Arg, ...]) -> asyncio.Future[Any]:
+        """As `send`, from a command's arguments."""
         connection = self._connection
         if connection is None:
             raise self._unavailable()
-        reply = self._create_future()
-        if connection.crowded:
-            connection.put_in_turn(reply, unpack_command(packed))
-            return reply
-        connection.waiting.append(reply)
-        out = connection.out
-        out.append(packed)
-        if not connection.flushing:
-            connection.flushing = True
-            self._loop.call_soon(connection.flush)
-        if len(out) >= connection.room or len(packed) >= LARGE:
-            connection.write()
-        return reply
+        return connection.send_args(args, self._create_future())
 
-    def submit(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> None:
-        """Send a plain command whose outcome, also "down", settles the given reply."""
-        connection = self._connection
-        if connection is None:
+    def send_to(self, reply: ReplyHandler, packed: bytes) -> None:
+        """As `send`, but the outcome goes to `reply`, also that the server is down."""
+        if self._connection is None:
             reply.set_exception(self._unavailable())
-        elif connection.crowded:
-            connection.put_in_turn(reply, args)
         else:
-            connection.put(reply, args)
+            self._connection.send(packed, reply)
 
-    def resend(self, entry: Entry, args: tuple[Arg, ...] | None = None, *, asking: bool = False) -> None:
-        """Send an entry once more for the same waiting caller, failing it here when down."""
+    def resend(self, entry: Entry, packed: bytes | None = None, *, asking: bool = False) -> None:
+        """Send a command once more for the caller that still waits for it, or fail it here when down."""
         connection = self._connection
         if entry.reply.done():
             return
@@ -188,8 +126,8 @@ class Link:
             entry.reply.set_exception(self._unavailable())
             return
         if asking:
-            _forget(connection.send("ASKING"))
-        connection.put(entry.reply, args or entry.args, entry.attempts + 1)
+            discard(connection.send_internal("ASKING"))
+        connection.send(RepeatedCommand.of(packed or entry.packed, entry.attempts + 1), entry.reply)
 
     async def start(self, *, required: bool = True) -> None:
         """Connect, then stay connected; when `required`, a first failure is raised."""
@@ -219,40 +157,40 @@ class Link:
                 await asyncio.wait((self._keeper,))
             self._give_up_retries()
             if connection is not None:
-                await self._finish(connection)
+                await self._drain(connection)
         finally:
             if connection is not None:
                 connection.abort("the store was closed")
         if connection is not None:
             await connection.lost
 
-    async def _finish(self, connection: Connection) -> None:
-        """Let a connection answer what it was asked and say goodbye; a frozen server does neither."""
+    async def _drain(self, connection: Connection) -> None:
+        """Let a connection answer what it was sent, and close it; a frozen server does neither."""
         patience = self.endpoint.target.timeout
         if connection.waiting:
-            # Replies come in order: when this one is here, all are, also of those that wait for room.
-            last = self._create_future()
-            _forget(last)
-            put = connection.put_in_turn if connection.crowded else connection.put
-            put(last, ("PING",))
+            # Replies come in order: when this one is here, all are, also of commands that wait for their
+            # turn.
+            last = connection.send_internal("PING")
+            discard(last)
             await asyncio.wait((last,), timeout=patience)
         connection.close()
         await asyncio.wait((connection.lost,), timeout=patience)
 
     def drop(self, problem: str) -> None:
-        """End the present connection, so that the next one finds the server's present place."""
+        """End the present connection, so that the next one goes to the server's present address."""
         if self._connection is not None:
             self._connection.abort(problem)
 
-    # What the connection reports (see `connection.Owner`).
+    # What the connection reports (`ConnectionOwner`).
 
     def on_error(self, entry: Entry, error: ServerError) -> None:
         """Recover from NOSCRIPT, follow redirections, and fail the rest with a named error."""
-        name = command_name(entry.args)
-        if error.code == "NOSCRIPT" and name == "EVALSHA":
-            source = source_of(as_text(entry.args[1]))
-            if source is not None and entry.attempts < 3:
-                return self.resend(entry, ("EVAL", source, *entry.args[2:]))
+        args = entry.args
+        name = command_name(args)
+        if error.code == "NOSCRIPT" and name == "EVALSHA" and entry.attempts < 3:
+            source = source_of(as_text(args[1]))
+            if source is not None:
+                return self.resend(entry, pack(("EVAL", source, *args[2:])))
         if self._redirect is not None and self._redirect(entry, error):
             return None
         if entry.reply.done():
@@ -260,36 +198,36 @@ class Link:
         if error.code == "LOADING":
             entry.reply.set_exception(Unavailable(str(self.endpoint), "it is loading its data"))
             return None
-        entry.reply.set_exception(named_error(error, name, entry.args))
+        entry.reply.set_exception(named_error(error, name, args))
         return None
 
     def on_push(self, push: list[Any]) -> None:
-        """Hand a push to the listener; its mistakes are reported, and cost nobody a reply."""
-        if self._listener is None:
+        """Hand a push to the listener; its exceptions are reported and affect no reply."""
+        if self._push_listener is None:
             return
         try:
-            self._listener(push)
+            self._push_listener(push)
         except Exception as error:
             self._loop.call_exception_handler({"message": "a listener of pushes failed", "exception": error})
 
-    def on_lost(self, problem: str, sent: list[Entry], unsent: list[Entry]) -> None:
+    def on_lost(self, problem: str, sent: list[Entry], unsent: list[ReplyHandler]) -> None:
         """Fail what cannot be repeated and keep the reads for the next connection."""
-        was_up, self._connection = self._connection is not None, None
+        connection, self._connection = self._connection, None
         self._problem = problem
-        stalled = problem.startswith("no answer")
+        may_retry = connection is not None and not connection.stalled and not self.closed
         for entry in sent:
             if entry.reply.done():
                 continue
             if command_name(entry.args) not in READS:
                 entry.reply.set_exception(OutcomeUnknown(str(self.endpoint), problem))
-            elif stalled or self.closed or entry.attempts > 0:
-                entry.reply.set_exception(Unavailable(str(self.endpoint), problem))
-            else:
+            elif may_retry and entry.attempts == 0:
                 self._retries.append(entry)
+            else:
+                entry.reply.set_exception(Unavailable(str(self.endpoint), problem))
         self._fail(unsent)
-        if was_up and not self.closed:
+        if connection is not None and not self.closed:
             log.warning("%s: %s; reconnecting", self.endpoint, problem)
-            self._tell(up=False)
+            self._notify(up=False)
 
     # Keeping the connection.
 
@@ -314,17 +252,17 @@ class Link:
                 self._come_up(connection)
 
     async def _watch(self, connection: Connection) -> bool:
-        """Wait for the end of a connection, asking after it every second: a dead peer sends no farewell.
+        """Wait for the end of a connection, with a PING every idle second: a dead peer closes nothing.
 
         False when it ended within its first second.
         """
         lasted = False
         while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=_PING_EVERY)
+            await asyncio.wait((connection.lost,), timeout=_PING_INTERVAL)
             if not connection.lost.done():
                 lasted = True
                 if not connection.waiting:
-                    _forget(connection.send("PING"))
+                    discard(connection.send_internal("PING"))
         return lasted
 
     def _come_up(self, connection: Connection) -> None:
@@ -332,33 +270,30 @@ class Link:
             self._give_up_retries()
             return
         if self.connects:
-            log.info("%s: connected again", self.endpoint)
+            log.info("%s: reconnected", self.endpoint)
         self.connects += 1
         connection.latencies = self.latencies
         self._connection = connection
         retries, self._retries = self._retries, []
         for entry in retries:
             self.resend(entry)
-        self._tell(up=True)
+        self._notify(up=True)
 
     async def _open(self) -> Connection:
         return await open_connection(self.endpoint, self, self.setup)
 
     def _give_up_retries(self) -> None:
         retries, self._retries = self._retries, []
-        self._fail(retries)
+        self._fail([entry.reply for entry in retries])
 
-    def _fail(self, entries: list[Entry]) -> None:
-        for entry in entries:
-            if not entry.reply.done():
-                entry.reply.set_exception(self._unavailable())
+    def _fail(self, replies: list[ReplyHandler]) -> None:
+        for reply in replies:
+            if not reply.done():
+                reply.set_exception(self._unavailable())
 
-    def _tell(self, *, up: bool) -> None:
-        if self._on_state is not None:
-            self._on_state(up)
-
-    def _send_named(self, args: tuple[Arg, ...]) -> asyncio.Future[Any]:
-        return self.send(*args)
+    def _notify(self, *, up: bool) -> None:
+        if self._state_listener is not None:
+            self._state_listener(up)
 
     def _unavailable(self) -> Unavailable | StoreClosed:
         if self.closed and not self.retired:
@@ -367,12 +302,7 @@ class Link:
 
 
 def named_error(error: ServerError, name: str, args: tuple[Arg, ...]) -> ServerError:
-    """The server's error with the command and key it answers; the server's echo of arguments is cut."""
+    """The server's error with its command and key; the arguments that the server echoes are cut off."""
     message = error.message.partition(", with args beginning with")[0]
     key = first_key(name, args)
     return type(error)(message, name, None if key is None else as_text(key))
-
-
-def _forget(future: asyncio.Future[Any]) -> None:
-    """Let a reply go by: its failure shows on the connection, not here."""
-    future.add_done_callback(lambda done: done.cancelled() or done.exception())

@@ -1,9 +1,10 @@
-"""What a node of a cluster answers when it cannot run a command, and where the command goes then.
+"""Commands that a node of a cluster cannot run, and where they go instead.
 
-- MOVED and ASK are followed in the caller's place. Nodes that do not agree yet send a command to and fro;
-  from the fifth time on there is a pause before each step, which gives them about a timeout to agree.
-- TRYAGAIN (some keys of one command have moved, some have not) is tried again after the same pause.
-- What was redirected was not executed, so whoever is given up on gets `Unavailable`.
+- MOVED and ASK are followed on behalf of the caller. Nodes that do not agree yet send a command back and
+  forth; from the fifth redirection on there is a pause before each, which gives them about a timeout to
+  agree.
+- TRYAGAIN (some keys of a command have moved, some have not) is retried after the same pause.
+- A redirected command was not executed, so a caller whose command is given up gets `Unavailable`.
 - CROSSSLOT becomes an error that names the keys and their slots.
 """
 
@@ -11,109 +12,106 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ephemera.errors import CrossSlot, EphemeraError, ServerError, Unavailable
+from ephemera.wire._cluster_nodes import ClusterNodes
 from ephemera.wire._commands import Arg, all_keys, as_text, command_name
 from ephemera.wire._connection import Entry
-from ephemera.wire._slots import key_slot
-from ephemera.wire._topology import redirection
+from ephemera.wire._slots import key_slot, parse_redirection
 from ephemera.wire._url import Address
 
-if TYPE_CHECKING:
-    from ephemera.wire._cluster import ClusterClient
-
-_MOST = 16
-_HASTY = 4
-_PAUSE = 0.02
-_ON_THE_MOVE = "its slot is on the move from one node to another"
+_MOST = 16  # redirections of one command
+_WITHOUT_PAUSE = 4
+_PAUSE = 0.02  # seconds
+_IS_MOVING = "its slot is moving from one node to another"
 
 
 class Redirections:
     """The commands of one cluster that are on their way from one node to another."""
 
-    def __init__(self, cluster: ClusterClient) -> None:
-        self._cluster = cluster
-        self._under_way: set[asyncio.Task[None]] = set()
+    def __init__(self, nodes: ClusterNodes) -> None:
+        self._nodes = nodes
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def follow(self, entry: Entry, error: ServerError) -> bool:
-        """Send a refused command where it belongs, or fail it; False when the error is the caller's."""
+        """Send a refused command where it belongs, or fail it; False when the error is for the caller."""
         if entry.reply.done():
             return True
-        address = self._address(error)
+        address = self._redirected_to(error)
         if address is not None or error.code == "TRYAGAIN":
-            self._send_on(entry, address, asking=error.code == "ASK")
+            self._resend(entry, address, asking=error.code == "ASK")
             return True
-        final = self._final(error, entry.args)
+        final = self._final_error(error, entry.args)
         if final is error:
             return False
         entry.reply.set_exception(final)
         return True
 
     async def block(self, args: tuple[Arg, ...]) -> Any:
-        """Run a blocking command where its key is; when the slot moves, wait anew where it went."""
-        node, asking = self._cluster.node_for(args), False
+        """Run a blocking command on the node of its key; when the slot moves, start over at its new node."""
+        node, asking = self._nodes.node_for(args), False
         for attempt in range(_MOST):
             try:
                 return await node.block(args, asking=asking)
             except ServerError as error:
                 refusal = error
-            address, asking = self._address(refusal), refusal.code == "ASK"
+            address, asking = self._redirected_to(refusal), refusal.code == "ASK"
             if address is None and refusal.code != "TRYAGAIN":
-                raise self._final(refusal, args)
-            if address is None or attempt >= _HASTY:
+                raise self._final_error(refusal, args)
+            if address is None or attempt >= _WITHOUT_PAUSE:
                 await asyncio.sleep(_PAUSE)
-                node, asking = self._cluster.node_for(args), False
+                node, asking = self._nodes.node_for(args), False
             else:
-                node = await self._cluster.node(address)
-        raise self._cluster.unavailable(_ON_THE_MOVE)
+                node = await self._nodes.node(address)
+        raise self._nodes.unavailable(_IS_MOVING)
 
-    async def settled(self) -> None:
-        """Wait for those that are under way."""
-        while self._under_way:
-            await asyncio.wait(self._under_way)
+    async def finished(self) -> None:
+        """Wait for the commands that are on their way."""
+        while self._tasks:
+            await asyncio.wait(self._tasks)
 
-    def _address(self, error: ServerError) -> Address | None:
-        """Where the error says to go; a slot that has moved for good makes the map of slots stale."""
-        address = redirection(error.message, self._cluster.target.addresses[0])
+    def _redirected_to(self, error: ServerError) -> Address | None:
+        """Where an error redirects to; MOVED, which is for good, makes the slot map stale."""
+        address = parse_redirection(error.message, self._nodes.target.addresses[0])
         if error.code == "MOVED":
-            self._cluster.refresh_soon(address)
+            self._nodes.refresh_soon(address)
         return address
 
-    def _final(self, error: ServerError, args: tuple[Arg, ...]) -> EphemeraError:
-        """The error for the caller of a command that cannot be sent on."""
+    def _final_error(self, error: ServerError, args: tuple[Arg, ...]) -> EphemeraError:
+        """The error for the caller of a command that cannot be redirected."""
         if error.code in ("CLUSTERDOWN", "MASTERDOWN"):
-            self._cluster.refresh_soon()
-            return Unavailable(self._cluster.name, error.message)
+            self._nodes.refresh_soon()
+            return Unavailable(self._nodes.name, error.message)
         return _cross_slot(args) if error.code == "CROSSSLOT" else error
 
-    def _send_on(self, entry: Entry, address: Address | None, *, asking: bool) -> None:
+    def _resend(self, entry: Entry, address: Address | None, *, asking: bool) -> None:
         if entry.attempts >= _MOST:
-            entry.reply.set_exception(self._cluster.unavailable(_ON_THE_MOVE))
-        elif address is None or entry.attempts >= _HASTY:
-            self._later(entry, self._after_pause(entry))
-        elif (node := self._cluster.known(address)) is not None and node.up:
+            entry.reply.set_exception(self._nodes.unavailable(_IS_MOVING))
+        elif address is None or entry.attempts >= _WITHOUT_PAUSE:
+            self._start(entry, self._resend_after_pause(entry))
+        elif (node := self._nodes.connected(address)) is not None:
             node.link.resend(entry, asking=asking)
         else:
-            self._later(entry, self._at_new_node(entry, address, asking=asking))
+            self._start(entry, self._resend_to_new_node(entry, address, asking=asking))
 
-    async def _after_pause(self, entry: Entry) -> None:
+    async def _resend_after_pause(self, entry: Entry) -> None:
         await asyncio.sleep(_PAUSE)
-        self._cluster.node_for(entry.args).link.resend(entry)
+        self._nodes.node_for(entry.args).link.resend(entry)
 
-    async def _at_new_node(self, entry: Entry, address: Address, *, asking: bool) -> None:
-        node = await self._cluster.node(address)
+    async def _resend_to_new_node(self, entry: Entry, address: Address, *, asking: bool) -> None:
+        node = await self._nodes.node(address)
         node.link.resend(entry, asking=asking)
 
-    def _later(self, entry: Entry, sending: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(_or_fail(entry, sending))
-        self._under_way.add(task)
-        task.add_done_callback(self._under_way.discard)
+    def _start(self, entry: Entry, resending: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(_or_fail(entry, resending))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
-async def _or_fail(entry: Entry, sending: Coroutine[Any, Any, None]) -> None:
+async def _or_fail(entry: Entry, resending: Coroutine[Any, Any, None]) -> None:
     try:
-        await sending
+        await resending
     except EphemeraError as error:
         if not entry.reply.done():
             entry.reply.set_exception(error)
@@ -122,10 +120,10 @@ async def _or_fail(entry: Entry, sending: Coroutine[Any, Any, None]) -> None:
 def _cross_slot(args: tuple[Arg, ...]) -> CrossSlot:
     name = command_name(args)
     keys = all_keys(name, args)
-    placed = ", ".join(f"{as_text(key)!r} in slot {key_slot(key)}" for key in keys[:4])
+    listed = ", ".join(f"{as_text(key)!r} in slot {key_slot(key)}" for key in keys[:4])
     more = f" and {len(keys) - 4} more" if len(keys) > 4 else ""
     return CrossSlot(
-        f"CROSSSLOT its keys live in different slots of the cluster: {placed}{more}. "
+        f"CROSSSLOT its keys are in different slots of the cluster: {listed}{more}. "
         "Give them a common hash tag (declare the pattern with hash_tag=...), or use one call per key",
         name,
     )

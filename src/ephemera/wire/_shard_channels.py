@@ -1,7 +1,7 @@
-"""Shard channels of a cluster: each is heard from the master of its slot, and follows its slot.
+"""Shard channels of a cluster: each is subscribed to at the master of its slot, and follows its slot.
 
-When a slot moves or its master dies, the channel is joined again as soon as the map of slots names a master
-that takes it, and the listener is told of the gap.
+When a slot moves or its master dies, the channel is subscribed to again as soon as the slot map names a
+master that accepts it, and its subscribers are notified of the gap.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ import asyncio
 from collections.abc import Awaitable, Callable
 
 from ephemera.errors import ConnectionFailed, ServerError, StoreClosed, Unavailable
-from ephemera.wire._subscriptions import Hub, Place, Subscription
+from ephemera.wire._subscriptions import Channel, Hub, Subscription
 
-# How often a newcomer asks for a new map of slots when its channel has just moved.
-_TRIES = 4
+# How often a new subscription reads the slot map again when its channel has just moved.
+_ATTEMPTS = 4
 
 
 class ShardChannels:
@@ -22,86 +22,86 @@ class ShardChannels:
     def __init__(self, hub_of: Callable[[bytes], Hub | None], refresh: Callable[[], Awaitable[None]]) -> None:
         self._hub_of = hub_of
         self._refresh = refresh
-        # Where each is heard; None: nowhere at the moment, its slot is on the move.
-        self._at: dict[tuple[Subscription, Place], Hub | None] = {}
+        # The hub of each; None while its slot is moving.
+        self._hubs: dict[tuple[Subscription, Channel], Hub | None] = {}
 
     @property
-    def settled(self) -> bool:
-        """Whether every channel is heard."""
-        return None not in self._at.values()
+    def all_subscribed(self) -> bool:
+        """Whether no channel is between two masters."""
+        return None not in self._hubs.values()
 
-    async def join(self, listener: Subscription, wanted: list[Place]) -> None:
-        """Subscribe at each channel's present place."""
+    async def join(self, subscription: Subscription, channels: list[Channel]) -> None:
+        """Subscribe at the present master of each channel."""
         try:
-            for place in wanted:
-                await self._join(listener, place)
+            for channel in channels:
+                await self._join(subscription, channel)
         except BaseException:
-            await self.leave(listener, wanted)
+            await self.leave(subscription, channels)
             raise
 
-    async def leave(self, listener: Subscription, wanted: list[Place]) -> None:
+    async def leave(self, subscription: Subscription, channels: list[Channel]) -> None:
         """Unsubscribe wherever the channels are by now."""
-        listener.end()
-        for place in wanted:
-            hub = self._at.pop((listener, place), None)
+        subscription._end()
+        for channel in channels:
+            hub = self._hubs.pop((subscription, channel), None)
             if hub is not None:
-                await hub.withdraw(listener, [place])
+                await hub.withdraw(subscription, [channel])
 
-    def unsettle(self, place: Place) -> None:
-        """Note that a channel is no longer heard: its slot has left the master it was heard from."""
-        for (listener, known), hub in self._at.items():
-            if known == place and hub is not None:
-                hub.forget(listener, place)
-                self._at[listener, place] = None
+    def on_moved(self, channel: Channel) -> None:
+        """Note that the slot of a channel has left the master where it was subscribed to."""
+        for (subscription, known), hub in self._hubs.items():
+            if known == channel and hub is not None:
+                hub.remove(subscription, channel)
+                self._hubs[subscription, channel] = None
 
-    async def rehome(self) -> None:
-        """Move every subscription whose slot has another master than before; tell its listener of the gap."""
+    async def follow_slots(self) -> None:
+        """Move every subscription whose slot has a new master."""
         moves = [
-            self._move(listener, place)
-            for (listener, place), hub in list(self._at.items())
-            if hub is None or self._hub_of(place[1]) is not hub
+            self._move(subscription, channel)
+            for (subscription, channel), hub in list(self._hubs.items())
+            if hub is None or self._hub_of(channel[1]) is not hub
         ]
         await asyncio.gather(*moves)
 
     async def aclose(self) -> None:
         """End every subscription."""
-        for listener, _ in list(self._at):
-            listener.end()
-        self._at.clear()
+        for subscription, _ in list(self._hubs):
+            subscription._end()
+        self._hubs.clear()
 
-    async def _join(self, listener: Subscription, place: Place) -> None:
-        for _ in range(_TRIES):
-            hub = self._hub_of(place[1])
+    async def _join(self, subscription: Subscription, channel: Channel) -> None:
+        for _ in range(_ATTEMPTS):
+            hub = self._hub_of(channel[1])
             if hub is None:
                 break
-            self._at[listener, place] = hub  # already now: the slot may move as soon as it is joined
+            self._hubs[subscription, channel] = hub  # before it is joined: the slot may move at once
             try:
-                await hub.join(listener, [place])
+                await hub.join(subscription, [channel])
             except ServerError as error:
                 if error.code != "MOVED":
                     raise
-                if self._at.get((listener, place)) is not hub:
-                    return  # a new map of slots has come meanwhile, and moves it
-                del self._at[listener, place]
+                if self._hubs.get((subscription, channel)) is not hub:
+                    return  # a new slot map has arrived meanwhile, and moves it
+                del self._hubs[subscription, channel]
                 await self._refresh()
             else:
                 return
-        raise Unavailable(place[1].decode("utf-8", "replace"), "no node serves its slot now")
+        raise Unavailable(channel[1].decode("utf-8", "replace"), "no node serves its slot now")
 
-    async def _move(self, listener: Subscription, place: Place) -> None:
-        if (listener, place) not in self._at:
+    async def _move(self, subscription: Subscription, channel: Channel) -> None:
+        if (subscription, channel) not in self._hubs:
             return
-        old, self._at[listener, place] = self._at[listener, place], None
+        old, self._hubs[subscription, channel] = self._hubs[subscription, channel], None
         if old is not None:
-            old.forget(listener, place)
-        hub = self._hub_of(place[1])
+            old.remove(subscription, channel)
+        hub = self._hub_of(channel[1])
         if hub is None:
             return
         try:
-            await hub.join(listener, [place], after_gap=True)
+            await hub.join(subscription, [channel], after_gap=True)
         except (ConnectionFailed, ServerError, StoreClosed):
-            return  # still on the move: the next map of slots tries again
-        if (listener, place) not in self._at:  # it left meanwhile
-            await hub.withdraw(listener, [place])
+            return  # still moving: the next slot map tries again
+        if (subscription, channel) not in self._hubs:  # it left meanwhile
+            await hub.withdraw(subscription, [channel])
             return
-        self._at[listener, place] = hub
+        self._hubs[subscription, channel] = hub

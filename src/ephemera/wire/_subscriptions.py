@@ -1,8 +1,8 @@
-"""Messages from channels: one connection per server, however many listen.
+"""Messages from channels: one connection per server, however many subscribers.
 
-Pub/sub loses what is sent while nobody is connected, and a listener that is too slow cannot be waited for.
-Both are told, never hidden: the listener then gets a `Message` with `lost=True` and no data, which means "you
-may have missed something on this channel; look for yourself". A listener holds at most `backlog` messages.
+Pub/sub loses messages while a subscriber is disconnected, and cannot wait for a slow one. Neither is hidden:
+the subscriber then gets a `Message` with `lost=True` and no data, which means that messages on this channel
+may have been missed. A subscription buffers at most `backlog` messages.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from ephemera.wire._handshake import Endpoint
 from ephemera.wire._link import Link
 
 ChannelKind = Literal["channel", "pattern", "shard"]
-Place = tuple[ChannelKind, bytes]
-"""A channel, pattern or shard channel by kind and name."""
-_JOIN = {"channel": "SUBSCRIBE", "pattern": "PSUBSCRIBE", "shard": "SSUBSCRIBE"}
-_CONFIRMED: dict[bytes, ChannelKind] = {
+Channel = tuple[ChannelKind, bytes]
+"""A channel, pattern or shard channel: its kind and its name."""
+_SUBSCRIBE = {"channel": "SUBSCRIBE", "pattern": "PSUBSCRIBE", "shard": "SSUBSCRIBE"}
+_UNSUBSCRIBE = {"channel": "UNSUBSCRIBE", "pattern": "PUNSUBSCRIBE", "shard": "SUNSUBSCRIBE"}
+_CONFIRMATIONS: dict[bytes, ChannelKind] = {
     b"subscribe": "channel",
     b"psubscribe": "pattern",
     b"ssubscribe": "shard",
 }
-_LEAVE = {"channel": "UNSUBSCRIBE", "pattern": "PUNSUBSCRIBE", "shard": "SUNSUBSCRIBE"}
-_BACKLOG = 1000
+_BACKLOG = 1000  # messages
 
 
 class Message(NamedTuple):
-    """What a channel said; `lost` marks a possible gap before the next message."""
+    """A message on a channel; `lost` marks a possible gap before the next one."""
 
     channel: bytes
     data: bytes
@@ -39,30 +39,30 @@ class Message(NamedTuple):
     lost: bool = False
 
 
-class Joinable(Protocol):
+class SubscriptionRegistry(Protocol):
     """Where a subscription registers: the hub of a server, or those of a cluster's shards."""
 
-    async def join(self, listener: Subscription, wanted: list[Place]) -> None:
+    async def join(self, subscription: Subscription, channels: list[Channel]) -> None:
         """Subscribe; returns when the server has confirmed."""
 
-    async def leave(self, listener: Subscription, wanted: list[Place]) -> None:
+    async def leave(self, subscription: Subscription, channels: list[Channel]) -> None:
         """Unsubscribe."""
 
 
 class Subscription:
-    """A listener: `async with store.subscribe("news") as messages: async for message in messages`."""
+    """A subscription: `async with store.subscribe("news") as messages: async for message in messages`."""
 
     def __init__(
         self,
-        hub: Joinable,
+        registry: SubscriptionRegistry,
         kind: ChannelKind,
         names: Iterable[str | bytes],
         backlog: int = _BACKLOG,
     ) -> None:
-        self._hub = hub
-        self._wanted = list(dict.fromkeys((kind, _bytes(name)) for name in names))
-        if not self._wanted:
-            raise UnsupportedCommand(_JOIN[kind], "name at least one channel")
+        self._registry = registry
+        self._channels: list[Channel] = list(dict.fromkeys((kind, _bytes(name)) for name in names))
+        if not self._channels:
+            raise UnsupportedCommand(_SUBSCRIBE[kind], "name at least one channel")
         self._messages: deque[Message] = deque()
         self._backlog = backlog
         self._arrived = asyncio.Event()
@@ -70,8 +70,8 @@ class Subscription:
         self._error: ServerError | None = None
 
     async def __aenter__(self) -> Self:
-        """Subscribed, confirmed by the server: whatever is published from here on arrives."""
-        await self._hub.join(self, self._wanted)
+        """Subscribe, and wait for the server's confirmation: everything published from here on arrives."""
+        await self._registry.join(self, self._channels)
         return self
 
     async def __aexit__(
@@ -80,7 +80,7 @@ class Subscription:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._hub.leave(self, self._wanted)
+        await self._registry.leave(self, self._channels)
 
     def __aiter__(self) -> Self:
         return self
@@ -93,16 +93,16 @@ class Subscription:
             await self._arrived.wait()
         return self._messages.popleft()
 
-    def deliver(self, message: Message) -> None:
-        """Take a message; when too many wait, all are replaced by a mark on every channel."""
+    def _deliver(self, message: Message) -> None:
+        """Buffer a message; when the backlog is full, a `lost` mark on every channel replaces all of it."""
         if len(self._messages) < self._backlog:
             self._messages.append(message)
         else:
-            self._messages = deque(gap(place) for place in self._wanted)
+            self._messages = deque(_lost(channel) for channel in self._channels)
         self._arrived.set()
 
-    def end(self, error: ServerError | None = None) -> None:
-        """Let the iteration finish after what has arrived, or fail with what ended it."""
+    def _end(self, error: ServerError | None = None) -> None:
+        """End the iteration after the messages that have arrived, with this error if there is one."""
         self._closed = True
         self._error = self._error or error
         self._arrived.set()
@@ -111,74 +111,76 @@ class Subscription:
 class Hub:
     """All subscriptions to one server, on one connection that is opened when first needed."""
 
-    def __init__(self, endpoint: Endpoint, on_moved: Callable[[Place], None] | None = None) -> None:
+    def __init__(self, endpoint: Endpoint, on_moved: Callable[[Channel], None] | None = None) -> None:
         self._endpoint = endpoint
         self._on_moved = on_moved
-        self._listeners: dict[Place, list[Subscription]] = {}
-        # Channels that were not heard for a while, to be told when the server confirms them.
-        self._gaps: set[Place] = set()
+        self._subscribers: dict[Channel, list[Subscription]] = {}
+        # Channels with a gap that their subscribers are notified of once the server confirms them.
+        self._gaps: set[Channel] = set()
         self._link: Link | None = None
         self._opening = asyncio.Lock()
-        self._rejoining: set[asyncio.Task[None]] = set()
+        self._resubscribing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def join(self, listener: Subscription, wanted: list[Place], *, after_gap: bool = False) -> None:
-        """Add a listener to its channels; returns when the server has confirmed them all."""
+    async def join(
+        self, subscription: Subscription, channels: list[Channel], *, after_gap: bool = False
+    ) -> None:
+        """Add a subscription to its channels; returns when the server has confirmed them all."""
         link = await self._connected()
         if after_gap:
-            self._gaps.update(wanted)
+            self._gaps.update(channels)
         try:
-            # Also when others listen already: the confirmation is what the newcomer waits for.
-            await asyncio.gather(*[self._add(link, listener, place) for place in wanted])
+            # Also for a channel that has subscribers already: the new one waits for the confirmation.
+            await asyncio.gather(*[self._add(link, subscription, channel) for channel in channels])
         except BaseException:
-            await self.withdraw(listener, wanted)
+            await self.withdraw(subscription, channels)
             raise
 
-    async def leave(self, listener: Subscription, wanted: list[Place]) -> None:
-        """End a listener and take it off its channels."""
-        listener.end()
-        await self.withdraw(listener, wanted)
+    async def leave(self, subscription: Subscription, channels: list[Channel]) -> None:
+        """End a subscription and remove it from its channels."""
+        subscription._end()
+        await self.withdraw(subscription, channels)
 
-    async def withdraw(self, listener: Subscription, wanted: list[Place]) -> None:
-        """Take a listener off its channels, and the channels off the server when it was their last."""
-        emptied = [place for place in wanted if self.forget(listener, place)]
+    async def withdraw(self, subscription: Subscription, channels: list[Channel]) -> None:
+        """Remove a subscription from its channels, and unsubscribe from those without any other."""
+        emptied = [channel for channel in channels if self.remove(subscription, channel)]
         if self._link is not None and self._link.up:
-            leaving = [self._link.send(_LEAVE[kind], name) for kind, name in emptied]
-            # Whatever fails here, a lost connection or a slot that moved, has unsubscribed as well.
+            leaving = [self._link.send_args((_UNSUBSCRIBE[kind], name)) for kind, name in emptied]
+            # Any failure here, a lost connection or a slot that moved, has unsubscribed as well.
             await asyncio.gather(*leaving, return_exceptions=True)
 
-    def forget(self, listener: Subscription, place: Place) -> bool:
-        """Take a listener off a channel here alone; True when it was the last one."""
-        listeners = self._listeners.get(place)
-        if listeners is None or listener not in listeners:
+    def remove(self, subscription: Subscription, channel: Channel) -> bool:
+        """Remove a subscription from a channel without telling the server; True when it was the last."""
+        subscribers = self._subscribers.get(channel)
+        if subscribers is None or subscription not in subscribers:
             return False
-        listeners.remove(listener)
-        if not listeners:
-            del self._listeners[place]
-        return not listeners
+        subscribers.remove(subscription)
+        if not subscribers:
+            del self._subscribers[channel]
+        return not subscribers
 
     def drop(self, problem: str) -> None:
-        """End the present connection; the next one is made where the server is now."""
+        """End the present connection; the next one goes to the server's present address."""
         if self._link is not None:
             self._link.drop(problem)
 
     async def aclose(self) -> None:
         """End every subscription and the connection."""
         self._closed = True
-        for listeners in self._listeners.values():
-            for listener in listeners:
-                listener.end()
+        for subscribers in self._subscribers.values():
+            for subscription in subscribers:
+                subscription._end()
         if self._link is not None:
             await self._link.aclose()
-        for task in self._rejoining:
+        for task in self._resubscribing:
             task.cancel()
-        await asyncio.gather(*self._rejoining, return_exceptions=True)
+        await asyncio.gather(*self._resubscribing, return_exceptions=True)
 
     async def _connected(self) -> Link:
         async with self._opening:
             self._check_open()
             if self._link is None:
-                link = Link(self._endpoint, listener=self._on_push, on_state=self._on_state)
+                link = Link(self._endpoint, on_push=self._on_push, on_state=self._on_state)
                 await link.start()
                 try:
                     self._check_open()
@@ -192,67 +194,67 @@ class Hub:
         if self._closed:
             raise StoreClosed(f"{self._endpoint}: the store is closed; open a new one")
 
-    def _add(self, link: Link, listener: Subscription, place: Place) -> asyncio.Future[Any]:
-        confirmed = link.send(_JOIN[place[0]], place[1])
-        self._listeners.setdefault(place, []).append(listener)
+    def _add(self, link: Link, subscription: Subscription, channel: Channel) -> asyncio.Future[Any]:
+        confirmed = link.send_args((_SUBSCRIBE[channel[0]], channel[1]))
+        self._subscribers.setdefault(channel, []).append(subscription)
         return confirmed
 
     def _on_push(self, push: list[Any]) -> None:
-        word = push[0]
-        if word in _CONFIRMED:
-            self._confirmed((_CONFIRMED[word], push[1]))
-        elif word == b"message":
+        kind = push[0]
+        if kind in _CONFIRMATIONS:
+            self._on_confirmation((_CONFIRMATIONS[kind], push[1]))
+        elif kind == b"message":
             self._deliver("channel", push[1], Message(push[1], push[2]))
-        elif word == b"pmessage":
+        elif kind == b"pmessage":
             self._deliver("pattern", push[1], Message(push[2], push[3], pattern=push[1]))
-        elif word == b"smessage":
+        elif kind == b"smessage":
             self._deliver("shard", push[1], Message(push[1], push[2]))
-        elif word == b"sunsubscribe" and self._on_moved and ("shard", push[1]) in self._listeners:
-            # Not asked for: the slot moved away. A cluster then joins the channel at its new place.
+        elif kind == b"sunsubscribe" and self._on_moved and ("shard", push[1]) in self._subscribers:
+            # Not requested: the slot has moved. The cluster then subscribes at its new master.
             self._on_moved(("shard", push[1]))
 
-    def _confirmed(self, place: Place) -> None:
-        """Tell of a gap before anything that comes after it."""
-        if place in self._gaps:
-            self._gaps.discard(place)
-            self._deliver(*place, gap(place))
+    def _on_confirmation(self, channel: Channel) -> None:
+        """Report a gap before any message that follows it."""
+        if channel in self._gaps:
+            self._gaps.discard(channel)
+            self._deliver(*channel, _lost(channel))
 
     def _deliver(self, kind: ChannelKind, name: bytes, message: Message) -> None:
-        for listener in self._listeners.get((kind, name), ()):
-            listener.deliver(message)
+        for subscription in self._subscribers.get((kind, name), ()):
+            subscription._deliver(message)
 
     def _on_state(self, up: bool) -> None:
-        if up and self._listeners:
-            task = asyncio.get_running_loop().create_task(self._rejoin())
-            self._rejoining.add(task)
-            task.add_done_callback(self._rejoining.discard)
+        if up and self._subscribers:
+            task = asyncio.get_running_loop().create_task(self._resubscribe())
+            self._resubscribing.add(task)
+            task.add_done_callback(self._resubscribing.discard)
 
-    async def _rejoin(self) -> None:
-        """Subscribe again on a new connection; every listener is told of the gap."""
+    async def _resubscribe(self) -> None:
+        """Subscribe again on a new connection; every subscriber is notified of the gap."""
         link = self._link
         if link is None or not link.up:
             return
-        places = list(self._listeners)
-        self._gaps.update(places)
+        channels = list(self._subscribers)
+        self._gaps.update(channels)
         answers = await asyncio.gather(
-            *[link.send(_JOIN[kind], name) for kind, name in places], return_exceptions=True
+            *[link.send_args((_SUBSCRIBE[kind], name)) for kind, name in channels], return_exceptions=True
         )
-        for place, answer in zip(places, answers, strict=True):
-            if isinstance(answer, ServerError):  # when it is down again, the next connection rejoins
-                self._refused(place, answer)
+        for channel, answer in zip(channels, answers, strict=True):
+            if isinstance(answer, ServerError):  # if it is down again, the next connection resubscribes
+                self._on_refusal(channel, answer)
 
-    def _refused(self, place: Place, error: ServerError) -> None:
-        """Let the cluster find the new place of a shard channel; anything else ends the listeners."""
-        if place[0] == "shard" and self._on_moved is not None:
-            self._on_moved(place)
+    def _on_refusal(self, channel: Channel, error: ServerError) -> None:
+        """Let the cluster find the new master of a shard channel; anything else ends the subscriptions."""
+        if channel[0] == "shard" and self._on_moved is not None:
+            self._on_moved(channel)
             return
-        for listener in self._listeners.pop(place, []):
-            listener.end(error)
+        for subscription in self._subscribers.pop(channel, []):
+            subscription._end(error)
 
 
-def gap(place: Place) -> Message:
-    """What tells the listeners of a channel that they may have missed something."""
-    return Message(place[1], b"", lost=True)
+def _lost(channel: Channel) -> Message:
+    """The message that marks a gap."""
+    return Message(channel[1], b"", lost=True)
 
 
 def _bytes(name: str | bytes) -> bytes:

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
@@ -73,7 +72,7 @@ async def estimate_capacity(
 ) -> Capacity:
     """Estimate the total capacity of the servers at a URL, observing them for `observe` seconds."""
     async with open_client(url) as client:
-        nodes: list[Any] = [node for each in client.nodes() for node in each.nodes()]
+        nodes = client.nodes()
         before = [await read_info(node) for node in nodes]
         report, _ = await asyncio.gather(
             audit(url, catalogues, SurveyOptions(sample=_SAMPLE, budget=budget, contents=False)),

@@ -80,7 +80,7 @@ class KeyInspector:
     async def create(cls, node: NodeClient) -> KeyInspector:
         """An inspector that leaves access times unchanged, if the server supports it."""
         try:
-            await node.set_up(*_NO_TOUCH)
+            await node.add_setup(*_NO_TOUCH)
         except ServerError:
             return cls(node, no_touch=False)
         return cls(node, no_touch=True)

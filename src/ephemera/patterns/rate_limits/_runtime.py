@@ -70,7 +70,7 @@ class BoundRateLimits:
         self.by_rule = {rule: RuleCounts() for rule in limits.rules.values()}
         """A check of several rules counts for each that allowed it, or for each that had no room."""
         self._limits = limits
-        self._run, self._run_prepared = client.run, client.run_prepared
+        self._run, self._send = client.run, client.send
         self._clock = ServerClock()
         self._denials = DenialCache(client, channel, limits.cached_denials, self.by_rule)
         self._denied_claims, self._denied_checks = self._denials.by_claim, self._denials.by_check
@@ -118,7 +118,7 @@ class BoundRateLimits:
             if not joint.starts <= now < joint.ends:
                 roll_window(joint, now)
             keys = joint.keys
-            reply = await self._run_prepared(joint.prepared)
+            reply = await self._send(joint.prepared)
             if reply.__class__ is bytes:
                 self._count_allowed(claims)
                 return Decision(True, claims, keys, cost, reply, sent, True)

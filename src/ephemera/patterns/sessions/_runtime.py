@@ -54,7 +54,7 @@ class SessionReader(Generic[S]):
 
     def __init__(self, declaration: Sessions[S], store: Store) -> None:
         self.stats = store[declaration.keyspace].stats
-        self._run_prepared = store.client(declaration.keyspace.role).run_prepared
+        self._send = store.client(declaration.keyspace.role).send
         self._keys = declaration.keys
         self._reads: BoundedCache[str, PreparedScript] = BoundedCache(_READS_CACHED)
         records: Records[S] = records_of(declaration.keyspace)
@@ -115,7 +115,7 @@ class SessionReader(Generic[S]):
             self.stats.misses += 1
             return None
         try:
-            return self._run_prepared(read)
+            return self._send(read)
         except REDIS_ERRORS as problem:
             failed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             failed.set_exception(problem)

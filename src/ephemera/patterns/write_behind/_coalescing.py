@@ -126,7 +126,7 @@ class CoalescedCall:
         shard.stats.writes += 1
         amounts = map(_PACKED_AMOUNTS.__getitem__, sums.values())
         try:
-            shard.client.run_for(self, prefix or shard.prefix, (*sums, *amounts))
+            shard.client.send_to(self, (prefix or shard.prefix).with_arguments((*sums, *amounts)))
         except Exception as problem:  # every caller must get it, whatever it is
             if not self._completed:
                 self._complete()

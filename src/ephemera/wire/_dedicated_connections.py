@@ -1,9 +1,9 @@
-"""Connections of their own for blocking commands, so that one who waits holds up nobody else.
+"""Connections of their own for blocking commands, so that a command that waits blocks no other.
 
-A blocking command takes an idle connection or opens one, and gives it back after its reply. A caller that
-is cancelled in mid-wait ends its connection: an element that the server hands out after that stays in the
+A blocking command takes an idle connection or opens one, and returns it after the reply. A caller that is
+cancelled while it waits ends its connection: an element that the server would pop after that stays on the
 server, except in the instant when it is already on its way, as with every client of BLPOP. Use streams with
-groups where that matters.
+consumer groups where that matters.
 """
 
 from __future__ import annotations
@@ -14,22 +14,22 @@ from typing import Any
 
 from ephemera.errors import OutcomeUnknown, ServerError, StoreClosed, Unavailable
 from ephemera.wire._commands import READS, Arg, command_name
-from ephemera.wire._connection import Connection, Entry
+from ephemera.wire._connection import Connection, Entry, ReplyHandler
 from ephemera.wire._handshake import Endpoint, open_connection
 from ephemera.wire._link import named_error
 
 _MOST_IDLE = 8
-# What a master that became a replica answers to those who write, and to those who were waiting.
+# A master that became a replica answers writes, and blocked commands, with these.
 _DEMOTED = ("READONLY", "UNBLOCKED")
-# What a blocking call may take beyond its own limit; the sweeper of its connection is as patient as this.
-_UNHURRIED = 365 * 86400.0
+# Seconds without progress that a blocking command's connection may have: its own time limit applies instead.
+_NO_STALL = 365 * 86400.0
 
 
 class DedicatedConnections:
     """Blocking commands to one server, each on a connection of its own."""
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = replace(endpoint, target=replace(endpoint.target, timeout=_UNHURRIED))
+        self._endpoint = replace(endpoint, target=replace(endpoint.target, timeout=_NO_STALL))
         self._grace = endpoint.target.timeout
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
@@ -37,28 +37,28 @@ class DedicatedConnections:
 
     async def call(self, args: tuple[Arg, ...], seconds: float, *, asking: bool = False) -> Any:
         """Run a blocking command that waits at most `seconds` (0: for ever)."""
-        connection = await self._take()
+        connection = await self._acquire()
         try:
             async with asyncio.timeout(seconds + self._grace if seconds else None):
                 if asking:
-                    await connection.send("ASKING")
-                reply = await connection.send(*args)
+                    await connection.send_internal("ASKING")
+                reply = await connection.send_args(args, asyncio.get_running_loop().create_future())
         except ServerError as error:
             if self._endpoint.must_be_master and error.code in _DEMOTED:
                 self._end(connection, "it is a replica now")
                 raise Unavailable(str(self._endpoint), "it is a replica now") from None
-            self._give_back(connection)
+            self._release(connection)
             raise
         except BaseException as error:
-            self._end(connection, "its caller is gone")
+            self._end(connection, "its caller was cancelled")
             if isinstance(error, TimeoutError):
                 raise self._unanswered(args) from None
             raise
-        self._give_back(connection)
+        self._release(connection)
         return reply
 
     def drop(self, problem: str) -> list[Connection]:
-        """End all of them, also those somebody waits on."""
+        """End all of them, also those with a command that waits."""
         connections = [*self._idle, *self._busy]
         self._idle.clear()
         for connection in connections:
@@ -71,14 +71,14 @@ class DedicatedConnections:
         for connection in self.drop("the store was closed"):
             await connection.lost
 
-    async def _take(self) -> Connection:
+    async def _acquire(self) -> Connection:
         self._check_open()
         while self._idle:
             connection = self._idle.pop()
             if not connection.lost.done():
                 self._busy.add(connection)
                 return connection
-        connection = await open_connection(self._endpoint, Settler(self._endpoint))
+        connection = await open_connection(self._endpoint, NonRecoveringOwner(self._endpoint))
         try:
             self._check_open()
         except StoreClosed:
@@ -96,7 +96,7 @@ class DedicatedConnections:
         self._busy.discard(connection)
         connection.abort(problem)
 
-    def _give_back(self, connection: Connection) -> None:
+    def _release(self, connection: Connection) -> None:
         self._busy.discard(connection)
         if self._closed or len(self._idle) >= _MOST_IDLE:
             connection.close()
@@ -105,29 +105,30 @@ class DedicatedConnections:
 
     def _unanswered(self, args: tuple[Arg, ...]) -> Unavailable | OutcomeUnknown:
         kind = Unavailable if command_name(args) in READS else OutcomeUnknown
-        return kind(str(self._endpoint), "a blocking command was not answered in its time")
+        return kind(str(self._endpoint), "a blocking command was not answered within its time limit")
 
 
-class Settler:
-    """The owner of a dedicated connection: one command at a time, nothing to keep alive."""
+class NonRecoveringOwner:
+    """The owner of a connection for one command at a time: passes every failure on to its caller."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
 
     def on_error(self, entry: Entry, error: ServerError) -> None:
         """Fail the command with the server's error."""
+        args = entry.args
         if not entry.reply.done():
-            entry.reply.set_exception(named_error(error, command_name(entry.args), entry.args))
+            entry.reply.set_exception(named_error(error, command_name(args), args))
 
     def on_push(self, push: list[Any]) -> None:
-        """Nothing is pushed to a connection that subscribed to nothing."""
+        """Ignore it: nothing is pushed to a connection without subscriptions."""
 
-    def on_lost(self, problem: str, sent: list[Entry], unsent: list[Entry]) -> None:
-        """Fail the command by whether it had left."""
+    def on_lost(self, problem: str, sent: list[Entry], unsent: list[ReplyHandler]) -> None:
+        """Fail the command, by whether it had been sent."""
         for entry in sent:
             if not entry.reply.done():
                 kind = Unavailable if command_name(entry.args) in READS else OutcomeUnknown
                 entry.reply.set_exception(kind(str(self._endpoint), problem))
-        for entry in unsent:
-            if not entry.reply.done():
-                entry.reply.set_exception(Unavailable(str(self._endpoint), problem))
+        for reply in unsent:
+            if not reply.done():
+                reply.set_exception(Unavailable(str(self._endpoint), problem))
