@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         token_bucket,
     )
     from ephemera.patterns.revocation import Revocation, TokenKind
-    from ephemera.patterns.semantic_cache import Neighbour, Qdrant, SemanticCache, Shadow
+    from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticBackend, SemanticCache
     from ephemera.patterns.sessions import Sessions
     from ephemera.patterns.tokens import KeyRing, Tokens
     from ephemera.patterns.usage import Usage
@@ -78,7 +78,7 @@ _PATTERNS = {
         "token_bucket",
     ),
     "revocation": ("Revocation", "TokenKind"),
-    "semantic_cache": ("Neighbour", "Qdrant", "SemanticCache", "Shadow"),
+    "semantic_cache": ("Qdrant", "Scope", "SemanticBackend", "SemanticCache"),
     "sessions": ("Sessions",),
     "tokens": ("KeyRing", "Tokens"),
     "usage": ("Usage",),
@@ -135,7 +135,6 @@ __all__ += [
     "LocalShare",
     "Locks",
     "MiniLM",
-    "Neighbour",
     "OpenAICompatible",
     "Plan",
     "Planner",
@@ -146,9 +145,10 @@ __all__ += [
     "Representation",
     "Revocation",
     "Rule",
+    "Scope",
+    "SemanticBackend",
     "SemanticCache",
     "Sessions",
-    "Shadow",
     "Storage",
     "TokenKind",
     "Tokens",

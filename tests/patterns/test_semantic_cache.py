@@ -13,8 +13,16 @@ from ephemera import keyspace, sync
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidValue, LoadTimeout, StoreClosed
 from ephemera.keyspace import Catalogue, Store, fixed
-from ephemera.patterns.semantic_cache import BoundSemanticCache, Hits, Qdrant, Scope, SemanticCache
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from ephemera.patterns.semantic_cache import (
+    Asking,
+    BoundSemanticCache,
+    Hits,
+    Qdrant,
+    Scope,
+    SemanticBackend,
+    SemanticCache,
+)
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
 
@@ -38,11 +46,11 @@ async def vectors() -> AsyncIterator[Qdrant]:
 @pytest.fixture
 def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """The cache, with the compass for an embedder."""
-    return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+    return semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
 
 
 async def _everything(vectors: Qdrant) -> int:
-    pages = [await vectors.page(name, None) for name in await vectors.collections("")]
+    pages = [await vectors.scroll(name, None) for name in await vectors.collections("")]
     return sum(len(page.points) for page in pages)
 
 
@@ -53,7 +61,7 @@ async def test_exact_then_semantic_then_asked(outlines: BoundSemanticCache[Outli
     same = await outlines.get_or_ask("a pitch @0", where, model)
     near = await outlines.get_or_ask("the pitch @10", where, model)
     far = await outlines.get_or_ask("a lecture @30", where, model)
-    assert [first.how, same.how, near.how, far.how] == ["asked", "exact", "semantic", "asked"]
+    assert [first.origin, same.origin, near.origin, far.origin] == ["asked", "exact", "semantic", "asked"]
     assert first.value == same.value == near.value == Outline("a pitch @0")
     assert (near.id, near.prompt) == (first.id, "a pitch @0")
     assert near.similarity == pytest.approx(0.9848, abs=1e-4)
@@ -65,8 +73,8 @@ async def test_the_threshold_is_a_cosine(outlines: BoundSemanticCache[Outline, S
     """At 0.95, 18 degrees (0.9511) are near enough and 19 degrees (0.9455) are not."""
     model, where = Model(), scope()
     await outlines.get_or_ask("a pitch @0", where, model)
-    assert (await outlines.get_or_ask("close @18", where, model)).how == "semantic"
-    assert (await outlines.get_or_ask("far @-19", where, model)).how == "asked"
+    assert (await outlines.get_or_ask("close @18", where, model)).origin == "semantic"
+    assert (await outlines.get_or_ask("far @-19", where, model)).origin == "asked"
 
 
 async def test_the_nearest_neighbour_answers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
@@ -84,7 +92,7 @@ async def test_looking_asks_nobody(outlines: BoundSemanticCache[Outline, Scope])
     await outlines.get_or_ask("a pitch @0", where, model)
     found = await outlines.find("a pitch @1", where)
     assert found is not None
-    assert (found.how, found.value) == ("semantic", Outline("a pitch @0"))
+    assert (found.origin, found.value) == ("semantic", Outline("a pitch @0"))
     assert len(model.asked) == 1
 
 
@@ -128,7 +136,7 @@ async def test_callers_share_one_ask(outlines: BoundSemanticCache[Outline, Scope
     model.gate.set()
     answers = await asyncio.gather(*calls)
     assert len(model.asked) == 1
-    assert sorted(answer.how for answer in answers) == ["asked", *["exact"] * 49]
+    assert sorted(answer.origin for answer in answers) == ["asked", *["exact"] * 49]
 
 
 async def test_a_models_error_is_its_callers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
@@ -138,7 +146,7 @@ async def test_a_models_error_is_its_callers(outlines: BoundSemanticCache[Outlin
     with pytest.raises(LookupError, match="broken"):
         await outlines.get_or_ask("a pitch @0", where, model)
     model.broken = False
-    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "asked"
 
 
 async def test_an_answer_of_another_type_is_refused(outlines: BoundSemanticCache[Outline, Scope]) -> None:
@@ -159,7 +167,7 @@ async def test_a_reported_hit_is_evicted(
     model, where = Model(), scope()
     await outlines.get_or_ask("to Paris @0", where, model)
     hit = await outlines.get_or_ask("from Paris @5", where, model)
-    assert hit.how == "semantic"
+    assert hit.origin == "semantic"
     assert await outlines.report_bad_hit(hit.id)
     assert await _everything(vectors) == 0
     assert not any([await store.call("EXISTS", key) for key in OUTLINES.keys(hit.id)])
@@ -203,7 +211,7 @@ async def test_ending_a_source_during_an_ask_wins(outlines: BoundSemanticCache[O
     model.gate.clear()
     before = asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model))
     await eventually(lambda: model.asked)
-    await outlines.end_source("report")
+    await outlines.invalidate_source("report")
     model.says = "new"
     model.gate.set()
     assert (await before).value.title == "old"
@@ -222,21 +230,21 @@ async def test_ending_a_source_ends_what_rests_on_it(
     by_word = await outlines.get_or_ask("two @90", others, model)
     model.passages = ()
     await outlines.get_or_ask("three @180", others, model)
-    assert await outlines.end_source("b") == 2
+    assert await outlines.invalidate_source("b") == 2
     for answer in (by_scope, by_word):
         assert await store.call("EXISTS", OUTLINES.entry_key(answer.id)) == 0
     assert await _everything(vectors) == 1
-    assert (await outlines.get_or_ask("one @1", theirs, model)).how == "asked"
-    assert (await outlines.get_or_ask("three @180", others, model)).how == "exact"
+    assert (await outlines.get_or_ask("one @1", theirs, model)).origin == "asked"
+    assert (await outlines.get_or_ask("three @180", others, model)).origin == "exact"
 
 
 async def test_prompts_without_words_are_matched_exactly(store: Store) -> None:
     """With the default embedder a prompt of punctuation has no direction: it is asked, then an exact hit."""
     model, where = Model(), scope()
     outlines = store[OUTLINES]
-    assert (await outlines.get_or_ask("?!", where, model)).how == "asked"
-    assert (await outlines.get_or_ask("?!", where, model)).how == "exact"
-    assert (await outlines.get_or_ask("!?", where, model)).how == "asked"
+    assert (await outlines.get_or_ask("?!", where, model)).origin == "asked"
+    assert (await outlines.get_or_ask("?!", where, model)).origin == "exact"
+    assert (await outlines.get_or_ask("!?", where, model)).origin == "asked"
 
 
 async def test_an_ask_takes_no_longer_than_allowed(server: Valkey, vectors: Qdrant) -> None:
@@ -248,7 +256,7 @@ async def test_an_ask_takes_no_longer_than_allowed(server: Valkey, vectors: Qdra
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        hard_timeout=timedelta(milliseconds=50),
+        asking=Asking(timeout=timedelta(milliseconds=50)),
         purpose="In a hurry",
     )
     model = Model()
@@ -262,8 +270,9 @@ async def test_closing_ends_what_is_under_way(server: Valkey, vectors: Qdrant) -
     """Who waits for the model when the store closes is told so, and no task is left."""
     model = Model()
     model.gate.clear()
-    async with keyspace.connect(server.url, CATALOGUE) as store:
-        outlines = store[OUTLINES.equipped(vectors=vectors)]
+    resources = {OUTLINES: SemanticBackend(vectors=vectors)}
+    async with keyspace.connect(server.url, CATALOGUE, resources=resources) as store:
+        outlines = store[OUTLINES]
         await outlines.find("first", scope())
         waiting = asyncio.create_task(outlines.get_or_ask("a pitch", scope(), model))
         await eventually(lambda: model.asked)
@@ -278,5 +287,5 @@ def test_code_that_does_not_await(server: Valkey) -> None:
     with sync.connect(server.url, CATALOGUE) as store:
         for how in ("asked", "exact"):
             answer = store.wait(store.aio[OUTLINES].get_or_ask("a pitch", where, model))
-            assert (answer.how, answer.value) == (how, Outline("a pitch"))
-        assert store.wait(store.aio[OUTLINES].get_or_ask("A pitch!", where, model)).how == "semantic"
+            assert (answer.origin, answer.value) == (how, Outline("a pitch"))
+        assert store.wait(store.aio[OUTLINES].get_or_ask("A pitch!", where, model)).origin == "semantic"

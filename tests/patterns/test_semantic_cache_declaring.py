@@ -13,8 +13,8 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, fixed, sliding
-from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticCache
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from ephemera.patterns.semantic_cache import Asking, Matching, Qdrant, Scope, SemanticCache
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
@@ -40,12 +40,12 @@ class _Wider(Scope, frozen=True, kw_only=True):
     [
         ({"pattern": "two:{a}:{b}"}, "one field"),
         ({"lifetime": sliding(hours=1)}, "fixed"),
-        ({"threshold": 1.5}, "cosine"),
-        ({"threshold": 0}, "cosine"),
+        ({"matching": Matching(threshold=1.5)}, "cosine"),
+        ({"matching": Matching(threshold=0)}, "cosine"),
         ({"scope": _Optional}, "audience has a default"),
         ({"scope": Outline}, "is no scope"),
         ({"sweep_every": timedelta(0)}, "sweep_every"),
-        ({"most_asks": 0}, "most_loads=0"),
+        ({"asking": Asking(max_concurrent=0)}, "max_loads=0"),
     ],
 )
 def test_what_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
@@ -74,8 +74,8 @@ async def test_a_scope_may_be_wider(server: Valkey, vectors: Qdrant) -> None:
     base = msgspec.to_builtins(scope())
     model = Model()
     async with keyspace.connect(server.url, wider) as store:
-        outlines = store[cache.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, cache, embedder=Compass(), vectors=vectors)
         for audience in ("investors", "children"):
             where = msgspec.convert({**base, "audience": audience}, _Wider)
-            assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
-            assert (await outlines.get_or_ask("a pitch @1", where, model)).how == "semantic"
+            assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "asked"
+            assert (await outlines.get_or_ask("a pitch @1", where, model)).origin == "semantic"

@@ -11,8 +11,8 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.patterns.semantic_cache import Neighbour, Qdrant, Scope, SemanticCache, Shadow
-from tests.patterns.answering import Compass, Model, Outline, scope
+from ephemera.patterns.semantic_cache import Matching, Neighbour, Qdrant, Scope, SemanticCache, Shadow
+from tests.patterns.outline_cache import Compass, Model, Outline, scope, semantic_cache
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
 
@@ -31,8 +31,8 @@ async def test_a_verifier_may_refuse(vectors: Qdrant, server: Valkey) -> None:
     seen: list[tuple[str, str]] = []
 
     async def verify(prompt: str, neighbour: Neighbour[Outline]) -> bool:
-        seen.append((prompt, neighbour.kept.prompt))
-        if "bad" in neighbour.kept.prompt:
+        seen.append((prompt, neighbour.stored.prompt))
+        if "bad" in neighbour.stored.prompt:
             return False
         return 1 / ("fail" not in prompt) > 0
 
@@ -43,18 +43,18 @@ async def test_a_verifier_may_refuse(vectors: Qdrant, server: Valkey) -> None:
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        verify=verify,
+        matching=Matching(verify=verify),
         purpose="Checked",
     )
     model, where = Model(), scope()
     async with keyspace.connect(server.url, strict) as opened:
-        outlines = opened[cache.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(opened, cache, embedder=Compass(), vectors=vectors)
         await outlines.get_or_ask("bad @0", where, model)
         await outlines.get_or_ask("good @25", where, model)
         hit = await outlines.get_or_ask("asked @10", where, model)
-        assert (hit.how, hit.prompt) == ("semantic", "good @25")
+        assert (hit.origin, hit.prompt) == ("semantic", "good @25")
         assert seen == [("asked @10", "bad @0"), ("asked @10", "good @25")]
-        assert (await outlines.get_or_ask("fail @26", where, model)).how == "asked"
+        assert (await outlines.get_or_ask("fail @26", where, model)).origin == "asked"
         assert (await outlines.tally()).rejected == 2
 
 
@@ -63,7 +63,7 @@ async def test_a_verifier_is_asked_once_about_a_neighbour(vectors: Qdrant, serve
     seen: list[str] = []
 
     async def verify(prompt: str, neighbour: Neighbour[Outline]) -> bool:
-        seen.append(neighbour.kept.prompt)
+        seen.append(neighbour.stored.prompt)
         return False
 
     refusing = Catalogue("refusing")
@@ -73,18 +73,18 @@ async def test_a_verifier_is_asked_once_about_a_neighbour(vectors: Qdrant, serve
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        verify=verify,
+        matching=Matching(verify=verify),
         purpose="Refused",
     )
     model, where = Model(), scope()
     async with keyspace.connect(server.url, refusing) as store:
-        outlines = store[cache.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, cache, embedder=Compass(), vectors=vectors)
         orphan = await outlines.get_or_ask("orphan @0", where, model)
         await outlines.get_or_ask("refused @90", where, model)
         (name,) = await vectors.collections("")
         point = await vectors.get(name, orphan.id)
         assert point is not None
-        await vectors.keep(name, point, [0.1, 1.0])
+        await vectors.upsert(name, point, [0.1, 1.0])
         await store.call("UNLINK", cache.entry_key(orphan.id))
         assert await outlines.find("asked @89", where) is None
         assert seen == ["refused @90"]
@@ -103,16 +103,16 @@ async def test_shadow_sampling_measures_false_hits(server: Valkey, vectors: Qdra
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        shadow=Shadow(judge=judge, share=1.0, at_once=1),
+        matching=Matching(shadow=Shadow(judge=judge, share=1.0, max_concurrent=1)),
         purpose="Sampled",
     )
     model, where = Model(), scope()
     async with keyspace.connect(server.url, sampled) as store:
-        outlines = store[cache.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, cache, embedder=Compass(), vectors=vectors)
         await outlines.get_or_ask("paris @0", where, model)
         model.gate.clear()
         for _ in range(5):  # one at a time in the background: the other four are not sampled
-            assert (await outlines.get_or_ask("paris again @2", where, model)).how == "semantic"
+            assert (await outlines.get_or_ask("paris again @2", where, model)).origin == "semantic"
         await eventually(lambda: model.at_once == 1)
         model.gate.set()
         await eventually(lambda: model.at_once == 0)
@@ -142,12 +142,12 @@ async def test_a_shadow_call_that_fails_is_not_judged(server: Valkey, vectors: Q
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        shadow=Shadow(judge=judge, share=1.0),
+        matching=Matching(shadow=Shadow(judge=judge, share=1.0)),
         purpose="Sampled",
     )
     model, where = Model(), scope()
     async with keyspace.connect(server.url, failing) as store:
-        outlines = store[cache.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, cache, embedder=Compass(), vectors=vectors)
         await outlines.get_or_ask("paris @0", where, model)
         model.broken = True
         assert (await outlines.get_or_ask("paris @1", where, model)).value == Outline("paris @0")
@@ -162,6 +162,6 @@ def test_a_shadow_that_samples_nothing_is_refused() -> None:
     async def judge(served: str, asked: str) -> bool:
         return served == asked
 
-    for wrong in ({"share": 0.0}, {"share": 1.5}, {"at_once": 0}):
+    for wrong in ({"share": 0.0}, {"share": 1.5}, {"max_concurrent": 0}):
         with pytest.raises(InvalidDeclaration, match="samples nothing"):
             Shadow(judge=judge, **wrong)

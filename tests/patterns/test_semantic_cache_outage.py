@@ -12,9 +12,9 @@ import pytest
 from ephemera import embedded, keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
-from ephemera.patterns.semantic_cache import Near, Qdrant
+from ephemera.patterns.semantic_cache import Qdrant, ScoredPoint
 from ephemera.patterns.semantic_cache import _neighbours as neighbours
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.patterns.qdrant_server import QdrantServer
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
@@ -39,10 +39,10 @@ class Counted(Qdrant):
 
     searches = 0
 
-    async def nearest(self, *args: Any, **kwargs: Any) -> list[Near]:
+    async def search(self, *args: Any, **kwargs: Any) -> list[ScoredPoint]:
         """Count, and search."""
         self.searches += 1
-        return await super().nearest(*args, **kwargs)
+        return await super().search(*args, **kwargs)
 
 
 async def test_redis_down_asks_the_model_a_few_at_a_time(victim: Valkey) -> None:
@@ -60,13 +60,13 @@ async def test_redis_down_asks_the_model_a_few_at_a_time(victim: Valkey) -> None
         answers = await asyncio.gather(*calls)
         assert [answer.value.title for answer in answers] == prompts * 3
         assert (len(model.asked), model.most_at_once) == (20, 3)
-        for invalidate in (outlines.delete(prompts[0], where), outlines.end_source("a")):
+        for invalidate in (outlines.delete(prompts[0], where), outlines.invalidate_source("a")):
             with pytest.raises(ConnectionFailed):
                 await invalidate
         await asyncio.to_thread(victim.restart)
         await eventually(lambda: store.client().up)
         for how in ("asked", "exact"):
-            assert (await outlines.get_or_ask(prompts[0], where, model)).how == how
+            assert (await outlines.get_or_ask(prompts[0], where, model)).origin == how
 
 
 async def test_redis_hung_costs_a_timeout_and_then_nothing(victim: Valkey) -> None:
@@ -77,10 +77,10 @@ async def test_redis_hung_costs_a_timeout_and_then_nothing(victim: Valkey) -> No
         await outlines.get_or_ask("first", where, model)
         victim.pause()
         try:
-            assert (await outlines.get_or_ask("first", where, model)).how == "asked"
+            assert (await outlines.get_or_ask("first", where, model)).origin == "asked"
             await eventually(lambda: not store.client().up)
             for number in range(20):
-                assert (await outlines.get_or_ask(f"number {number}", where, model)).how == "asked"
+                assert (await outlines.get_or_ask(f"number {number}", where, model)).origin == "asked"
         finally:
             victim.resume()
 
@@ -89,71 +89,71 @@ async def test_a_flushed_redis_leaves_only_orphans(victim: Valkey) -> None:
     """FLUSHALL: vectors without answers mislead nobody, and are buried by those who come near."""
     model, where = Model(), scope()
     async with keyspace.connect(victim.url, CATALOGUE) as store, Qdrant() as vectors:
-        outlines = store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
         await outlines.get_or_ask("old @0", where, model)
         await outlines.get_or_ask("far @90", where, model)
         await store.call("FLUSHALL")
         assert (await outlines.get_or_ask("new @1", where, model)).value == Outline("new @1")
         (name,) = await vectors.collections("")
-        assert len((await vectors.page(name, None)).points) == 2
+        assert len((await vectors.scroll(name, None)).points) == 2
         assert await outlines.sweep() == (2, 1)
 
 
 async def test_without_qdrant_matches_are_exact(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """Killed: exact hits and asks go on, no search is tried for a while, and then it works as before."""
-    monkeypatch.setattr(neighbours, "_REST", 0.2)
+    monkeypatch.setattr(neighbours, "_BACKOFF", 0.2)
     model, where = Model(), scope()
     with QdrantServer() as over_http:
         async with (
             keyspace.connect(server.url, CATALOGUE) as store,
             Qdrant(over_http.url, timeout=PATIENCE) as vectors,
         ):
-            outlines = store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+            outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
             await outlines.get_or_ask("first @0", where, model)
-            assert (await outlines.get_or_ask("near @1", where, model)).how == "semantic"
+            assert (await outlines.get_or_ask("near @1", where, model)).origin == "semantic"
             over_http.kill()
             before = await outlines.tally()
-            assert (await outlines.get_or_ask("first @0", where, model)).how == "exact"
-            assert (await outlines.get_or_ask("near @1", where, model)).how == "asked"
-            assert (await outlines.get_or_ask("near @1", where, model)).how == "exact"
+            assert (await outlines.get_or_ask("first @0", where, model)).origin == "exact"
+            assert (await outlines.get_or_ask("near @1", where, model)).origin == "asked"
+            assert (await outlines.get_or_ask("near @1", where, model)).origin == "exact"
             assert await outlines.delete("near @1", where)
             assert (await outlines.tally()).without_vectors > before.without_vectors
             await asyncio.to_thread(over_http.start)
             await asyncio.sleep(0.2)  # until a search is tried again
-            assert (await outlines.get_or_ask("second @40", where, model)).how == "asked"
-            assert (await outlines.get_or_ask("near @41", where, model)).how == "semantic"
+            assert (await outlines.get_or_ask("second @40", where, model)).origin == "asked"
+            assert (await outlines.get_or_ask("near @41", where, model)).origin == "semantic"
 
 
 async def test_a_hung_qdrant_is_waited_for_once(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """SIGSTOP: one caller waits for the timeout, those after it do not, and all are answered."""
-    monkeypatch.setattr(neighbours, "_REST", 60.0)
+    monkeypatch.setattr(neighbours, "_BACKOFF", 60.0)
     model, where = Model(), scope()
     with QdrantServer() as over_http:
         async with keyspace.connect(server.url, CATALOGUE) as store:
             async with Counted(over_http.url, timeout=PATIENCE) as vectors:
-                outlines = store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+                outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
                 await outlines.get_or_ask("first @0", where, model)
                 over_http.pause()
                 vectors._timeout = 0.3
                 for number in range(10):
-                    assert (await outlines.get_or_ask(f"{number} @1", where, model)).how == "asked"
+                    assert (await outlines.get_or_ask(f"{number} @1", where, model)).origin == "asked"
                 assert vectors.searches == 2
 
 
 async def test_an_embedder_that_fails(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """Exact hits and asks go on; once it works again, so do semantic hits."""
-    monkeypatch.setattr(neighbours, "_REST", 60.0)
+    monkeypatch.setattr(neighbours, "_BACKOFF", 60.0)
     model, where, compass = Model(), scope(), Compass()
     async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:
-        outlines = store[OUTLINES.equipped(embedder=compass, vectors=vectors)]
+        outlines = semantic_cache(store, OUTLINES, embedder=compass, vectors=vectors)
         await outlines.get_or_ask("first @0", where, model)
         compass.broken = True
-        assert (await outlines.get_or_ask("first @0", where, model)).how == "exact"
-        assert (await outlines.get_or_ask("near @1", where, model)).how == "asked"
-        assert (await outlines.get_or_ask("near @1", where, model)).how == "exact"
+        assert (await outlines.get_or_ask("first @0", where, model)).origin == "exact"
+        assert (await outlines.get_or_ask("near @1", where, model)).origin == "asked"
+        assert (await outlines.get_or_ask("near @1", where, model)).origin == "exact"
         tried = len(compass.embedded)
-        assert (await outlines.get_or_ask("other @2", where, model)).how == "asked"
+        assert (await outlines.get_or_ask("other @2", where, model)).origin == "asked"
         assert len(compass.embedded) == tried
         compass.broken = False
-        outlines._neighbours._rests_until = 0.0  # it has rested long enough
-        assert (await outlines.get_or_ask("third @3", where, model)).how == "semantic"
+        outlines._neighbours._backs_off_until = 0.0  # it has rested long enough
+        assert (await outlines.get_or_ask("third @3", where, model)).origin == "semantic"

@@ -7,7 +7,7 @@ import asyncio
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Outline, scope
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Outline, scope, semantic_cache
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
@@ -46,7 +46,7 @@ async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
     async def race(stores: tuple[BoundSemanticCache[Outline, Scope], ...], name: str) -> int:
         document, where, old = Document(), scope(documents={name}), 0
         for number in range(1, 21):
-            await stores[0].end_source(name)
+            await stores[0].invalidate_source(name)
             document.begun.clear()
             before = [
                 asyncio.create_task(each.get_or_ask(f"a @{degrees}", where, document.ask))
@@ -55,7 +55,7 @@ async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
             ]
             await document.is_read(number)
             document.version = number
-            await stores[number % 2].end_source(name)
+            await stores[number % 2].invalidate_source(name)
             for each in stores:
                 for degrees in (0, 1, 2):
                     answer = await each.get_or_ask(f"a @{degrees}", where, document.ask)
@@ -71,20 +71,21 @@ async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
         keyspace.connect(server.url, CATALOGUE) as other,
         Qdrant() as vectors,
     ):
-        equipped = OUTLINES.equipped(embedder=Compass(), vectors=vectors)
-        stores = (one[equipped], other[equipped])
+        stores = tuple(
+            semantic_cache(each, OUTLINES, embedder=Compass(), vectors=vectors) for each in (one, other)
+        )
         wrong = await asyncio.gather(*(race(stores, f"document {number}") for number in range(10)))
         assert sum(wrong) == 0
         await stores[0].sweep()
         (name,) = await vectors.collections("")
-        for point in (await vectors.page(name, None)).points:  # what is left has its entry
+        for point in (await vectors.scroll(name, None)).points:  # what is left has its entry
             assert await one.call("EXISTS", OUTLINES.entry_key(point.id))
 
 
 async def test_deletions_during_asks_leave_nothing_old(server: Valkey) -> None:
     """The same for `delete` of one prompt: a call that begins after it never gets what was before it."""
     async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:
-        outlines = store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
 
         async def race() -> int:
             document, where, old = Document(), scope(), 0

@@ -13,9 +13,9 @@ import pytest
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store, fixed
-from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope, SemanticCache, Swept
-from ephemera.patterns.semantic_cache._entries import Entries
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope, SemanticCache, SweepReport
+from ephemera.patterns.semantic_cache._entries import AnswerStore
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.unhandled import no_unhandled_errors
 from tests.wire.waiting import eventually
 
@@ -39,11 +39,11 @@ async def vectors() -> AsyncIterator[Qdrant]:
 @pytest.fixture
 def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """The cache, with the compass for an embedder."""
-    return store[OUTLINES.equipped(embedder=Compass(), vectors=vectors)]
+    return semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
 
 
 async def _everything(vectors: Qdrant) -> int:
-    pages = [await vectors.page(name, None) for name in await vectors.collections("")]
+    pages = [await vectors.scroll(name, None) for name in await vectors.collections("")]
     return sum(len(page.points) for page in pages)
 
 
@@ -59,7 +59,7 @@ async def test_orphans_do_not_hide_the_living(
         name = (await vectors.collections(""))[0]
         point = await vectors.get(name, lonely.id)
         assert point is not None
-        await vectors.keep(name, point, [1.0, degrees / 1000])
+        await vectors.upsert(name, point, [1.0, degrees / 1000])
     assert (await outlines.get_or_ask("asked @0", where, model)).value == Outline("alive @12")
     assert await _everything(vectors) == 1
 
@@ -76,9 +76,9 @@ async def test_a_sweep_removes_orphans(
     first = await vectors.get(name, answers[0].id)
     assert first is not None
     for number in range(282):
-        await vectors.keep(name, first._replace(id=f"{number:032x}"), [0.0, 1.0])
-    assert await outlines.sweep() == Swept(looked_at=300, removed=282)
-    assert await outlines.sweep() == Swept(looked_at=18, removed=0)
+        await vectors.upsert(name, first._replace(id=f"{number:032x}"), [0.0, 1.0])
+    assert await outlines.sweep() == SweepReport(checked=300, removed=282)
+    assert await outlines.sweep() == SweepReport(checked=18, removed=0)
 
 
 SWEPT = Catalogue("swept")
@@ -118,7 +118,7 @@ class Shared:
 async def test_the_background_sweep(server: Valkey, vectors: Qdrant) -> None:
     """From the first write on orphans vanish by themselves."""
     async with keyspace.connect(server.url, SWEPT) as store:
-        outlines = store[BRIEFLY.equipped(embedder=Compass(), vectors=vectors)]
+        outlines = semantic_cache(store, BRIEFLY, embedder=Compass(), vectors=vectors)
         answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
         await store.call("UNLINK", BRIEFLY.entry_key(answer.id))
         while await _everything(vectors):
@@ -131,7 +131,7 @@ async def test_shared_vectors_are_swept_by_one_at_a_time(server: Valkey, vectors
     async with AsyncExitStack() as opened:
         for number in range(5):
             store = await opened.enter_async_context(keyspace.connect(server.url, SWEPT))
-            outlines = store[BRIEFLY.equipped(embedder=Compass(), vectors=shared)]
+            outlines = semantic_cache(store, BRIEFLY, embedder=Compass(), vectors=shared)
             await outlines.get_or_ask(f"a pitch @{number}", scope(), Model())
         await eventually(lambda: shared.sweeps >= 4)
     assert shared.most_at_once == 1
@@ -142,27 +142,27 @@ async def test_what_was_answered_anew_is_not_buried(
 ) -> None:
     """Who saw an answer dead and comes too late to bury it leaves the new one, and its counts, alone."""
     model, where = Model(), scope()
-    entries: Entries[Outline] = Entries(OUTLINES, store)
+    entries: AnswerStore[Outline] = AnswerStore(OUTLINES, store)
     answer = await outlines.get_or_ask("a pitch @0", where, model)
     await store.call("UNLINK", OUTLINES.entry_key(answer.id))
     dead = await entries.read(answer.id)
-    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "asked"
-    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "exact"
-    assert not await entries.bury(answer.id, dead)
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "asked"
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "exact"
+    assert not await entries.remove(answer.id, dead.data)
     assert (await outlines.hits(answer.id)).exact == 1
-    assert (await outlines.get_or_ask("a pitch @0", where, model)).how == "exact"
+    assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "exact"
 
 
 async def test_models_do_not_meet(store: Store, vectors: Qdrant) -> None:
     """A change of the embedding model begins a collection of its own; exact matches stay."""
     model, where = Model(), scope()
-    old = store[OUTLINES.equipped(embedder=Compass("v1"), vectors=vectors)]
-    new = store[OUTLINES.equipped(embedder=Compass("v2"), vectors=vectors)]
-    longer = store[OUTLINES.equipped(embedder=Compass("v2", length=5), vectors=vectors)]
+    old = semantic_cache(store, OUTLINES, embedder=Compass("v1"), vectors=vectors)
+    new = semantic_cache(store, OUTLINES, embedder=Compass("v2"), vectors=vectors)
+    longer = semantic_cache(store, OUTLINES, embedder=Compass("v2", length=5), vectors=vectors)
     await old.get_or_ask("a pitch @0", where, model)
     assert await new.find("the pitch @2", where) is None
     assert await longer.find("the pitch @2", where) is None
-    assert (await new.get_or_ask("a pitch @0", where, model)).how == "exact"
+    assert (await new.get_or_ask("a pitch @0", where, model)).origin == "exact"
     await new.delete("a pitch @0", where)
     assert await old.find("the pitch @2", where) is None
     assert await _everything(vectors) == 0

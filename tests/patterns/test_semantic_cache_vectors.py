@@ -14,8 +14,8 @@ import pytest
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import VectorStoreUnavailable
-from ephemera.patterns.semantic_cache import Page, Point, Qdrant
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from ephemera.patterns.semantic_cache import Point, PointPage, Qdrant
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.patterns.qdrant_server import QdrantServer
 
 ONE = Point("1" * 32, "s1", "here", ("a", "b"))
@@ -45,57 +45,58 @@ async def vectors(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
 
 async def test_the_nearest_of_a_scope(vectors: Qdrant, key: str) -> None:
     """Points of the scope come nearest first, with their cosine similarity, and none below the threshold."""
-    assert await vectors.nearest(_name(key), [1.0, 0.0], "here", at_least=0.5, most=4) == []
-    await vectors.keep(_name(key), ONE, [3.0, 4.0])
-    await vectors.keep(_name(key), TWO, [2.0, 0.0])
-    await vectors.keep(_name(key), ELSEWHERE, [1.0, 0.0])
-    near = await vectors.nearest(_name(key), [1.0, 0.0], "here", at_least=0.5, most=4)
+    assert await vectors.search(_name(key), [1.0, 0.0], "here", min_similarity=0.5, limit=4) == []
+    await vectors.upsert(_name(key), ONE, [3.0, 4.0])
+    await vectors.upsert(_name(key), TWO, [2.0, 0.0])
+    await vectors.upsert(_name(key), ELSEWHERE, [1.0, 0.0])
+    near = await vectors.search(_name(key), [1.0, 0.0], "here", min_similarity=0.5, limit=4)
     assert [each.point for each in near] == [TWO, ONE]
     assert [each.similarity for each in near] == pytest.approx([1.0, 0.6])
     assert [
-        each.point for each in await vectors.nearest(_name(key), [1.0, 0.0], "here", at_least=0.7, most=4)
+        each.point
+        for each in await vectors.search(_name(key), [1.0, 0.0], "here", min_similarity=0.7, limit=4)
     ] == [TWO]
-    assert len(await vectors.nearest(_name(key), [1.0, 0.0], "here", at_least=0.5, most=1)) == 1
+    assert len(await vectors.search(_name(key), [1.0, 0.0], "here", min_similarity=0.5, limit=1)) == 1
 
 
 async def test_a_scope_among_many(vectors: Qdrant, key: str) -> None:
     """A hundred scopes with the same vector do not crowd out the one that is asked for."""
     for number in range(100):
-        await vectors.keep(_name(key), Point(f"{number:032x}", "s", f"scope {number}"), [1.0, 0.0])
-    (near,) = await vectors.nearest(_name(key), [1.0, 0.0], "scope 99", at_least=0.95, most=4)
+        await vectors.upsert(_name(key), Point(f"{number:032x}", "s", f"scope {number}"), [1.0, 0.0])
+    (near,) = await vectors.search(_name(key), [1.0, 0.0], "scope 99", min_similarity=0.95, limit=4)
     assert near.point.scope == "scope 99"
 
 
 async def test_a_point_goes_only_with_its_stamp(vectors: Qdrant, key: str) -> None:
     """Who saw an older writing of a point does not remove the newer one."""
-    await vectors.keep(_name(key), ONE, [1.0, 0.0])
-    await vectors.keep(_name(key), TWO, [1.0, 0.0])
+    await vectors.upsert(_name(key), ONE, [1.0, 0.0])
+    await vectors.upsert(_name(key), TWO, [1.0, 0.0])
     newer = ONE._replace(stamp="s9")
-    await vectors.keep(_name(key), newer, [1.0, 0.0])
-    await vectors.remove(_name(key), [ONE, TWO])
+    await vectors.upsert(_name(key), newer, [1.0, 0.0])
+    await vectors.delete(_name(key), [ONE, TWO])
     assert await vectors.get(_name(key), ONE.id) == newer
     assert await vectors.get(_name(key), TWO.id) is None
-    await vectors.remove(_name(key), [])
+    await vectors.delete(_name(key), [])
 
 
 async def test_pages_hold_every_point_once(vectors: Qdrant, key: str) -> None:
     """All points, page by page; those of a source alone when one is named."""
     points = [Point(f"{number:032x}", "s", "here", (f"odd-{number % 2}",)) for number in range(7)]
     for point in points:
-        await vectors.keep(_name(key), point, [1.0, 0.0])
+        await vectors.upsert(_name(key), point, [1.0, 0.0])
     found: list[Point] = []
     begin: str | None = None
     for _ in range(3):
-        page, begin = await vectors.page(_name(key), begin, size=3)
+        page, begin = await vectors.scroll(_name(key), begin, size=3)
         found += page
     assert (found, begin) == (points, None)
-    assert await vectors.page(_name(key), None, source="odd-1") == Page(points[1::2], None)
+    assert await vectors.scroll(_name(key), None, source="odd-1") == PointPage(points[1::2], None)
 
 
 async def test_collections_by_their_beginning(vectors: Qdrant, key: str) -> None:
     """Only those whose names begin so are listed."""
-    await vectors.keep(f"{_name(key)}.a", ONE, [1.0, 0.0])
-    await vectors.keep(f"{_name(key)}.b", ONE, [1.0, 0.0, 0.0])
+    await vectors.upsert(f"{_name(key)}.a", ONE, [1.0, 0.0])
+    await vectors.upsert(f"{_name(key)}.b", ONE, [1.0, 0.0, 0.0])
     assert await vectors.collections(f"{_name(key)}.") == [f"{_name(key)}.a", f"{_name(key)}.b"]
 
 
@@ -103,15 +104,15 @@ async def test_many_at_once(vectors: Qdrant, key: str) -> None:
     """A hundred writers and readers at the same time, in a collection that is not there yet, lose nothing."""
     points = [Point(f"{number:032x}", "s", "here") for number in range(50)]
     await asyncio.gather(
-        *(vectors.keep(_name(key), point, [1.0, 0.0]) for point in points),
-        *(vectors.nearest(_name(key), [1.0, 0.0], "here", at_least=0.5, most=4) for _ in points),
+        *(vectors.upsert(_name(key), point, [1.0, 0.0]) for point in points),
+        *(vectors.search(_name(key), [1.0, 0.0], "here", min_similarity=0.5, limit=4) for _ in points),
     )
-    assert (await vectors.page(_name(key), None)).points == points
+    assert (await vectors.scroll(_name(key), None)).points == points
 
 
 async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
     """A collection that is not there is `VectorStoreUnavailable`, and a key is shown nowhere."""
-    await vectors.keep(_name(key), ONE, [1.0, 0.0])
+    await vectors.upsert(_name(key), ONE, [1.0, 0.0])
     with pytest.raises(VectorStoreUnavailable, match="retrieve failed"):
         await vectors.get("nowhere", ONE.id)
     assert "secret" not in repr(Qdrant(vectors.location, api_key="secret"))
@@ -138,7 +139,7 @@ async def test_the_event_loop_does_not_wait(vectors: Qdrant, key: str) -> None:
     counting = asyncio.create_task(count())
     points = [Point(f"{number:032x}", "s", "here") for number in range(100)]
     for point in points:
-        await vectors.keep(_name(key), point, [1.0, 0.0])
+        await vectors.upsert(_name(key), point, [1.0, 0.0])
     counting.cancel()
     assert turns > 200
 
@@ -146,7 +147,7 @@ async def test_the_event_loop_does_not_wait(vectors: Qdrant, key: str) -> None:
 async def test_a_folder_outlives_its_process(tmp_path: Path) -> None:
     """Vectors in a folder are there when it is opened again."""
     async with Qdrant(str(tmp_path / "v")) as first:
-        await first.keep("c", ONE, [1.0, 0.0])
+        await first.upsert("c", ONE, [1.0, 0.0])
     async with Qdrant(str(tmp_path / "v")) as second:
         assert await second.get("c", ONE.id) == ONE
 
@@ -155,7 +156,8 @@ async def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
     """A second process that opens the folder is told why it cannot, at once."""
     script = (
         "import asyncio, sys\n"
-        "from ephemera.patterns.semantic_cache import Qdrant, VectorStoreUnavailable\n"
+        "from ephemera.errors import VectorStoreUnavailable\n"
+        "from ephemera.patterns.semantic_cache import Qdrant\n"
         "async def main():\n"
         "    try:\n"
         "        async with Qdrant(sys.argv[1]): pass\n"
@@ -177,8 +179,10 @@ async def test_stores_share_a_server(server: Valkey, over_http: QdrantServer) ->
         Qdrant(over_http.url) as first,
         Qdrant(over_http.url) as second,
     ):
-        await one[OUTLINES.equipped(embedder=Compass(), vectors=first)].get_or_ask("a @0", where, model)
-        outlines = other[OUTLINES.equipped(embedder=Compass(), vectors=second)]
+        await semantic_cache(one, OUTLINES, embedder=Compass(), vectors=first).get_or_ask(
+            "a @0", where, model
+        )
+        outlines = semantic_cache(other, OUTLINES, embedder=Compass(), vectors=second)
         assert (await outlines.get_or_ask("b @2", where, model)).value == Outline("a @0")
         assert await outlines.delete("a @0", where)
         assert await outlines.find("b @2", where) is None
@@ -187,7 +191,7 @@ async def test_stores_share_a_server(server: Valkey, over_http: QdrantServer) ->
 async def test_a_server_that_hangs_is_given_up(over_http: QdrantServer) -> None:
     """After its timeout a paused server is `VectorStoreUnavailable`; resumed, it works again."""
     async with Qdrant(over_http.url, timeout=timedelta(seconds=30)) as vectors:
-        await vectors.keep("hangs", ONE, [1.0, 0.0])
+        await vectors.upsert("hangs", ONE, [1.0, 0.0])
         over_http.pause()
         vectors._timeout = 0.2
         try:
@@ -215,7 +219,8 @@ def test_a_missing_extra_is_named() -> None:
     script = (
         "import asyncio, sys\n"
         "sys.modules['qdrant_client'] = None\n"
-        "from ephemera.patterns.semantic_cache import Qdrant, VectorStoreUnavailable\n"
+        "from ephemera.errors import VectorStoreUnavailable\n"
+        "from ephemera.patterns.semantic_cache import Qdrant\n"
         "async def main():\n"
         "    try: await Qdrant().collections('')\n"
         "    except VectorStoreUnavailable as problem: print(problem)\n"

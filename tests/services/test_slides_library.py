@@ -68,8 +68,8 @@ async def test_what_qdrant_has_lost_is_put_there_again(engine: AsyncEngine) -> N
         document_id = await _document(engine, library, "whales.txt", PIECES)
         first = await library.passages([document_id], "krill", 1)
         [collection] = await vectors.collections("slides-chunks")
-        page = await vectors.page(collection, None)
-        await vectors.remove(collection, [Point(point.id, point.stamp) for point in page.points])
+        page = await vectors.scroll(collection, None)
+        await vectors.delete(collection, [Point(point.id, point.stamp) for point in page.points])
         assert await library.passages([document_id], "krill", 1) == first
 
 

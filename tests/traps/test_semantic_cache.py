@@ -19,7 +19,7 @@ from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.cache import Cache, Storage
 from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Hits, Qdrant, Scope, SemanticCache
-from tests.patterns.answering import CATALOGUE, OUTLINES, Compass, Model, Outline, scope
+from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 
 PROMPT = "Create an outline for a pitch deck of a B2B SaaS startup, for venture investors"
 SIMILAR = "create an outline for a pitch deck of a B2B SaaS startup for venture investors!"
@@ -42,7 +42,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 @pytest.fixture
 def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
     """Our cache, with the embedder that needs nothing."""
-    return store[OUTLINES.equipped(embedder=Lexical(), vectors=vectors)]
+    return semantic_cache(store, OUTLINES, embedder=Lexical(), vectors=vectors)
 
 
 class Sample:
@@ -139,10 +139,10 @@ async def test_s7_a_vector_does_not_outlive_its_entry(
     elif how == "reported":
         await outlines.report_bad_hit(answer.id)
     else:
-        await outlines.end_source(f"document that is {how}")
+        await outlines.invalidate_source(f"document that is {how}")
     assert await outlines.find(SIMILAR, where) is None
     (name,) = await vectors.collections("")
-    assert (await vectors.page(name, None)).points == []
+    assert (await vectors.scroll(name, None)).points == []
 
 
 async def test_s7_an_orphan_that_nobody_meets_is_swept(
@@ -177,7 +177,7 @@ async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
     await store.call("UNLINK", load)
     found = await outlines.find(SIMILAR, where)
     assert found is not None
-    assert found.how == "semantic"
+    assert found.origin == "semantic"
 
 
 @pytest.mark.parametrize("field", Scope.__struct_fields__)
@@ -198,7 +198,7 @@ async def test_s8_every_part_of_the_scope_keeps_answers_apart(
     assert await outlines.find(PROMPT, other) is None
     assert await outlines.find(SIMILAR, other) is None
     second = await outlines.get_or_ask(PROMPT, other, model)
-    assert (second.how, second.id == first.id) == ("asked", False)
+    assert (second.origin, second.id == first.id) == ("asked", False)
     near = await outlines.find(SIMILAR, where)
     assert near is not None
     assert near.id == first.id
@@ -218,8 +218,8 @@ async def test_s8_documents_are_a_set(outlines: BoundSemanticCache[Outline, Scop
     await outlines.get_or_ask(PROMPT, where, model)
     same = msgspec.structs.replace(where, documents=frozenset(("a", "b")))
     more = msgspec.structs.replace(where, documents=frozenset(("a", "b", "c")))
-    assert (await outlines.get_or_ask(PROMPT, same, model)).how == "exact"
-    assert (await outlines.get_or_ask(PROMPT, more, model)).how == "asked"
+    assert (await outlines.get_or_ask(PROMPT, same, model)).origin == "exact"
+    assert (await outlines.get_or_ask(PROMPT, more, model)).origin == "asked"
 
 
 GATEWAY = Catalogue("gateway")
@@ -267,9 +267,9 @@ async def test_c2_exact_first_then_semantic(gateway: Store, vectors: Qdrant) -> 
     assert len(theirs.asked) == 2
 
     model, where, compass = Model(), scope(), Compass()
-    answers = gateway[ANSWERS.equipped(embedder=compass, vectors=vectors)]
+    answers = semantic_cache(gateway, ANSWERS, embedder=compass, vectors=vectors)
     hows = [
-        (await answers.get_or_ask(f"what {word} it mean @{degrees}", where, model)).how
+        (await answers.get_or_ask(f"what {word} it mean @{degrees}", where, model)).origin
         for word, degrees in (("does", 0), ("does", 0), ("could", 2), ("does", 0))
     ]
     assert hows == ["asked", "exact", "semantic", "exact"]
@@ -317,14 +317,14 @@ async def _on_ingest(gateway: Store, answers: BoundSemanticCache[Outline, Scope]
         {"passage_id": each, "suffix": suffix} for each in changed for suffix in SUFFIXES
     )
     for each in changed:
-        await answers.end_source(each)
+        await answers.invalidate_source(each)
 
 
 async def test_c8_an_ingest_invalidates_exactly_what_changed(gateway: Store, vectors: Qdrant) -> None:
     """For an hour the cache would serve old text; after the event what changed is new, the rest untouched."""
     corpus = Corpus("john.3")
     one, two, three = corpus.texts
-    answers = gateway[ANSWERS.equipped(embedder=Compass(), vectors=vectors)]
+    answers = semantic_cache(gateway, ANSWERS, embedder=Compass(), vectors=vectors)
     model, where = Model(), scope(language="en")
     await _read_all(gateway, corpus)
     model.passages, model.says = (one, two), "old"
@@ -347,4 +347,4 @@ async def test_c8_an_ingest_invalidates_exactly_what_changed(gateway: Store, vec
     assert (await answers.get_or_ask("about them @1", where, model)).value.title == "new"
     assert (await answers.get_or_ask("about both @0", where, model)).value.title == "new"
     assert (await answers.get_or_ask("about the third @91", where, model)).value.title == "about three"
-    assert (await answers.get_or_ask("about the third @90", where, model)).how == "exact"
+    assert (await answers.get_or_ask("about the third @90", where, model)).origin == "exact"

@@ -37,6 +37,6 @@ async def ask(form: AskForm, request: Request, response: Response) -> AnswerView
         answer=found.value.text,
         passages=[QuotedView.model_validate(each, from_attributes=True) for each in found.value.passages],
         model=found.value.model,
-        how=found.how,
+        how=found.origin,
         similarity=found.similarity,
     )

@@ -10,9 +10,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from ephemera import Store
-from ephemera.patterns.embedders import Embedder, Lexical
-from ephemera.patterns.embedders._openai import OpenAICompatible as Embeddings
-from ephemera.patterns.semantic_cache import Answer, BoundSemanticCache, Qdrant
+from ephemera.patterns.embedders import OpenAICompatible as Embeddings
+from ephemera.patterns.semantic_cache import Answer, BoundSemanticCache, Qdrant, SemanticBackend
 from ephemera_services.scripture.keys import ANSWERS, AnswerScope
 from ephemera_services.scripture.models import Extractive, Model, OpenAICompatible
 from ephemera_services.scripture.records import AiAnswer
@@ -20,6 +19,16 @@ from ephemera_services.scripture.search import Search
 from ephemera_services.scripture.settings import Settings
 
 _MOST_PASSAGES = 8
+
+
+def semantic_backend(settings: Settings) -> SemanticBackend:
+    """The embedder and the vectors of the settings; `Answers.opened` has the store close them."""
+    vectors = Qdrant() if settings.qdrant_url is None else Qdrant(settings.qdrant_url)
+    if settings.embeddings_url is None:
+        return SemanticBackend(vectors=vectors)
+    key = None if settings.model_key is None else settings.model_key.reveal()
+    embedder = Embeddings(settings.embeddings_url, model=settings.embeddings_model, api_key=key)
+    return SemanticBackend(embedder=embedder, vectors=vectors)
 
 
 class Answers:
@@ -37,18 +46,12 @@ class Answers:
         key = None if settings.model_key is None else settings.model_key.reveal()
         url = settings.model_url
         model = Extractive() if url is None else OpenAICompatible(url, settings.model_name, key)
-        vectors = Qdrant() if settings.qdrant_url is None else Qdrant(settings.qdrant_url)
-        store.before_close(
-            vectors.aclose
-        )  # the last one is asked first: these after the cache that uses them
-        embedder: Embedder = Lexical()
-        if settings.embeddings_url is not None:
-            embedder = endpoint = Embeddings(
-                settings.embeddings_url, model=settings.embeddings_model, api_key=key
-            )
-            store.before_close(endpoint.aclose)
+        backend: SemanticBackend = store.resource(ANSWERS, "a SemanticBackend", SemanticBackend)
+        for part in (backend.vectors, backend.embedder):  # closed after the cache that uses them
+            if isinstance(part, (Qdrant, Embeddings)):
+                store.before_close(part.aclose)
         try:
-            yield cls(store[ANSWERS.equipped(embedder=embedder, vectors=vectors)], model, search)
+            yield cls(store[ANSWERS], model, search)
         finally:
             await model.aclose()
 

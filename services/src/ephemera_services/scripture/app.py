@@ -6,8 +6,9 @@ from fastapi import FastAPI
 
 from ephemera_services.runtime import ServiceDefinition, create_application
 from ephemera_services.scripture import account_routes, ai_routes, content_routes, ingest_routes
+from ephemera_services.scripture.answers import semantic_backend
 from ephemera_services.scripture.corpus import SCHEMAS
-from ephemera_services.scripture.keys import catalogue
+from ephemera_services.scripture.keys import ANSWERS, catalogue
 from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
 from ephemera_services.scripture.tables import metadata
@@ -38,4 +39,5 @@ def described(settings: Settings) -> ServiceDefinition:
         metadata,
         body_limits={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
         identity=settings.identity,
+        store_resources=lambda _: {ANSWERS: semantic_backend(settings)},
     )

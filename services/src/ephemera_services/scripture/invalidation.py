@@ -53,7 +53,7 @@ class Invalidation:
         )
         for start in range(0, len(change.passages), _AT_ONCE):
             some = change.passages[start : start + _AT_ONCE]
-            await asyncio.gather(*map(self._answers.end_source, some))
+            await asyncio.gather(*map(self._answers.invalidate_source, some))
 
     async def settled(self) -> None:
         """Wait until no process can serve a copy from before the last `apply`."""

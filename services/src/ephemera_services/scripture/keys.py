@@ -20,7 +20,7 @@ from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, token_bucket
-from ephemera.patterns.semantic_cache import Scope, SemanticCache
+from ephemera.patterns.semantic_cache import Asking, Scope, SemanticCache
 from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
 from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Part, Passage, Topic
 
@@ -132,7 +132,7 @@ ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
     lifetime=fixed(hours=1),
     tokens=lambda answer: answer.tokens,
     sources=lambda answer: [passage.id for passage in answer.passages],
-    hard_timeout=timedelta(seconds=60),
+    asking=Asking(timeout=timedelta(seconds=60)),
     purpose="Answers as the model gave them",
     invalidated_by=("an ingest that changed a passage they rest on",),
 )

@@ -12,7 +12,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.patterns.embedders import Embedder, Lexical, OpenAICompatible
-from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant
+from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, SemanticBackend
 from ephemera.patterns.usage import BoundUsage
 from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import Secret
@@ -43,17 +43,26 @@ class Equipment:
 async def equipped(settings: Settings, store: Store, engine: AsyncEngine) -> AsyncIterator[Equipment]:
     """Everything, opened, and closed afterwards."""
     async with AsyncExitStack() as stack:
-        vectors = await stack.enter_async_context(
-            Qdrant(settings.qdrant_url or ":memory:", api_key=_revealed(settings.qdrant_key))
-        )
-        embedder = await _embedder(stack, settings)
+        backend: SemanticBackend = store.resource(OUTLINES, "a SemanticBackend", SemanticBackend)
+        vectors = backend.vectors
+        if vectors is None:
+            vectors = await stack.enter_async_context(Qdrant())
         yield Equipment(
             settings=settings,
             writer=await _writer(stack, settings),
-            library=Library(engine, embedder, vectors),
-            outlines=store[OUTLINES.equipped(embedder=embedder, vectors=vectors)],
+            library=Library(engine, backend.embedder, vectors),
+            outlines=store[OUTLINES],
             usage=store[USAGE],
         )
+
+
+@asynccontextmanager
+async def semantic_backend(settings: Settings) -> AsyncIterator[SemanticBackend]:
+    """The embedder and the vectors of the settings, for outlines and for documents."""
+    async with AsyncExitStack() as stack:
+        location, key = settings.qdrant_url or ":memory:", _revealed(settings.qdrant_key)
+        vectors = await stack.enter_async_context(Qdrant(location, api_key=key))
+        yield SemanticBackend(embedder=await _embedder(stack, settings), vectors=vectors)
 
 
 def usage_table(engine: AsyncEngine) -> CounterTable:

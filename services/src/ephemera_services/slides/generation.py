@@ -119,7 +119,7 @@ async def _cached_outline(work: Commission) -> Outline:
 
     answer = await work.equipment.outlines.get_or_ask(brief.topic, scope, ask)
     made = answer.value
-    return made if answer.how == "asked" else Outline(title=made.title, slides=made.slides)
+    return made if answer.origin == "asked" else Outline(title=made.title, slides=made.slides)
 
 
 async def _slide(state: Deck, runtime: Runtime[Commission]) -> Deck:

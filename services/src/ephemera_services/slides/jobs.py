@@ -28,10 +28,10 @@ from ephemera_services.slides.chunks import chunks
 from ephemera_services.slides.document_texts import UnreadableDocument
 from ephemera_services.slides.document_texts import read as read_text
 from ephemera_services.slides.endings import notify_user
-from ephemera_services.slides.equipment import Equipment, equipped, usage_table
+from ephemera_services.slides.equipment import Equipment, equipped, semantic_backend, usage_table
 from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
 from ephemera_services.slides.google_slides import upload
-from ephemera_services.slides.keys import JOBS, USAGE
+from ephemera_services.slides.keys import JOBS, OUTLINES, USAGE
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import documents, exports, presentations, slides
 
@@ -42,7 +42,8 @@ __all__ = ["JOBS", "export", "generate", "ingest"]
 @asynccontextmanager
 async def store_resources(engine: AsyncEngine) -> AsyncIterator[dict[Any, object]]:
     """What a worker's store needs besides Redis."""
-    yield {USAGE: usage_table(engine)}
+    async with semantic_backend(read_settings(Settings, os.environ)) as backend:
+        yield {USAGE: usage_table(engine), OUTLINES: backend}
 
 
 @JOBS.worker_context

@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import EmbeddingFailed, VectorStoreUnavailable
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache import Near, Point, Vectors
+from ephemera.patterns.semantic_cache import Point, ScoredPoint, VectorStore
 from ephemera_services.slides.tables import chunks, documents
 
 _AT_ONCE = 64  # texts that are embedded together
@@ -38,7 +38,7 @@ class Passage(NamedTuple):
 class Library:
     """The documents' pieces of one database."""
 
-    def __init__(self, engine: AsyncEngine, embedder: Embedder, vectors: Vectors) -> None:
+    def __init__(self, engine: AsyncEngine, embedder: Embedder, vectors: VectorStore) -> None:
         self._engine = engine
         self._embedder = embedder
         self._vectors = vectors
@@ -82,7 +82,7 @@ class Library:
         name = str(document_id)
         for row in rows:
             point = Point(row.id.hex, "1", name, (name,))  # pieces do not change: one stamp for all
-            await self._vectors.keep(self._collection, point, _unpacked(row.vector))
+            await self._vectors.upsert(self._collection, point, _unpacked(row.vector))
         if len(self._indexed) >= _MOST_REMEMBERED:
             self._indexed.clear()
         self._indexed.add(document_id)
@@ -124,10 +124,10 @@ class Library:
         found.sort(key=lambda near: near.similarity, reverse=True)
         return [UUID(near.point.id) for near in found[:most]]
 
-    async def _of_document(self, document_id: UUID, vector: Sequence[float], most: int) -> list[Near]:
+    async def _of_document(self, document_id: UUID, vector: Sequence[float], most: int) -> list[ScoredPoint]:
         await self.index(document_id)
-        return await self._vectors.nearest(
-            self._collection, vector, str(document_id), at_least=-1.0, most=most
+        return await self._vectors.search(
+            self._collection, vector, str(document_id), min_similarity=-1.0, limit=most
         )
 
     async def _read(self, chunk_ids: Sequence[UUID]) -> list[Passage]:

@@ -1,4 +1,4 @@
-"""Embedders: texts in, vectors out; texts that mean the same lie close together by cosine similarity.
+"""Embedders turn texts into vectors; texts that mean the same are close by cosine similarity.
 
 | embedder | needs | close means |
 |---|---|---|
@@ -7,14 +7,11 @@
 | `OpenAICompatible` | the extra `openai` and an endpoint | what its model was trained for |
 
 Anything with a `model` and an `embed` is an embedder. `model` names what the vectors depend on: vectors of
-different models are never compared, so whoever changes how vectors are made changes the name.
-None of them touches Redis. `embed` raises `EmbeddingFailed`, or what it likes: users of an embedder go on
-without it.
+different models are never compared, so change the name when you change how vectors are made. None of them
+uses Redis. `embed` raises `EmbeddingFailed`, or anything else: users of an embedder work without it.
 """
 
-from ephemera.patterns.embedders._embedder import Embedder
-from ephemera.patterns.embedders._lexical import Lexical
-from ephemera.patterns.embedders._minilm import MiniLM
-from ephemera.patterns.embedders._openai import OpenAICompatible
+from ephemera.patterns.embedders._embedder import Embedder, Lexical
+from ephemera.patterns.embedders._models import MiniLM, OpenAICompatible
 
 __all__ = ["Embedder", "Lexical", "MiniLM", "OpenAICompatible"]

@@ -1,51 +1,57 @@
-"""A cache of a model's answers: by exact match first, then to prompts that mean the same.
+"""A semantic cache of a model's answers: by exact match first, then by prompts that mean the same.
 
     OUTLINES = SemanticCache(
         catalogue, "semantic_cache:{hash}", Outline, scope=Scope, lifetime=fixed(hours=24),
         purpose="Outlines as the model wrote them",
     )
-    outlines = store[OUTLINES.equipped(embedder=MiniLM(), vectors=Qdrant("http://qdrant:6333"))]
-    answer = await outlines.get_or_ask(prompt, scope, ask_the_model)
+    backend = SemanticBackend(embedder=MiniLM(), vectors=Qdrant("http://qdrant:6333"))
+    async with connect(url, catalogue, resources={OUTLINES: backend}) as store:
+        answer = await store[OUTLINES].get_or_ask(prompt, scope, ask_the_model)
 
-Keys: the answer, a value, by a `cache` with its companions `loading:`, `loaded:` and `tags:`; `hits:...`, its
-counts; `tally:...:{day}`, those of all answers; `swept:...`, whose turn it was to sweep. Answer, load and
-counts share a cluster slot. Vectors are in Qdrant, in a collection for each embedding model, and hold no
-answer.
-Lifetimes: answers and counts as declared, a load its lease, the tally 90 days. A vector has none of its own:
-without its answer it is an orphan, buried by whoever comes near it, and by a sweep.
-Atomic: claiming, storing, ending and burying an answer are one script each; a vector goes only if it is the
-one that was seen. An answer that was asked for before `delete`, `report_bad_hit` or `end_source` is never
-given to who comes after it, by exact match or as a neighbour.
-Down or hung Redis: the model is asked, once for all callers of a process with the same prompt, `most_asks` at
-a time. Without Qdrant or the embedder: exact match alone, and no search for five seconds. Evicting: an
-evicted answer is asked for again, and its vector is buried. An evicted marker of an ended source ends nothing
-any more: see `cache`.
+*Keys.* An answer is a value of a `cache`, with its companions `loading:`, `loaded:` and `tags:`. `hits:...`
+counts its uses; `tally:...:{day}` those of all answers; `swept:...` says that the vectors were swept lately.
+An answer, its load token and its counts share a cluster slot. Vectors are in Qdrant, in one collection per
+embedding model, and contain no answer.
+
+*Lifetimes.* Answers and counts live as declared, a load token for its lease, the tally for 90 days. A vector
+has no lifetime: without its answer it is an orphan, removed by the next search that finds it, and by a sweep.
+
+*Atomicity.* Claiming, storing, invalidating and removing an answer are one script each; a vector is deleted
+only if it is the one that was read. An answer that was asked for before `delete`, `report_bad_hit` or
+`invalidate_source` is never returned to a caller that comes after it, by exact match or as a neighbour.
+
+*When Redis is down* or hangs, the model is asked, once for all callers of a process with the same prompt, at
+most `Asking.max_concurrent` at a time. Without Qdrant or the embedder, exact match alone works, and there is
+no search for five seconds. An evicted answer is asked for again, and its vector is removed. An evicted marker
+of an invalidated source invalidates nothing: see `cache`.
 """
 
-from ephemera.patterns.semantic_cache._declaration import Equipped, SemanticCache
+from ephemera.patterns.semantic_cache._counters import Hits, Tally
+from ephemera.patterns.semantic_cache._declaration import Asking, Matching, SemanticBackend, SemanticCache
+from ephemera.patterns.semantic_cache._entries import Scope, StoredAnswer
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
-from ephemera.patterns.semantic_cache._qdrant import Qdrant
 from ephemera.patterns.semantic_cache._runtime import Answer, BoundSemanticCache
-from ephemera.patterns.semantic_cache._scope import Scope
 from ephemera.patterns.semantic_cache._shadow import Shadow
-from ephemera.patterns.semantic_cache._sweeper import Swept
-from ephemera.patterns.semantic_cache._tally import Hits, Tally
-from ephemera.patterns.semantic_cache._vectors import Near, Page, Point, Vectors
+from ephemera.patterns.semantic_cache._sweeper import SweepReport
+from ephemera.patterns.semantic_cache._vector_stores import Point, PointPage, Qdrant, ScoredPoint, VectorStore
 
 __all__ = [
     "Answer",
+    "Asking",
     "BoundSemanticCache",
-    "Equipped",
     "Hits",
-    "Near",
+    "Matching",
     "Neighbour",
-    "Page",
     "Point",
+    "PointPage",
     "Qdrant",
     "Scope",
+    "ScoredPoint",
+    "SemanticBackend",
     "SemanticCache",
     "Shadow",
-    "Swept",
+    "StoredAnswer",
+    "SweepReport",
     "Tally",
-    "Vectors",
+    "VectorStore",
 ]

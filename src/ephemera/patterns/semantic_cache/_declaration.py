@@ -1,37 +1,88 @@
-"""The declaration of a semantic cache: its answers, their counts, and what it is equipped with."""
+"""The declaration of a semantic cache: its answers, their counts, and what it needs besides Redis."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
-from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, fixed
+from ephemera.errors import InvalidDeclaration, MissingResource
+from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, check_durations, fixed
 from ephemera.patterns.cache import Cache, Loading, Storage
 from ephemera.patterns.embedders import Embedder, Lexical
-from ephemera.patterns.semantic_cache._entries import kept_type
+from ephemera.patterns.semantic_cache._entries import PromptIds, Scope, stored_answer_type
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
-from ephemera.patterns.semantic_cache._qdrant import Qdrant
 from ephemera.patterns.semantic_cache._runtime import BoundSemanticCache
-from ephemera.patterns.semantic_cache._scope import Identities, Scope
 from ephemera.patterns.semantic_cache._shadow import Shadow
-from ephemera.patterns.semantic_cache._vectors import Vectors
+from ephemera.patterns.semantic_cache._vector_stores import Qdrant, VectorStore
 
 V = TypeVar("V")
 S = TypeVar("S", bound=Scope)
 
 
-class SemanticCache(Generic[V, S]):
-    """The declaration of a semantic cache: `store[OUTLINES]` gives the `BoundSemanticCache` of a store.
+@dataclass(frozen=True, kw_only=True)
+class SemanticBackend:
+    """What a semantic cache needs besides Redis, for `connect(..., resources={OUTLINES: ...})`."""
 
-    `pattern` has one field, the id of a prompt in its scope. An answer lives for `lifetime`, which is fixed.
-    A neighbour's answer is given from a cosine similarity of `threshold` on, if `await verify(prompt,
-    neighbour)` agrees. `tokens` says what an answer cost; `sources` names what it rests on besides the
-    documents of its scope. `shadow` samples semantic hits. A process asks at most `most_asks` times at once,
-    also without Redis, and no ask may take longer than `hard_timeout`. `lease` is how long a dead asker is
-    waited for. Vectors are swept each `sweep_every`.
+    embedder: Embedder = field(default_factory=Lexical)
+    """What turns prompts into vectors; by default `Lexical`, which compares words."""
+    vectors: VectorStore | None = None
+    """Where vectors are stored, closed by whoever opened it; by default in this process's memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matching(Generic[V]):
+    """The option `matching=Matching(...)` of a semantic cache: which neighbour's answer may be returned."""
+
+    threshold: float = 0.95
+    """The least cosine similarity of the prompts."""
+    verify: Callable[[str, Neighbour[V]], Awaitable[bool]] | None = None
+    """`await verify(prompt, neighbour)` must agree; by default every neighbour does."""
+    shadow: Shadow[V] | None = None
+    """Samples semantic hits to learn how many are wrong; by default none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asking:
+    """The option `asking=Asking(...)` of a semantic cache: how the model is asked."""
+
+    timeout: timedelta = timedelta(minutes=2)
+    """How long a call of the model may take; then its callers get `LoadTimeout`."""
+    max_concurrent: int = 8
+    """Calls of the model that run at once in a process."""
+    lease: timedelta = timedelta(seconds=2)
+    """How long other processes wait for a process that died while it asked."""
+
+    def __post_init__(self) -> None:
+        check_durations("Asking", timeout=self.timeout, lease=self.lease)
+
+
+_MATCHING: Matching[Any] = Matching()
+_ASKING = Asking()
+
+
+class SemanticCache(Generic[V, S]):
+    """The declaration of a semantic cache; `store[OUTLINES]` is the `BoundSemanticCache` of a store.
+
+    Args:
+        catalogue: The catalogue that declares the cache's keys.
+        pattern: The pattern of the answers' keys; its one field is the id of a prompt in its scope.
+        value_type: The type of the answers.
+        scope: What an answer depends on besides its prompt: a subclass of `Scope`.
+        lifetime: How long an answer is kept: a fixed lifetime.
+        matching: Threshold, verifier and shadow sampling of semantic hits.
+        tokens: Says what an answer cost, for the statistics.
+        sources: Names what an answer is based on besides the documents of its scope.
+        asking: Timeout and bounds of calls of the model.
+        sweep_every: How often orphaned vectors are removed.
+        compress_over: Compress entries of more than this many bytes; by default none.
+        sensitive: Whether answers are personal or secret; consoles and logs then hide them.
+        purpose: What the cache is for, for the generated documentation.
+        saves: What a hit avoids.
+        invalidated_by: What invalidates answers.
+        if_lost: What happens when an answer is lost.
+
     """
 
     def __init__(
@@ -42,14 +93,10 @@ class SemanticCache(Generic[V, S]):
         *,
         scope: type[S],
         lifetime: Fixed,
-        threshold: float = 0.95,
-        verify: Callable[[str, Neighbour[V]], Awaitable[bool]] | None = None,
+        matching: Matching[V] = _MATCHING,
         tokens: Callable[[V], int] | None = None,
         sources: Callable[[V], Iterable[str]] | None = None,
-        shadow: Shadow[V] | None = None,
-        most_asks: int = 8,
-        hard_timeout: timedelta = timedelta(minutes=2),
-        lease: timedelta = timedelta(seconds=2),
+        asking: Asking = _ASKING,
         sweep_every: timedelta = timedelta(minutes=15),
         compress_over: int | None = None,
         sensitive: bool = False,
@@ -58,30 +105,28 @@ class SemanticCache(Generic[V, S]):
         invalidated_by: tuple[str, ...] = ("a change of a source", "a reported bad hit"),
         if_lost: str = "the model is asked again",
     ) -> None:
-        check_declaration(catalogue, pattern, hard_timeout=hard_timeout, lease=lease, sweep_every=sweep_every)
-        _check(pattern, lifetime, threshold, sweep_every)
-        self.identities = Identities(pattern, scope)
-        self.threshold = threshold
-        self.verify = verify
+        check_declaration(catalogue, pattern, sweep_every=sweep_every)
+        _check(pattern, lifetime, matching.threshold, sweep_every)
+        self.prompt_ids = PromptIds(pattern, scope)
+        self.matching = matching
         self.tokens = tokens
         self.sources = sources
-        self.shadow = shadow
-        self.hard_timeout = hard_timeout
+        self.asking = asking
         self.sweep_every = sweep_every
-        self.kept: Any = kept_type(scope, value_type)
+        self.answer_type: Any = stored_answer_type(scope, value_type)
         self.cache: Cache[Any] = Cache(
             catalogue,
             pattern,
-            self.kept,
+            self.answer_type,
             fresh=timedelta(milliseconds=lifetime.milliseconds),
             loading=Loading(
-                jitter=0,  # the lifetime is as declared, and answers do not come all at one moment
-                early_refresh=0,  # a model is not asked for what it has answered already
-                hard_timeout=hard_timeout,
-                max_loads=most_asks,
-                lease=lease,
+                hard_timeout=asking.timeout,
+                max_loads=asking.max_concurrent,
+                lease=asking.lease,
+                jitter=0,  # answers are kept for as long as declared
+                early_refresh=0,  # the model is not asked again for what is still valid
             ),
-            tags=lambda kept, **_: self.sources_of(kept),
+            tags=lambda answer, **_: self.sources_of(answer),
             storage=Storage(compress_over=compress_over),
             sensitive=sensitive,
             purpose=purpose,
@@ -103,7 +148,7 @@ class SemanticCache(Generic[V, S]):
             lifetime=lifetime,
             purpose="How often an answer was used, and the tokens that saved",
             invalidated_by=("the end of its answer",),
-            if_lost="counting begins anew",
+            if_lost="counting starts again",
             hash_tag=self.field,
         )
         self.tally = catalogue.mapping(
@@ -113,60 +158,44 @@ class SemanticCache(Generic[V, S]):
             purpose="What a semantic cache did in a day",
             if_lost="that day's figures are too low",
         )
-        self.turns = catalogue.flag(
+        self.swept = catalogue.flag(
             f"swept:{name}",
             lifetime=fixed(seconds=self.sweep_every.total_seconds() * 0.8),
-            purpose="Whether some process has swept the vectors of a semantic cache lately",
+            purpose="Whether a process has swept the vectors of a semantic cache lately",
             if_lost="they are swept once more",
         )
 
-    def sources_of(self, kept: Any) -> set[str]:
-        """What an answer rests on: the documents of its scope, and those it names itself."""
-        named = () if self.sources is None else self.sources(kept.answer)
-        return {*kept.scope.documents, *named}
+    def sources_of(self, answer: Any) -> set[str]:
+        """Return what an answer is based on: the documents of its scope, and those it names itself."""
+        named = () if self.sources is None else self.sources(answer.answer)
+        return {*answer.scope.documents, *named}
 
     def entry_key(self, answer_id: str) -> str:
-        """The key of an answer."""
+        """Return the key of an answer."""
         return self.keyspace.template.render({self.field: answer_id})
 
     def keys(self, answer_id: str) -> tuple[str, str, str]:
-        """The keys of an answer, all in one cluster slot: its entry, its load, its counts."""
+        """Return the keys of an answer, all in one cluster slot: its entry, its load token, its counts."""
         fields = {self.field: answer_id}
         keys = self.cache.entry_keys(self.entry_key(answer_id), fields)
         return keys.entry, keys.load, self.hits.template.render(fields)
 
-    def equipped(self, *, embedder: Embedder | None = None, vectors: Vectors | None = None) -> Equipped[V, S]:
-        """The same with another embedder than `Lexical`, and other vectors than in this process's memory.
-
-        `store[OUTLINES.equipped(vectors=Qdrant(url))]`, once, when the service starts. Vectors that are given
-        are closed by whoever opened them.
-        """
-        return Equipped(self, embedder or Lexical(), vectors)
-
     def bind(self, store: Store) -> BoundSemanticCache[V, S]:
-        """The cache of a store that has its catalogue, with `Lexical` and vectors in memory."""
-        return self.equipped().bind(store)
+        """Return the cache of a store that has its catalogue."""
+        try:
+            backend = store.resource(self, "a SemanticBackend", SemanticBackend)
+        except MissingResource as problem:
+            if problem.given is not None:
+                raise
+            backend = SemanticBackend()
+        vectors = backend.vectors
+        if vectors is None:
+            vectors = Qdrant()
+            store.before_close(vectors.aclose)
+        return BoundSemanticCache(self, store, backend.embedder, vectors)
 
     def __repr__(self) -> str:
         return f"<SemanticCache {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
-
-
-@dataclass(frozen=True, eq=False)
-class Equipped(Generic[V, S]):
-    """A semantic cache with its embedder and its vectors; for `store[...]`."""
-
-    declared: SemanticCache[V, S]
-    embedder: Embedder
-    vectors: Vectors | None
-
-    def bind(self, store: Store) -> BoundSemanticCache[V, S]:
-        """The cache of a store that has its catalogue."""
-        vectors = Qdrant() if self.vectors is None else self.vectors
-        live = BoundSemanticCache(self.declared, store, self.embedder, vectors)
-        if self.vectors is None:
-            store.before_close(vectors.aclose)
-        store.before_close(live.close)
-        return live
 
 
 def _check(pattern: str, lifetime: Fixed, threshold: float, sweep_every: timedelta) -> None:

@@ -1,20 +1,26 @@
-"""What is stored of an answer, and whether it is alive.
+"""Stored answers: what an answer depends on, the id of a prompt, and whether an answer is still valid.
 
-An answer is dead when its entry is gone, or when one of its sources was ended after it was asked for. Dead
-ones are buried: what is left in Redis is removed in one step, unless somebody is about to answer anew, and
-only then is the vector. An entry of another shape, of another version of the program, is neither alive nor
-dead here: it is left alone until its time is over.
+Two prompts may share an answer only if everything it depends on is the same. So none of it may be left out:
+`Scope` has no defaults, a subclass adds fields and may not have any either, and all of it goes into the id of
+an entry and into the digest that a neighbour must have.
+
+An answer is dead when its entry is gone, or when one of its sources was invalidated after it was asked for.
+What is left of a dead answer in Redis is removed in one step, unless it is being asked for again, and only
+then is its vector deleted. An entry of another shape, from another version of the program, is left alone
+until it expires.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
+from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Store
-from ephemera.patterns.cache import cache_engine
+from ephemera.patterns.cache import StoredEntry, cache_engine
 from ephemera.wire import Script
 
 if TYPE_CHECKING:
@@ -23,10 +29,67 @@ if TYPE_CHECKING:
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
-BURY = Script.load("ephemera.patterns.semantic_cache", "bury")
+REMOVE = Script.load("ephemera.patterns.semantic_cache", "remove")
 
 
-class Kept(Protocol[V_co]):
+class Scope(msgspec.Struct, frozen=True, kw_only=True):
+    """What an answer depends on besides its prompt; subclass it to add fields."""
+
+    organization: str
+    provider: str
+    model: str
+    language: str
+    documents: frozenset[str]
+    """Ids of what the answer is made from; call `invalidate_source` when one changes."""
+
+
+S = TypeVar("S", bound=Scope)
+
+
+class PromptId(NamedTuple):
+    """The id of a prompt in a scope, which names its entry and its vector; and a digest of the scope."""
+
+    id: str
+    scope: str
+
+
+class PromptIds(Generic[S]):
+    """Makes ids: 128 bits of SHA-256 over unambiguous JSON."""
+
+    def __init__(self, pattern: str, scope_type: type[S]) -> None:
+        if not issubclass(scope_type, Scope):
+            raise InvalidDeclaration(pattern, f"{scope_type!r} is no scope", "subclass Scope")
+        optional = [field.name for field in msgspec.structs.fields(scope_type) if not field.required]
+        if optional:
+            raise InvalidDeclaration(
+                pattern,
+                f"{scope_type.__name__}.{optional[0]} has a default, so it may be forgotten",
+                "a scope's fields must all be given, each time",
+            )
+        self._pattern = pattern
+        self._type = scope_type
+
+    def checked(self, scope: S) -> S:
+        """Return the scope, each field of its declared type; `InvalidValue` otherwise."""
+        if not isinstance(scope, self._type):
+            raise InvalidValue(self._pattern, f"answers of a {self._type.__name__}", type(scope).__name__)
+        try:
+            return msgspec.convert(msgspec.to_builtins(scope), self._type)
+        except msgspec.ValidationError as problem:
+            raise InvalidValue(self._pattern, f"answers of a {self._type.__name__}", str(problem)) from None
+
+    def of(self, prompt: str, scope: S) -> PromptId:
+        """Return the id of a prompt in a checked scope."""
+        encoded = msgspec.json.encode(scope, order="deterministic")
+        both = msgspec.json.encode([prompt, msgspec.Raw(encoded)])
+        return PromptId(_digest(both), _digest(encoded))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:32]
+
+
+class StoredAnswer(Protocol[V_co]):
     """An answer as it is stored."""
 
     prompt: str
@@ -35,40 +98,27 @@ class Kept(Protocol[V_co]):
 
     @property
     def answer(self) -> V_co:
-        """What the model said."""
+        """What the model answered."""
 
 
-class Seen(NamedTuple, Generic[V]):
-    """What was found under an id."""
-
-    kept: Kept[V] | None
-    data: bytes  # as it is stored; empty when there is nothing
-    dead: bool
-
-
-NOTHING: Seen[Any] = Seen(None, b"", dead=True)
-
-
-def kept_type(scope_type: Any, value_type: Any) -> Any:
-    """The Struct of a cache's answers."""
+def stored_answer_type(scope_type: Any, value_type: Any) -> Any:
+    """Return the Struct of a cache's answers."""
     fields = [("prompt", str), ("scope", scope_type), ("tokens", int), ("answer", value_type)]
-    return msgspec.defstruct("Kept", fields)
+    return msgspec.defstruct("StoredAnswer", fields)
 
 
-class Entries(Generic[V]):
-    """The stored answers of one cache in one store."""
+class AnswerStore(Generic[V]):
+    """The stored answers of one cache on one store."""
 
     def __init__(self, declared: SemanticCache[V, Any], store: Store) -> None:
-        client = store.client("cache")
-        self._run = client.run
+        self._run = store.client("cache").run
         self._declared = declared
         self._engine = cache_engine(store[declared.cache])
 
-    async def read(self, answer_id: str, documents: Collection[str] = ()) -> Seen[V]:
-        """What is stored under an id: one trip, if `documents` are all that the answer rests on."""
-        stored = await self._engine.read_stored(self._declared.entry_key(answer_id), tuple(documents))
-        return Seen(stored.value, stored.data, stored.is_dead)
+    async def read(self, answer_id: str, documents: Collection[str] = ()) -> StoredEntry[StoredAnswer[V]]:
+        """Read an answer: one round trip, if it is based on no other sources than `documents`."""
+        return await self._engine.read_stored(self._declared.entry_key(answer_id), tuple(documents))
 
-    async def bury(self, answer_id: str, seen: Seen[V]) -> bool:
-        """Remove what is left of a dead answer; False when it is being replaced, or was."""
-        return bool(await self._run(BURY, self._declared.keys(answer_id), (seen.data,)))
+    async def remove(self, answer_id: str, data: bytes = b"") -> bool:
+        """Remove what is left of a dead answer; False when it has changed, or is being asked for again."""
+        return bool(await self._run(REMOVE, self._declared.keys(answer_id), (data,)))

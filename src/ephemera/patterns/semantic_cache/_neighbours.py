@@ -1,9 +1,9 @@
-"""The semantic half: vectors of prompts, the answers of their neighbours, and orphans buried on sight.
+"""Neighbours: vectors of prompts, the answers to similar prompts, and orphaned vectors removed when found.
 
-Everything here may fail without harm. When the embedder or the vector database does, the cache goes on by
-exact match alone, and nobody tries again for a few seconds. A neighbour counts only if its answer is alive in
-Redis, in the very scope that was asked for, and passes the verifier; so a wrong or old vector costs time,
-never truth.
+Everything here may fail without harm. When the embedder or the vector store does, the cache works by exact
+match alone, and this process does not try again for a few seconds. A neighbour counts only if its answer is
+valid in Redis, in exactly the scope that was asked for, and passes the verifier; so a wrong or old vector
+costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 from ephemera.errors import EmbeddingFailed, VectorStoreUnavailable
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._entries import Entries, Kept
-from ephemera.patterns.semantic_cache._scope import Identity
-from ephemera.patterns.semantic_cache._tally import Counting
-from ephemera.patterns.semantic_cache._vectors import Point, Vectors
+from ephemera.patterns.semantic_cache._counters import Counters
+from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, StoredAnswer
+from ephemera.patterns.semantic_cache._vector_stores import Point, VectorStore
 
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
@@ -34,103 +33,108 @@ V = TypeVar("V")
 log = logging.getLogger("ephemera.semantic_cache")
 
 _CANDIDATES = 4
-_MOST_ROUNDS = 8  # searches of one call, each after orphans of the one before were buried
-_REST = 5.0  # seconds without a search after one that failed
-_REMEMBERED = 128  # prompts whose vectors a process keeps; some 32 kB each
+_MAX_ROUNDS = 8  # searches of one call, each after orphans of the one before were removed
+_BACKOFF = 5.0  # seconds without a search after one that failed
+_MAX_REMEMBERED = 128  # prompts whose vectors a process keeps; some 32 kB each
 
 
 class Neighbour(NamedTuple, Generic[V]):
-    """The answer to a similar prompt; what a verifier is asked about."""
+    """The answer to a similar prompt, as a verifier gets it."""
 
     id: str
-    kept: Kept[V]
+    stored: StoredAnswer[V]
     similarity: float  # cosine, 1 for the same direction
 
 
-class Neighbours(Generic[V]):
-    """The neighbours of one cache in one store."""
+class NeighbourSearch(Generic[V]):
+    """The neighbours of one cache on one store."""
 
     def __init__(
         self,
         declared: SemanticCache[V, Any],
-        entries: Entries[V],
-        counting: Counting,
+        answers: AnswerStore[V],
+        counters: Counters,
         embedder: Embedder,
-        vectors: Vectors,
+        vectors: VectorStore,
     ) -> None:
         self._declared = declared
-        self._entries = entries
-        self._counting = counting
+        self._answers = answers
+        self._counters = counters
         self._vectors = vectors
-        self._embeddings = Embeddings(embedder)
+        self._embeddings = PromptEmbeddings(embedder)
         self._model = embedder.model
         catalogue, pattern = declared.keyspace.catalogue, declared.keyspace.pattern
         self.prefix = f"{_plain(catalogue)}.{_plain(pattern)}.{_digest(catalogue, pattern)}."
-        self._rests_until = 0.0
+        """What the names of the cache's collections begin with."""
+        self._backs_off_until = 0.0
 
-    async def find(self, prompt: str, identity: Identity, scope: Any) -> Neighbour[V] | None:
-        """The nearest answer that may be given, if there is one."""
+    async def find(self, prompt: str, prompt_id: PromptId, scope: Any) -> Neighbour[V] | None:
+        """Return the nearest answer that may be used, if there is one."""
         refused: set[str] = set()
         try:
             vector = await self._vector(prompt)
-            for _ in range(_MOST_ROUNDS):
+            for _ in range(_MAX_ROUNDS):
                 if vector is None:
                     break
-                found, buried = await self._search(prompt, vector, identity, scope, refused)
-                if found is not None or not buried:
+                found, removed = await self._search(prompt, vector, prompt_id, scope, refused)
+                if found is not None or not removed:
                     return found
         except (EmbeddingFailed, VectorStoreUnavailable) as problem:
-            self._fail(problem)
-        if self._rests():
-            self._counting.add(without_vectors=1)
+            self._back_off(problem)
+        if self._is_backing_off():
+            self._counters.add(without_vectors=1)
         return None
 
-    async def keep(self, prompt: str, identity: Identity, sources: Iterable[str]) -> None:
+    async def add(self, prompt: str, prompt_id: PromptId, sources: Iterable[str]) -> None:
         """Write the vector of an answer that is about to be stored."""
         try:
             vector = await self._vector(prompt)
             if vector is not None:
-                point = Point(identity.id, secrets.token_hex(8), identity.scope, tuple(sorted(sources)))
-                await self._vectors.keep(self._collection(vector), point, vector)
+                point = Point(prompt_id.id, secrets.token_hex(8), prompt_id.scope, tuple(sorted(sources)))
+                await self._vectors.upsert(self._collection(vector), point, vector)
         except (EmbeddingFailed, VectorStoreUnavailable) as problem:
-            self._fail(problem)
+            self._back_off(problem)
 
     async def close(self) -> None:
-        """End what is being embedded."""
+        """Cancel what is being embedded."""
         await self._embeddings.close()
 
     async def _search(
-        self, prompt: str, vector: list[float], identity: Identity, scope: Any, refused: set[str]
+        self, prompt: str, vector: list[float], prompt_id: PromptId, scope: Any, refused: set[str]
     ) -> tuple[Neighbour[V] | None, bool]:
-        """The best neighbour; and whether orphans were buried, so that others may come to light."""
+        """Return the best neighbour; and whether orphans were removed, so that others may be found."""
         collection = self._collection(vector)
-        near = await self._vectors.nearest(
-            collection, vector, identity.scope, at_least=self._declared.threshold, most=_CANDIDATES
+        near = await self._vectors.search(
+            collection,
+            vector,
+            prompt_id.scope,
+            min_similarity=self._declared.matching.threshold,
+            limit=_CANDIDATES,
         )
         found: Neighbour[V] | None = None
-        buried: list[Point] = []
+        orphans: list[Point] = []
         for point, similarity in near:
             if point.id in refused:
                 continue
-            seen = await self._entries.read(point.id, scope.documents)
-            if seen.kept is not None and seen.kept.scope == scope:
-                neighbour = Neighbour(point.id, seen.kept, similarity)
-                if await self._verified(prompt, neighbour):
+            stored = await self._answers.read(point.id, scope.documents)
+            if stored.value is not None and stored.value.scope == scope:
+                neighbour = Neighbour(point.id, stored.value, similarity)
+                if await self._is_verified(prompt, neighbour):
                     found = neighbour
                     break
                 refused.add(point.id)
-            elif seen.dead and await self._entries.bury(point.id, seen):
-                buried.append(point)
+            elif stored.is_dead and await self._answers.remove(point.id, stored.data):
+                orphans.append(point)
         try:
-            await self._vectors.remove(collection, buried)
+            await self._vectors.delete(collection, orphans)
         except VectorStoreUnavailable as problem:
             if found is None:
                 raise
-            self._fail(problem)  # the orphans can wait, the answer is there
-        return found, bool(buried)
+            self._back_off(problem)  # the orphans can wait, the answer is there
+        return found, bool(orphans)
 
-    async def _verified(self, prompt: str, neighbour: Neighbour[V]) -> bool:
-        verify = self._declared.verify
+    async def _is_verified(self, prompt: str, neighbour: Neighbour[V]) -> bool:
+        verify = self._declared.matching.verify
         if verify is None:
             return True
         try:
@@ -139,56 +143,56 @@ class Neighbours(Generic[V]):
             log.warning("%r: the verifier failed, so a neighbour was refused", self._declared, exc_info=True)
             good = False
         if not good:
-            self._counting.add(rejected=1)
+            self._counters.add(rejected=1)
         return good
 
     async def _vector(self, prompt: str) -> list[float] | None:
-        """The prompt's vector; None when it has no direction, or while the semantic half rests."""
-        if self._rests():
+        """Return the prompt's vector; None when it has no direction, or while searches back off."""
+        if self._is_backing_off():
             return None
         vector = await self._embeddings.of(prompt)
         length = math.hypot(*vector)
         return vector if 0.0 < length < math.inf else None
 
     def _collection(self, vector: list[float]) -> str:
-        """One for each model and length: vectors of different models have nothing to do with each other."""
+        """Name the collection of a model and length: vectors of different models cannot be compared."""
         return f"{self.prefix}{_plain(self._model)}.{_digest(self._model)}.{len(vector)}"
 
-    def _rests(self) -> bool:
-        return monotonic() < self._rests_until
+    def _is_backing_off(self) -> bool:
+        return monotonic() < self._backs_off_until
 
-    def _fail(self, problem: Exception) -> None:
-        self._rests_until = monotonic() + _REST
-        log.warning("%r goes on by exact match alone for %g s: %s", self._declared, _REST, problem)
+    def _back_off(self, problem: Exception) -> None:
+        self._backs_off_until = monotonic() + _BACKOFF
+        log.warning("%r works by exact match alone for %g s: %s", self._declared, _BACKOFF, problem)
 
 
-class Embeddings:
-    """Vectors of prompts: those asked for at once are made once, and the last ones are remembered."""
+class PromptEmbeddings:
+    """Vectors of prompts: concurrent requests for one prompt share a call, and the last ones are kept."""
 
     def __init__(self, embedder: Embedder) -> None:
         self._embedder = embedder
-        self._made: OrderedDict[str, asyncio.Task[list[float]]] = OrderedDict()
+        self._tasks: OrderedDict[str, asyncio.Task[list[float]]] = OrderedDict()
 
     async def of(self, text: str) -> list[float]:
-        """The vector of a text; `EmbeddingFailed`, whatever the embedder raises."""
-        task = self._made.get(text)
+        """Return the vector of a text; `EmbeddingFailed`, whatever the embedder raises."""
+        task = self._tasks.get(text)
         if task is None:
-            task = self._made[text] = asyncio.create_task(self._make(text))
+            task = self._tasks[text] = asyncio.create_task(self._embed(text))
             task.add_done_callback(lambda done: self._forget_failed(text, done))
-            if len(self._made) > _REMEMBERED:
-                self._made.popitem(last=False)
+            if len(self._tasks) > _MAX_REMEMBERED:
+                self._tasks.popitem(last=False)
         else:
-            self._made.move_to_end(text)
+            self._tasks.move_to_end(text)
         return await asyncio.shield(task)
 
     async def close(self) -> None:
-        """End what is under way."""
-        tasks = [task for task in self._made.values() if not task.done()]
+        """Cancel what is under way."""
+        tasks = [task for task in self._tasks.values() if not task.done()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    async def _make(self, text: str) -> list[float]:
+    async def _embed(self, text: str) -> list[float]:
         try:
             [vector] = await self._embedder.embed([text])
         except EmbeddingFailed:
@@ -199,15 +203,15 @@ class Embeddings:
 
     def _forget_failed(self, text: str, task: asyncio.Task[list[float]]) -> None:
         failed = task.cancelled() or task.exception() is not None
-        if failed and self._made.get(text) is task:
-            del self._made[text]
+        if failed and self._tasks.get(text) is task:
+            del self._tasks[text]
 
 
 def _digest(*texts: str) -> str:
-    """What tells two names apart that are plainly the same."""
+    """Distinguish names that `_plain` makes equal."""
     return sha256("\n".join(texts).encode()).hexdigest()[:8]
 
 
 def _plain(text: str) -> str:
-    """A name that any vector database takes."""
+    """Return a name that any vector store accepts."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()

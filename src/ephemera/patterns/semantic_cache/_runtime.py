@@ -1,4 +1,4 @@
-"""The semantic cache of one store: exact match, then neighbours, then one ask for all who wait."""
+"""The semantic cache of one store: exact match, then neighbours, then one shared call of the model."""
 
 from __future__ import annotations
 
@@ -10,20 +10,19 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._entries import NOTHING, Entries
-from ephemera.patterns.semantic_cache._neighbours import Neighbours
-from ephemera.patterns.semantic_cache._scope import Identity, Scope
-from ephemera.patterns.semantic_cache._shadow import Shadowing
-from ephemera.patterns.semantic_cache._sweeper import Sweeping, Swept
-from ephemera.patterns.semantic_cache._tally import Counting, Hits, Tally
-from ephemera.patterns.semantic_cache._vectors import Vectors
+from ephemera.patterns.semantic_cache._counters import Counters, Hits, Tally
+from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, Scope
+from ephemera.patterns.semantic_cache._neighbours import NeighbourSearch
+from ephemera.patterns.semantic_cache._shadow import ShadowSampler
+from ephemera.patterns.semantic_cache._sweeper import Sweeper, SweepReport
+from ephemera.patterns.semantic_cache._vector_stores import VectorStore
 
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
 
 V = TypeVar("V")
 S = TypeVar("S", bound=Scope)
-How: TypeAlias = Literal["exact", "semantic", "asked"]
+Origin: TypeAlias = Literal["exact", "semantic", "asked"]
 
 log = logging.getLogger("ephemera.semantic_cache")
 
@@ -32,115 +31,111 @@ log = logging.getLogger("ephemera.semantic_cache")
 class Answer(Generic[V]):
     """An answer, and where it came from.
 
-    `exact`: it was given to this very prompt before, or just now to another caller; `semantic`: to a similar
-    one, `prompt`; `asked`: the model was asked for it. `id` is what `report_bad_hit` takes.
+    `exact`: the same prompt was answered before, or just now for another caller; `semantic`: a similar one
+    was, `prompt`; `asked`: the model was asked. `id` is what `report_bad_hit` takes.
     """
 
     value: V
-    how: How
+    origin: Origin
     id: str
     prompt: str
     similarity: float = 1.0  # cosine
 
 
 class BoundSemanticCache(Generic[V, S]):
-    """What `store[OUTLINES]` gives."""
+    """The semantic cache of one store: `store[OUTLINES]`."""
 
     def __init__(
-        self, declared: SemanticCache[V, S], store: Store, embedder: Embedder, vectors: Vectors
+        self, declared: SemanticCache[V, S], store: Store, embedder: Embedder, vectors: VectorStore
     ) -> None:
         self._declared = declared
         self._client = store.client("cache")
         self.stats: Stats = store[declared.keyspace].stats
         self._cache = store[declared.cache]
-        self._entries: Entries[V] = Entries(declared, store)
-        self._counting = Counting(declared, store)
-        self._neighbours: Neighbours[V] = Neighbours(
-            declared, self._entries, self._counting, embedder, vectors
+        self._answers: AnswerStore[V] = AnswerStore(declared, store)
+        self._counters = Counters(declared, store)
+        self._neighbours: NeighbourSearch[V] = NeighbourSearch(
+            declared, self._answers, self._counters, embedder, vectors
         )
-        self._sweeping = Sweeping(declared, store, self._entries, vectors, self._neighbours.prefix)
-        seconds = declared.hard_timeout.total_seconds()
-        self._shadowing: Shadowing[V] = Shadowing(declared.shadow, self._counting, self._evict, seconds)
+        self._sweeper = Sweeper(declared, store, self._answers, vectors, self._neighbours.prefix)
+        timeout = declared.asking.timeout.total_seconds()
+        self._shadow: ShadowSampler[V] = ShadowSampler(
+            declared.matching.shadow, self._counters, self._evict, timeout
+        )
+        store.before_close(self._close)
 
     async def get_or_ask(self, prompt: str, scope: S, ask: Callable[[str], Awaitable[V]]) -> Answer[V]:
-        """The answer to this prompt or to a similar one in the same scope, or else `await ask(prompt)`."""
-        scope, identity = self._identified(prompt, scope)
+        """Return the answer to this prompt or to a similar one in the same scope, or `await ask(prompt)`."""
+        scope, prompt_id = self._identified(prompt, scope)
         try:
-            found = await self._find(prompt, identity, scope)
+            with self.stats.counting_errors:
+                found = await self._find(prompt, prompt_id, scope)
         except REDIS_ERRORS:
-            self.stats.errors += 1
             found = None
         if found is None:
-            return await self._ask(prompt, identity, scope, ask)
-        if found.how == "semantic":
-            self._shadowing.consider(found.id, found.value, lambda: ask(prompt))
+            return await self._ask(prompt, prompt_id, scope, ask)
+        if found.origin == "semantic":
+            self._shadow.sample(found.id, found.value, lambda: ask(prompt))
         return found
 
     async def find(self, prompt: str, scope: S) -> Answer[V] | None:
-        """The answer to this prompt or to a similar one, or None; nobody is asked."""
-        scope, identity = self._identified(prompt, scope)
-        found = await self._find(prompt, identity, scope)
+        """Return the answer to this prompt or to a similar one, or None; the model is not asked."""
+        scope, prompt_id = self._identified(prompt, scope)
+        found = await self._find(prompt, prompt_id, scope)
         self.stats.misses += found is None
         return found
 
     async def delete(self, prompt: str, scope: S) -> bool:
-        """Forget the answer to a prompt; what is being asked for will not be stored."""
+        """Remove the answer to a prompt; one that is being asked for is not stored."""
         return await self._evict(self._identified(prompt, scope)[1].id)
 
     async def report_bad_hit(self, answer_id: str) -> bool:
-        """Forget a wrong answer, by `Answer.id`, so that nobody gets it again; False when it was gone."""
+        """Remove a wrong answer, by `Answer.id`, so that it is not returned again; False when it was gone."""
         evicted = await self._evict(answer_id)
         if evicted:
-            self._counting.add(reported=1)
+            self._counters.add(reported=1)
         return evicted
 
-    async def end_source(self, source: str) -> int:
-        """Forget every answer that rests on this; how many are gone at once. None of the others is served."""
+    async def invalidate_source(self, source: str) -> int:
+        """Invalidate every answer that is based on this; returns how many were removed at once."""
         await self._cache.invalidate_tag(source)
         try:
-            return (await self._sweeping.sweep(source)).removed
+            return (await self._sweeper.sweep(source)).removed
         except VectorStoreUnavailable as problem:
-            log.warning("%r: what rests on %r is over, and swept later: %s", self._declared, source, problem)
+            log.warning("%r: answers based on %r are swept later: %s", self._declared, source, problem)
             return 0
 
-    async def sweep(self) -> Swept:
-        """Remove the vectors of answers that are over."""
-        return await self._sweeping.sweep()
+    async def sweep(self) -> SweepReport:
+        """Remove the vectors of dead answers."""
+        return await self._sweeper.sweep()
 
     async def hits(self, answer_id: str) -> Hits:
-        """How often an answer was used, by `Answer.id`."""
-        return await self._counting.hits_of(answer_id)
+        """Return how often an answer was used, by `Answer.id`."""
+        return await self._counters.hits_of(answer_id)
 
     async def tally(self, days: int = 1) -> Tally:
-        """What all processes did in the last so many days, today included."""
-        return await self._counting.tally_of(days)
+        """Return what all processes did in the last so many days, today included."""
+        return await self._counters.tally_of(days)
 
-    async def close(self) -> None:
-        """End what is under way in the background; the store does this when it closes."""
-        await self._sweeping.close()
-        await self._shadowing.close()
-        await self._neighbours.close()
-        await self._counting.settle()
+    def _identified(self, prompt: str, scope: S) -> tuple[S, PromptId]:
+        scope = self._declared.prompt_ids.checked(scope)
+        return scope, self._declared.prompt_ids.of(prompt, scope)
 
-    def _identified(self, prompt: str, scope: S) -> tuple[S, Identity]:
-        scope = self._declared.identities.checked(scope)
-        return scope, self._declared.identities.of(prompt, scope)
-
-    async def _find(self, prompt: str, identity: Identity, scope: S) -> Answer[V] | None:
-        seen = await self._entries.read(identity.id, scope.documents)
-        if seen.kept is not None:
-            self._count("exact", identity.id, seen.kept.tokens)
-            return Answer(seen.kept.answer, "exact", identity.id, prompt)
-        near = await self._neighbours.find(prompt, identity, scope)
+    async def _find(self, prompt: str, prompt_id: PromptId, scope: S) -> Answer[V] | None:
+        stored = (await self._answers.read(prompt_id.id, scope.documents)).value
+        if stored is not None:
+            self._count("exact", prompt_id.id, stored.tokens)
+            return Answer(stored.answer, "exact", prompt_id.id, prompt)
+        near = await self._neighbours.find(prompt, prompt_id, scope)
         if near is None:
             return None
-        # Itself is among its neighbours when it was kept after the look above.
-        how: How = "exact" if near.id == identity.id else "semantic"
-        self._count(how, near.id, near.kept.tokens)
-        return Answer(near.kept.answer, how, near.id, near.kept.prompt, near.similarity)
+        # A prompt is its own neighbour when it was stored after the read above.
+        origin: Origin = "exact" if near.id == prompt_id.id else "semantic"
+        self._count(origin, near.id, near.stored.tokens)
+        return Answer(near.stored.answer, origin, near.id, near.stored.prompt, near.similarity)
 
     async def _ask(
-        self, prompt: str, identity: Identity, scope: S, ask: Callable[[str], Awaitable[V]]
+        self, prompt: str, prompt_id: PromptId, scope: S, ask: Callable[[str], Awaitable[V]]
     ) -> Answer[V]:
         asked = False
 
@@ -148,30 +143,36 @@ class BoundSemanticCache(Generic[V, S]):
             nonlocal asked
             asked = True
             value = await ask(prompt)
-            self._counting.add(asked=1)
+            self._counters.add(asked=1)
             tokens = 0 if self._declared.tokens is None else self._declared.tokens(value)
-            kept = self._declared.kept(prompt, scope, tokens, value)
+            answer = self._declared.answer_type(prompt, scope, tokens, value)
             if self._client.up:
-                # Before the entry: whoever meets the vector first sees that its entry is on its way.
-                await self._neighbours.keep(prompt, identity, self._declared.sources_of(kept))
-                self._sweeping.start()
-            return kept
+                # Before the entry: a process that finds the vector first sees that its entry is being stored.
+                await self._neighbours.add(prompt, prompt_id, self._declared.sources_of(answer))
+                self._sweeper.start()
+            return answer
 
-        kept = await self._cache.get_or_load(load, **{self._declared.field: identity.id})
+        answer = await self._cache.get_or_load(load, **{self._declared.field: prompt_id.id})
         if asked:
-            return Answer(kept.answer, "asked", identity.id, prompt)
-        self._counting.hit(identity.id, "exact", kept.tokens)
-        return Answer(kept.answer, "exact", identity.id, prompt)
+            return Answer(answer.answer, "asked", prompt_id.id, prompt)
+        self._counters.count_hit(prompt_id.id, "exact", answer.tokens)
+        return Answer(answer.answer, "exact", prompt_id.id, prompt)
 
-    def _count(self, how: How, answer_id: str, tokens: int) -> None:
+    def _count(self, origin: Origin, answer_id: str, tokens: int) -> None:
         self.stats.hits += 1
-        self._counting.hit(answer_id, how, tokens)
+        self._counters.count_hit(answer_id, origin, tokens)
 
     async def _evict(self, answer_id: str) -> bool:
         evicted = await self._cache.delete(**{self._declared.field: answer_id})
-        await self._entries.bury(answer_id, NOTHING)
+        await self._answers.remove(answer_id)
         try:
-            await self._sweeping.remove(answer_id)
+            await self._sweeper.delete(answer_id)
         except VectorStoreUnavailable as problem:
-            log.warning("%r: an evicted answer's vector is swept later: %s", self._declared, problem)
+            log.warning("%r: the vector of an evicted answer is swept later: %s", self._declared, problem)
         return evicted
+
+    async def _close(self) -> None:
+        await self._sweeper.close()
+        await self._shadow.close()
+        await self._neighbours.close()
+        await self._counters.flush()

@@ -1,4 +1,4 @@
-"""Shadow sampling: some semantic hits are also asked for, in the background, to learn how many are wrong."""
+"""Shadow sampling: check some semantic hits by asking the model, to learn how many are wrong."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import REDIS_ERRORS
-from ephemera.patterns.semantic_cache._tally import Counting
+from ephemera.patterns.semantic_cache._counters import Counters
 
 V = TypeVar("V")
 
@@ -20,52 +20,51 @@ log = logging.getLogger("ephemera.semantic_cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Shadow(Generic[V]):
-    """Of semantic hits, the `share` that is also asked for, and who judges: `await judge(served, asked)`.
-
-    The judge says whether the served answer was as good as the asked one. A process asks for at most
-    `at_once` in the background at a time; hits beyond that are not sampled.
-    """
+    """The option `Matching(shadow=Shadow(...))`: which semantic hits are checked, and by whom."""
 
     judge: Callable[[V, V], Awaitable[bool]]
+    """`await judge(served, asked)` says whether the served answer was as good as the asked one."""
     share: float = 0.01
-    at_once: int = 2
+    """The share of semantic hits that are checked."""
+    max_concurrent: int = 2
+    """Checks that run at once in a process; hits beyond that are not sampled."""
 
     def __post_init__(self) -> None:
-        if not 0 < self.share <= 1 or self.at_once < 1:
+        if not 0 < self.share <= 1 or self.max_concurrent < 1:
             raise InvalidDeclaration(
                 "Shadow",
-                f"share={self.share}, at_once={self.at_once} samples nothing",
+                f"share={self.share}, max_concurrent={self.max_concurrent} samples nothing",
                 "give a share above 0, at most 1, and at least one at once",
             )
 
 
-class Shadowing(Generic[V]):
-    """The samples of one cache in one store."""
+class ShadowSampler(Generic[V]):
+    """The samples of one cache on one store."""
 
     def __init__(
         self,
         shadow: Shadow[V] | None,
-        counting: Counting,
+        counters: Counters,
         evict: Callable[[str], Awaitable[Any]],
-        seconds: float,
+        timeout: float,
     ) -> None:
         self._shadow = shadow
-        self._counting = counting
+        self._counters = counters
         self._evict = evict
-        self._seconds = seconds
+        self._timeout = timeout
         self._tasks: set[asyncio.Task[None]] = set()
 
-    def consider(self, answer_id: str, served: V, ask: Callable[[], Awaitable[V]]) -> None:
-        """Sample this hit, or not."""
+    def sample(self, answer_id: str, served: V, ask: Callable[[], Awaitable[V]]) -> None:
+        """Check this hit in the background, or not."""
         shadow = self._shadow
-        if shadow is None or len(self._tasks) >= shadow.at_once or random.random() >= shadow.share:
+        if shadow is None or len(self._tasks) >= shadow.max_concurrent or random.random() >= shadow.share:
             return
         task = asyncio.create_task(self._compare(shadow, answer_id, served, ask))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End what is under way."""
+        """Cancel what is under way."""
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -75,12 +74,12 @@ class Shadowing(Generic[V]):
         self, shadow: Shadow[V], answer_id: str, served: V, ask: Callable[[], Awaitable[V]]
     ) -> None:
         try:
-            async with asyncio.timeout(self._seconds):
+            async with asyncio.timeout(self._timeout):
                 good = await shadow.judge(served, await ask())
         except Exception:
-            log.warning("a semantic hit was sampled and could not be judged", exc_info=True)
+            log.warning("a sampled semantic hit could not be judged", exc_info=True)
             return
-        self._counting.add(judged=1, false_hits=0 if good else 1)
+        self._counters.add(judged=1, false_hits=0 if good else 1)
         if good:
             return
         try:

@@ -1,14 +1,19 @@
-"""Vectors in Qdrant: embedded in this process (in memory or in a folder), or a server by its URL.
+"""Vector stores: the protocol that a semantic cache needs, and Qdrant.
 
     Qdrant()                                        # in memory, gone with the process
     Qdrant("/var/lib/slides/vectors")               # a folder; one process at a time may have it open
     Qdrant("http://qdrant:6333", api_key=key)       # a server, shared by all processes
 
-Needs the extra `semantic`. The embedded one is synchronous and knows no threads, so all its work is done by
-one thread of its own, in order: the event loop never waits for it, and nothing of it happens twice at once.
-It compares with every vector there is; take a server above a few thousand.
-A server that does not answer within `timeout` is `VectorStoreUnavailable`, as is any other failure.
-Collections are created when they are first used, for cosine similarity. The key is in no repr and no error.
+A point is the vector of one entry: its id is the entry's, its `scope` the digest that a neighbour must have,
+its `sources` what the answer is based on. Its `stamp` is new with each write, and a point is deleted only if
+it still has the stamp that was read, so cleaning up never deletes what another process has just written. No
+answer is stored here: a point without its entry misleads no one.
+
+Qdrant needs the extra `semantic`. The embedded one is synchronous and not thread-safe, so one thread of its
+own does all its work, in order: the event loop never waits for it. It compares with every vector there is;
+use a server above a few thousand. A server that does not answer within `timeout` is `VectorStoreUnavailable`,
+as is any other failure. Collections are created when they are first used, for cosine similarity. The API key
+is in no repr and no error.
 """
 
 from __future__ import annotations
@@ -21,15 +26,69 @@ from datetime import timedelta
 from functools import partial
 from importlib import import_module
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, NamedTuple, Protocol, Self
 from uuid import UUID
 
 from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import check_durations
-from ephemera.patterns.embedders._embedder import without_secrets
-from ephemera.patterns.semantic_cache._vectors import Near, Page, Point
+from ephemera.patterns._urls import redacted_url
 
-_FEW = 64
+_UNFILTERED = 64  # points of an embedded search without a filter
+
+
+class Point(NamedTuple):
+    """One vector as it is stored, without its numbers."""
+
+    id: str  # 32 hexadecimal digits
+    stamp: str
+    scope: str = ""
+    sources: tuple[str, ...] = ()
+
+
+class ScoredPoint(NamedTuple):
+    """A point, and the cosine similarity of its vector to the one searched for."""
+
+    point: Point
+    similarity: float
+
+
+class PointPage(NamedTuple):
+    """Some points, and the offset of the next ones; None when these are the last."""
+
+    points: list[Point]
+    next_offset: str | None
+
+
+class VectorStore(Protocol):
+    """A vector database; each method raises `VectorStoreUnavailable` when it cannot do its work."""
+
+    shared: bool
+    """Whether other processes see the same vectors."""
+
+    async def search(
+        self, collection: str, vector: Sequence[float], scope: str, *, min_similarity: float, limit: int
+    ) -> list[ScoredPoint]:
+        """Return the nearest points of a scope, nearest first."""
+
+    async def upsert(self, collection: str, point: Point, vector: Sequence[float]) -> None:
+        """Write a point, in place of any with its id."""
+
+    async def get(self, collection: str, point_id: str) -> Point | None:
+        """Return one point."""
+
+    async def delete(self, collection: str, points: Iterable[Point]) -> None:
+        """Delete those points that still have their stamps."""
+
+    async def scroll(
+        self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
+    ) -> PointPage:
+        """Return points in the order of their ids; with `source`, those that are based on it."""
+
+    async def collections(self, prefix: str) -> list[str]:
+        """Return the collections whose names begin so."""
+
+    async def aclose(self) -> None:
+        """Close it."""
 
 
 class Qdrant:
@@ -45,7 +104,7 @@ class Qdrant:
         check_durations("Qdrant", timeout=timeout)
         self._location = location
         self.shared = location.startswith(("http://", "https://"))
-        self.location = without_secrets(location) if self.shared else location
+        self.location = redacted_url(location) if self.shared else location
         """Where it is, without a password."""
         self._api_key = api_key
         self._timeout = timeout.total_seconds()
@@ -54,20 +113,20 @@ class Qdrant:
         self._ready: set[str] = set()
         self._models: Any = None
 
-    async def nearest(
-        self, collection: str, vector: Sequence[float], scope: str, *, at_least: float, most: int
-    ) -> list[Near]:
-        """The nearest points of a scope, nearest first, none less similar than `at_least`."""
+    async def search(
+        self, collection: str, vector: Sequence[float], scope: str, *, min_similarity: float, limit: int
+    ) -> list[ScoredPoint]:
+        """Return the nearest points of a scope, nearest first."""
         await self._collection(collection, len(vector))
         if not self.shared:
-            # A filter makes the embedded one read every payload, one by one: 27 ms in place of 2 for a
+            # A filter makes the embedded one read every payload, one by one: 27 ms instead of 2 for a
             # thousand vectors. Few are near enough in all scopes together; only if not, it must filter.
-            near = await self._query(collection, vector, None, at_least, _FEW)
-            if len(near) < _FEW:
-                return [each for each in near if each.point.scope == scope][:most]
-        return await self._query(collection, vector, self._where(scope=scope), at_least, most)
+            found = await self._query(collection, vector, None, min_similarity, _UNFILTERED)
+            if len(found) < _UNFILTERED:
+                return [each for each in found if each.point.scope == scope][:limit]
+        return await self._query(collection, vector, self._filter(scope=scope), min_similarity, limit)
 
-    async def keep(self, collection: str, point: Point, vector: Sequence[float]) -> None:
+    async def upsert(self, collection: str, point: Point, vector: Sequence[float]) -> None:
         """Write a point, in place of any with its id."""
         await self._collection(collection, len(vector))
         payload = {"stamp": point.stamp, "scope": point.scope, "sources": list(point.sources)}
@@ -75,12 +134,12 @@ class Qdrant:
         await self._do("upsert", collection_name=collection, points=[written])
 
     async def get(self, collection: str, point_id: str) -> Point | None:
-        """One point."""
+        """Return one point."""
         found = await self._do("retrieve", collection_name=collection, ids=[str(UUID(point_id))])
         return _point(found[0]) if found else None
 
-    async def remove(self, collection: str, points: Iterable[Point]) -> None:
-        """Remove those points that still have their stamps."""
+    async def delete(self, collection: str, points: Iterable[Point]) -> None:
+        """Delete those points that still have their stamps."""
         await self._open()
         models = self._models
         each = [
@@ -96,19 +155,19 @@ class Qdrant:
             selector = models.FilterSelector(filter=models.Filter(should=each))
             await self._do("delete", collection_name=collection, points_selector=selector)
 
-    async def page(
-        self, collection: str, begin: str | None, *, source: str | None = None, size: int = 128
-    ) -> Page:
-        """Points in the order of their ids; with `source`, those that rest on it."""
+    async def scroll(
+        self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
+    ) -> PointPage:
+        """Return points in the order of their ids; with `source`, those that are based on it."""
         await self._open()
-        where = None if source is None else self._where(sources=source)
+        where = None if source is None else self._filter(sources=source)
         records, following = await self._do(
-            "scroll", collection_name=collection, scroll_filter=where, limit=size, offset=begin
+            "scroll", collection_name=collection, scroll_filter=where, limit=size, offset=offset
         )
-        return Page([_point(each) for each in records], None if following is None else str(following))
+        return PointPage([_point(each) for each in records], None if following is None else str(following))
 
     async def collections(self, prefix: str) -> list[str]:
-        """The collections whose names begin so."""
+        """Return the collections whose names begin so."""
         found = await self._do("get_collections")
         return sorted(each.name for each in found.collections if each.name.startswith(prefix))
 
@@ -137,7 +196,7 @@ class Qdrant:
         return f"Qdrant({self.location!r})"
 
     async def _collection(self, name: str, size: int) -> None:
-        """Have the collection, made by us or by another at the same time."""
+        """Create the collection unless it exists; another process may do so at the same time."""
         await self._open()
         if name in self._ready:
             return
@@ -156,19 +215,19 @@ class Qdrant:
         self._ready.add(name)
 
     async def _query(
-        self, collection: str, vector: Sequence[float], where: Any, at_least: float, most: int
-    ) -> list[Near]:
+        self, collection: str, vector: Sequence[float], where: Any, min_similarity: float, limit: int
+    ) -> list[ScoredPoint]:
         found = await self._do(
             "query_points",
             collection_name=collection,
             query=list(vector),
             query_filter=where,
-            score_threshold=at_least,
-            limit=most,
+            score_threshold=min_similarity,
+            limit=limit,
         )
-        return [Near(_point(each), min(each.score, 1.0)) for each in found.points]
+        return [ScoredPoint(_point(each), min(each.score, 1.0)) for each in found.points]
 
-    def _where(self, **fields: str) -> Any:
+    def _filter(self, **fields: str) -> Any:
         models = self._models
         return models.Filter(
             must=[
@@ -187,10 +246,12 @@ class Qdrant:
             return await self._in_thread(partial(method, **arguments))
         except Exception as problem:
             self._ready.discard(arguments.get("collection_name", ""))  # it may be gone
-            raise VectorStoreUnavailable(self.location, f"{operation} failed: {_said(problem)}") from problem
+            raise VectorStoreUnavailable(
+                self.location, f"{operation} failed: {_describe(problem)}"
+            ) from problem
 
     async def _open(self) -> Any:
-        """The client, made in the thread: importing it alone takes a second."""
+        """Return the client, made in the thread: importing it alone takes a second."""
         try:
             if self._opening is None:
                 self._opening = self._in_thread(self._make)
@@ -199,7 +260,9 @@ class Qdrant:
             self._opening = None
             if isinstance(problem, VectorStoreUnavailable):
                 raise
-            raise VectorStoreUnavailable(self.location, f"cannot be opened: {_said(problem)}") from problem
+            raise VectorStoreUnavailable(
+                self.location, f"cannot be opened: {_describe(problem)}"
+            ) from problem
 
     def _make(self) -> Any:
         try:
@@ -213,7 +276,7 @@ class Qdrant:
                 url=self._location,
                 api_key=self._api_key,
                 timeout=math.ceil(self._timeout),
-                check_compatibility=False,  # it would ask the server here, and wait
+                check_compatibility=False,  # it would call the server here, and block
             )
         if self.location == ":memory:":
             return package.QdrantClient(":memory:")
@@ -233,5 +296,5 @@ def _point(stored: Any) -> Point:
     )
 
 
-def _said(problem: Exception) -> str:
+def _describe(problem: Exception) -> str:
     return f"{type(problem).__name__}: {problem}" if str(problem) else type(problem).__name__

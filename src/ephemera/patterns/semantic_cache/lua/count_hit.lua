@@ -1,4 +1,4 @@
--- Counts a hit beside its entry, for as long as the entry lives; nothing when that is gone.
+-- Counts a hit beside its entry, with the entry's TTL; does nothing when the entry is gone.
 -- KEYS[1]  the entry
 -- KEYS[2]  its counts, a hash
 -- ARGV[1]  what to count: 'exact' or 'semantic'

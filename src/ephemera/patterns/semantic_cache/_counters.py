@@ -1,7 +1,7 @@
-"""Counting: hits beside each entry, and a tally for each day of all of them.
+"""Counts: hits of each answer, and a daily tally of the whole cache.
 
-Counts have their own keys: an entry is a string, and a string cannot hold a counter (trap S6). They are sent
-without waiting, in the same write as whatever else is sent, and may be lost like everything else.
+Counts have keys of their own: an entry is a string, and a string cannot hold a counter (trap S6). They are
+sent without waiting, in the same write as whatever else is sent, and may be lost like everything else.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from ephemera._futures import discard
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
@@ -20,8 +21,8 @@ from ephemera.wire import Script
 if TYPE_CHECKING:
     from ephemera.patterns.semantic_cache._declaration import SemanticCache
 
-COUNT = Script.load("ephemera.patterns.semantic_cache", "count")
-TALLY = Script.load("ephemera.patterns.semantic_cache", "tally")
+COUNT_HIT = Script.load("ephemera.patterns.semantic_cache", "count_hit")
+ADD_TO_TALLY = Script.load("ephemera.patterns.semantic_cache", "add_to_tally")
 
 
 class Hits(msgspec.Struct, frozen=True):
@@ -33,16 +34,16 @@ class Hits(msgspec.Struct, frozen=True):
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What a cache did in some days, in all processes."""
+    """What a cache did on some days, in all processes."""
 
     exact: int = 0
     semantic: int = 0
     asked: int = 0
     tokens_saved: int = 0
-    without_vectors: int = 0  # calls that could not look for neighbours
+    without_vectors: int = 0  # calls that could not search for neighbours
     rejected: int = 0  # neighbours that the verifier refused
     reported: int = 0  # bad hits, as callers reported them
-    judged: int = 0  # semantic hits that a shadow call was compared with
+    judged: int = 0  # semantic hits that were compared with a shadow call
     false_hits: int = 0  # those of them that the judge found wrong
 
     @property
@@ -57,49 +58,49 @@ class Tally(msgspec.Struct, frozen=True):
         return self.false_hits / self.judged if self.judged else None
 
 
-class Counting:
-    """The counts of one cache in one store."""
+class Counters:
+    """The counts of one cache on one store."""
 
     def __init__(self, declared: SemanticCache[Any, Any], store: Store) -> None:
         self._declared = declared
         self._client = store.client("cache")
         self._hits, self._tally = store[declared.hits], store[declared.tally]
         self._clock = store[SERVER_CLOCK]
-        self._life = str(declared.tally.lifetime.milliseconds)
+        self._lifetime = str(declared.tally.lifetime.milliseconds)
         self._pending: set[asyncio.Future[Any]] = set()
 
-    def hit(self, answer_id: str, how: str, tokens: int) -> None:
-        """A use of an answer that was there."""
+    def count_hit(self, answer_id: str, kind: str, tokens: int) -> None:
+        """Count an exact or semantic hit."""
         entry, _, hits = self._declared.keys(answer_id)
-        self._send(COUNT, (entry, hits), (how, str(tokens)))
-        self.add(**{how: 1}, tokens_saved=tokens)
+        self._send(COUNT_HIT, (entry, hits), (kind, str(tokens)))
+        self.add(**{kind: 1}, tokens_saved=tokens)
 
     def add(self, **counts: int) -> None:
         """Add to the tally of today."""
         key = self._declared.tally.key(day=self._day(0))
         pairs = [part for name, by in counts.items() for part in (name, str(by))]
-        self._send(TALLY, (key,), (self._life, *pairs))
+        self._send(ADD_TO_TALLY, (key,), (self._lifetime, *pairs))
 
     async def hits_of(self, answer_id: str) -> Hits:
-        """The counts of one answer."""
-        await self.settle()
+        """Return the counts of one answer."""
+        await self.flush()
         stored = await self._hits.get_all(**{self._declared.field: answer_id})
         return Hits(**{name: stored.get(name, 0) for name in Hits.__struct_fields__})
 
     async def tally_of(self, days: int) -> Tally:
-        """The sum of the last so many days, today included."""
-        await self.settle()
+        """Return the sum of the last so many days, today included."""
+        await self.flush()
         names = Tally.__struct_fields__
         each = await asyncio.gather(*(self._tally.get_all(day=self._day(ago)) for ago in range(days)))
         return Tally(**{name: sum(day.get(name, 0) for day in each) for name in names})
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Wait until what was sent has arrived or failed."""
         while self._pending:
             await asyncio.wait(self._pending)
 
     def _day(self, ago: int) -> str:
-        """A day of the server's calendar, in UTC."""
+        """Return a day of the server's calendar, in UTC."""
         now = datetime.fromtimestamp(self._clock.now() / 1000, UTC)
         return (now - timedelta(days=ago)).strftime("%Y%m%d")
 
@@ -107,11 +108,7 @@ class Counting:
         try:
             sent = asyncio.ensure_future(self._client.run(script, keys, arguments))
         except EphemeraError:
-            return  # down or closed: there is nobody to count
+            return  # down or closed: the count is lost
         self._pending.add(sent)
-        sent.add_done_callback(self._arrived)
-
-    def _arrived(self, sent: asyncio.Future[Any]) -> None:
-        self._pending.discard(sent)
-        if not sent.cancelled():
-            sent.exception()  # lost, like everything may be
+        sent.add_done_callback(self._pending.discard)
+        discard(sent)

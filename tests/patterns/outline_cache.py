@@ -1,4 +1,4 @@
-"""A cache of outlines, a model that can be held up, and an embedder with a compass, for its tests."""
+"""A semantic cache of outlines, a model that can be held up, and an embedder with a compass."""
 
 from __future__ import annotations
 
@@ -6,11 +6,21 @@ import asyncio
 import math
 from collections.abc import Sequence
 from itertools import count
+from typing import TypeVar
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, fixed
-from ephemera.patterns.semantic_cache import Scope, SemanticCache
+from ephemera.keyspace import Catalogue, Store, fixed
+from ephemera.patterns.embedders import Embedder
+from ephemera.patterns.semantic_cache import (
+    Asking,
+    BoundSemanticCache,
+    Scope,
+    SemanticBackend,
+    SemanticCache,
+    VectorStore,
+)
+from tests.resources import with_resources
 
 CATALOGUE = Catalogue("answers")
 
@@ -31,11 +41,22 @@ OUTLINES = SemanticCache(
     lifetime=fixed(hours=24),
     tokens=lambda outline: outline.tokens,
     sources=lambda outline: outline.passages,
-    most_asks=3,
+    asking=Asking(max_concurrent=3),
     purpose="Outlines as the model wrote them",
 )
 
 _numbers = count(1)
+V = TypeVar("V")
+S = TypeVar("S", bound=Scope)
+
+
+def semantic_cache(
+    store: Store, declared: SemanticCache[V, S], *, embedder: Embedder, vectors: VectorStore
+) -> BoundSemanticCache[V, S]:
+    """Bind a cache with this embedder and these vectors, on the clients of a store; closed with it."""
+    equipped = with_resources(store, {declared: SemanticBackend(embedder=embedder, vectors=vectors)})
+    store.before_close(equipped.aclose)
+    return equipped[declared]
 
 
 def scope(**changes: object) -> Scope:
