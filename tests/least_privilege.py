@@ -1,10 +1,10 @@
-"""Tests of accessors and patterns run with the least privileges.
+"""Run the tests of accessors and patterns with the least privileges.
 
-Each store that such a test opens with catalogues on one of the suite's shared servers gets two clients: what
-the test itself calls (`store.call`) goes as before, and what accessors and patterns send goes as a user with
-the `access_rules` of these catalogues and no more. Servers that a test starts for itself, mostly to kill
-them, and programs and workers of its own are left alone. A test in which the server refused that user
-something fails with the reason, the command or key, and whether it was in a script.
+Each store that such a test opens with catalogues on one of the suite's shared servers gets two clients. The
+test's own calls (`store.call`) use the first. Accessors and patterns use the second, a user who has
+only the `access_rules` of these catalogues. Servers, programs and workers that a test starts for itself are
+not affected. A test in which the server denied that user something fails with the reason, the command or key,
+and whether it was in a script.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from typing import Any
 
 import ephemera
 import ephemera.keyspace
-import ephemera.keyspace._store as stores
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Catalogue, Store
 from ephemera.operations.configuration import access_rules
@@ -29,16 +28,16 @@ _numbers = itertools.count()
 
 
 class User:
-    """A user of a server who may do what some catalogues need."""
+    """A user of a server with the ACL that some catalogues need."""
 
     def __init__(self, admin: Client, url: str) -> None:
         self._admin = admin
         self.name = f"least-privileged-{next(_numbers)}"
-        scheme, _, place = url.partition("://")
-        self.url = f"{scheme}://{self.name}:{PASSWORD}@{place}"
+        scheme, _, address = url.partition("://")
+        self.url = f"{scheme}://{self.name}:{PASSWORD}@{address}"
 
     async def denied(self) -> list[str]:
-        """What the server refused to this user."""
+        """What the server denied this user."""
         entries = [entry for node in self._admin.nodes() for entry in await node.call("ACL", "LOG")]
         return [
             " ".join(as_text(entry[part]) for part in (b"reason", b"object", b"context"))
@@ -51,7 +50,7 @@ class User:
 async def admitted(
     url: str, *catalogues: Catalogue, purposes: Collection[str] = ("service",)
 ) -> AsyncIterator[User]:
-    """A user with the rules of these catalogues, on every node that holds keys, for a while."""
+    """A user with the rules of these catalogues, on every node that holds keys, for the block."""
     async with open_client(url) as admin:
         user = User(admin, url)
         rules = [access_rules(catalogue, user.name, purposes=purposes).rules() for catalogue in catalogues]
@@ -68,13 +67,13 @@ SUITES = (
     "tests/keyspace/test_accessors.py",
     "tests/keyspace/test_lifetimes_on_a_server.py",
 )
-_connect = stores.connect
+_connect = ephemera.connect
 _shared: set[str] = set()
 
 
 def install() -> None:
     """Replace `connect`, before any test imports it."""
-    stores.connect = ephemera.keyspace.connect = ephemera.connect = _connect_as_the_test_should
+    ephemera.keyspace.connect = ephemera.connect = _connect_restricted
 
 
 def share(server: Valkey | Cluster | DebianRedis) -> None:
@@ -83,10 +82,10 @@ def share(server: Valkey | Cluster | DebianRedis) -> None:
 
 
 @asynccontextmanager
-async def _connect_as_the_test_should(
+async def _connect_restricted(
     url: str, *catalogues: Catalogue, queue_url: str | None = None, **options: Any
 ) -> AsyncIterator[Store]:
-    """As `connect`, but accessors and patterns of those suites go as the restricted user."""
+    """Like `connect`, but accessors and patterns of those suites connect as the restricted user."""
     suite = os.environ.get("PYTEST_CURRENT_TEST", "").startswith(SUITES)
     async with AsyncExitStack() as opened:
         restricted = None

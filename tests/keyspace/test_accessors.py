@@ -325,5 +325,5 @@ async def test_many_who_take_from_a_queue_get_each_item_once(url: str, key: str)
 
 async def test_what_is_not_declared_is_named(store: Store) -> None:
     """Asking a store for a pattern's text, and not for its space, says what to use."""
-    with pytest.raises(TypeError, match="declared space or pattern"):
+    with pytest.raises(TypeError, match="declared keyspace or pattern"):
         store["acc:hash:{id}"]  # type: ignore[index]

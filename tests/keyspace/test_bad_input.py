@@ -116,9 +116,9 @@ def test_a_length_is_a_positive_number(length: Any) -> None:
 def test_names_patterns_and_reasons_are_texts() -> None:
     """A catalogue's name goes into metrics and files; a pattern and a reason are read by people."""
     for name in (5, None, "", "two words", "line\n", "x" * 65):
-        with pytest.raises(InvalidDeclaration, match="cannot name a catalogue"):
+        with pytest.raises(InvalidDeclaration, match="cannot be the name of a catalogue"):
             Catalogue(name)  # type: ignore[arg-type]
-    with pytest.raises(InvalidDeclaration, match="a pattern is a text"):
+    with pytest.raises(InvalidDeclaration, match="a pattern is a string"):
         Catalogue("form").flag(5, lifetime=fixed(hours=1), purpose="x")  # type: ignore[arg-type]
     with pytest.raises(InvalidLifetime, match="say why"):
         permanent(reason=5)  # type: ignore[arg-type]
@@ -141,7 +141,7 @@ async def test_a_store_reads_from_masters(server: Valkey) -> None:
     """A replica may not know yet what was revoked or sealed, so a store does not take the option."""
     replicas = "redis+cluster://127.0.0.1:7000?read_from=replicas"
     for url, queue_url in ((replicas, None), (server.url, replicas)):
-        with pytest.raises(InvalidUrl, match=r"read_from=replicas is not for a store: .* leave it out here"):
+        with pytest.raises(InvalidUrl, match=r"read_from=replicas is not for a store: .* leave it out"):
             async with connect(url, queue_url=queue_url):
                 pytest.fail("it must not open")
 
@@ -150,9 +150,9 @@ async def test_connect_is_for_a_block(server: Valkey) -> None:
     """Used as a store, or awaited, it says that nothing is connected and how to connect."""
     advice = r"nothing is connected yet; use: async with connect\(...\) as store"
     opening: Any = least_privilege._connect(server.url, catalogue)  # the package's own
-    with pytest.raises(TypeError, match=f"connect.* is no store: {advice}"):
+    with pytest.raises(TypeError, match=f"connect.* is not a store: {advice}"):
         opening[VALUE]
-    with pytest.raises(TypeError, match=f"connect.* is not awaited: {advice}"):
+    with pytest.raises(TypeError, match=f"connect.* cannot be awaited: {advice}"):
         await opening
     with pytest.raises(AttributeError, match=f"has no 'call': {advice}"):
         await opening.call("PING")
@@ -176,5 +176,5 @@ async def test_a_store_shows_where_it_is_and_no_secret(server: Valkey) -> None:
 async def test_only_what_is_declared_can_be_asked_of_a_store(store: Store) -> None:
     """A text or a list is no space; the error says what is."""
     for wrong in ("bad:value:{id}", [VALUE], None):
-        with pytest.raises(TypeError, match="takes a declared space or pattern"):
+        with pytest.raises(TypeError, match="takes a declared keyspace or pattern"):
             store[wrong]  # type: ignore[index]

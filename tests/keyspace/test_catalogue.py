@@ -87,7 +87,7 @@ def test_each_kind_names_its_type_on_the_server() -> None:
             "if_lost, invalidated_by, lifetime",
         ),
         ({"lifetime": DAY, "purpose": "x", "role": "disk"}, "role 'disk' is unknown", "'cache' or 'queue'"),
-        ({"lifetime": DAY, "purpose": "x", "invalidated_by": "logout"}, "one text", "tuple of events"),
+        ({"lifetime": DAY, "purpose": "x", "invalidated_by": "logout"}, "one string", "tuple of events"),
         ({"lifetime": DAY, "purpose": "x", "hash_tag": "y"}, "tag 'y'", "name of a field"),
         ({"lifetime": until(lambda _: 0), "purpose": "x"}, "cannot derive", "until= with each write"),
         ({"lifetime": DAY, "purpose": "x", "role": "queue"}, "must not vanish", "outlives"),

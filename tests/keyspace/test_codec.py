@@ -127,7 +127,7 @@ def test_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compression, "_contexts", None)
     assert choose_codec("a:{id}", bytes, "msgpack").decode(compressed) is None
     with pytest.raises(
-        InvalidDeclaration, match=r"'a:\{id\}': compression needs zstandard; .*ephemera\[zstd\]"
+        InvalidDeclaration, match=r"'a:\{id\}': compression needs zstandard; .*ephemera-data\[zstd\]"
     ):
         choose_codec("a:{id}", bytes, "msgpack", 10)
 

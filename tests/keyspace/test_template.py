@@ -170,7 +170,7 @@ def test_a_key_that_is_too_long_is_refused() -> None:
         ("{id}:x", "start it with a name"),
         ("", "start it with a name"),
         ("x:{a}{b}", "put ':' between them"),
-        ("x:{a}b", "punctuation mark"),
+        ("x:{a}b", "punctuation character"),
         ("x:{a}:{a}", "own name"),
         ("x:{}", "identifier"),
         ("x:{a-b}", "identifier"),

@@ -105,7 +105,7 @@ def test_a_number_in_place_of_a_duration_is_named(says: str) -> None:
     """Whatever is declared, the error names it and the parameter, and says what to write."""
     with pytest.raises(InvalidDeclaration) as caught:
         DURATIONS[says]()
-    assert str(caught.value) == f"{says} is no duration; use timedelta(seconds=300)"
+    assert str(caught.value) == f"{says} is not a duration; use timedelta(seconds=300)"
 
 
 def test_lifetimes_name_their_parameters_too() -> None:
@@ -157,7 +157,9 @@ def test_a_pattern_that_is_given_no_catalogue_says_so(name: str) -> None:
         InvalidDeclaration, match=r"'keys:\{id\}': the first parameter is the catalogue.*str;"
     ):
         PATTERNS[name]("keys:{id}", _new())
-    with pytest.raises(InvalidDeclaration, match=r"'mistakes': after the catalogue come the keys.*NoneType"):
+    with pytest.raises(
+        InvalidDeclaration, match=r"'mistakes': the second parameter is the key pattern, not NoneType"
+    ):
         PATTERNS[name](_new(), None)
 
 

@@ -199,7 +199,7 @@ async def test_a_handler_that_must_fail_is_refused_at_once(store: Store, key: st
         store[EVENTS].consume("g", handler, name=key)
     assert str(caught.value).startswith("'mistaken:events:{name}': ")
     assert str(caught.value).endswith("; write it as: async def handle(event, delivery)")
-    with pytest.raises(InvalidDeclaration, match=r"grace=5 is no duration; use timedelta\(seconds=5\)"):
+    with pytest.raises(InvalidDeclaration, match=r"grace=5 is not a duration; use timedelta\(seconds=5\)"):
         store[EVENTS].consume("g", _handle, grace=5, name=key)  # type: ignore[arg-type]
 
 

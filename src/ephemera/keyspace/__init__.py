@@ -9,10 +9,9 @@ Such code counts the errors of its Redis calls with `with stats.counting_errors:
 """
 
 from ephemera.keyspace._accessor import Accessor, is_outage, payload_size
-from ephemera.keyspace._argument_checks import check_declaration, check_durations
-from ephemera.keyspace._callable_checks import check_async
+from ephemera.keyspace._argument_checks import check_async, check_declaration, check_durations
 from ephemera.keyspace._catalogue import Catalogue, ChannelOptions, KeyspaceOptions, check_overlap
-from ephemera.keyspace._classifier import Classifier
+from ephemera.keyspace._classifier import Classifier, shared_key
 from ephemera.keyspace._codec import (
     Codec,
     CodecName,
@@ -23,10 +22,10 @@ from ephemera.keyspace._codec import (
     type_name,
 )
 from ephemera.keyspace._compression import compress, decompress
-from ephemera.keyspace._counter import CounterAccessor
+from ephemera.keyspace._connect import connect
 from ephemera.keyspace._field_values import FieldCodec, FieldValue
 from ephemera.keyspace._fingerprint import FINGERPRINT_LENGTH
-from ephemera.keyspace._hash import HashAccessor
+from ephemera.keyspace._hash import HashAccessor, MappingAccessor
 from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Kind, Role, Stats
 from ephemera.keyspace._lifetime import (
     Fixed,
@@ -44,16 +43,14 @@ from ephemera.keyspace._lifetime import (
     windowed,
 )
 from ephemera.keyspace._list import ListAccessor
-from ephemera.keyspace._mapping import MappingAccessor
-from ephemera.keyspace._overlap import shared_key
 from ephemera.keyspace._record_codec import RecordCodec
 from ephemera.keyspace._scalars import DECODE_ERRORS
 from ephemera.keyspace._server_identity import RESERVED, SERVER_IDENTITY, read_identity, write_identity
 from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
-from ephemera.keyspace._store import Store, connect
+from ephemera.keyspace._store import Declaration, Store
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
 from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, Template
-from ephemera.keyspace._value import FlagAccessor, ValueAccessor
+from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor
 
 __all__ = [
     "DECODE_ERRORS",
@@ -70,6 +67,7 @@ __all__ = [
     "Codec",
     "CodecName",
     "CounterAccessor",
+    "Declaration",
     "FieldCodec",
     "FieldValue",
     "Fields",

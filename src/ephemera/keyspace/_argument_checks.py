@@ -1,38 +1,95 @@
-"""What a declaration is given, looked at before anything is made of it.
+"""Checks of what a service passes to a declaration, so that mistakes are reported where they are made.
 
-A type checker finds a number in place of a `timedelta`, and two arguments in each other's place. Who runs
-none is told here, by the name of the parameter, where Python would speak of an operator or an attribute.
+A type checker finds a number in place of a `timedelta`, or two arguments in the wrong order. For those who
+run none, these checks name the parameter. A handler or loader that cannot be called or awaited would
+otherwise fail with each event and each miss, far from its definition. What only a call could show is
+accepted: a lambda, a wrapper with `*args`, and a `def` that is annotated as returning an awaitable.
 """
 
 from __future__ import annotations
 
+import inspect
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace._catalogue import Catalogue
-from ephemera.keyspace._lifetime import no_duration
+from ephemera.keyspace._lifetime import duration_problem
+
+_AWAITABLE = ("Awaitable", "Coroutine", "Future", "Task")  # in an annotation, which may be a string
 
 
 def check_declaration(catalogue: Catalogue, pattern: str, /, **durations: timedelta) -> None:
-    """Refuse what is no catalogue, no text and no duration; a pattern's declaration begins with this."""
+    """Check the catalogue, the pattern and the durations that a declaration was given."""
     first: object = catalogue
     second: object = pattern
     if not isinstance(first, Catalogue):
         raise InvalidDeclaration(
             str(first if isinstance(first, str) else second),
-            f"the first parameter is the catalogue, and it is given {type(first).__name__}",
-            "give it what Catalogue('...') made",
+            f"the first parameter is the catalogue, not {type(first).__name__}",
+            "pass the object that Catalogue('...') returned",
         )
     if not isinstance(second, str):
         raise InvalidDeclaration(
             first.name,
-            f"after the catalogue come the keys that are declared, and {type(second).__name__} names none",
-            "give a text",
+            f"the second parameter is the key pattern, not {type(second).__name__}",
+            "pass a string",
         )
     check_durations(pattern, **durations)
 
 
 def check_durations(declared: str, /, **durations: timedelta) -> None:
-    """Refuse what is no duration, of what has this pattern or name."""
-    if (wrong := no_duration(**durations)) is not None:
+    """Check that each argument is a `timedelta`; `declared` is the pattern or name for the error."""
+    if (wrong := duration_problem(**durations)) is not None:
         raise InvalidDeclaration(declared, *wrong)
+
+
+def check_async(declared: str, given: object, form: str, *args: str, **named: str) -> None:
+    """Check that `given` is an async function of these arguments; `form` shows how to write one."""
+    if not callable(given):
+        problem = f"{given!r} cannot be called"
+    elif _is_plain(given):
+        problem = f"{_name(given)} is not async, so its result cannot be awaited"
+    elif not _takes(given, args, named):
+        problem = f"{_name(given)} cannot be called with {', '.join((*args, *named)) or 'no arguments'}"
+    else:
+        return
+    raise InvalidDeclaration(declared, problem, f"write it as: {form}")
+
+
+def _is_plain(given: object) -> bool:
+    """Whether it is certainly a Python function whose result cannot be awaited."""
+    function: Any = inspect.unwrap(_without_partial(given))
+    if not inspect.isroutine(function):
+        function = type(function).__call__
+    function = getattr(function, "__func__", function)
+    if not inspect.isfunction(function) or inspect.iscoroutinefunction(function):
+        return False
+    returns = str(function.__annotations__.get("return", ""))
+    takes_anything = bool(function.__code__.co_flags & inspect.CO_VARARGS)
+    return not (
+        function.__name__ == "<lambda>" or takes_anything or any(word in returns for word in _AWAITABLE)
+    )
+
+
+def _takes(given: Any, args: tuple[str, ...], named: dict[str, str]) -> bool:
+    try:
+        signature = inspect.signature(given)
+    except (TypeError, ValueError):
+        return True  # it has no signature
+    try:
+        signature.bind(*args, **named)
+    except TypeError:
+        return False
+    return True
+
+
+def _name(given: Any) -> str:
+    return str(getattr(_without_partial(given), "__qualname__", type(given).__name__))
+
+
+def _without_partial(given: Any) -> Any:
+    while isinstance(given, partial):
+        given = given.func
+    return given

@@ -1,27 +1,37 @@
-"""Which space does a key belong to? Built for scans: millions of names, one core.
+"""Which pattern a key belongs to, and whether two patterns can render the same key.
 
-The text before the first `:` is fixed in nearly every pattern, so it chooses a handful of candidates, which
-are tried as one regular expression: each alternative ends with an empty group, and the number of the last
-group that matched says which it was. Patterns of one catalogue never overlap, so at most one answers.
+*Classification* is built for scans: millions of keys on one core. The text before the first `:` is fixed in
+nearly every pattern, so it selects a few candidates, which are tried as one regular expression: each
+alternative ends with an empty group, and the number of the last group that matched says which it was. The
+answer is exact: a key belongs to a keyspace only if that keyspace could have rendered it. The expression
+accepts any `%` inside a field; only a key that holds one is parsed in full, to refuse non-canonical
+encodings.
 
-The answer is exact: a key belongs to a space only if that space could have rendered it. The expression
-takes any `%` inside a field; only a key that holds one is parsed in full, to refuse what is not canonically
-encoded.
+*Overlap* is exact too, with a shared key as evidence. A pattern is a sequence of steps: a literal step takes
+one given character, a field takes one or more of its raw characters. `shared_key` walks two such sequences
+side by side over all pairs of positions: the product of two small automata. Percent-encoding may be left out
+of the walk: no literal holds `%`, and where both patterns are inside a field the letter `a` is raw in both,
+so if any key is shared, one without `%` is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from ephemera.keyspace._template import Template
 
 T = TypeVar("T")
 
+_ANY = "a"  # raw in every field of every pattern
+_Position = tuple[int, bool]  # the next step; whether the field there already has a character
+_Steps = list[str | frozenset[str]]  # a literal character, or the characters a field cannot hold raw
+
 
 class _Candidates(Generic[T]):
-    """Patterns that a key may be of, as one expression."""
+    """Patterns that a key may belong to, as one expression."""
 
     __slots__ = ("match", "owners")
 
@@ -60,3 +70,61 @@ def _head(template: Template) -> str | None:
     """The text before the first ':', when it is the same in all keys of the pattern."""
     head, colon, _ = template.literals[0].partition(":")
     return head if colon or not template.fields else None
+
+
+def shared_key(one: Template, other: Template) -> str | None:
+    """A key that both could render, or None when there is none."""
+    left, right = _steps(one), _steps(other)
+    start = ((0, False), (0, False))
+    reached: dict[tuple[_Position, _Position], str] = {start: ""}
+    queue = deque([start])
+    while queue:
+        pair = queue.popleft()
+        key = reached[pair]
+        if _ends(left, pair[0]) and _ends(right, pair[1]):
+            return key
+        for character, here in _next_steps(left, pair[0]):
+            for also, there in _next_steps(right, pair[1]):
+                taken = _common_character(character, also)
+                if taken is not None and (here, there) not in reached:
+                    reached[here, there] = key + taken
+                    queue.append((here, there))
+    return None
+
+
+def _steps(template: Template) -> _Steps:
+    steps: _Steps = [*template.literals[0]]
+    for literal in template.literals[1:]:
+        steps.append(frozenset(":{}" + literal[:1]))
+        steps.extend(literal)
+    return steps
+
+
+def _next_steps(steps: _Steps, position: _Position) -> Iterator[tuple[str | frozenset[str], _Position]]:
+    """The possible next steps and where each leads: a field continues, or the literal after it begins."""
+    at, started = position
+    if at == len(steps):
+        return
+    step = steps[at]
+    if isinstance(step, str):
+        yield step, (at + 1, False)
+        return
+    yield step, (at, True)
+    if started and at + 1 < len(steps):
+        yield steps[at + 1], (at + 2, False)  # a field is always followed by a literal
+
+
+def _ends(steps: _Steps, position: _Position) -> bool:
+    at, started = position
+    return at == len(steps) or (started and at + 1 == len(steps))
+
+
+def _common_character(one: str | frozenset[str], other: str | frozenset[str]) -> str | None:
+    """A character that both sides accept: literals must be equal, a field refuses its end characters."""
+    if isinstance(one, frozenset):
+        if isinstance(other, frozenset):
+            return _ANY
+        one, other = other, one
+    if isinstance(other, frozenset):
+        return None if one in other else one
+    return one if one == other else None

@@ -1,13 +1,13 @@
-"""How a value becomes bytes and comes back. What does not come back is a miss, never an exception.
+"""How a value is encoded and decoded. What cannot be decoded is a miss, never an exception.
 
-A stored value stands in an envelope, `["1k3Xz_9",{"user":"ann"}]`: `1` is the version of this layout,
-`k3Xz_9` the fingerprint of the value type's shape (`fingerprint`), and then comes the value. The envelope is
-JSON, for people who look with a command line and jq, or MessagePack, smaller and faster, or either of them
-under zstd; the first byte tells which. There is no pickle, here or anywhere.
+A stored value is in an envelope, `["1k3Xz_9",{"user":"ann"}]`: `1` is the version of this layout, `k3Xz_9`
+the fingerprint of the value type's shape (`_fingerprint`), then comes the value. The envelope is JSON,
+readable with a command line and jq, or MessagePack, smaller and faster, or either of them compressed by
+zstd; the first byte tells which. There is no pickle, here or anywhere.
 
 Data in another envelope was written by another version of the program, or by another program, and is a miss:
-a changed type needs no migration and no flush, old entries are simply not seen. `str`, `bytes`, `int`,
-`float` and `bool` are stored plainly (`plain`) unless a codec is asked for.
+a changed type needs no migration and no flush. `str`, `bytes`, `int`, `float` and `bool` are stored as they
+are (`_scalars`) unless a codec is named.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import _compression as compression
 from ephemera.keyspace._compression import compress, decompress
 from ephemera.keyspace._fingerprint import fingerprint
-from ephemera.keyspace._scalars import DECODE_ERRORS, cell, plain_cell
+from ephemera.keyspace._scalars import DECODE_ERRORS, field_codec, scalar_codec
 
 V = TypeVar("V")
 CodecName: TypeAlias = Literal["json", "msgpack"]
@@ -34,23 +34,23 @@ _FORMS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
 
 @dataclass(frozen=True, slots=True)
 class Codec(Generic[V]):
-    """Writes and reads values of one type; `decode` gives None for what is not such a value."""
+    """Encodes and decodes values of one type; `decode` returns None for anything else."""
 
     name: Literal["plain", "json", "msgpack"]
     value_type: Any
-    """As it was declared, which is what people are shown: see `declared_type`."""
+    """The type as it was declared, for documentation; see `declared_type`."""
     encode: Callable[[V], bytes]
     decode: Callable[[bytes], V | None]
     unpack: Callable[[Any], Any] | None = None
-    """Of a packed value in its envelope: raises one of `DECODE_ERRORS` for all else, also for None."""
+    """Decodes an envelope; raises one of `DECODE_ERRORS` for anything else, None included."""
 
 
 def choose_codec(
     pattern: str, value_type: Any, name: CodecName | None = None, compress_over: int | None = None
 ) -> Codec[Any]:
-    """The codec of a space: plain for plain types and JSON for others, unless one is named."""
+    """The codec of a keyspace: plain for scalars and JSON for other types, unless one is named."""
     stamp = shape_of(pattern, value_type)
-    plain = plain_cell(value_type)
+    plain = scalar_codec(value_type)
     if name is None and plain is not None:
         if compress_over is not None:
             raise InvalidDeclaration(
@@ -59,23 +59,23 @@ def choose_codec(
                 "add codec='msgpack'",
             )
         encode, decode = plain
-        return Codec("plain", value_type, _refusing(pattern, value_type, encode), _missing(decode))
+        return Codec("plain", value_type, _or_refuse(pattern, value_type, encode), _or_miss(decode))
     return _packed(pattern, value_type, name or "json", stamp, compress_over)
 
 
 def bare_codec(pattern: str, value_type: Any) -> Codec[Any]:
     """The codec of values inside a hash: plain, or JSON without an envelope."""
     shape_of(pattern, value_type)
-    encode, decode = cell(value_type)
-    if plain_cell(value_type):
-        return Codec("plain", value_type, _refusing(pattern, value_type, encode), _missing(decode))
+    encode, decode = field_codec(value_type)
+    if scalar_codec(value_type):
+        return Codec("plain", value_type, _or_refuse(pattern, value_type, encode), _or_miss(decode))
 
     def encode_readable(value: object) -> bytes:
         data = encode(value)
         decode(data)
         return data
 
-    return Codec("json", value_type, _refusing(pattern, value_type, encode_readable), _missing(decode))
+    return Codec("json", value_type, _or_refuse(pattern, value_type, encode_readable), _or_miss(decode))
 
 
 def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
@@ -91,7 +91,7 @@ def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
 
 
 def shape_of(pattern: str, value_type: Any) -> bytes:
-    """The fingerprint of a space's value type, once it is certain that values of it can be told."""
+    """The fingerprint of a value type; `InvalidDeclaration` when a value could be taken for a miss."""
     try:
         stamp = fingerprint(value_type)
     except TypeError as problem:
@@ -106,23 +106,23 @@ def shape_of(pattern: str, value_type: Any) -> bytes:
         raise InvalidDeclaration(
             pattern,
             f"{type_name(value_type)} may be None, which is what a miss looks like",
-            "store something else in its place, such as a Struct with an optional field",
+            "use a Struct with an optional field instead",
         )
     return stamp
 
 
 def json_head(pattern: str, value_type: Any) -> bytes:
-    """How every JSON envelope of a type begins; a patch may be put only into what begins so."""
+    """The first bytes of every JSON envelope of a type; only data with this prefix may be patched."""
     return b'["%s%s",' % (_LAYOUT.encode(), shape_of(pattern, value_type))
 
 
 def declared_type(value_type: Any) -> Any:
-    """The type that a service declared, where a pattern stores it in a Struct of its own, which says so."""
+    """The type that a service declared, where a pattern wraps it in a Struct with `__holds__`."""
     return getattr(value_type, "__holds__", value_type)
 
 
 def type_name(value_type: Any) -> str:
-    """A type as a person writes it."""
+    """The name of a type, for messages."""
     return value_type.__name__ if isinstance(value_type, type) else str(value_type)
 
 
@@ -140,7 +140,7 @@ def _packed(
         if is_struct and not isinstance(value, value_type):
             raise TypeError
         data: bytes = to_bytes(envelope(value))
-        from_bytes(data)  # what could never be read again is refused here, not missed later
+        from_bytes(data)  # a value that could not be decoded later is refused now
         if compress_over is not None and len(data) > compress_over:
             return compress(data)
         return data
@@ -156,11 +156,11 @@ def _packed(
             return None
 
     shown = declared_type(value_type)
-    return Codec(name, shown, _refusing(pattern, shown, encode), decode, from_bytes)
+    return Codec(name, shown, _or_refuse(pattern, shown, encode), decode, from_bytes)
 
 
 def _envelope(value_type: Any, stamp: bytes) -> Any:
-    """A Struct that msgspec writes as an array of tag and value, and reads only if the tag agrees."""
+    """A Struct that msgspec encodes as an array of tag and value, and decodes only if the tag matches."""
     return msgspec.defstruct(
         "Envelope",
         [("value", value_type)],
@@ -179,11 +179,11 @@ def _check_compression(pattern: str, compress_over: int | None) -> None:
         )
     if type(compress_over) is not int or compress_over < 0:
         raise InvalidDeclaration(
-            pattern, f"compress_over={compress_over!r} is no size", "give a number of bytes"
+            pattern, f"compress_over={compress_over!r} is not a size", "give a number of bytes"
         )
 
 
-def _refusing(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+def _or_refuse(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
     def encode_or_refuse(value: object) -> bytes:
         try:
             return encode(value)
@@ -193,7 +193,7 @@ def _refusing(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) -> 
     return encode_or_refuse
 
 
-def _missing(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+def _or_miss(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
     def decode_or_miss(data: bytes) -> Any:
         try:
             return decode(data)

@@ -1,6 +1,6 @@
-"""zstd, when the extra `zstd` is installed: a thread has its own contexts, since they cannot be shared.
+"""zstd compression, when the extra `zstd` is installed. Each thread has its own contexts.
 
-Without the extra, what another process compressed is unreadable here, which a codec reports as a miss.
+Without the extra, data that another process compressed cannot be decoded, which a codec reports as a miss.
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ import threading
 from importlib.util import find_spec
 
 AVAILABLE = find_spec("zstandard") is not None
-_MAGIC = b"\x28\xb5\x2f\xfd"  # how every zstd frame starts; no JSON or MessagePack array does
+_MAGIC = b"\x28\xb5\x2f\xfd"  # the first bytes of a zstd frame; no JSON or MessagePack array starts like this
 
-_LARGEST = 64 * 1024 * 1024  # bytes; a frame of a few bytes may claim any size, and would be given the memory
+_LARGEST = 64 * 1024 * 1024  # bytes; a tiny frame may claim any size, and memory would be allocated for it
 
 
 class _Contexts(threading.local):
@@ -28,7 +28,7 @@ _contexts = _Contexts() if AVAILABLE else None
 
 
 def compress(data: bytes) -> bytes:
-    """The data under zstd, or as it is when that would not be smaller, or not be decompressed again."""
+    """Compress data; unchanged when that would not be smaller, or too large to be decompressed again."""
     if _contexts is None or len(data) > _LARGEST:
         return data
     smaller = _contexts.compress(data)
@@ -36,12 +36,12 @@ def compress(data: bytes) -> bytes:
 
 
 def decompress(data: bytes) -> bytes:
-    """What was compressed; ValueError when that cannot be told, or claims to be enormous."""
+    """Decompress data; ValueError when it is not compressed, or claims to be larger than the limit."""
     if _contexts is None or not data.startswith(_MAGIC):
-        raise ValueError("not compressed, or nothing to decompress it with")
+        raise ValueError("not compressed, or zstandard is not installed")
     try:
         if not 0 < _contexts.size(data) <= _LARGEST:
-            raise ValueError("it does not say its size, or is too large")
+            raise ValueError("its size is unknown or too large")
         return _contexts.decompress(data)
     except _contexts.error as problem:
         raise ValueError(str(problem)) from None

@@ -1,13 +1,13 @@
-r"""How a field's value is written inside a key, so that it can never leave its place.
+r"""How a field's value is encoded inside a key, so that it can never reach into the rest of the key.
 
-A value is a string of bytes; text is its UTF-8 form and an int its decimal form. It is written as it is,
-except for what has a meaning to keys, globs, hash tags or terminals (`: { } * ? [ ] \ %` and control
-characters), the mark that ends the field in its pattern, and bytes that are not UTF-8: each byte of those
-becomes `%XX`, in upper-case hexadecimal. An empty value is written `%%`, which no other value can produce,
-because every other `%` is followed by two hexadecimal digits.
+A value is a string of bytes: text in UTF-8, an int in decimal. It is written as it is, except for characters
+with a meaning in keys, globs, hash tags or terminals (`: { } * ? [ ] \ %` and control characters), the
+character that ends the field in its pattern, and bytes that are not UTF-8: each byte of those becomes `%XX`,
+in upper-case hexadecimal. An empty value is written `%%`, which no other value can produce, because every
+other `%` is followed by two hexadecimal digits.
 
-Two values are written alike only if they are the same bytes, and every text that `encode` gives is read back
-by `decode`. What `encode` would never give (`%41` for `A`) is refused by `decode`, so one value has one key.
+Two values have the same encoding only if they are the same bytes, and `decode` reverses `encode`. It refuses
+text that `encode` never returns (`%41` for `A`), so one value has one key.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import re
 from urllib.parse import unquote_to_bytes
 
 FieldValue = str | bytes | int
-"""What a field of a key may be given as."""
+"""The types that a field of a key accepts."""
 
 _OUTSIDE = ":{}*?[]\\"
 _CONTROL_OR_SURROGATE = "\x00-\x1f\x7f-\x9f\ud800-\udfff"
@@ -24,12 +24,12 @@ _EMPTY = "%%"
 
 
 def special_characters(ends_with: str = "") -> str:
-    """The regular expression of a character that is encoded in a field which these marks end."""
+    """The regular expression of a character that is percent-encoded in a field ended by these characters."""
     return f"[{re.escape(_OUTSIDE + ends_with)}%{_CONTROL_OR_SURROGATE}]"
 
 
 class FieldCodec:
-    """The writing of one field's values; `ends_with` is the mark that follows it, if any."""
+    """Encodes the values of one field; `ends_with` is the character that follows it, if any."""
 
     __slots__ = ("_special", "characters")
 
@@ -38,7 +38,7 @@ class FieldCodec:
         self.characters = f"[^{re.escape(_OUTSIDE + ends_with)}{_CONTROL_OR_SURROGATE}]"
 
     def encode(self, value: FieldValue) -> str:
-        """The value as it stands in a key; TypeError or ValueError when it cannot."""
+        """The value as it is written in a key; TypeError or ValueError when that is impossible."""
         if type(value) is not str:
             value = _text_of(value)
         if not value:
@@ -48,7 +48,7 @@ class FieldCodec:
         return self._special.sub(_percent, _canonical(value))
 
     def decode(self, written: str) -> str | None:
-        """The value of a text made of `characters`; None when `encode` never gives that text.
+        """The value of a text made of `characters`; None when `encode` never returns that text.
 
         Bytes that are not UTF-8 come back as lone surrogates (`surrogateescape`), which `encode` accepts.
         """
@@ -71,11 +71,11 @@ def _text_of(value: object) -> str:
 
 
 def _canonical(text: str) -> str:
-    """Text whose surrogate escapes are only those of bytes that are not UTF-8."""
+    """Text whose surrogate escapes stand only for bytes that are not UTF-8."""
     try:
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise ValueError("holds a lone surrogate, which no encoding can carry") from None
+        raise ValueError("holds a lone surrogate, which cannot be encoded") from None
 
 
 def _percent(special: re.Match[str]) -> str:

@@ -1,9 +1,9 @@
-"""A short name for the shape of a type: equal shapes get equal names, in every process and version.
+"""A short fingerprint of a type's shape: equal shapes get equal fingerprints, in every process and version.
 
-What a stored value depends on is covered: the names of fields as they are encoded, their types and
-constraints, which are required, the values of enums and literals, the tags of unions. What it does not
-depend on is left out: class names, docstrings, the order of fields in an object, defaults (but for a Struct
-that omits its defaults when encoded: there they are part of what was stored).
+It covers everything that a stored value depends on: the encoded names of fields, their types and constraints,
+which are required, the values of enums and literals, the tags of unions. It leaves out the rest: class names,
+docstrings, the order of fields in an object, and defaults (except for a Struct that omits defaults when it is
+encoded, where they are part of the stored value).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def fingerprint(value_type: Any) -> bytes:
 
 
 def _shape(node: Any, outer: list[type]) -> str:
-    """A type as text; `outer` are the classes being described, so that recursion ends in a number."""
+    """A type as text; `outer` are the classes being described, so that recursion ends."""
     match node:
         case inspect.Metadata():
             return _shape(node.type, outer)

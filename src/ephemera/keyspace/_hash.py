@@ -1,50 +1,50 @@
-"""Hashes: a Struct a key, each of its fields a field of the hash.
+"""Hashes: a Struct per key, field by field, or a mapping whose field names are data.
 
-`put` replaces the whole hash: what an earlier shape left behind is gone with it. `update` changes some
-fields of a hash that is there and has the Struct's present shape, and otherwise does nothing: a late update
-can never bring back half of what was deleted.
+`HashAccessor.put` replaces the whole hash, including fields that an earlier version of the Struct left
+behind. `update` changes some fields of a hash that exists and has the Struct's present shape, and otherwise
+does nothing: a late update never revives part of a deleted hash.
+
+A mapping holds entries of one type under names that callers choose, such as one counter per channel for each
+user. An entry that cannot be decoded is left out. All entries of a key share its lifetime.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 
-from ephemera.keyspace._accessor import Accessor
+from ephemera.keyspace._accessor import Accessor, in_chunks
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
+from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
+from ephemera.keyspace._record_codec import RecordCodec
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
 
-if TYPE_CHECKING:
-    from ephemera.keyspace._record_codec import RecordCodec
-
 S = TypeVar("S", bound=msgspec.Struct)
+V = TypeVar("V")
 
 
 class HashAccessor(Accessor, Generic[S]):
-    """One Struct a key, field by field."""
+    """One Struct per key, field by field."""
 
-    __slots__ = ("_ask_for", "_codec", "_decode")
+    __slots__ = ("_codec", "_decode", "_send_get")
 
     def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
         super().__init__(keyspace, client)
         self._codec = cast("RecordCodec[S]", keyspace.codec)
         self._decode = self._codec.decode
-        self._ask_for = self._asking("HGETALL")
+        self._send_get = self._reader("HGETALL")
 
     async def get(self, /, **fields: FieldValue) -> S | None:
-        """The record, or None: not there, incomplete, or not of this shape."""
+        """The record, or None when the key is absent, incomplete or of another shape."""
         if self._renewal is not None:
             return self._decoded(await self._read("HGETALL", self._render(fields)))
-        try:
-            stored = await self._ask_for(fields)
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
+        with self.stats.counting_errors:
+            stored = await self._send_get(fields)
         if stored:
             record = self._decode(stored)
             if record is not None:
@@ -56,23 +56,23 @@ class HashAccessor(Accessor, Generic[S]):
         return None
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[S | None]:
-        """The records of several keys in one trip, each None as in `get`."""
-        rendered = self._rendered(keys)
+        """The records of several keys in one round trip, each None as in `get`."""
+        rendered = self._render_all(keys)
         return [self._decoded(stored) for stored in await self._read_all("HGETALL", rendered)]
 
     async def put(self, record: S, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Replace the whole hash, for its lifetime; False when `until` has passed."""
+        """Replace the whole hash and set its TTL; False when `until` has passed."""
         return await self.put_many([(fields, record)], until=until) > 0
 
     async def put_many(self, items: Iterable[tuple[Fields, S]], /, *, until: Instant | None = None) -> int:
-        """Replace several hashes in one trip; how many were stored."""
+        """Replace several hashes in one round trip; returns how many were stored."""
         rule = self.keyspace.lifetime.on_put
         prepared = [
             (key, self._codec.encode(record), await self._end(until, record))
-            for key, record in self._paired(items)
+            for key, record in self._render_pairs(items)
         ]
         replies = await self._all(
-            self._writing(rule, key, [("UNLINK",), ("HSET", *flat)], end) for key, flat, end in prepared
+            self._send_write(rule, key, [("UNLINK",), ("HSET", *flat)], end) for key, flat, end in prepared
         )
         stored = sum(reply is not None for reply in replies)
         self.stats.writes += stored
@@ -81,9 +81,9 @@ class HashAccessor(Accessor, Generic[S]):
     async def update(
         self, changes: Mapping[str, Any], /, *, until: Instant | None = None, **fields: FieldValue
     ) -> bool:
-        """Change some fields of a hash that is there; False, and nothing written, when it is not.
+        """Change some fields of an existing hash; False when it does not exist, and nothing is written.
 
-        In an `until` space the hash keeps its end unless another is given.
+        With an `until` lifetime the hash keeps its expiry unless another is given.
         """
         write: list[Arg] = ["HSET", *self._codec.encode_some(changes)]
         key, shape = self._render(fields), self._codec.shape
@@ -102,3 +102,86 @@ class HashAccessor(Accessor, Generic[S]):
         self.stats.misses += 1
         self.stats.undecodable += bool(stored)
         self.stats.bytes_read += sum(map(len, stored.values()))
+
+
+class MappingAccessor(Accessor, Generic[V]):
+    """Named entries of one type under each key."""
+
+    __slots__ = ("_decode", "_encode")
+
+    def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
+        super().__init__(keyspace, client)
+        codec = cast("Codec[V]", keyspace.codec)
+        self._encode, self._decode = codec.encode, codec.decode
+
+    async def get(self, name: str, /, **fields: FieldValue) -> V | None:
+        """One entry, or None when it is absent."""
+        return (await self.get_some([name], **fields)).get(name)
+
+    async def get_some(self, names: Sequence[str], /, **fields: FieldValue) -> dict[str, V]:
+        """Those of the named entries that exist."""
+        stored = await self._read("HMGET", self._render(fields), *names)
+        return self._decoded(zip(names, stored, strict=True))
+
+    async def get_all(self, /, **fields: FieldValue) -> dict[str, V]:
+        """All entries; empty when the key is absent."""
+        stored = await self._read("HGETALL", self._render(fields))
+        return self._decoded((_name(name), data) for name, data in stored.items())
+
+    async def put(
+        self, entries: Mapping[str, V], /, *, until: Instant | None = None, **fields: FieldValue
+    ) -> bool:
+        """Replace all entries; False when `until` has passed."""
+        writes = [("UNLINK",), *in_chunks("HSET", self._flat(entries))]
+        return await self._put(self._render(fields), *writes, until=until) is not None
+
+    async def set(
+        self, entries: Mapping[str, V], /, *, until: Instant | None = None, **fields: FieldValue
+    ) -> bool:
+        """Set some entries and keep the others; False when `until` has passed."""
+        writes = in_chunks("HSET", self._flat(entries))
+        return await self._change(self._render(fields), *writes, until=until) is not None
+
+    async def increment(
+        self, name: str, by: int = 1, /, *, until: Instant | None = None, **fields: FieldValue
+    ) -> int:
+        """Add to an entry that is a whole number; its new value, 0 when `until` has passed."""
+        replies = await self._change(self._render(fields), ("HINCRBY", name, by), until=until)
+        return replies[0] if replies else 0
+
+    async def remove(self, /, *names: str, **fields: FieldValue) -> int:
+        """Remove entries; returns how many of them existed."""
+        replies = await self._change_existing(self._render(fields), *in_chunks("HDEL", names))
+        return sum(replies or ())
+
+    async def size(self, /, **fields: FieldValue) -> int:
+        """The number of entries."""
+        return int(await self._read("HLEN", self._render(fields)))
+
+    def _flat(self, entries: Mapping[str, V]) -> list[str | bytes]:
+        return [part for name, value in entries.items() for part in (name, self._encode(value))]
+
+    def _decoded(self, stored: Iterable[tuple[str | None, bytes | None]]) -> dict[str, V]:
+        """The entries that exist and can be decoded; each is a hit or a miss."""
+        entries: dict[str, V] = {}
+        for name, data in stored:
+            if data is None:
+                self.stats.misses += 1
+                continue
+            self.stats.bytes_read += len(data)
+            value = self._decode(data)
+            if value is not None and name is not None:
+                entries[name] = value
+                self.stats.hits += 1
+            else:
+                self.stats.misses += 1
+                self.stats.undecodable += 1
+        return entries
+
+
+def _name(stored: bytes) -> str | None:
+    """The name of an entry; None when it is not UTF-8, so not written by Ephemera."""
+    try:
+        return stored.decode()
+    except UnicodeDecodeError:
+        return None

@@ -1,7 +1,7 @@
-"""A declared keyspace: what its keys look like, what they hold, how long they live, and why they exist.
+"""A declared keyspace: the pattern of its keys, their type, lifetime and purpose.
 
-A `Keyspace[A]` is made by a `Catalogue`, never changes, and is shared by all stores. `A` is the accessor that
-`store[space]` gives, so a type checker knows what each operation takes and returns.
+A `Keyspace[A]` is created by a `Catalogue`, never changes, and is shared by all stores. `A` is the accessor
+that `store[keyspace]` returns, so a type checker knows what each operation takes and returns.
 """
 
 from __future__ import annotations
@@ -12,15 +12,14 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 
 from ephemera.errors import ConnectionFailed, ServerError, UndeclaredKeyspace
-from ephemera.keyspace._entry_codec import EntryCodec
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._lifetime import Lifetime
+from ephemera.keyspace._record_codec import EntryCodec, RecordCodec
 from ephemera.keyspace._template import Template
 from ephemera.wire import Client
 
 if TYPE_CHECKING:
-    from ephemera.keyspace._codec import Codec
-    from ephemera.keyspace._record_codec import RecordCodec
     from ephemera.keyspace._store import Store
 
 A = TypeVar("A")
@@ -31,14 +30,14 @@ Role: TypeAlias = Literal["cache", "queue"]
 Kind: TypeAlias = Literal[
     "hash", "mapping", "value", "counter", "set", "sorted_set", "list", "stream", "channel", "flag"
 ]
-"""What a space holds, as the method of `Catalogue` that declares it is called."""
+"""The kind of a keyspace: the name of the `Catalogue` method that declares it."""
 
 _REDIS_TYPES = {"mapping": "hash", "value": "string", "counter": "string", "flag": "string"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Keyspace(Generic[A]):
-    """One declared keyspace; compared by identity, so that `store[space]` is one dict lookup."""
+    """One declared keyspace; compared by identity, so that `store[keyspace]` is one dict lookup."""
 
     catalogue: str
     template: Template
@@ -57,24 +56,24 @@ class Keyspace(Generic[A]):
 
     @property
     def pattern(self) -> str:
-        """The pattern as declared, which is also the space's name."""
+        """The pattern as declared, which is also the keyspace's name."""
         return self.template.pattern
 
     @property
     def redis_type(self) -> str:
-        """What the server's TYPE says of these keys; a channel has none."""
+        """What TYPE returns for these keys; a channel has none."""
         return _REDIS_TYPES.get(self.kind, self.kind).replace("sorted_set", "zset")
 
     def key(self, /, **fields: FieldValue) -> str:
-        """The key of these fields."""
+        """The key with these fields."""
         return self.template.render(fields)
 
     def parse(self, key: bytes | str) -> dict[str, str] | None:
-        """The fields of a key, or None when it is not of this space."""
+        """The fields of a key, or None when it does not belong to this keyspace."""
         return self.template.parse(key)
 
     def bind(self, store: Store) -> A:
-        """The accessor of this space on a store that has it in a catalogue."""
+        """The accessor of this keyspace on a store that has its catalogue."""
         if not store.declares(self):
             names = tuple(catalogue.name for catalogue in store.catalogues)
             raise UndeclaredKeyspace(self.pattern, self.catalogue, names)

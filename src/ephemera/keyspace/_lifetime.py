@@ -1,18 +1,17 @@
-"""How long keys live. Every space declares one lifetime, and every write applies it in the same step.
+"""Lifetimes. Every keyspace declares one, and every write sets the TTL in the same step.
 
 | lifetime | a full write (put) | a partial write (add, update, push) | a read |
 |---|---|---|---|
-| `fixed` | starts it anew | keeps what is left | |
-| `sliding` | starts it anew | starts it anew | starts it anew |
-| `windowed` | starts it if it is the window's first | keeps what is left | |
-| `until` | ends at the given instant | ends at the given instant | |
-| `permanent` | no end, for a declared reason | | |
+| `fixed` | restarts the TTL | keeps the TTL | |
+| `sliding` | restarts the TTL | restarts the TTL | restarts the TTL |
+| `windowed` | sets the TTL if it is the window's first | keeps the TTL | |
+| `until` | expires at the given instant | expires at the given instant | |
+| `permanent` | no TTL, for a declared reason | | |
 
-A key that should have an end and has none (another program's write, a PERSIST) is given one by its next
-write of any kind: a missing TTL heals. An instant that has passed writes nothing, by the server's clock; it
-is a result, not an error. One further ahead than `at_most` is an error, when both this machine's clock and
-the server's say so. `outlives` says in words what an expiring lifetime is longer than; a queue-role space
-must say it.
+A key without the TTL it should have (another program's write, a PERSIST) gets one with its next write of any
+kind. An instant that has passed, by the server's clock, writes nothing; this is a result, not an error. One
+further ahead than `at_most` is an error, when both this machine's clock and the server's say so. `outlives`
+says in words what an expiring lifetime is longer than; a keyspace of role `queue` must say it.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from ephemera.errors import InvalidLifetime
 
 Instant: TypeAlias = datetime | float
-"""A moment: a datetime with a time zone, or seconds since 1970 as in a token's `exp`."""
+"""A point in time: a datetime with a time zone, or seconds since 1970 as in a token's `exp`."""
 
-_CLOCK_DRIFT = 60_000  # milliseconds that a clock may be behind the one that made an instant
+_CLOCK_DRIFT = 60_000  # milliseconds that a clock may be behind the one that an instant came from
 
 
 class Duration(TypedDict, total=False):
@@ -43,7 +42,7 @@ class Duration(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Counted from the last full write."""
+    """Expires a fixed time after the last full write."""
 
     milliseconds: int
     outlives: str | None = None
@@ -56,7 +55,7 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Sliding:
-    """Counted from the last use, reads included."""
+    """Expires a fixed time after the last use, reads included."""
 
     milliseconds: int
     outlives: str | None = None
@@ -69,7 +68,7 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Windowed:
-    """Counted from a window's first write; `every` is the window, `milliseconds` the key's life."""
+    """Counted from a window's first write; `every` is the window, `milliseconds` the TTL."""
 
     every: int
     milliseconds: int
@@ -83,7 +82,7 @@ class Windowed:
 
 @dataclass(frozen=True, slots=True)
 class Until:
-    """Ends at an instant: given with each write, or derived from the value."""
+    """Expires at an instant: given with each write, or derived from the value."""
 
     derive: Callable[[Any], Instant] | None = None
     milliseconds: int | None = None
@@ -99,21 +98,21 @@ class Until:
         )
 
     def end(self, given: Instant | None, value: object = None) -> int:
-        """When a write of this value ends, in milliseconds since 1970."""
+        """When a write of this value expires, in milliseconds since 1970."""
         instant = self.derive(value) if given is None and self.derive is not None else given
         if instant is None:
-            raise InvalidLifetime("it lives until an instant: give until=, a datetime or seconds since 1970")
+            raise InvalidLifetime("it expires at an instant: give until=, a datetime or seconds since 1970")
         return unix_milliseconds(instant)
 
     def is_too_far(self, end: int, now: float | None = None) -> bool:
-        """Whether an end is beyond `at_most`, from a moment in seconds since 1970 or now by this clock."""
+        """Whether an expiry is further ahead than `at_most`; `now` is in seconds since 1970."""
         seen_from = time.time() if now is None else now
         return self.milliseconds is not None and end > seen_from * 1000 + self.milliseconds + _CLOCK_DRIFT
 
 
 @dataclass(frozen=True, slots=True)
 class Permanent:
-    """No end, for a reason."""
+    """Never expires, for a reason."""
 
     reason: str
     milliseconds = None
@@ -127,7 +126,7 @@ class Permanent:
 
 @dataclass(frozen=True, slots=True)
 class Momentary:
-    """Nothing is kept: what a channel carries is gone once it is delivered."""
+    """Nothing is stored: the messages of a channel."""
 
     milliseconds = None
     outlives = None
@@ -135,33 +134,33 @@ class Momentary:
     on_change = "none"
 
     def __str__(self) -> str:
-        return "not kept"
+        return "not stored"
 
 
 Lifetime: TypeAlias = Fixed | Sliding | Windowed | Until | Permanent | Momentary
-"""How long a key lives; `fixed(...)` and its like make one."""
+"""The lifetime of a key, as `fixed(...)` and the other functions return it."""
 
 
 def fixed(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Fixed:
-    """A life counted from the last full write: `fixed(minutes=5)`."""
+    """Expire this long after the last full write: `fixed(minutes=5)`."""
     return Fixed(_positive("fixed", duration), outlives)
 
 
 def sliding(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Sliding:
-    """A life that every read and write starts anew: `sliding(hours=24)`."""
+    """Expire this long after the last read or write: `sliding(hours=24)`."""
     return Sliding(_positive("sliding", duration), outlives)
 
 
 def windowed(*, every: timedelta, keep: timedelta, outlives: str | None = None) -> Windowed:
-    """A life of `keep` that the first write in a window of `every` starts, and no later one extends."""
-    _refuse_others("windowed", every=every, keep=keep)
-    window, life = _milliseconds(every), _milliseconds(keep)
-    if window <= 0 or life < window:
+    """Expire `keep` after the first write in a window of `every`; later writes do not extend it."""
+    _check_durations("windowed", every=every, keep=keep)
+    window, ttl = _milliseconds(every), _milliseconds(keep)
+    if window <= 0 or ttl < window:
         raise InvalidLifetime(
             f"windowed(every={every}, keep={keep}): a window needs a length, and a key must be kept "
             "for at least one whole window"
         )
-    return Windowed(window, life, outlives)
+    return Windowed(window, ttl, outlives)
 
 
 def until(
@@ -170,42 +169,41 @@ def until(
     at_most: timedelta | None = None,
     outlives: str | None = None,
 ) -> Until:
-    """A life that ends at an instant: `put(..., until=instant)`, or derived from the value.
+    """Expire at an instant: `put(..., until=instant)`, or `derive(value)`.
 
-    `at_most` bounds how far ahead an instant may be: what is further by the server's clock, too, is refused
-    as a mistake.
+    `at_most` limits how far ahead an instant may be, by the server's clock; beyond it `InvalidLifetime` is
+    raised.
     """
     if derive is not None and not callable(derive):
-        raise InvalidLifetime(f"until({derive!r}): give a function from a value to the instant of its end")
+        raise InvalidLifetime(f"until({derive!r}): give a function that returns the expiry of a value")
     if at_most is not None:
-        _refuse_others("until", at_most=at_most)
+        _check_durations("until", at_most=at_most)
     if at_most is not None and at_most <= timedelta(0):
         raise InvalidLifetime(f"until(at_most={at_most}): give a positive duration, or none")
     return Until(derive, None if at_most is None else _milliseconds(at_most), outlives)
 
 
 def permanent(*, reason: str) -> Permanent:
-    """A life without end, and the reason why that is right."""
+    """Never expire; `reason` says why that is right."""
     given: object = reason
     if not isinstance(given, str) or not given.strip():
-        raise InvalidLifetime("permanent(reason=...): say why these keys may live for ever")
+        raise InvalidLifetime("permanent(reason=...): say why these keys need no TTL")
     return Permanent(reason)
 
 
 def unix_milliseconds(instant: Instant) -> int:
-    """An instant as the server counts it; a datetime without a time zone is refused."""
+    """An instant in milliseconds since 1970; a datetime without a time zone is refused."""
     if isinstance(instant, datetime):
         if instant.utcoffset() is None:
             raise InvalidLifetime(
-                f"{instant.isoformat()} has no time zone, so it is no instant; "
-                "use datetime.now(UTC) and the like"
+                f"{instant.isoformat()} has no time zone; use datetime.now(UTC) or another aware datetime"
             )
         instant = instant.timestamp()
     return int(instant * 1000)
 
 
 def shown(milliseconds: int) -> str:
-    """A duration as people write it in a table: '24 h', '90 s', '7 d'."""
+    """A duration for tables: '24 h', '90 s', '7 d'."""
     if milliseconds % 1000:
         return f"{milliseconds} ms"
     seconds = milliseconds // 1000
@@ -215,17 +213,17 @@ def shown(milliseconds: int) -> str:
     return f"{seconds} s"
 
 
-def no_duration(**durations: object) -> tuple[str, str] | None:
-    """What is wrong with the first of these that is no `timedelta`, and what to give in its place."""
+def duration_problem(**durations: object) -> tuple[str, str] | None:
+    """The problem and the advice for the first argument that is not a `timedelta`, if any."""
     for name, given in durations.items():
         if not isinstance(given, timedelta):
             seconds = given if type(given) in (int, float) else 300
-            return f"{name}={given!r} is no duration", f"use timedelta(seconds={seconds})"
+            return f"{name}={given!r} is not a duration", f"use timedelta(seconds={seconds})"
     return None
 
 
-def _refuse_others(kind: str, **durations: object) -> None:
-    if (wrong := no_duration(**durations)) is not None:
+def _check_durations(kind: str, **durations: object) -> None:
+    if (wrong := duration_problem(**durations)) is not None:
         problem, advice = wrong
         raise InvalidLifetime(f"{kind}(...): {problem}; {advice}")
 

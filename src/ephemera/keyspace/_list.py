@@ -1,25 +1,23 @@
-"""Lists: items in the order they were pushed, taken from the front.
+"""Lists: items are pushed at the back and popped from the front.
 
-`push` appends at the back; with `max_length` it drops the oldest in the same step, so the list always holds
-the newest. `pop` removes what it returns: an item whose taker dies is lost. Work that must not be lost
-belongs in a stream or a job. In a space of role `queue` items are read first, and removed only when all of
-them can be: that is two trips, and one more whenever somebody else was faster.
+`push` appends; with `max_length` it drops the oldest items in the same step, so the list always holds the
+newest. `pop` removes what it returns: an item whose consumer dies is lost. Work that must not be lost belongs
+in a stream or a job. In a keyspace of role `queue` items are read first and removed only when all of them can
+be decoded: two round trips, and one more whenever another consumer was faster.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from ephemera.errors import UndecodableItems
 from ephemera.keyspace._accessor import Accessor, Command, in_chunks
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
+from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.wire import Arg, Client, Script
-
-if TYPE_CHECKING:
-    from ephemera.keyspace._codec import Codec
 
 V = TypeVar("V")
 
@@ -27,7 +25,7 @@ TAKE = Script.load("ephemera.keyspace", "take")
 
 
 class ListAccessor(Accessor, Generic[V]):
-    """Items of one type in order, under each key."""
+    """Items of one type, in order."""
 
     __slots__ = ("_decode", "_encode", "_trim")
 
@@ -39,7 +37,7 @@ class ListAccessor(Accessor, Generic[V]):
         self._trim: tuple[Command, ...] = () if longest is None else (("LTRIM", -longest, -1),)
 
     async def push(self, /, *items: V, until: Instant | None = None, **fields: FieldValue) -> int:
-        """Append items, dropping the oldest above `max_length`; the length, 0 if `until` passed."""
+        """Append items and drop the oldest above `max_length`; the length, 0 when `until` has passed."""
         pushes = in_chunks("RPUSH", [self._encode(item) for item in items])
         key = self._render(fields)
         replies = await self._change(key, *pushes, *self._trim, until=until)
@@ -49,30 +47,30 @@ class ListAccessor(Accessor, Generic[V]):
         return min(length, self.keyspace.max_length or length)
 
     async def pop(self, /, **fields: FieldValue) -> V | None:
-        """Remove and return the oldest item, or None when there is none that can be read."""
+        """Remove and return the oldest item; None when there is none, or it cannot be decoded."""
         return next(iter(await self.pop_many(1, **fields)), None)
 
     async def pop_many(self, count: int, /, **fields: FieldValue) -> list[V]:
         """Remove and return up to `count` of the oldest items, oldest first.
 
-        In a space of role `queue`, when some cannot be read all stay, and `UndecodableItems` is raised.
+        In a keyspace of role `queue`, when some cannot be decoded all stay and `UndecodableItems` is raised.
         """
         key = self._render(fields)
         if self.keyspace.role == "queue" and count > 0:
-            return self._readable(await self._take(key, count))
+            return self._decode_all(await self._take(key, count))
         replies = await self._change_existing(key, ("LPOP", count))
-        return self._readable((replies and replies[0]) or [])
+        return self._decode_all((replies and replies[0]) or [])
 
     async def range(self, start: int = 0, stop: int = -1, /, **fields: FieldValue) -> list[V]:
         """Items by position, oldest first, `stop` included; -1 is the newest."""
-        return self._readable(await self._read("LRANGE", self._render(fields), start, stop))
+        return self._decode_all(await self._read("LRANGE", self._render(fields), start, stop))
 
     async def size(self, /, **fields: FieldValue) -> int:
-        """How many items there are."""
+        """The number of items."""
         return int(await self._read("LLEN", self._render(fields)))
 
     async def _take(self, key: str, count: int) -> list[bytes]:
-        """Remove the oldest items, which were read before: what cannot be read never leaves its place."""
+        """Remove the oldest items after decoding them: an item that cannot be decoded is never removed."""
         front: list[bytes] = await self._ask("LRANGE", key, 0, count - 1)
         lifetime = self.keyspace.lifetime
         while front:
@@ -80,18 +78,15 @@ class ListAccessor(Accessor, Generic[V]):
                 self.stats.errors += 1
                 raise UndecodableItems(self.keyspace.pattern, key)
             arguments: list[Arg] = [lifetime.on_change, lifetime.milliseconds or 0, count, *front]
-            try:
+            with self.stats.counting_errors:
                 others: list[bytes] | None = await self._run(TAKE, (key,), arguments)
-            except REDIS_ERRORS:
-                self.stats.errors += 1
-                raise
             if others is None:
                 self.stats.writes += 1
                 break
             front = others
         return front
 
-    def _readable(self, stored: Sequence[bytes]) -> list[V]:
+    def _decode_all(self, stored: Sequence[bytes]) -> list[V]:
         decoded = [self._decode(data) for data in stored]
         self.stats.bytes_read += sum(map(len, stored))
         items = [item for item in decoded if item is not None]

@@ -1,12 +1,14 @@
-"""A Struct as the fields of a hash, or of a stream's entry: one field each, readable with a command line.
+"""A Struct as the fields of a hash or of a stream's entry, readable with a command line.
 
-Each field is stored as `plain` says: text as it is, numbers in decimal, everything else as JSON. The field
-`_v` holds the fingerprint of the whole shape; a hash without it, or with another, is a miss, and so is one
-that lacks a required field or holds one that cannot be decoded. A missing field that has a default gets it.
-Fields the Struct does not know are ignored: names that start with `_` are left to patterns for their own
-marks (a fence, an epoch).
+Each field is stored as `_scalars` describes: text as it is, numbers in decimal, everything else as JSON. The
+field `_v` holds the fingerprint of the whole shape. A hash without it, or with another one, is a miss, and so
+is one that lacks a required field or holds one that cannot be decoded. A missing field takes its default.
+Unknown fields are ignored; names that start with `_` are reserved for patterns (a fencing token, an epoch).
 
-`encode_some` writes single fields, so that one HSET can change one of them; the shape stays what `_v` says.
+`encode_some` encodes single fields, so that one HSET can change one of them; `_v` stays as it is.
+
+A stream's entry that is not one Struct, such as a union of Structs, is stored whole in the field `d`, in the
+envelope of `_codec`.
 """
 
 from __future__ import annotations
@@ -19,27 +21,40 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace._codec import shape_of, type_name
-from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, cell
+from ephemera.keyspace._codec import Codec, shape_of, type_name
+from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, field_codec
 
 S = TypeVar("S", bound=msgspec.Struct)
+
+V = TypeVar("V")
+
+_WHOLE = b"d"
+"""The field of an entry that holds its one value."""
 
 SHAPE_FIELD = b"_v"
 """The hash field that holds the fingerprint of the record's shape."""
 
 
-class _Cell(NamedTuple):
+class _FieldCodec(NamedTuple):
     name: bytes
     encode: Encode
     decode: Decode
 
 
 class RecordCodec(Generic[S]):
-    """Writes a Struct as field, value, field, value, and reads it from a dict of bytes."""
+    """Encodes a Struct as field, value, field, value, and decodes it from a dict of bytes."""
 
     __slots__ = (
-        "_cells", "_decoders", "_encoders", "_fetch", "_frame", "_make", "_values_of",
-        "pattern", "shape", "struct",
+        "_decoders",
+        "_encoders",
+        "_fetch",
+        "_fields",
+        "_frame",
+        "_make",
+        "_values_of",
+        "pattern",
+        "shape",
+        "struct",
     )  # fmt: skip
 
     def __init__(self, pattern: str, struct: type[S]) -> None:
@@ -47,40 +62,40 @@ class RecordCodec(Generic[S]):
         self.pattern = pattern
         self.struct = struct
         self.shape = shape_of(pattern, struct)
-        self._cells = {
-            field.name: _Cell(field.encode_name.encode(), *cell(field.type))
+        self._fields = {
+            field.name: _FieldCodec(field.encode_name.encode(), *field_codec(field.type))
             for field in msgspec.structs.fields(struct)
         }
-        stored_names = [each.name for each in self._cells.values()]
-        # A getter of one thing gives no tuple: both get one thing more, where `map` has ended already.
-        self._values_of = attrgetter(*self._cells, "__class__")
+        stored_names = [each.name for each in self._fields.values()]
+        # A getter of one name returns no tuple, so both get one name more; `map` stops before it.
+        self._values_of = attrgetter(*self._fields, "__class__")
         self._fetch = itemgetter(*stored_names, SHAPE_FIELD)
-        self._encoders = [each.encode for each in self._cells.values()]
-        self._decoders = [each.decode for each in self._cells.values()]
+        self._encoders = [each.encode for each in self._fields.values()]
+        self._decoders = [each.decode for each in self._fields.values()]
         self._frame = [part for name in (*stored_names, SHAPE_FIELD) for part in (name, self.shape)]
         self._make: Callable[..., S] = struct if _takes_positions(struct) else self._make_by_name
 
     def encode(self, record: S) -> list[bytes]:
-        """All fields of a record and its shape, flat, as HSET and XADD take them."""
+        """All fields of a record and its fingerprint, flat, as HSET and XADD take them."""
         if not isinstance(record, self.struct):
             raise InvalidValue(self.pattern, self.struct.__name__, type(record).__name__)
         flat = self._frame.copy()
         try:
             flat[1:-1:2] = map(call, self._encoders, self._values_of(record))
         except DECODE_ERRORS:
-            self._flat((name, getattr(record, name)) for name in self._cells)  # names the field
+            self._flat((name, getattr(record, name)) for name in self._fields)  # names the field
             raise
         return flat
 
     def encode_some(self, changes: Mapping[str, Any]) -> list[bytes]:
-        """Some fields, flat; `InvalidValue` for a field that is not there or of another type."""
-        if not changes or changes.keys() - self._cells.keys():
-            fields = f"{self.struct.__name__} with the fields {', '.join(self._cells)}"
+        """Some fields, flat; `InvalidValue` for an unknown field or a value of another type."""
+        if not changes or changes.keys() - self._fields.keys():
+            fields = f"{self.struct.__name__} with the fields {', '.join(self._fields)}"
             raise InvalidValue(self.pattern, fields, ", ".join(changes) or "no field")
         return self._flat(changes.items())
 
     def decode(self, stored: Mapping[bytes, bytes]) -> S | None:
-        """The record, or None when these fields do not make one of this shape."""
+        """The record, or None when these fields are not one of this shape."""
         try:
             values = self._fetch(stored)
             if values[-1] != self.shape:
@@ -92,14 +107,14 @@ class RecordCodec(Generic[S]):
             return None
 
     def _decode_incomplete(self, stored: Mapping[bytes, bytes]) -> S | None:
-        """A record some of whose fields are absent: their defaults must fill it up."""
+        """A record with missing fields, which take their defaults."""
         if stored.get(SHAPE_FIELD) != self.shape:
             return None
         try:
             return self.struct(
                 **{
                     name: each.decode(stored[each.name])
-                    for name, each in self._cells.items()
+                    for name, each in self._fields.items()
                     if each.name in stored
                 }
             )
@@ -110,14 +125,14 @@ class RecordCodec(Generic[S]):
         flat: list[bytes] = []
         for name, value in changes:
             try:
-                flat += (self._cells[name].name, self._cells[name].encode(value))
+                flat += (self._fields[name].name, self._fields[name].encode(value))
             except DECODE_ERRORS:
                 expected = f"{self.struct.__name__} whose {name!r} is of another type"
                 raise InvalidValue(self.pattern, expected, type_name(type(value))) from None
         return flat
 
     def _make_by_name(self, *values: Any) -> S:
-        return self.struct(**dict(zip(self._cells, values, strict=True)))
+        return self.struct(**dict(zip(self._fields, values, strict=True)))
 
 
 def _check(pattern: str, struct: Any) -> None:
@@ -139,3 +154,23 @@ def _check(pattern: str, struct: Any) -> None:
 def _takes_positions(struct: type[msgspec.Struct]) -> bool:
     parameters = inspect.signature(struct).parameters.values()
     return all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
+
+
+class EntryCodec(Generic[V]):
+    """Encodes a value as the only field of a stream entry, and decodes it from a dict of bytes."""
+
+    __slots__ = ("_codec", "name", "value_type")
+
+    def __init__(self, codec: Codec[V]) -> None:
+        self._codec = codec
+        self.name = codec.name
+        self.value_type: Any = codec.value_type
+
+    def encode(self, value: V) -> list[bytes]:
+        """The field and its value, as XADD takes them."""
+        return [_WHOLE, self._codec.encode(value)]
+
+    def decode(self, stored: Mapping[bytes, bytes]) -> V | None:
+        """The value, or None when these fields do not hold one."""
+        data = stored.get(_WHOLE)
+        return None if data is None else self._codec.decode(data)

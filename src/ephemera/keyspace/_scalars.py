@@ -1,8 +1,8 @@
-"""Values that are stored as a person would type them: text, bytes, numbers, yes and no.
+"""Scalars: text, bytes, numbers and booleans, stored as a person would type them.
 
-A `str` is its UTF-8 text, `bytes` are themselves, an `int` or `float` is its decimal form (so that INCRBY
-and HINCRBY work on it), a `bool` is `1` or `0`. They carry no header: any such text either is a value of
-the type or is not, and what is not reads as a miss. Inside a hash, every other type is stored as bare JSON.
+A `str` is its UTF-8 text, `bytes` are themselves, an `int` or `float` is its decimal form (so that INCRBY and
+HINCRBY work on it), a `bool` is `1` or `0`. They have no envelope: text that is not a value of the type is a
+miss. Inside a hash, every other type is stored as JSON without an envelope.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ Encode: TypeAlias = "Callable[[Any], bytes]"
 Decode: TypeAlias = "Callable[[bytes], Any]"
 
 DECODE_ERRORS = (msgspec.MsgspecError, ValueError, TypeError, RecursionError)
-"""What decoding may raise on data that is not what it should be; readers turn it into a miss."""
+"""What decoding may raise on unexpected data; readers turn it into a miss."""
 
 
-def plain_cell(value_type: Any) -> tuple[Encode, Decode] | None:
-    """How a plain type is written and read, or None for a type that is not plain."""
+def scalar_codec(value_type: Any) -> tuple[Encode, Decode] | None:
+    """The encoder and decoder of a scalar type, or None for any other type."""
     node = inspect.type_info(value_type)
     while isinstance(node, inspect.Metadata):
         node = node.type
@@ -40,9 +40,9 @@ def plain_cell(value_type: Any) -> tuple[Encode, Decode] | None:
     return None
 
 
-def cell(value_type: Any) -> tuple[Encode, Decode]:
-    """How one field of a hash is written and read: plainly if it can be, as JSON otherwise."""
-    return plain_cell(value_type) or (msgspec.json.encode, msgspec.json.Decoder(value_type).decode)
+def field_codec(value_type: Any) -> tuple[Encode, Decode]:
+    """The encoder and decoder of one field of a hash: as a scalar if it is one, as JSON otherwise."""
+    return scalar_codec(value_type) or (msgspec.json.encode, msgspec.json.Decoder(value_type).decode)
 
 
 def _checked(read: Decode, value_type: Any) -> Decode:

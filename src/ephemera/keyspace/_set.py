@@ -1,25 +1,23 @@
-"""Sets and sorted sets: members are text, bytes or numbers, stored plainly so that equal means equal.
+"""Sets and sorted sets: members are text, bytes or numbers, stored as they are so that equality is exact.
 
-Adding and removing are partial writes; all members of a key share its lifetime. Where members must end one
-by one, use a sorted set with the end as score and `remove_between`.
+Adding and removing are partial writes; all members of a key share its lifetime. Where members must expire one
+by one, use a sorted set with the expiry as score and `remove_between`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from math import isnan
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
+from typing import Any, Generic, TypeAlias, TypeVar, cast
 
 from ephemera.errors import InvalidValue
 from ephemera.keyspace._accessor import Accessor, in_chunks
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
-
-if TYPE_CHECKING:
-    from ephemera.keyspace._codec import Codec
 
 M = TypeVar("M")
 Ranked: TypeAlias = list[tuple[M, float]]
@@ -27,7 +25,7 @@ Ranked: TypeAlias = list[tuple[M, float]]
 
 
 class _Members(Accessor, Generic[M]):
-    """What both kinds of set do with members."""
+    """What both kinds of set share."""
 
     __slots__ = ("_decode", "_encode")
 
@@ -43,7 +41,7 @@ class _Members(Accessor, Generic[M]):
             self.stats.misses += 1
         return found
 
-    def _readable(self, stored: Collection[bytes]) -> list[M]:
+    def _decode_all(self, stored: Collection[bytes]) -> list[M]:
         members = [self._decode(data) for data in stored]
         self.stats.bytes_read += sum(map(len, stored))
         readable = [member for member in members if member is not None]
@@ -53,17 +51,17 @@ class _Members(Accessor, Generic[M]):
 
 
 class SetAccessor(_Members[M]):
-    """A set of members a key."""
+    """A set per key."""
 
     __slots__ = ()
 
     async def add(self, /, *members: M, until: Instant | None = None, **fields: FieldValue) -> int:
-        """Add members; how many were new."""
+        """Add members; returns how many were new."""
         writes = in_chunks("SADD", [self._encode(member) for member in members])
         return sum(await self._change(self._render(fields), *writes, until=until) or ())
 
     async def remove(self, /, *members: M, **fields: FieldValue) -> int:
-        """Remove members; how many were there."""
+        """Remove members; returns how many existed."""
         writes = in_chunks("SREM", [self._encode(member) for member in members])
         return sum(await self._change_existing(self._render(fields), *writes) or ())
 
@@ -73,23 +71,23 @@ class SetAccessor(_Members[M]):
         return self._counted(bool(reply))
 
     async def members(self, /, **fields: FieldValue) -> set[M]:
-        """All members; empty when the key is not there."""
-        return set(self._readable(await self._read("SMEMBERS", self._render(fields))))
+        """All members; empty when the key is absent."""
+        return set(self._decode_all(await self._read("SMEMBERS", self._render(fields))))
 
     async def size(self, /, **fields: FieldValue) -> int:
-        """How many members there are."""
+        """The number of members."""
         return int(await self._read("SCARD", self._render(fields)))
 
 
 class SortedSetAccessor(_Members[M]):
-    """Members in the order of their scores."""
+    """Members ordered by score."""
 
     __slots__ = ()
 
     async def add(
         self, scores: Mapping[M, float], /, *, until: Instant | None = None, **fields: FieldValue
     ) -> int:
-        """Give members their scores; how many were new."""
+        """Add members with their scores, or change their scores; returns how many were new."""
         flat: list[Arg] = []
         given: object = scores
         if not isinstance(given, Mapping):
@@ -109,12 +107,12 @@ class SortedSetAccessor(_Members[M]):
         return float(replies[0]) if replies else 0.0
 
     async def remove(self, /, *members: M, **fields: FieldValue) -> int:
-        """Remove members; how many were there."""
+        """Remove members; returns how many existed."""
         writes = in_chunks("ZREM", [self._encode(member) for member in members])
         return sum(await self._change_existing(self._render(fields), *writes) or ())
 
     async def remove_between(self, low: float, high: float, /, **fields: FieldValue) -> int:
-        """Remove the members with scores from `low` to `high`, both included; how many there were."""
+        """Remove the members with scores from `low` to `high`, both included; returns how many."""
         write = ("ZREMRANGEBYSCORE", low, high)
         return sum(await self._change_existing(self._render(fields), write) or ())
 
@@ -137,7 +135,7 @@ class SortedSetAccessor(_Members[M]):
         return await self._range(fields, low, high, "BYSCORE", "LIMIT", 0, count)
 
     async def size(self, /, **fields: FieldValue) -> int:
-        """How many members there are."""
+        """The number of members."""
         return int(await self._read("ZCARD", self._render(fields)))
 
     def _number(self, score: float) -> float:

@@ -1,44 +1,35 @@
-"""A store: the servers of a service by role, and typed access to its declared keys.
+"""A store: the servers of a service by role, and typed access to what is declared.
 
-`connect(url, catalogue)` opens it; `queue_url` names a second server for the spaces of role `queue`, which
-must not be evicted, and without it one server carries both roles. `store[SPACE]` is the space's accessor on
-the right server, bound once. `store.call` is for everything else, on the cache-role server unless
-`store.client("queue")` is asked. All of it reads from masters: `read_from=replicas` is refused.
+`store[DECLARATION]` is the accessor of a keyspace, or the runtime object of a pattern, on the right server;
+it is created once. `store.call` sends any other command, to the server of role `cache`;
+`store.client("queue")` is the client of the other role.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
-from contextlib import AsyncExitStack
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 from weakref import ref
 
-from ephemera.errors import InvalidDeclaration, InvalidUrl, MissingResource
+from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace._catalogue import Catalogue, check_overlap
-from ephemera.keyspace._connect_guard import async_with_only
 from ephemera.keyspace._keyspace import Keyspace, Role, Stats
-from ephemera.keyspace._server_identity import RESERVED, check_identity, guarded
-from ephemera.wire import Client, ObservedClient, Observer, open_client, parse_url
-
-_MUST_SEE = (
-    "read_from=replicas is not for a store: what it promises (that a revoked token is refused, that a batch "
-    "is whole) needs reads of what was written, and a replica may lag; leave it out here. `ephemera audit` "
-    "and `wire.open_client` take it"
-)
+from ephemera.keyspace._server_identity import RESERVED
+from ephemera.wire import Client, ObservedClient, Observer
 
 A = TypeVar("A")
 A_co = TypeVar("A_co", covariant=True)
 
 
 class Declaration(Protocol[A_co]):
-    """What `store[...]` takes: a space, or a pattern made of spaces."""
+    """What `store[...]` takes: a keyspace, or a pattern."""
 
     def bind(self, store: Store) -> A_co:
-        """Its working object on a store; asked once per store."""
+        """Create its runtime object on a store; called once per store."""
 
 
 class Store:
-    """Open clients by role, and what is declared in the store's catalogues, bound to them."""
+    """Connected clients by role, and the runtime objects of what is declared; `connect` opens one."""
 
     def __init__(
         self,
@@ -49,26 +40,26 @@ class Store:
         for catalogue in catalogues:
             if not isinstance(catalogue, Catalogue):
                 raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
-        _refuse_clashes(catalogues)
+        _check_catalogues(catalogues)
         self.catalogues = catalogues
         self._clients: dict[Role, Client] = dict(clients)
         self._resources = dict(resources or {})
         self._bound: dict[Declaration[Any], Any] = {}
         self._adopted: list[ref[Any]] = []
-        self._farewells: list[Callable[[], Awaitable[None]]] = []
+        self._callbacks: list[Callable[[], Awaitable[None]]] = []
         self._use(self._clients["cache"])
 
-    def __getitem__(self, declared: Declaration[A]) -> A:
-        """The accessor of a space, or the working object of a pattern."""
+    def __getitem__(self, declaration: Declaration[A]) -> A:
+        """The accessor of a keyspace, or the runtime object of a pattern."""
         try:
-            return self._bound[declared]  # type: ignore[no-any-return]
-        except (KeyError, TypeError):  # not bound yet, or nothing that can be
-            if not hasattr(declared, "bind"):
+            return self._bound[declaration]  # type: ignore[no-any-return]
+        except (KeyError, TypeError):  # not bound yet, or not hashable
+            if not hasattr(declaration, "bind"):
                 raise TypeError(
-                    f"store[...] takes a declared space or pattern, not {declared!r}; "
-                    "use what catalogue.hash(...) and its like returned"
+                    f"store[...] takes a declared keyspace or pattern, not {declaration!r}; "
+                    "use what catalogue.hash(...) or Locks(...) returned"
                 ) from None
-            bound = self._bound[declared] = declared.bind(self)
+            bound = self._bound[declaration] = declaration.bind(self)
             return bound
 
     def __repr__(self) -> str:
@@ -106,22 +97,22 @@ class Store:
 
     @property
     def stats(self) -> dict[Keyspace[Any], Stats]:
-        """The counts of every space that was used."""
-        bound = list(self._bound.items())  # of which another thread may need a snapshot
-        return {space: access.stats for space, access in bound if isinstance(space, Keyspace)}
+        """The counts of every keyspace that was used."""
+        bound = list(self._bound.items())  # a snapshot: another thread may read it for a scrape
+        return {keyspace: accessor.stats for keyspace, accessor in bound if isinstance(keyspace, Keyspace)}
 
     def client(self, role: Role = "cache") -> Client:
-        """The client of the server that carries a role."""
+        """The client of the server with a role."""
         return self._clients[role]
 
-    def declares(self, space: Keyspace[Any]) -> bool:
-        """Whether a space is in one of the store's catalogues."""
-        return any(space in catalogue for catalogue in self.catalogues)
+    def declares(self, keyspace: Keyspace[Any]) -> bool:
+        """Whether a keyspace is in one of the store's catalogues."""
+        return any(keyspace in catalogue for catalogue in self.catalogues)
 
     def resource(self, declaration: object, needed: str, kind: Any = object) -> Any:
-        """What `connect(..., resources={declaration: ...})` gave a pattern that needs more than Redis.
+        """What `connect(..., resources={declaration: ...})` was given for a declaration.
 
-        `needed` says what that is, for the error when it is missing; `kind` is its type.
+        `needed` describes it in the error when it is missing; `kind` is its type.
         """
         try:
             given = self._resources[declaration]
@@ -131,69 +122,27 @@ class Store:
             raise MissingResource(repr(declaration), needed, type(given).__name__)
         return given
 
-    def before_close(self, farewell: Callable[[], Awaitable[None]]) -> None:
-        """Have something done before the store disconnects, such as ending a pattern's own task."""
-        self._farewells.append(farewell)
+    def before_close(self, callback: Callable[[], Awaitable[None]]) -> None:
+        """Call this before the store disconnects, for instance to stop a pattern's task."""
+        self._callbacks.append(callback)
 
     async def aclose(self) -> None:
-        """Say farewell, last come first, and disconnect; `connect` does this at the end of its block."""
-        while self._farewells:
-            await self._farewells.pop()()
+        """Run the `before_close` callbacks, last one first, and disconnect; `connect` does this itself."""
+        while self._callbacks:
+            await self._callbacks.pop()()
         for client in set(self._clients.values()):
             await client.aclose()
 
 
-@async_with_only
-async def connect(
-    url: str,
-    *catalogues: Catalogue,
-    queue_url: str | None = None,
-    required: bool = True,
-    identity: str | None = None,
-    queue_identity: str | None = None,
-    modules: Collection[str] = (),
-    resources: Mapping[Any, object] | None = None,
-) -> AsyncIterator[Store]:
-    """An open store; with `required=False` its servers may be absent at first.
-
-    `identity` is the name that its server must be marked with, `queue_identity` that of the `queue_url`
-    server if it differs; without one, a server that is marked as somebody's is refused. `modules` are those
-    that its servers may carry beside their own. `resources` gives declarations what they need besides Redis,
-    such as a SQL engine: `resources={JOBS: engine}`.
-    """
-    if queue_identity is not None and queue_url is None:
-        raise InvalidUrl("queue_identity names a server, and there is no queue_url that says where it is")
-    async with AsyncExitStack() as opened:
-
-        async def opening(url: str, name: str | None) -> Client:
-            target = parse_url(url)
-            if target.read_from == "replicas":
-                raise InvalidUrl(_MUST_SEE)
-            opening = open_client(url, required=required, modules=modules)
-            client = await opened.enter_async_context(opening)
-            address = ",".join(map(str, target.addresses))
-            if name is not None:
-                await opened.enter_async_context(guarded(client, address, name))
-            elif client.up:
-                await check_identity(client, address, None)
-            return client
-
-        cache = await opening(url, identity)
-        queue = cache if queue_url is None else await opening(queue_url, queue_identity or identity)
-        store = Store({"cache": cache, "queue": queue}, *catalogues, resources=resources)
-        opened.push_async_callback(store.aclose)
-        yield store
-
-
-def _refuse_clashes(catalogues: tuple[Catalogue, ...]) -> None:
-    """Catalogues of one store share its servers, so their patterns must not overlap either."""
+def _check_catalogues(catalogues: tuple[Catalogue, ...]) -> None:
+    """Catalogues of one store share its servers, so their patterns must not overlap."""
     catalogues = (RESERVED, *(each for each in catalogues if each is not RESERVED))
-    for place, catalogue in enumerate(catalogues):
-        for earlier in catalogues[:place]:
+    for position, catalogue in enumerate(catalogues):
+        for earlier in catalogues[:position]:
             if earlier.name == catalogue.name:
                 raise InvalidDeclaration(
                     catalogue.name, "two catalogues have this name", "rename one, or give it once"
                 )
-            for space in catalogue:
+            for keyspace in catalogue:
                 for other in earlier:
-                    check_overlap(space.template, space.kind, other)
+                    check_overlap(keyspace.template, keyspace.kind, other)

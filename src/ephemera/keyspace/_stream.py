@@ -1,31 +1,29 @@
-"""Streams and channels: what happened, kept in order; and news of it, kept by nobody.
+"""Streams and channels: an ordered log of entries, and messages that are not stored.
 
-A stream's entry is a Struct, each of its fields a field of the entry, or one value of any type (`entries`).
-`append` gives it the next id, trims the stream to its `max_length` exactly, and applies the lifetime, in one
-step. A channel only wakes whoever listens at the moment: what must not be missed goes into a stream.
+A stream's entry is a Struct, each of its fields a field of the entry, or one value of any type
+(`EntryCodec`). `append` gives it the next id, trims the stream to exactly `max_length`, and sets the TTL, in
+one step. A channel reaches only those who are subscribed at the moment; messages that must not be missed go
+into a stream.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from ephemera.keyspace._accessor import Accessor
-from ephemera.keyspace._entry_codec import EntryCodec
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Stats
+from ephemera.keyspace._keyspace import Keyspace, Stats
 from ephemera.keyspace._lifetime import Instant
+from ephemera.keyspace._record_codec import EntryCodec, RecordCodec
 from ephemera.wire import Arg, Client
-
-if TYPE_CHECKING:
-    from ephemera.keyspace._codec import Codec
-    from ephemera.keyspace._record_codec import RecordCodec
 
 V = TypeVar("V")
 
 
 class StreamAccessor(Accessor, Generic[V]):
-    """Entries in the order of their ids, under each key."""
+    """Entries in the order of their ids."""
 
     __slots__ = ("_codec", "_trim")
 
@@ -36,7 +34,7 @@ class StreamAccessor(Accessor, Generic[V]):
         self._trim: tuple[Arg, ...] = () if longest is None else ("MAXLEN", longest)
 
     async def append(self, entry: V, /, *, until: Instant | None = None, **fields: FieldValue) -> str | None:
-        """Add an entry and return its id; None when `until` has passed."""
+        """Append an entry and return its id; None when `until` has passed."""
         write: list[Arg] = ["XADD", *self._trim, "*", *self._codec.encode(entry)]
         replies = await self._change(self._render(fields), write, until=until)
         return replies[0].decode() if replies else None
@@ -44,24 +42,24 @@ class StreamAccessor(Accessor, Generic[V]):
     async def range(
         self, first: str = "-", last: str = "+", count: int | None = None, /, **fields: FieldValue
     ) -> list[tuple[str, V]]:
-        """Entries with ids from `first` to `last`, oldest first; `(id` leaves that id itself out."""
+        """Entries with ids from `first` to `last`, oldest first; `(id` excludes that id."""
         limit: tuple[Arg, ...] = () if count is None else ("COUNT", count)
-        return self._readable(await self._read("XRANGE", self._render(fields), first, last, *limit))
+        return self._decode_all(await self._read("XRANGE", self._render(fields), first, last, *limit))
 
     async def newest(self, count: int, /, **fields: FieldValue) -> list[tuple[str, V]]:
-        """The last entries, newest first."""
+        """The newest entries, newest first."""
         key = self._render(fields)
-        return self._readable(await self._read("XREVRANGE", key, "+", "-", "COUNT", count))
+        return self._decode_all(await self._read("XREVRANGE", key, "+", "-", "COUNT", count))
 
     async def size(self, /, **fields: FieldValue) -> int:
-        """How many entries there are."""
+        """The number of entries."""
         return int(await self._read("XLEN", self._render(fields)))
 
     def decode(self, flat: list[bytes]) -> V | None:
-        """An entry out of the fields that XREAD and its like give, or None when it is not one."""
+        """Decode the fields of an entry as XREAD returns them; None when they are not one."""
         return self._codec.decode(dict(zip(flat[::2], flat[1::2], strict=True)))
 
-    def _readable(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, V]]:
+    def _decode_all(self, stored: Iterable[tuple[bytes, list[bytes]]]) -> list[tuple[str, V]]:
         decoded = []
         for entry_id, flat in stored:
             decoded.append((entry_id.decode(), self.decode(flat)))
@@ -76,7 +74,7 @@ class StreamAccessor(Accessor, Generic[V]):
 
 
 class ChannelAccessor(Generic[V]):
-    """Messages of one type to whoever listens at the moment."""
+    """Messages of one type to the current subscribers."""
 
     __slots__ = ("_call", "_codec", "_render", "keyspace", "stats")
 
@@ -92,17 +90,14 @@ class ChannelAccessor(Generic[V]):
         return self._render(fields)
 
     async def publish(self, message: V, /, **fields: FieldValue) -> int:
-        """Send a message; how many heard it (on a cluster, on the node that was asked)."""
+        """Publish a message; returns how many subscribers received it (on a cluster, those of one node)."""
         channel, data = self._render(fields), self._codec.encode(message)
-        try:
-            heard: int = await self._call("PUBLISH", channel, data)
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
+        with self.stats.counting_errors:
+            received: int = await self._call("PUBLISH", channel, data)
         self.stats.writes += 1
         self.stats.bytes_written += len(data)
-        return heard
+        return received
 
     def decode(self, data: bytes) -> V | None:
-        """A message as it was published, or None when it is not one of this type and shape."""
+        """Decode a published message; None when it is not of the declared type."""
         return self._codec.decode(data)

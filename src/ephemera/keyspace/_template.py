@@ -1,14 +1,14 @@
-"""Patterns and keys: `session:{user_id}:{sid}` renders keys, and every rendered key parses back.
+"""Patterns and keys: `session:{user_id}:{sid}` renders keys, and every rendered key can be parsed.
 
-A pattern is literal text and fields in turn. It starts with a literal, so that every key of a server can be
-told by how it begins, and a literal that follows a field starts with a punctuation mark (`:` mostly, or `.`
-as in `chapter:{book}.{chapter}`). That mark is percent-encoded inside the field's values (`field_values`),
-so a field ends where its mark first appears: parsing has one answer, a value can never reach into its
-neighbour, and two different sets of values can never render the same key.
+A pattern alternates literals and fields. It starts with a literal, so that a key's first characters tell
+which patterns it may belong to. A literal after a field starts with punctuation (usually `:`, or `.` as in
+`chapter:{book}.{chapter}`). That character is percent-encoded inside the field's values (`_field_values`),
+so a field ends where it first appears: parsing is unambiguous, a value can never reach into the next field,
+and two different sets of values never render the same key.
 
-`hash_tag="job_id"` puts literal braces round one field. A cluster hashes only what is inside, so all keys
-with the same job_id, of all patterns tagged by it, share a slot and one script may touch them together.
-Tagged values are written alike in every pattern, since what ends them is always `}`.
+`hash_tag="job_id"` puts braces round one field. A cluster hashes only what is inside them, so all keys with
+the same job_id, of all patterns with that hash tag, share a slot, and one script may use them together.
+Tagged values are encoded alike in every pattern, because the character after them is always `}`.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ephemera.keyspace._field_values import FieldCodec, FieldValue, special_char
 Fields = Mapping[str, FieldValue]
 
 MAX_KEY_LENGTH = 1024
-"""Bytes that a key may have unless its declaration says otherwise."""
+"""The longest key allowed, in bytes, unless its declaration says otherwise."""
 
 _FIELD = re.compile(r"\{([^{}]*)\}")
-_LITERAL = re.compile(r"[!-~]*")  # printable ASCII; the marks below are excluded apart
+_LITERAL = re.compile(r"[!-~]*")  # printable ASCII, without the characters below
 _NOT_LITERAL = frozenset("{}*?[]\\%")
-_HUGE = 10**100  # Python refuses to write numbers of thousands of digits
+_HUGE = 10**100  # Python refuses to format numbers of thousands of digits
 _RESERVED = frozenset((*keyword.kwlist, "until"))
 
 
@@ -58,23 +58,23 @@ class Template:
         self, pattern: str, *, hash_tag: str | None = None, max_key_length: int = MAX_KEY_LENGTH
     ) -> None:
         if not isinstance(pattern, str):
-            raise InvalidDeclaration(repr(pattern), "a pattern is a text", "write it as 'session:{id}'")
+            raise InvalidDeclaration(repr(pattern), "a pattern is a string", "write it as 'session:{id}'")
         self.pattern = pattern
         self.hash_tag = hash_tag
         self.max_key_length = max_key_length
         self.literals, self.fields = _split(pattern, hash_tag)
-        self._field_codecs = tuple(map(FieldCodec, _marks(self.literals)))
+        self._field_codecs = tuple(map(FieldCodec, _end_characters(self.literals)))
         self.regex = self._regex("{}+")
         self._match = re.compile(self._regex("({}+)")).fullmatch
         self._format = "%s".join(self.literals)
-        self._pieces = [piece for literal in self.literals for piece in (literal, "")][:-1]  # a gap a field
-        # What no field encodes is free of these: one look at all values together is enough.
-        self._special = re.compile(special_characters("".join(_marks(self.literals)))).search
+        self._pieces = [piece for literal in self.literals for piece in (literal, "")][:-1]  # gaps for fields
+        # One search over all values together finds what any field would encode.
+        self._special = re.compile(special_characters("".join(_end_characters(self.literals)))).search
         self._short = max_key_length // 4  # a character has at most four bytes
         self.render: Callable[[Fields], str] = self._renderer()
         self.one_field = self._of_one_field()
-        """Of a pattern with one field: its name, what is before and after it, and the length that a value of
-        letters and digits, which needs no encoding, may have in any case."""
+        """For a pattern with one field: its name, the literals around it, and the length of the longest
+        alphanumeric value that certainly fits."""
 
     @property
     def glob(self) -> str:
@@ -100,14 +100,14 @@ class Template:
         return fields
 
     def _regex(self, field: str) -> str:
-        """The expression of this pattern's keys; `field` says how a field's characters are taken."""
+        """The regular expression of this pattern's keys; `field` is the form of a field in it."""
         rest = zip(self._field_codecs, self.literals[1:], strict=True)
         return re.escape(self.literals[0]) + "".join(
             field.format(writing.characters) + re.escape(literal) for writing, literal in rest
         )
 
     def _renderer(self) -> Callable[[Fields], str]:
-        """The fastest rendering for this number of fields; `render` is on every hot path."""
+        """The fastest renderer for this number of fields; `render` is on every hot path."""
         if not self.fields:
             return self._render_constant
         if len(self.fields) == 1:
@@ -134,7 +134,7 @@ class Template:
             value = fields.get(name)
             if type(value) is not str:
                 value = str(value) if type(value) is int and -_HUGE < value < _HUGE else ""
-            # Letters and digits are never special, and most ids are nothing else.
+            # Letters and digits are never encoded, and most ids hold nothing else.
             if (value.isalnum() or (value and not special(value))) and len(fields) == 1:
                 key = before + value + after
                 if len(key) <= short:
@@ -149,7 +149,7 @@ class Template:
             if len(fields) == len(values) and all(values) and not self._special("".join(values)):
                 pieces = self._pieces.copy()
                 pieces[1::2] = values
-                key = "".join(pieces)  # and not `%`, which asks a text that is an enum what it calls itself
+                key = "".join(pieces)  # not `%`, which would call `__str__` of a str enum
                 if len(key) <= self._short:
                     return key
         except (KeyError, TypeError):  # a field is missing, or is bytes or a number
@@ -157,11 +157,11 @@ class Template:
         return self._render_any(fields)
 
     def _render_any(self, fields: Fields) -> str:
-        """The key of any fields: other types, values to encode, and what must be refused."""
+        """The key with any fields: other types, values to encode, and values to refuse."""
         if fields.keys() != set(self.fields):
             raise WrongFields(self.pattern, self.fields, tuple(fields))
         values = [fields[name] for name in self.fields]
-        written = tuple(map(self._write_one, self.fields, self._field_codecs, values))
+        written = tuple(map(self._encode_one, self.fields, self._field_codecs, values))
         key = self._format % written
         length = len(key.encode())
         if length > self.max_key_length:
@@ -169,7 +169,7 @@ class Template:
             raise KeyTooLong(self.pattern, longest, length, self.max_key_length)
         return key
 
-    def _write_one(self, name: str, codec: FieldCodec, value: FieldValue) -> str:
+    def _encode_one(self, name: str, codec: FieldCodec, value: FieldValue) -> str:
         try:
             return codec.encode(value)
         except (TypeError, ValueError) as problem:
@@ -179,8 +179,8 @@ class Template:
         return f"Template({self.pattern!r}" + (f", hash_tag={self.hash_tag!r})" if self.hash_tag else ")")
 
 
-def _marks(literals: tuple[str, ...]) -> list[str]:
-    """The mark that ends each field: the first of the literal after it, if any."""
+def _end_characters(literals: tuple[str, ...]) -> list[str]:
+    """The character that ends each field: the first of the literal after it, if any."""
     return [literal[:1] for literal in literals[1:]]
 
 
@@ -196,9 +196,9 @@ def _split(pattern: str, hash_tag: str | None) -> tuple[tuple[str, ...], tuple[s
                 f"the hash tag {hash_tag!r} is not one of its fields",
                 f"hash_tag takes the name of a field: {', '.join(fields) or 'this pattern has none'}",
             )
-        place = fields.index(hash_tag)
-        literals[place] += "{"
-        literals[place + 1] = "}" + literals[place + 1]
+        position = fields.index(hash_tag)
+        literals[position] += "{"
+        literals[position + 1] = "}" + literals[position + 1]
     return tuple(literals), tuple(fields)
 
 
@@ -211,7 +211,7 @@ def _check_literals(pattern: str, literals: list[str]) -> None:
         if not _LITERAL.fullmatch(literal) or _NOT_LITERAL.intersection(literal):
             raise InvalidDeclaration(
                 pattern,
-                f"the literal {literal!r} holds a mark that keys, globs or hash tags give a meaning",
+                f"the literal {literal!r} holds a character with a meaning in keys, globs or hash tags",
                 "use printable ASCII without spaces and without { } * ? [ ] \\ %",
             )
     for literal in literals[1:-1]:
@@ -224,7 +224,7 @@ def _check_literals(pattern: str, literals: list[str]) -> None:
             raise InvalidDeclaration(
                 pattern,
                 f"the literal {literal!r} follows a field with a letter or digit",
-                "a field must be ended by a punctuation mark, such as ':'",
+                "put a punctuation character after the field, such as ':'",
             )
 
 
@@ -233,9 +233,9 @@ def _check_fields(pattern: str, fields: list[str]) -> None:
         if not (name.isascii() and name.isidentifier()) or name in _RESERVED:
             raise InvalidDeclaration(
                 pattern,
-                f"{name!r} cannot name a field",
+                f"{name!r} cannot be the name of a field",
                 "fields are given as keyword arguments: use an ASCII identifier that is no keyword, "
-                "nor 'until', which says when a value ends",
+                "nor 'until', which is when a value expires",
             )
         if fields.count(name) > 1:
             raise InvalidDeclaration(

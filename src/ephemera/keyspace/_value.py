@@ -1,52 +1,56 @@
-"""Values and flags: one string each, written with its lifetime in one command where the server has one.
+"""Values, flags and counters: one string per key, written with its TTL in one command where Redis has one.
 
-A value is read by GET, or by GETEX in a sliding space, and written by SET with its life; only lifetimes
-that SET cannot express (`until`, whose past instants must write nothing, and `windowed`) take the script.
+A value is read by GET, or by GETEX with a sliding lifetime, and written by SET with its TTL. Lifetimes that
+SET cannot express (`until`, whose past instants must write nothing, and `windowed`) use the script.
+
+The first addition to a counter creates it and sets its TTL in the same step. An addition to a counter that
+has lost its TTL sets a new one, so no counter stays for ever by accident.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, cast
+from typing import Any, Generic, Protocol, TypeVar, cast
 
+from ephemera.errors import InvalidValue
 from ephemera.keyspace._accessor import IF_ABSENT, Accessor
+from ephemera.keyspace._codec import Codec
 from ephemera.keyspace._field_values import FieldValue
-from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
+from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant, Until
 from ephemera.keyspace._scalars import DECODE_ERRORS
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
 
-if TYPE_CHECKING:
-    from ephemera.keyspace._codec import Codec
-
 V = TypeVar("V")
 V_co = TypeVar("V_co", covariant=True)
 
+_BOUND = 2**63  # of a 64-bit integer
+
 
 class Get(Protocol[V_co]):
-    """How a value is read."""
+    """The signature of `ValueAccessor.get`."""
 
     def __call__(self, /, **fields: FieldValue) -> Coroutine[Any, Any, V_co | None]:
-        """The value, or None: not there, or not one of this type and shape."""
+        """The value, or None when the key is absent or holds something else than the declared type."""
 
 
 class _Strings(Accessor):
-    """What both kinds have: a string, written by SET with its life where SET can give it."""
+    """Writes a string by SET with its TTL, where SET can express the lifetime."""
 
-    __slots__ = ("_life", "_life_if_absent")
+    __slots__ = ("_ttl", "_ttl_if_absent")
 
     def __init__(self, keyspace: Keyspace[Any], client: Client) -> None:
         super().__init__(keyspace, client)
         lifetime = keyspace.lifetime
-        life: tuple[Arg, ...] = () if lifetime.on_put == "none" else ("PX", lifetime.milliseconds or 0)
-        self._life = life if lifetime.on_put in ("none", "renew") else None
-        self._life_if_absent = None if isinstance(lifetime, Until) else life
+        ttl: tuple[Arg, ...] = () if lifetime.on_put == "none" else ("PX", lifetime.milliseconds or 0)
+        self._ttl = ttl if lifetime.on_put in ("none", "renew") else None
+        self._ttl_if_absent = None if isinstance(lifetime, Until) else ttl
 
     async def _set(self, key: str, data: bytes, until: Instant | None, value: object = None) -> bool:
-        if self._life is None or until is not None:
+        if self._ttl is None or until is not None:
             return await self._put(key, ("SET", data), until=until, value=value) is not None
-        await self._ask("SET", key, data, *self._life)
+        await self._ask("SET", key, data, *self._ttl)
         self.stats.writes += 1
         self.stats.bytes_written += len(data)
         return True
@@ -54,10 +58,10 @@ class _Strings(Accessor):
     async def _set_if_absent(
         self, key: str, data: bytes, until: Instant | None, value: object = None
     ) -> bool:
-        if self._life_if_absent is None or until is not None:
+        if self._ttl_if_absent is None or until is not None:
             write = ("SET", data)
             return await self._put(key, write, until=until, value=value, guard=IF_ABSENT) is not None
-        stored = await self._ask("SET", key, data, "NX", *self._life_if_absent) is not None
+        stored = await self._ask("SET", key, data, "NX", *self._ttl_if_absent) is not None
         if stored:
             self.stats.writes += 1
             self.stats.bytes_written += len(data)
@@ -65,7 +69,7 @@ class _Strings(Accessor):
 
 
 class ValueAccessor(_Strings, Generic[V]):
-    """One value a key, through the space's codec."""
+    """One value per key, encoded by the keyspace's codec."""
 
     __slots__ = ("_decode", "_encode", "get")
 
@@ -73,19 +77,16 @@ class ValueAccessor(_Strings, Generic[V]):
         super().__init__(keyspace, client)
         codec = cast("Codec[V]", keyspace.codec)
         self._encode, self._decode = codec.encode, codec.decode
-        self.get: Get[V] = self._getting(codec)
-        """The value, or None: not there, or not one of this type and shape."""
+        self.get: Get[V] = self._make_get(codec)
+        """The value, or None when the key is absent or holds something else than the declared type."""
 
     async def _get(self, /, **fields: FieldValue) -> V | None:
         key = self._render(fields)
-        try:
+        with self.stats.counting_errors:
             if self._renewal is None:
                 data = await self._call("GET", key)
             else:
                 data = await self._call("GETEX", key, "PX", self._renewal)
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
         if data is not None:
             value = self._decode(data)
             if value is not None:
@@ -96,22 +97,22 @@ class ValueAccessor(_Strings, Generic[V]):
         self._missed(data)
         return None
 
-    def _getting(self, codec: Codec[V]) -> Get[V]:
-        """`get`, and for the commonest sort of space the same written out.
+    def _make_get(self, codec: Codec[V]) -> Get[V]:
+        """`get`; for the most common sort of keyspace, a version with everything inlined.
 
-        That is: one field in the pattern, a packed value, a life that reading does not renew. The calls of
-        `render` and `decode` and the looks at `self` would cost a tenth of the whole read.
+        That is: one field in the pattern, an enveloped value, a lifetime that reads do not renew. The calls
+        of `render` and `decode` and the attribute lookups would cost a tenth of the whole read.
         """
         unpack, packing = codec.unpack, self._packing("GET")
         if packing is None or unpack is None or self._renewal is not None:
             return self._get
         field, heads, end, longest = packing
         render, call, send = self._render, self._call, self._send
-        stats, decoded = self.stats, self._decoded
+        stats, decoded, counting_errors = self.stats, self._decoded, self.stats.counting_errors
 
         async def get(**fields: FieldValue) -> V | None:
             value: Any = fields.get(field)
-            try:
+            with counting_errors:
                 if (
                     value.__class__ is str
                     and value.isalnum()
@@ -122,12 +123,9 @@ class ValueAccessor(_Strings, Generic[V]):
                     data = await send((heads[len(value)] + value + end).encode())
                 else:
                     data = await call("GET", render(fields))
-            except REDIS_ERRORS:
-                stats.errors += 1
-                raise
             try:
                 found: V = unpack(data).value
-            except DECODE_ERRORS:  # nothing, compressed, or something else
+            except DECODE_ERRORS:  # absent, compressed, or something else
                 return decoded(data)
             stats.hits += 1
             stats.bytes_read += len(data)
@@ -136,38 +134,39 @@ class ValueAccessor(_Strings, Generic[V]):
         return get
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[V | None]:
-        """The values of several keys in one trip, each None as in `get`."""
-        rendered = self._rendered(keys)
+        """The values of several keys in one round trip, each None as in `get`."""
+        rendered = self._render_all(keys)
         if self._renewal is None:
             replies = await self._all(self._call("GET", key) for key in rendered)
         else:
-            life = self._renewal
-            replies = await self._all(self._call("GETEX", key, "PX", life) for key in rendered)
+            ttl = self._renewal
+            replies = await self._all(self._call("GETEX", key, "PX", ttl) for key in rendered)
         return [self._decoded(data) for data in replies]
 
     async def put(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Store the value for its lifetime; False when `until` has passed and nothing was stored."""
+        """Store the value with its TTL; False when `until` has passed and nothing was stored."""
         return await self._set(self._render(fields), self._encode(value), until, value)
 
     async def put_many(self, items: Iterable[tuple[Fields, V]], /, *, until: Instant | None = None) -> int:
-        """Store several values in one trip; how many were stored."""
+        """Store several values in one round trip; returns how many were stored."""
         prepared = [
-            (key, self._encode(value), await self._end(until, value)) for key, value in self._paired(items)
+            (key, self._encode(value), await self._end(until, value))
+            for key, value in self._render_pairs(items)
         ]
-        replies = await self._all(self._putting(*item) for item in prepared)
+        replies = await self._all(self._send_put(*item) for item in prepared)
         stored = sum(reply is not None for reply in replies)
         self.stats.writes += stored
         return stored
 
     async def put_if_absent(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Store the value unless the key is there; whether it was stored."""
+        """Store the value unless the key exists; True when it was stored."""
         return await self._set_if_absent(self._render(fields), self._encode(value), until, value)
 
-    def _putting(self, key: str, data: bytes, end: int) -> Awaitable[Any]:
-        if self._life is None:
-            return self._writing(self.keyspace.lifetime.on_put, key, [("SET", data)], end)
+    def _send_put(self, key: str, data: bytes, end: int) -> Awaitable[Any]:
+        if self._ttl is None:
+            return self._send_write(self.keyspace.lifetime.on_put, key, [("SET", data)], end)
         self.stats.bytes_written += len(data)
-        return self._call("SET", key, data, *self._life)
+        return self._call("SET", key, data, *self._ttl)
 
     def _decoded(self, data: bytes | None) -> V | None:
         value = None if data is None else self._decode(data)
@@ -191,7 +190,7 @@ class FlagAccessor(_Strings):
     __slots__ = ()
 
     async def set(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Set the flag for its lifetime; False when `until` has passed and nothing changed."""
+        """Set the flag with its TTL; False when `until` has passed and nothing changed."""
         return await self._set(self._render(fields), b"1", until)
 
     async def set_if_absent(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
@@ -208,7 +207,7 @@ class FlagAccessor(_Strings):
 
     async def are_set(self, keys: Iterable[Fields], /) -> list[bool]:
         """Whether each of several flags is set, in one round trip."""
-        rendered = self._rendered(keys)
+        rendered = self._render_all(keys)
         replies = await self._all(self._check(key) for key in rendered)
         hits = sum(replies)
         self.stats.hits += hits
@@ -220,3 +219,51 @@ class FlagAccessor(_Strings):
         if self._renewal is None:
             return self._call("EXISTS", key)
         return self._call("PEXPIRE", key, self._renewal)
+
+
+class CounterAccessor(Accessor):
+    """One whole number per key, which any number of callers add to at once."""
+
+    __slots__ = ()
+
+    async def get(self, /, **fields: FieldValue) -> int:
+        """The count; 0 when the key is absent."""
+        return (await self.get_many([fields]))[0]
+
+    async def get_many(self, keys: Iterable[Fields], /) -> list[int]:
+        """Several counts in one round trip."""
+        rendered = self._render_all(keys)
+        return [self._counted(data) for data in await self._read_all("GET", rendered)]
+
+    async def add(self, by: int = 1, /, *, until: Instant | None = None, **fields: FieldValue) -> int:
+        """Add to the count and return it; 0 when `until` has passed and nothing was counted."""
+        replies = await self._change(self._render(fields), ("INCRBY", self._whole(by)), until=until)
+        return replies[0] if replies else 0
+
+    async def add_many(
+        self, additions: Iterable[tuple[Fields, int]], /, *, until: Instant | None = None
+    ) -> list[int]:
+        """Add to several counts in one round trip; each as in `add`."""
+        rule, end = self.keyspace.lifetime.on_change, await self._end(until)
+        rendered = [(key, self._whole(by)) for key, by in self._render_pairs(additions)]
+        replies = await self._all(self._send_write(rule, key, [("INCRBY", by)], end) for key, by in rendered)
+        self.stats.writes += sum(reply is not None for reply in replies)
+        return [reply[0] if reply else 0 for reply in replies]
+
+    def _whole(self, by: int) -> int:
+        if type(by) is not int or not -_BOUND <= by < _BOUND:
+            raise InvalidValue(self.keyspace.pattern, "whole numbers of 64 bits", repr(by)[:40])
+        return by
+
+    def _counted(self, data: bytes | None) -> int:
+        try:
+            count = 0 if data is None else int(data)
+        except DECODE_ERRORS:
+            self.stats.undecodable += 1
+            data, count = None, 0
+        if data is None:
+            self.stats.misses += 1
+        else:
+            self.stats.hits += 1
+            self.stats.bytes_read += len(data)
+        return count

@@ -1,4 +1,4 @@
--- Refuses a database that is not marked as ours; one that is empty has lost its mark with the rest and is marked anew.
+-- Refuses a database that is not marked with the expected name; an empty one has lost its mark and is marked again.
 -- KEYS[1]  the mark
 -- ARGV[1]  the name that it must hold
 -- RETURNS  the name; the error WRONGSERVER when the database holds another name, or keys and no name
@@ -8,7 +8,7 @@ if name then
   return redis.error_reply("WRONGSERVER it is marked as '" .. name .. "', not as '" .. ARGV[1] .. "'")
 end
 if redis.call('DBSIZE') > 0 then
-  return redis.error_reply("WRONGSERVER it holds keys and carries no mark, and '" .. ARGV[1] .. "' was expected")
+  return redis.error_reply("WRONGSERVER it holds keys and has no mark, and '" .. ARGV[1] .. "' was expected")
 end
 redis.call('SET', KEYS[1], ARGV[1])
 return ARGV[1]

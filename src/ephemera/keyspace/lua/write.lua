@@ -1,16 +1,16 @@
--- Writes to one key and gives the key its lifetime, as one step.
+-- Writes to one key and sets its TTL in one step.
 -- KEYS[1]  the key
--- ARGV[1]  rule: renew (start the life anew), keep (start it only if the key has no end), carry (the same,
---          when the writes replace the key), until (end at an instant), none
--- ARGV[2]  the life in milliseconds; for until, the instant in milliseconds since 1970
--- ARGV[3]  guard: '' (write always), '(absent)' (only if the key is not there), or the shape `_v` that the
+-- ARGV[1]  rule: renew (restart the TTL), keep (set it only if the key has none), carry (the same,
+--          when the writes replace the key), until (expire at an instant), none
+-- ARGV[2]  the TTL in milliseconds; for until, the instant in milliseconds since 1970
+-- ARGV[3]  guard: '' (write always), '(absent)' (only if the key does not exist), or the fingerprint `_v` that the
 --          hash must have
 -- ARGV[4]  and on: the writes, each as the number of its arguments, its name, its arguments after the key
--- RETURNS  the reply of each write; nil when nothing was written, because the instant has passed or the guard said no
-local key, rule, life, guard = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
+-- RETURNS  the reply of each write; nil when nothing was written, because the instant has passed or the guard did not match
+local key, rule, ttl, guard = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
 if rule == 'until' then
   local now = redis.call('TIME')
-  if tonumber(life) <= now[1] * 1000 + now[2] / 1000 then return false end
+  if tonumber(ttl) <= now[1] * 1000 + now[2] / 1000 then return false end
 end
 if guard == '(absent)' then
   if redis.call('EXISTS', key) == 1 then return false end
@@ -18,7 +18,7 @@ elseif guard ~= '' and redis.call('HGET', key, '_v') ~= guard then
   return false
 end
 
-local ends = rule == 'carry' and redis.call('PEXPIRETIME', key) or -1
+local expires = rule == 'carry' and redis.call('PEXPIRETIME', key) or -1
 local replies, at = {}, 4
 while at < #ARGV do
   local last = at + 1 + ARGV[at]
@@ -27,10 +27,10 @@ while at < #ARGV do
 end
 
 if rule == 'until' then
-  redis.call('PEXPIREAT', key, life)
-elseif ends > 0 then
-  redis.call('PEXPIREAT', key, ends)
+  redis.call('PEXPIREAT', key, ttl)
+elseif expires > 0 then
+  redis.call('PEXPIREAT', key, expires)
 elseif rule == 'renew' or rule == 'carry' or (rule == 'keep' and redis.call('PTTL', key) == -1) then
-  redis.call('PEXPIRE', key, life)
+  redis.call('PEXPIRE', key, ttl)
 end
 return replies

@@ -144,7 +144,7 @@ class RevocationChecks:
         "reused" means that somebody has a copy: its family, if given, is revoked before this returns.
         """
         key = self._flags[kind].key(**{self._id_fields[kind]: jti})
-        end = await self._flags[kind].ending(until)
+        end = await self._flags[kind].expiry(until)
         outcome = _SPENT[await self._run(SPEND, (key,), (end,))]
         if outcome == "spent":
             self._flags[kind].stats.writes += 1
