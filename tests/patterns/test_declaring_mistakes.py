@@ -35,7 +35,7 @@ from ephemera.patterns import (
     write_behind,
 )
 from ephemera.patterns.embedders import OpenAICompatible
-from ephemera.patterns.semantic_cache._qdrant import Qdrant
+from ephemera.patterns.semantic_cache import Qdrant
 
 MINUTE = timedelta(minutes=1)
 
