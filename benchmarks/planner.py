@@ -23,7 +23,7 @@ from benchmarks import peers
 from benchmarks.rows import Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, Store, connect
-from ephemera.patterns.planner import ChannelState, Plan, Planner, Task, UserState
+from ephemera.patterns.planner import ChannelState, Plan, Planner, Task, TickLimits, UserState
 
 CHANNELS, USERS, SUBSCRIPTIONS = 10_000, 100_000, 50
 SEQ, SEEN = 1000, 999
@@ -40,7 +40,7 @@ FEED = Planner(
             cooldown=timedelta(hours=1),
         )
     },
-    max_dirty_channels=CHANNELS,
+    limits=TickLimits(max_dirty_channels=CHANNELS),
 )
 
 _FILL = f"""
@@ -99,16 +99,16 @@ async def _fill_redis(store: Store) -> None:
     """Copies of everything, as ticks would have made them; the marks by the server itself."""
     now = round(time.time() * 1000)
     state = UserState("free", 1, 0, now, now, 0, now)
-    life = FEED.marks.lifetime.milliseconds or 0
+    life = FEED.keys.marks.lifetime.milliseconds or 0
     for start in range(0, USERS, _TOGETHER):
         users = range(start, start + _TOGETHER)
-        await store[FEED.users].put_many([({"user_id": f"u{user}"}, state) for user in users])
-        keys = [FEED.marks.key(user_id=f"u{user}") for user in users]
+        await store[FEED.keys.users].put_many([({"user_id": f"u{user}"}, state) for user in users])
+        keys = [FEED.keys.marks.key(user_id=f"u{user}") for user in users]
         await store.client("cache").call("EVAL", _MARKS, len(keys), *keys, start, SEEN, life)
     names = [{"channel_id": f"c{number}"} for number in range(CHANNELS)]
-    await store[FEED.channels].put_many([(name, ChannelState(SEQ, now)) for name in names])
+    await store[FEED.keys.channels].put_many([(name, ChannelState(SEQ, now)) for name in names])
     last = USERS - 1
-    assert await store[FEED.marks].get_all(user_id=f"u{last}") == dict.fromkeys(channels_of(last), SEEN)
+    assert await store[FEED.keys.marks].get_all(user_id=f"u{last}") == dict.fromkeys(channels_of(last), SEEN)
 
 
 @asynccontextmanager
@@ -116,15 +116,16 @@ async def our_tick(servers: Servers) -> AsyncIterator[Round]:
     """Whole ticks."""
     engine = await _fill_sql(servers.postgres.url)
     try:
-        async with connect(f"{servers.valkey.url}?timeout=30", CATALOGUE) as store:  # busy is not away
+        url, resources = f"{servers.valkey.url}?timeout=30", {FEED: engine}  # a busy server is not down
+        async with connect(url, CATALOGUE, resources=resources) as store:
             await _fill_redis(store)
-            planner = store[FEED].using(engine)
+            planner = store[FEED]
 
             async def nobody(tasks: Sequence[Task]) -> None:
                 raise AssertionError(tasks)
 
             async def tick(_: float) -> float:
-                await store[FEED.dirty].add({f"c{number}": number + 1 for number in range(CHANNELS)})
+                await store[FEED.keys.dirty].add({f"c{number}": number + 1 for number in range(CHANNELS)})
                 began = time.perf_counter()
                 done = await planner.tick(nobody)
                 took = time.perf_counter() - began

@@ -1,7 +1,7 @@
-"""A process that ticks or rebuilds, and stops at a given step for a test to kill it there.
+"""A process that ticks or rebuilds, and stops at a given step so that a test can kill it there.
 
 Run as `python -m tests.chaos.planner_worker REDIS_URL SQL_URL STEP USER`; a STEP that begins with `tick.` is
-one of a tick, any other is one of a run. It prints `here` when it has come to its step, or what came of it.
+one of a tick, any other is one of a run. It prints `here` when it has reached its step, or the outcome.
 """
 
 from __future__ import annotations
@@ -15,24 +15,24 @@ from sqlalchemy.ext.asyncio import create_async_engine
 
 from ephemera import connect
 from ephemera.patterns.planner import Task
-from ephemera.patterns.planner._ledger import Ledger
-from ephemera.patterns.planner._runs import Runs
-from ephemera.patterns.planner._working_set import Copies
-from tests.patterns.planning import World, declare
+from ephemera.patterns.planner._rebuild import SqlRuns
+from ephemera.patterns.planner._state import PlannerState
+from ephemera.patterns.planner._working_set import WorkingSet
+from tests.patterns.planner_world import World, declare
 
 BEFORE: dict[str, tuple[type, str]] = {
-    "begin": (Runs, "begin"),  # the lock is taken
-    "save": (Runs, "save"),  # the clusters are made
-    "commit": (Runs, "_end"),  # everything is written, and not committed
-    "tell": (Copies, "clustered"),  # committed
-    "tick.rebuilt": (Ledger, "move_state"),  # the dirty channels are rebuilt
-    "tick.candidates": (Copies, "users"),
-    "tick.claim": (Ledger, "claim"),
-    "tick.mark": (Copies, "handed_over"),  # claimed in SQL
-    "tick.stamp": (Copies, "stamp"),
-    "tick.settle": (Copies, "settle"),  # handed over
+    "begin": (SqlRuns, "begin"),  # the lock is acquired
+    "save": (SqlRuns, "save"),  # the clusters are built
+    "commit": (SqlRuns, "_end"),  # everything is written, and not committed
+    "follow": (WorkingSet, "record_rebuild"),  # committed
+    "tick.swept": (PlannerState, "advance"),  # the dirty channels are rebuilt
+    "tick.candidates": (WorkingSet, "users"),
+    "tick.claim": (PlannerState, "claim"),
+    "tick.mark": (WorkingSet, "mark_enqueued"),  # claimed in SQL
+    "tick.update": (WorkingSet, "update_users"),
+    "tick.clear": (WorkingSet, "clear_dirty"),  # enqueued
 }
-"""The steps, and before what each of them is."""
+"""The steps, and the call before which each of them stops."""
 
 
 async def _stop(*_: Any, **__: Any) -> None:
@@ -41,13 +41,13 @@ async def _stop(*_: Any, **__: Any) -> None:
     await asyncio.Event().wait()
 
 
-async def _hand_over(tasks: Sequence[Task]) -> None:
-    sys.stdout.write("".join(f"handed {task.user_id}\n" for task in tasks))
+async def _enqueue(tasks: Sequence[Task]) -> None:
+    sys.stdout.write("".join(f"enqueued {task.user_id}\n" for task in tasks))
     sys.stdout.flush()
 
 
 async def main(redis: str, sql: str, step: str, user: str) -> None:
-    """Do it."""
+    """Run one tick or one rebuild."""
     catalogue, _, declared = declare()
     engine = create_async_engine(sql)
     async with connect(redis, catalogue) as store:
@@ -55,14 +55,14 @@ async def main(redis: str, sql: str, step: str, user: str) -> None:
         if step in BEFORE:
             setattr(*BEFORE[step], _stop)
         if step.startswith("tick."):
-            await here.planner.tick(_stop if step == "tick.enqueue" else _hand_over)
+            await here.planner.tick(_stop if step == "tick.enqueue" else _enqueue)
         else:
             stop_at = {"build": "build", "invalidated": "invalidate"}.get(step, "")
             build = _stop if stop_at == "build" else here.build
             run = await here.planner.rebuild(
                 user, build, invalidate=_stop if stop_at == "invalidate" else None
             )
-            sys.stdout.write(f"{run.ending}\n")
+            sys.stdout.write(f"{run.outcome}\n")
     await engine.dispose()
 
 

@@ -228,4 +228,4 @@ async def test_a_run_that_fails_leaves_its_user_to_others(victim: Valkey, postgr
             await world.planner.rebuild("ann", fails)
         await world.age("ann", last_enqueued_at="31 s")
         assert await world.aggregator.queue.waiting(LOST, 10) == ["ann"]
-        assert (await world.rebuild("ann")).ending == "rebuilt"
+        assert (await world.rebuild("ann")).outcome == "rebuilt"

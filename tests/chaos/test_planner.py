@@ -20,10 +20,11 @@ from ephemera import connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner import Dataset, Task
 from tests.chaos.planner_worker import BEFORE
-from tests.patterns.planning import HOUR, World, database, each, ids, world
+from tests.patterns.planner_world import HOUR, World, database, each, ids, world
+from tests.resources import with_resources
 from tests.wire.waiting import answered
 
-_RUN_STEPS = ["begin", "build", "save", "commit", "tell", "invalidated"]
+_RUN_STEPS = ["begin", "build", "save", "commit", "follow", "invalidated"]
 _TICK_STEPS = [step for step in BEFORE if step.startswith("tick.")] + ["tick.enqueue"]
 
 
@@ -32,7 +33,7 @@ async def here(victim: Valkey, postgres: Postgres) -> AsyncIterator[World]:
     """A planner whose server may be killed, with five users who are due."""
     async with world(victim.url, database(postgres)) as made:
         for user in ids("u", 5):
-            await made.settled(user, "art")
+            await made.add_user(user, "art")
         await made.publish("art", 3)
         yield made
 
@@ -69,9 +70,9 @@ async def _time_passes(here: World) -> None:
     await _marks_end(here)
     if here.store.client().up:
         for (user,) in await here.sql(sa.select(users.c.user_id)):
-            await here.store[here.declared.enqueued].delete(user_id=user)
-            await here.store[here.declared.user_lock.keyspace].delete(user_id=user)
-        await here.store[here.declared.tick_lock.keyspace].delete()
+            await here.store[here.declared.keys.enqueued].delete(user_id=user)
+            await here.store[here.declared.keys.user_lock.keyspace].delete(user_id=user)
+        await here.store[here.declared.keys.tick_lock.keyspace].delete()
 
 
 async def _all_clustered_once(here: World, count: int = 3) -> None:
@@ -85,9 +86,9 @@ async def test_a_worker_killed_at_any_step(here: World, victim: Valkey, step: st
     """The user of a dead worker is handed over again if nothing was saved, and only then."""
     await here.tick()
     await _killed_at(step, here, victim.url)
-    saved = step in ("tell", "invalidated")
+    saved = step in ("follow", "invalidated")
     assert len(await here.versions("u0")) == saved
-    assert (await here.work())[0].ending in ("busy", "nothing new", "rebuilt")
+    assert (await here.work())[0].outcome in ("busy", "nothing new", "rebuilt")
     await _time_passes(here)
     await here.tick()
     await here.work()
@@ -100,7 +101,7 @@ async def test_a_planner_killed_at_any_step(here: World, victim: Valkey, step: s
     """Whom a dead planner did not hand over, the next one does, at the latest when marks have ended."""
     said = await _killed_at(step, here, victim.url)
     handed = [line.partition(" ")[2] for line in said]
-    assert sorted(handed) == (ids("u", 5) if step in ("tick.settle", "tick.end") else [])
+    assert sorted(handed) == (ids("u", 5) if step in ("tick.clear", "tick.end") else [])
     await _time_passes(here)
     await here.tick()
     assert sorted(here.users()) == ids("u", 5)  # of those handed over before, no worker has come
@@ -110,7 +111,7 @@ async def test_a_planner_killed_at_any_step(here: World, victim: Valkey, step: s
 
 
 @pytest.mark.patient
-@pytest.mark.parametrize("step", ["begin", "candidates", "claim", "stamp", "enqueue", "settle"])
+@pytest.mark.parametrize("step", ["begin", "candidates", "claim", "update", "enqueue", "finish"])
 async def test_redis_killed_in_mid_tick_and_back(
     here: World, victim: Valkey, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,8 +137,8 @@ async def test_redis_killed_in_mid_tick_and_back(
         if step == "enqueue":
             await kill()
 
-    target: Any = here.planner._redis if step in ("claim", "settle") else here.planner._copies
-    name = {"begin": "dirty", "candidates": "marks", "stamp": "stamp"}.get(step, step)
+    target: Any = here.planner._redis if step in ("claim", "finish") else here.planner._working_set
+    name = {"begin": "dirty", "candidates": "high_water_marks", "update": "update_users"}.get(step, step)
     if step != "enqueue":
         monkeypatch.setattr(target, name, killing(name))
     tick = await here.planner.tick(enqueue)
@@ -148,7 +149,7 @@ async def test_redis_killed_in_mid_tick_and_back(
     await asyncio.to_thread(victim.restart)
     await answered(lambda: here.store.call("PING"))
     back = await here.tick()
-    assert (back.mode, back.dirty, here.handed) == ("redis", 1, [])
+    assert (back.mode, back.dirty, here.tasks) == ("redis", 1, [])
     await _all_clustered_once(here)
     await here.publish("art", 3)
     await here.tick()
@@ -194,7 +195,7 @@ class _Chaos:
         """One process's worth of work, until it is over."""
         engine = create_async_engine(self.sql)
         async with connect(self.victim.url, *self.here.store.catalogues, required=False) as store:
-            planner = store[self.here.declared].using(engine)
+            planner = with_resources(store, {self.here.declared: engine})[self.here.declared]
             while not self.over.is_set():
                 if role == "publish":
                     await planner.publish(f"c{random.randrange(4)}")
@@ -238,7 +239,7 @@ async def test_while_redis_comes_and_goes(victim: Valkey, postgres: Postgres) ->
     sql = database(postgres)
     async with world(victim.url, sql) as here:
         for number in range(8):
-            await here.settled(
+            await here.add_user(
                 f"u{number}", *(f"c{channel}" for channel in range(4) if channel != number % 4)
             )
         chaos = _Chaos(here, victim, sql)
@@ -251,7 +252,7 @@ async def test_while_redis_comes_and_goes(victim: Valkey, postgres: Postgres) ->
             await here.tick()
             for user in here.users():
                 await here.planner.rebuild(user, _spans)
-            here.handed = []
+            here.tasks = []
         assert (await here.tick()).candidates == 0
         await _no_gap_and_no_overlap(here)
 

@@ -91,7 +91,7 @@ class Service:
     def __init__(self, store: Store, engine: AsyncEngine) -> None:
         self.store = store
         self.jobs: BoundJobs = store[JOBS]
-        self.planner: BoundPlanner = store[FEED].using(engine)
+        self.planner: BoundPlanner = store[FEED]
         self.metrics = StoreMetrics(store, every=timedelta(hours=1))  # tests sample when they want to
 
     async def run(self, job_id: str) -> str:
@@ -145,7 +145,7 @@ async def service(url: str, postgres: Postgres, **options: Any) -> AsyncIterator
             await sql.execute(sa.text("CREATE SCHEMA IF NOT EXISTS measured"))
             await sql.run_sync(METADATA.drop_all)
             await sql.run_sync(METADATA.create_all)
-        async with connect(url, catalogue, resources={JOBS: engine}, **options) as store:
+        async with connect(url, catalogue, resources={JOBS: engine, FEED: engine}, **options) as store:
             yield Service(store, engine)
     finally:
         await engine.dispose()

@@ -11,7 +11,7 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.operations.inspect import dirty_channels, planner_state
-from tests.patterns.planning import HOUR, World, world
+from tests.patterns.planner_world import HOUR, World, world
 
 
 @pytest.fixture(scope="module")
@@ -38,8 +38,8 @@ async def test_a_planner_that_never_ticked(planned: World) -> None:
 
 async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) -> None:
     """Mode, candidates and users are seen by whoever looks, not only by the process that ticked."""
-    await planned.settled("ann", "news")
-    await planned.settled("bob", "sport")
+    await planned.add_user("ann", "news")
+    await planned.add_user("bob", "sport")
     await planned.publish("news", 3)
     dirty = await dirty_channels(planned.store, planned.declared)
     assert dirty.count == 1
@@ -61,7 +61,7 @@ async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) ->
 
 async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
     """Users postponed to a later moment, and those whose moment has come."""
-    await planned.settled("ann", "news", plan="calm")
+    await planned.add_user("ann", "news", plan="calm")
     now = (await planner_state(planned.engine, planned.declared)).now
     await planned.change("ann", recheck_at=now + HOUR)
     assert (await planner_state(planned.engine, planned.declared)).postponed == 1
@@ -72,7 +72,7 @@ async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
 
 async def test_without_redis_sql_says_that_the_planner_reads_from_it(planned: World, valkey: Valkey) -> None:
     """The tick of a planner without Redis is seen with its mode and the reason; Redis says nothing."""
-    await planned.settled("ann", "news")
+    await planned.add_user("ann", "news")
     valkey.kill()
     try:
         tick = await planned.tick()

@@ -14,9 +14,10 @@ import sqlalchemy as sa
 from ephemera import connect
 from ephemera.embedded import Postgres, Valkey
 from ephemera.errors import InvalidDeclaration, UndeclaredKeyspace
-from ephemera.patterns.planner import Dataset, Facts, Plan, Task, Verdict, decide
+from ephemera.patterns.planner import Dataset, Plan, Task, TickLimits, UserFacts, Verdict, decide
 from tests.chaos.conftest import victim
-from tests.patterns.planning import DAY, HOUR, PLANS, World, database, declare, ids, world
+from tests.patterns.planner_world import DAY, HOUR, PLANS, World, database, declare, ids, world
+from tests.resources import with_resources
 from tests.wire.waiting import eventually
 
 __all__ = ["victim"]
@@ -38,51 +39,51 @@ async def one(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
 
 async def test_enough_novelty_hands_over(here: World) -> None:
     """A user is handed over when the insights of all channels reach the plan's number, not before."""
-    await here.settled("ann", "art", "sea")
+    await here.add_user("ann", "art", "sea")
     await here.publish("art")
     await here.publish("sea")
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
     await here.publish("art")
     tick = await here.tick()
-    assert here.handed == [("ann", "novelty", 3)]
+    assert here.tasks == [("ann", "novelty", 3)]
     assert (tick.mode, tick.candidates, tick.enqueued, tick.full) == ("redis", 1, 1, False)
     assert await here.dirty() == set()
 
 
 async def test_time_hands_over(here: World) -> None:
     """A user is handed over when their plan's time is over, without any insight."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art")
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
     await here.change("ann", last_clustered_at=sa.func.now() - DAY)
     await here.tick()
-    assert here.handed == [("ann", "time", 1)]
+    assert here.tasks == [("ann", "time", 1)]
 
 
 async def test_who_is_not_active_is_left_alone_until_they_come_back(here: World) -> None:
     """Novelty of a user who is away hands over nobody; their next sign of life does."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.change("ann", last_active_at=sa.func.now() - 8 * DAY)
     await here.publish("art", 5)
     await here.tick()
-    assert (here.handed, await here.dirty()) == ([], set())
+    assert (here.tasks, await here.dirty()) == ([], set())
     await here.planner.touch("ann")
     await here.tick()
-    assert here.handed == [("ann", "novelty", 5)]
+    assert here.tasks == [("ann", "novelty", 5)]
 
 
 async def test_a_user_is_handed_over_once(here: World) -> None:
     """While the mark stands, more novelty hands nobody over again; after the worker's end it does."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
     await here.publish("art", 3)
     await here.tick()
     assert here.users() == ["ann"]
     assert await here.planner.queue_length() == 1
-    assert [run.ending for run in await here.work()] == ["rebuilt"]
+    assert [run.outcome for run in await here.work()] == ["rebuilt"]
     assert await here.planner.queue_length() == 0
     await here.publish("art", 3)
     await here.tick()
@@ -91,15 +92,15 @@ async def test_a_user_is_handed_over_once(here: World) -> None:
 
 async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
     """Who is due within the cooldown is handed over at its end, though no insight comes any more."""
-    await here.settled("ann", "art", plan="calm")
+    await here.add_user("ann", "art", plan="calm")
     await here.publish("art", 3)
     await here.change("ann", last_enqueued_at=sa.func.now() - HOUR / 2)
     tick = await here.tick()
-    assert (here.handed, tick.postponed, await here.dirty()) == ([], 1, set())
+    assert (here.tasks, tick.postponed, await here.dirty()) == ([], 1, set())
     row = await here.row("ann")
     assert row.recheck_at - row.last_enqueued_at == pytest.approx(HOUR, abs=HOUR / 3600)
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
     ago = sa.func.now() - HOUR
     await here.change("ann", last_enqueued_at=ago, recheck_at=sa.func.now())
     await here.tick()
@@ -108,7 +109,7 @@ async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
 
 async def test_a_run_saves_all_that_follows(here: World) -> None:
     """Clusters, version, marks and stamps are in SQL, the copies in Redis follow, and the mark is gone."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
     told: list[tuple[str, int]] = []
@@ -117,7 +118,7 @@ async def test_a_run_saves_all_that_follows(here: World) -> None:
         told.append((user, version))
 
     run = await here.rebuild("ann", invalidate=invalidate)
-    assert (run.ending, run.version, run.pending, run.left) == ("rebuilt", 1, 3, 0)
+    assert (run.outcome, run.version, run.pending, run.left) == ("rebuilt", 1, 3, 0)
     assert told == [("ann", 1)]
     row = await here.row("ann")
     assert (row.cluster_version, row.pending_insights_count, row.enqueued_until, row.recheck_at) == (
@@ -127,27 +128,27 @@ async def test_a_run_saves_all_that_follows(here: World) -> None:
         None,
     )
     assert [len(version) for version in await here.versions("ann")] == [3]
-    state = await here.store[here.declared.users].get(user_id="ann")
+    state = await here.store[here.declared.keys.users].get(user_id="ann")
     assert state is not None
     assert state.cluster_version == 1
-    assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 3}
-    assert not await here.store[here.declared.enqueued].exists(user_id="ann")
+    assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 3}
+    assert not await here.store[here.declared.keys.enqueued].exists(user_id="ann")
 
 
 async def test_a_run_without_need_changes_nothing(one: World) -> None:
     """A recount ends a run with nothing new, not due, or of nobody we know; a reader may insist."""
-    await one.settled("ann", "art")
-    assert (await one.rebuild("ann")).ending == "nothing new"
+    await one.add_user("ann", "art")
+    assert (await one.rebuild("ann")).outcome == "nothing new"
     await one.publish("art", 2)
-    assert (await one.rebuild("ann")).ending == "not due"
-    assert (await one.rebuild("bob")).ending == "unknown user"
+    assert (await one.rebuild("ann")).outcome == "not due"
+    assert (await one.rebuild("bob")).outcome == "unknown user"
     assert one.built == []
-    assert (await one.rebuild("ann", even_if_not_due=True)).version == 1
+    assert (await one.rebuild("ann", force=True)).version == 1
 
 
 async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
     """The dataset has what is in the window, seen or not, and what is older and was never seen."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 4)
     await one.rebuild("ann")
     await one.publish("art", 3)
@@ -164,7 +165,7 @@ async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
 
 async def test_what_is_known_of_a_user(one: World) -> None:
     """A user's plan, novelty and version, as SQL has them; None of somebody unknown."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 4)
     await one.rebuild("ann")
     await one.publish("art", 2)
@@ -177,7 +178,7 @@ async def test_what_is_known_of_a_user(one: World) -> None:
 
 async def test_a_port_that_fails_loses_nobody(here: World) -> None:
     """When the queue refuses, the tick fails, and the next one hands over at once."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
 
     async def refuse(tasks: Sequence[Task]) -> None:
@@ -192,25 +193,25 @@ async def test_a_port_that_fails_loses_nobody(here: World) -> None:
 
 async def test_a_task_that_the_queue_lost_is_handed_over_again(one: World) -> None:
     """Where no worker ever came, the user is handed over again when the mark ends."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 3)
     await one.tick()
     ago = sa.func.now() - HOUR
     await one.change("ann", enqueued_until=ago, recheck_at=ago, last_enqueued_at=ago)
-    await one.store[one.declared.enqueued].delete(user_id="ann")
+    await one.store[one.declared.keys.enqueued].delete(user_id="ann")
     await one.tick()
     assert one.users() == ["ann", "ann"]
 
 
 async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> None:
     """A replica that had not heard of the worker's end has the mark again; SQL knows that it is over."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 3)
     await one.tick()
     await one.work()
-    await one.store[one.declared.enqueued].set(user_id="ann")
+    await one.store[one.declared.keys.enqueued].set(user_id="ann")
     await one.change("ann", last_enqueued_at=sa.func.now() - HOUR)  # the cooldown is over
-    await one.store[one.declared.users].delete(user_id="ann")
+    await one.store[one.declared.keys.users].delete(user_id="ann")
     await one.publish("art", 3)
     await one.tick()
     assert one.users() == ["ann"]
@@ -218,16 +219,16 @@ async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> Non
 
 async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres) -> None:
     """What a tick leaves, the next ones take, those that wait longest first."""
-    async with world(server.url, database(postgres), max_dirty_channels=2) as here:
+    async with world(server.url, database(postgres), limits=TickLimits(max_dirty_channels=2)) as here:
         for number in range(5):
-            await here.settled(f"u{number}", f"c{number}")
+            await here.add_user(f"u{number}", f"c{number}")
         for number in range(5):
             await here.publish(f"c{number}", 3)
         handed = []
         for _ in range(3):
             tick = await here.tick()
             handed.append((tick.full, sorted(here.users())))
-            here.handed = []
+            here.tasks = []
         assert handed == [(True, ["u0", "u1"]), (True, ["u2", "u3"]), (False, ["u4"])]
 
 
@@ -235,9 +236,9 @@ async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres)
 async def test_a_tick_hands_over_so_many_users(server: Valkey, postgres: Postgres, up: bool) -> None:
     """Users beyond what a tick hands over come next time, each once, with or without Redis."""
     url = server.url if up else "redis://127.0.0.1:1"
-    async with world(url, database(postgres), max_enqueued=2, required=False) as here:
+    async with world(url, database(postgres), limits=TickLimits(max_enqueued=2), required=False) as here:
         for user in ids("u", 5):
-            await here.settled(user, "art")
+            await here.add_user(user, "art")
         await here.publish("art", 3)
         ticks = [await here.tick() for _ in range(4)]
         assert sorted(here.users()) == ids("u", 5)
@@ -247,69 +248,71 @@ async def test_a_tick_hands_over_so_many_users(server: Valkey, postgres: Postgre
 
 async def test_what_is_subscribed_counts(here: World) -> None:
     """A channel counts from its subscription on, and no more after its end, warm copies or not."""
-    await here.settled("ann", "art", "sea")
+    await here.add_user("ann", "art", "sea")
     await here.publish("art", 2)
     await here.publish("sea", 1)
     await here.planner.unsubscribe("ann", "sea")
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
     assert await here.planner.subscribe("ann", "sky")
     assert not await here.planner.subscribe("ann", "sky")
     await here.publish("sky", 1)
     await here.tick()
-    assert here.handed == [("ann", "novelty", 3)]
+    assert here.tasks == [("ann", "novelty", 3)]
 
 
 async def test_a_copy_that_missed_a_subscription_is_found_out(here: World) -> None:
     """A subscription that Redis did not hear of counts as soon as its channel is dirty."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art")
     await here.tick()  # the copies are made
     await here.planner.subscribe("ann", "sea")
-    await here.store[here.declared.marks].remove("sea", user_id="ann")
+    await here.store[here.declared.keys.marks].remove("sea", user_id="ann")
     await here.change("ann", recheck_at=None)
-    await here.store[here.declared.users].delete(user_id="ann")
+    await here.store[here.declared.keys.users].delete(user_id="ann")
     await here.tick()
     await here.publish("sea", 2)
     await here.tick()
-    assert here.handed == [("ann", "novelty", 3)]
+    assert here.tasks == [("ann", "novelty", 3)]
 
 
 async def test_a_copy_with_too_much_novelty_heals(here: World) -> None:
     """Copies that missed a save cost one run, which finds nothing and drops them."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
     await here.work()
-    await here.store[here.declared.marks].put({"art": 0}, user_id="ann")
+    await here.store[here.declared.keys.marks].put({"art": 0}, user_id="ann")
     await here.publish("art")
     await here.tick()
-    assert [run.ending for run in await here.work()] == ["not due"]
+    assert [run.outcome for run in await here.work()] == ["not due"]
     await here.publish("art")
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
 
 
 async def test_what_somebody_else_wrote_is_counted_by_sql(here: World) -> None:
     """Marks, seqs and states that are no numbers are read as if they were not there, and mended."""
-    await here.settled("ann", "art", "sea")
+    await here.add_user("ann", "art", "sea")
     await here.publish("sea")
     await here.tick()
-    await here.store.client().call("HSET", here.declared.marks.key(user_id="ann"), "art", "x")
-    await here.store.client().call("HSET", here.declared.channels.key(channel_id="sea"), "current_seq", "y")
+    await here.store.client().call("HSET", here.declared.keys.marks.key(user_id="ann"), "art", "x")
+    await here.store.client().call(
+        "HSET", here.declared.keys.channels.key(channel_id="sea"), "current_seq", "y"
+    )
     await here.publish("art", 2)
     await here.tick()
-    assert here.handed == [("ann", "novelty", 3)]
-    assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 0, "sea": 0}
+    assert here.tasks == [("ann", "novelty", 3)]
+    assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 0, "sea": 0}
 
 
 async def test_another_plan_decides_anew(one: World) -> None:
     """A changed plan holds from the next tick; one that is not declared is refused."""
-    await one.settled("ann", "art", plan="calm")
+    await one.add_user("ann", "art", plan="calm")
     await one.change("ann", last_enqueued_at=sa.func.now())
     await one.publish("art", 3)
     await one.tick()
-    assert one.handed == []
+    assert one.tasks == []
     await one.planner.enroll("ann", plan="free")
     await one.tick()
     assert one.users() == ["ann"]
@@ -319,12 +322,12 @@ async def test_another_plan_decides_anew(one: World) -> None:
 
 async def test_a_touch_is_one_trip_and_tells_sql_now_and_then(one: World) -> None:
     """Redis hears of every touch; SQL of the first, and then not for a while."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art")
     await one.tick()
     first = await one.row("ann")
     await one.planner.touch("ann")
-    state = await one.store[one.declared.users].get(user_id="ann")
+    state = await one.store[one.declared.keys.users].get(user_id="ann")
     assert state is not None
     assert state.last_active_at > first.last_active_at.timestamp() * 1000
     assert (await one.row("ann")).last_active_at == first.last_active_at
@@ -332,21 +335,21 @@ async def test_a_touch_is_one_trip_and_tells_sql_now_and_then(one: World) -> Non
 
 async def test_appended_in_ones_own_transaction(one: World) -> None:
     """An insight of a transaction that rolled back leaves no gap, and one that committed is noted."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     async with one.engine.connect() as sql:
-        assert (await one.planner.append(sql, "art", text="no")).seq == 1
+        assert (await one.planner.publish_in(sql, "art", text="no")).seq == 1
         await sql.rollback()
     async with one.engine.begin() as sql:
-        insights = [await one.planner.append(sql, "art", text="yes") for _ in range(3)]
-    await one.planner.note(*insights)
+        insights = [await one.planner.publish_in(sql, "art", text="yes") for _ in range(3)]
+    await one.planner.mark_dirty(*insights)
     assert [each.seq for each in insights] == [1, 2, 3]
     await one.tick()
     assert one.users() == ["ann"]
 
 
 async def test_more_is_saved_in_the_same_transaction(one: World) -> None:
-    """What `also_save` writes is there with the clusters, and an error in it saves neither."""
-    await one.settled("ann", "art")
+    """What `on_save` writes is there with the clusters, and an error in it saves neither."""
+    await one.add_user("ann", "art")
     await one.publish("art", 3)
 
     async def fail(sql: Any, dataset: Any) -> None:
@@ -354,21 +357,21 @@ async def test_more_is_saved_in_the_same_transaction(one: World) -> None:
         raise OSError("no room")
 
     with pytest.raises(OSError, match="no room"):
-        await one.rebuild("ann", also_save=fail)
+        await one.rebuild("ann", on_save=fail)
     assert await one.versions("ann") == []
     channels = await one.sql(sa.select(one.tables.channels.c.channel_id))
     assert channels == [("art",)]
-    assert (await one.rebuild("ann")).ending == "rebuilt"
+    assert (await one.rebuild("ann")).outcome == "rebuilt"
 
 
 async def test_two_planners_at_once(one: World, server: Valkey, postgres: Postgres) -> None:
     """Of two ticks at once one leads, and the other does nothing; the status tells which."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 3)
-    other = one.store[one.declared].using(one.engine)
-    async with one.store[one.declared.tick_lock].hold():
+    other = with_resources(one.store, {one.declared: one.engine})[one.declared]
+    async with one.store[one.declared.keys.tick_lock].hold():
         tick = await asyncio.create_task(other.tick(one.enqueue))
-    assert (tick.led_by_another, one.handed, other.status.last_tick) == (True, [], None)
+    assert (tick.not_leader, one.tasks, other.status.last_tick) == (True, [], None)
     tick = await other.tick(one.enqueue)
     assert (other.status.last_tick, other.status.mode) == (tick, "redis")
     assert msgspec.json.decode(msgspec.json.encode(tick))["enqueued"] == 1
@@ -381,19 +384,19 @@ _NOW, _HOUR = 1_800_000_000_000, 3_600_000
 @pytest.mark.parametrize(
     ("facts", "verdict"),
     [
-        (Facts("p", 3, _NOW, _NOW), Verdict("novelty")),
-        (Facts("p", 2, _NOW, _NOW), Verdict(None)),
-        (Facts("p", 0, _NOW - _HOUR, _NOW), Verdict("time")),
-        (Facts("p", 0, _NOW - _HOUR + 1, _NOW), Verdict(None)),
-        (Facts("p", 0, 0, _NOW), Verdict("time")),
-        (Facts("p", 9, 0, _NOW - 24 * _HOUR), Verdict("novelty")),
-        (Facts("p", 9, 0, _NOW - 24 * _HOUR - 1), Verdict(None)),
-        (Facts("p", 9, 0, _NOW, _NOW - _HOUR // 2), Verdict("novelty")),
-        (Facts("p", 9, 0, _NOW, _NOW - _HOUR // 2 + 7), Verdict(None, _NOW + 7)),
-        (Facts("p", 0, _NOW, _NOW, _NOW), Verdict(None)),
+        (UserFacts("p", 3, _NOW, _NOW), Verdict("novelty")),
+        (UserFacts("p", 2, _NOW, _NOW), Verdict(None)),
+        (UserFacts("p", 0, _NOW - _HOUR, _NOW), Verdict("time")),
+        (UserFacts("p", 0, _NOW - _HOUR + 1, _NOW), Verdict(None)),
+        (UserFacts("p", 0, 0, _NOW), Verdict("time")),
+        (UserFacts("p", 9, 0, _NOW - 24 * _HOUR), Verdict("novelty")),
+        (UserFacts("p", 9, 0, _NOW - 24 * _HOUR - 1), Verdict(None)),
+        (UserFacts("p", 9, 0, _NOW, _NOW - _HOUR // 2), Verdict("novelty")),
+        (UserFacts("p", 9, 0, _NOW, _NOW - _HOUR // 2 + 7), Verdict(None, _NOW + 7)),
+        (UserFacts("p", 0, _NOW, _NOW, _NOW), Verdict(None)),
     ],
 )
-def test_a_verdict(facts: Facts, verdict: Verdict) -> None:
+def test_a_verdict(facts: UserFacts, verdict: Verdict) -> None:
     """Novelty or time, and activity, and the cooldown, each to the millisecond."""
     assert decide(_PLAN, facts, _NOW) == verdict
 
@@ -404,7 +407,11 @@ async def test_what_cannot_work_is_refused(server: Valkey) -> None:
         Plan(novelty=0, every=DAY, active_within=DAY, cooldown=HOUR)
     with pytest.raises(InvalidDeclaration):
         Plan(novelty=1, every=DAY, active_within=DAY - DAY, cooldown=HOUR)
-    wrongs: list[dict[str, Any]] = [{"plans": {}}, {"max_enqueued": 0}, {"window": DAY - DAY}]
+    wrongs: list[dict[str, Any]] = [
+        {"plans": {}},
+        {"limits": TickLimits(max_enqueued=0)},
+        {"window": DAY - DAY},
+    ]
     for wrong in wrongs:
         with pytest.raises(InvalidDeclaration):
             declare(**wrong)
@@ -418,7 +425,7 @@ async def test_what_cannot_work_is_refused(server: Valkey) -> None:
 
 async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
     """`run` ticks again and again, also after a tick that failed, until it is cancelled."""
-    await one.settled("ann", "art")
+    await one.add_user("ann", "art")
     await one.publish("art", 3)
     calls = 0
 
@@ -430,12 +437,12 @@ async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
         await one.enqueue(tasks)
 
     running = asyncio.create_task(one.planner.run(enqueue, every=timedelta(milliseconds=50)))
-    await eventually(lambda: one.handed)
+    await eventually(lambda: one.tasks)
     assert one.users() == ["ann"]
     await one.work()
     ticks = one.planner.status.ticks
     await one.publish("art", 3)
-    await eventually(lambda: one.handed)  # it goes on
+    await eventually(lambda: one.tasks)  # it goes on
     await eventually(lambda: one.planner.status.ticks > ticks)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -444,9 +451,9 @@ async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
 
 
 async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Postgres) -> None:
-    """At `longest_run` a build is cancelled, nothing is saved, and the user can be rebuilt."""
-    async with world(server.url, database(postgres), longest_run=timedelta(seconds=3)) as here:
-        await here.settled("ann", "art")
+    """At `run_timeout` a build is cancelled, nothing is saved, and the user can be rebuilt."""
+    async with world(server.url, database(postgres), run_timeout=timedelta(seconds=3)) as here:
+        await here.add_user("ann", "art")
         await here.publish("art", 3)
         cancelled = []
 
@@ -460,16 +467,16 @@ async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Post
         with pytest.raises(TimeoutError):
             await here.planner.rebuild("ann", never)
         assert cancelled == [True]
-        assert await here.store[here.declared.user_lock].holder(user_id="ann") is None
+        assert await here.store[here.declared.keys.user_lock].holder(user_id="ann") is None
         run = await here.rebuild("ann")
-        assert (run.ending, run.version, run.pending) == ("rebuilt", 1, 3)
+        assert (run.outcome, run.version, run.pending) == ("rebuilt", 1, 3)
 
 
 @pytest.mark.standalone("it lists all keys of one server")
 async def test_two_servers_share_the_work_of_one(server: Valkey, victim: Valkey, postgres: Postgres) -> None:
     """With a `queue_url` marks and locks are there, copies are not; without either, SQL serves."""
     async with world(server.url, database(postgres), queue_url=victim.url) as here:
-        await here.settled("ann", "art")
+        await here.add_user("ann", "art")
         await here.publish("art", 3)
         assert (await here.tick()).mode == "redis"
         assert here.users() == ["ann"]
@@ -477,10 +484,10 @@ async def test_two_servers_share_the_work_of_one(server: Valkey, victim: Valkey,
         first = {role: {key.partition(b":")[0] for key in keys} for role, keys in kept.items()}
         assert first["cache"] == {b"ch", b"hwm", b"us"}
         assert {b"enq", b"lock"} <= first["queue"] <= {b"enq", b"lock", b"dirty"}
-        assert (await here.work())[0].ending == "rebuilt"
+        assert (await here.work())[0].outcome == "rebuilt"
         await asyncio.to_thread(victim.kill)
         await here.publish("art", 3)
         assert (await here.tick()).mode == "sql"
         assert here.users() == ["ann"]
-        assert (await here.work())[0].ending == "rebuilt"
+        assert (await here.work())[0].outcome == "rebuilt"
         assert len(await here.versions("ann")) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.patterns.planning import declare
+from tests.patterns.planner_world import declare
 
 PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "planner.md").read_text(encoding="utf-8")
 

@@ -11,9 +11,10 @@ import sqlalchemy as sa
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.planner import Facts, decide
+from ephemera.patterns.planner import TickLimits, UserFacts, decide
 from ephemera.wire import NodeClient
-from tests.patterns.planning import DAY, HOUR, PLANS, World, database, each, ids, world
+from tests.patterns.planner_world import DAY, HOUR, PLANS, World, database, each, ids, world
+from tests.resources import with_resources
 from tests.wire.waiting import answered, eventually
 
 _NOWHERE = "redis://127.0.0.1:1"
@@ -26,13 +27,13 @@ async def here(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
         yield made
 
 
-async def _random_world(here: World, seed: int) -> dict[str, Facts]:
+async def _random_world(here: World, seed: int) -> dict[str, UserFacts]:
     """Users of every kind, and what each should be found to be; nobody was ever looked at."""
     chance = random.Random(seed)
     channels = ids("c", 12)
     seqs = {channel: chance.randrange(0, 6) for channel in channels}
     now = int((await here.sql(sa.select(sa.extract("epoch", sa.func.now()))))[0][0]) * 1000
-    facts: dict[str, Facts] = {}
+    facts: dict[str, UserFacts] = {}
     async with here.engine.begin() as sql:
         for channel, seq in seqs.items():
             values = {"channel_id": channel, "current_seq": seq, "last_insight_ts": sa.func.now()}
@@ -47,7 +48,7 @@ async def _random_world(here: World, seed: int) -> dict[str, Facts]:
                 await sql.execute(sa.insert(here.tables.user_cluster_hwm).values(**pair, last_seq=seen))
             ago = [chance.choice((0, 1, 12, 23, 25, 24 * 6, 24 * 8)) for _ in range(3)]
             clustered, active, enqueued = (now - hours * 3_600_000 for hours in ago)
-            facts[user] = Facts(chance.choice(list(PLANS)), pending, clustered, active, enqueued)
+            facts[user] = UserFacts(chance.choice(list(PLANS)), pending, clustered, active, enqueued)
             moments = dict(
                 zip(
                     ("last_clustered_at", "last_active_at", "last_enqueued_at"),
@@ -73,13 +74,13 @@ async def test_both_sources_find_whom_the_decision_names(
                 marked = sa.func.now() + HOUR  # so that they are looked at, and left
                 await here.sql(sa.update(here.tables.user_stats).values(enqueued_until=marked))
                 await here.tick()
-                assert here.handed == []
+                assert here.tasks == []
                 free = {"enqueued_until": None, "recheck_at": None}
                 await here.sql(sa.update(here.tables.user_stats).values(**free))
                 for node in here.store.client().nodes():
                     for user in facts:
-                        await node.call("UNLINK", here.declared.enqueued.key(user_id=user))
-                await here.planner.note(*[await here.planner.publish(c) for c in ids("x", 1)])
+                        await node.call("UNLINK", here.declared.keys.enqueued.key(user_id=user))
+                await here.planner.mark_dirty(*[await here.planner.publish(c) for c in ids("x", 1)])
                 await here.sql(sa.update(here.tables.planner_state).values(swept_at=sa.func.now() - DAY))
             tick = await here.tick()
             at = tick.at
@@ -88,7 +89,7 @@ async def test_both_sources_find_whom_the_decision_names(
             assert tick.mode == ("sql" if way == "sql" else "redis")
             verdicts = {u: decide(PLANS[f.plan], f, at) for u, f in facts.items()}
             assert found[way] == {user for user, verdict in verdicts.items() if verdict.reason}
-            assert {task.user_id: task[1:] for task in here.handed} == {
+            assert {task.user_id: task[1:] for task in here.tasks} == {
                 user: (verdicts[user].reason, facts[user].pending) for user in found[way]
             }
     assert found["cold"] == found["warm"] == found["sql"] != set()
@@ -99,7 +100,7 @@ async def test_redis_away_and_back(postgres: Postgres) -> None:
     with embedded.valkey() as victim:
         async with world(victim.url, database(postgres)) as here:
             for user in ("ann", "bob"):
-                await here.settled(user, "art")
+                await here.add_user(user, "art")
             await asyncio.to_thread(victim.kill)
             await eventually(lambda: not here.store.client().up)
             await here.publish("art", 3)
@@ -107,7 +108,7 @@ async def test_redis_away_and_back(postgres: Postgres) -> None:
             assert (tick.mode, sorted(here.users())) == ("sql", ["ann", "bob"])
             assert "not connected" in tick.problem
             assert here.planner.status.mode == "sql"
-            assert [run.ending for run in await here.work()] == ["rebuilt", "rebuilt"]
+            assert [run.outcome for run in await here.work()] == ["rebuilt", "rebuilt"]
             assert here.planner.status.missed_by_redis == 3
             await here.publish("art", 3)  # nobody ticks any more while it is away
             await asyncio.to_thread(victim.restart)
@@ -115,19 +116,19 @@ async def test_redis_away_and_back(postgres: Postgres) -> None:
             tick = await here.tick()
             assert (tick.mode, tick.dirty, sorted(here.users())) == ("redis", 1, ["ann", "bob"])
             assert here.planner.status.switches == 2
-            assert [run.ending for run in await here.work()] == ["rebuilt", "rebuilt"]
+            assert [run.outcome for run in await here.work()] == ["rebuilt", "rebuilt"]
             assert [len(version) for version in await here.versions("ann")] == [3, 6]
             # Copies are made again, and read from then on.
             await here.publish("art")
             await here.tick()
-            assert await here.store[here.declared.marks].get_all(user_id="ann") == {"art": 6}
+            assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 6}
 
 
 async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
     """A tick on a server that does not answer any more goes on from SQL."""
     with embedded.valkey() as victim:
         async with world(victim.url, database(postgres)) as here:
-            await here.settled("ann", "art")
+            await here.add_user("ann", "art")
             await here.publish("art", 3)
             victim.pause()
             tick = await here.tick()
@@ -138,11 +139,11 @@ async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
 @pytest.mark.standalone("it empties one server")
 async def test_an_emptied_redis_is_noticed(here: World) -> None:
     """Channels whose marks vanished are looked at all the same, within the time of a sweep."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.store.call("FLUSHALL")
     await here.tick()
-    assert here.handed == []
+    assert here.tasks == []
     await here.sql(sa.update(here.tables.planner_state).values(swept_at=sa.func.now() - HOUR))
     await here.tick()
     assert here.users() == ["ann"]
@@ -151,7 +152,7 @@ async def test_an_emptied_redis_is_noticed(here: World) -> None:
 @pytest.mark.standalone("it empties one server")
 async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: World) -> None:
     """Marks that a dead master took along are made again by the next tick, though no tick has failed."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.tick()
     await here.publish("art", 3)
     await here.store.call("FLUSHALL")
@@ -166,21 +167,23 @@ async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: Worl
 
 async def test_a_new_planner_does_not_trust_what_it_finds(here: World) -> None:
     """A process that begins rebuilds the dirty channels first: an insight nobody noted is not lost."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     async with here.engine.begin() as sql:
         for _ in range(3):
-            await here.planner.append(sql, "art")  # and its publisher dies before the note
+            await here.planner.publish_in(sql, "art")  # and its publisher dies before the note
     await here.tick()
-    assert here.handed == []
-    await here.store[here.declared].using(here.engine).tick(here.enqueue)
+    assert here.tasks == []
+    await with_resources(here.store, {here.declared: here.engine})[here.declared].tick(here.enqueue)
     assert here.users() == ["ann"]
 
 
 async def test_sql_goes_on_where_it_was(postgres: Postgres) -> None:
     """Without Redis a tick takes so many channels, and the next one those after them."""
-    async with world(_NOWHERE, database(postgres), max_dirty_channels=2, required=False) as here:
+    async with world(
+        _NOWHERE, database(postgres), limits=TickLimits(max_dirty_channels=2), required=False
+    ) as here:
         for number in range(5):
-            await here.settled(f"u{number}", f"c{number}")
+            await here.add_user(f"u{number}", f"c{number}")
         await here.sql(sa.update(here.tables.planner_state).values(examined_at=sa.func.clock_timestamp()))
         for number in range(5):
             await here.publish(f"c{number}", 3)
@@ -193,31 +196,31 @@ async def test_sql_goes_on_where_it_was(postgres: Postgres) -> None:
 async def test_two_planners_without_redis(postgres: Postgres) -> None:
     """Without Redis, too, one of two ticks at once leads."""
     async with world(_NOWHERE, database(postgres), required=False) as here:
-        await here.settled("ann", "art")
+        await here.add_user("ann", "art")
         await here.publish("art", 3)
-        other = here.store[here.declared].using(here.engine)
+        other = with_resources(here.store, {here.declared: here.engine})[here.declared]
 
         async def meanwhile(tasks: object) -> None:
             tick = await asyncio.create_task(other.tick(here.enqueue))
-            assert tick.led_by_another
+            assert tick.not_leader
 
         assert (await here.planner.tick(meanwhile)).enqueued == 1
-        assert here.handed == []
+        assert here.tasks == []
 
 
 async def test_two_runs_without_redis(postgres: Postgres) -> None:
     """Without Redis the user's row keeps a second run away, until the first has had its time."""
     async with world(_NOWHERE, database(postgres), required=False) as here:
-        await here.settled("ann", "art")
+        await here.add_user("ann", "art")
         await here.publish("art", 3)
         endings = []
 
         async def build(dataset: object) -> list[list[int]]:
-            endings.append((await asyncio.create_task(here.rebuild("ann"))).ending)
+            endings.append((await asyncio.create_task(here.rebuild("ann"))).outcome)
             await here.change("ann", running_until=sa.func.now())
-            endings.append((await asyncio.create_task(here.rebuild("ann"))).ending)
+            endings.append((await asyncio.create_task(here.rebuild("ann"))).outcome)
             return [[]]
 
         run = await here.planner.rebuild("ann", build)
-        assert (endings, run.ending) == (["busy", "rebuilt"], "overtaken")
+        assert (endings, run.outcome) == (["busy", "rebuilt"], "overtaken")
         assert len(await here.versions("ann")) == 1

@@ -76,7 +76,7 @@ class World:
         back = {name: sa.text(f"now() - interval '{ago}'") for name, ago in moments.items()}
         await self.sql(sa.update(table).where(table.c.user_id == user).values(**back))
         if self.aggregator.store.client().up:
-            await self.aggregator.store[self.declared.planner.users].delete(user_id=user)
+            await self.aggregator.store[self.declared.planner.keys.users].delete(user_id=user)
 
     async def sql(self, statement: Any) -> Any:
         """Whatever a statement gives."""
@@ -113,7 +113,9 @@ async def feed_world(places: Mapping[str, str], **changes: Any) -> AsyncIterator
     }
     settings = Settings(**named, **changes)
     keys = FeedKeys(settings)
-    system = ServiceDefinition("feed", "", keys.catalogue, keys.metadata)
+    system = ServiceDefinition(
+        "feed", "", keys.catalogue, keys.metadata, store_resources=keys.store_resources
+    )
     async with (
         open_resources(settings, system) as resources,
         open_aggregator(settings, keys, resources) as aggregator,

@@ -11,8 +11,7 @@ import sqlalchemy as sa
 
 from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
-from ephemera.patterns.planner._simulation import simulate
-from ephemera.patterns.planner._traffic import Scenario
+from ephemera.patterns.planner import Scenario, simulate
 from ephemera_services.feed import Settings
 from ephemera_services.feed.cluster_queue import MAX_WAIT
 from ephemera_services.feed.keys import FeedKeys, plans
@@ -44,7 +43,7 @@ async def test_a_hundred_thousand_users(places: dict[str, str], valkey: Valkey) 
         assert len(await world.handed()) == 500
         assert (await world.tick()).enqueued == 500
         assert len(await world.handed()) == 1000, "others than before"
-        assert (await world.rebuild(next(iter(await world.handed())))).ending == "rebuilt"
+        assert (await world.rebuild(next(iter(await world.handed())))).outcome == "rebuilt"
 
         await asyncio.to_thread(valkey.kill)
         third = await world.tick()
@@ -94,5 +93,5 @@ async def test_a_day_of_a_hundred_thousand_users() -> None:
     assert report.rebuilds > 10_000
     assert report.longest_queue * run_seconds / builders < MAX_WAIT.total_seconds()
     late = timedelta(hours=2)  # a wave of users whose time is over together is taken 500 a tick
-    assert report.plans["pro"].stale_most < (settings.pro_every + late).total_seconds()
-    assert report.plans["free"].stale_most < (settings.free_every + late).total_seconds()
+    assert report.plans["pro"].stale_max < (settings.pro_every + late).total_seconds()
+    assert report.plans["free"].stale_max < (settings.free_every + late).total_seconds()

@@ -90,8 +90,8 @@ async def _work(world: World) -> None:
     await world.tick()
     await world.publish("news", 1)
     locks = [
-        world.aggregator.store[world.declared.planner.user_lock].hold(user_id="bob"),
-        world.aggregator.store[world.declared.planner.tick_lock].hold(),
+        world.aggregator.store[world.declared.planner.keys.user_lock].hold(user_id="bob"),
+        world.aggregator.store[world.declared.planner.keys.tick_lock].hold(),
         world.aggregator.store[world.declared.reading].hold(user_id="bob"),
     ]
     for lock in locks:

@@ -62,7 +62,7 @@ async def test_the_demonstration_makes_a_feed(places: dict[str, str]) -> None:
     async with feed_world(places) as world:
         assert await seed(world.aggregator) == ["ann", "bob"]
         assert await seed(world.aggregator) == []
-        assert (await world.rebuild("ann")).ending == "rebuilt"
+        assert (await world.rebuild("ann")).outcome == "rebuilt"
         feed = await world.aggregator.feed("ann")
         assert feed is not None
         assert len(feed.items) >= 3
@@ -87,7 +87,7 @@ async def test_an_embedder_that_fails_is_made_up_for(places: dict[str, str]) -> 
     async with feed_world(places) as world:
         await world.aggregator.subscribe("zoe", "unseen", "pro")
         run = await world.rebuild("zoe")
-        assert (run.ending, run.pending) == ("rebuilt", 5)
+        assert (run.outcome, run.pending) == ("rebuilt", 5)
         insights = world.tables.insights
         rows = await world.sql(insights.select().where(insights.c.channel_id == "unseen"))
         assert {row.embedded_by for row in rows} == {"lexical-1"}

@@ -59,7 +59,7 @@ async def _endpoint() -> AsyncIterator[Endpoint]:
 async def _clustered(world: World, user: str) -> None:
     await world.publish(f"about-{user}", 5, "banks")
     await world.aggregator.subscribe(user, f"about-{user}", "pro")
-    assert (await world.rebuild(user)).ending == "rebuilt"
+    assert (await world.rebuild(user)).outcome == "rebuilt"
 
 
 async def test_the_model_words_a_version_once(places: dict[str, str]) -> None:

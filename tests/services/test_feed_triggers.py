@@ -38,7 +38,7 @@ async def test_novelty(
     assert user in await world.handed()
     assert await world.reason(user) == "novelty"
     run = await world.rebuild(user)
-    assert (run.ending, run.pending, run.left) == ("rebuilt", novelty, 0)
+    assert (run.outcome, run.pending, run.left) == ("rebuilt", novelty, 0)
 
 
 @BY_PLAN
@@ -68,7 +68,7 @@ async def test_time_without_novelty_changes_nothing(world: World) -> None:
     assert "patient" in await world.handed()
     run = await world.rebuild("patient")
     after = await world.row("patient")
-    assert (run.ending, run.version) == ("nothing new", before.cluster_version)
+    assert (run.outcome, run.version) == ("nothing new", before.cluster_version)
     assert after.cluster_version == before.cluster_version
     assert after.last_clustered_at > before.last_clustered_at
     await world.tick()
@@ -122,7 +122,7 @@ async def test_insights_that_come_during_clustering_are_counted_next_time(world:
 
     world.builder._pool = Interrupted(world.clusterizer, meanwhile)  # type: ignore[assignment]
     run = await world.rebuild("mia")
-    assert (run.ending, run.pending, run.left) == ("rebuilt", 5, 6)
+    assert (run.outcome, run.pending, run.left) == ("rebuilt", 5, 6)
     status = await world.aggregator.status("mia")
     assert status is not None
     assert status.pending == 6
@@ -135,7 +135,7 @@ async def test_insights_that_come_during_clustering_are_counted_next_time(world:
     await world.tick()
     assert "mia" in await world.handed(), "it was enough for another run"
     run = await world.rebuild("mia")
-    assert (run.ending, run.pending, run.left) == ("rebuilt", 6, 0)
+    assert (run.outcome, run.pending, run.left) == ("rebuilt", 6, 0)
     newer = await world.aggregator.feed("mia")
     assert newer is not None
     assert newer.cluster_version == feed.cluster_version + 1
@@ -152,7 +152,7 @@ async def test_a_new_subscriber_of_an_old_channel(world: World) -> None:
     assert status.pending == 4
     await world.tick()
     run = await world.rebuild("newcomer")
-    assert (run.ending, run.pending) == ("rebuilt", 4)
+    assert (run.outcome, run.pending) == ("rebuilt", 4)
     clusters = (
         await world.sql(sa.select(world.tables.clusters).where(world.tables.clusters.c.user_id == "newcomer"))
     )[0]
@@ -165,7 +165,7 @@ async def test_a_window_with_more_than_a_run_takes(world: World) -> None:
     await world.aggregator.subscribe("reader", "torrent", "pro")
     await world.tick()
     run = await world.rebuild("reader")
-    assert (run.ending, run.pending) == ("rebuilt", 10_000)
+    assert (run.outcome, run.pending) == ("rebuilt", 10_000)
     row = (
         await world.sql(sa.select(world.tables.clusters).where(world.tables.clusters.c.user_id == "reader"))
     )[0]

@@ -92,7 +92,7 @@ async def test_both_flows_without_redis(world: World, valkey: Valkey) -> None:
     assert told is not None
     assert (told.mode, queue.length) == ("sql", 4)
     run = await world.rebuild("timely")
-    assert (run.ending, run.pending) == ("rebuilt", 1)
+    assert (run.outcome, run.pending) == ("rebuilt", 1)
     await world.aggregator.touch("timely")
     feed = await world.aggregator.feed("timely")
     assert feed is not None
@@ -108,7 +108,7 @@ async def test_what_the_stream_lost_is_found_in_sql(world: World, valkey: Valkey
     for user in users:
         await world.age(user, last_enqueued_at="31 s")
     assert set(await world.aggregator.queue.waiting(LOST, 10)) == set(users)
-    assert (await world.rebuild(users[0])).ending == "rebuilt"
+    assert (await world.rebuild(users[0])).outcome == "rebuilt"
     assert await world.aggregator.queue.waiting(LOST, 10) == [users[1]]
 
 
@@ -159,7 +159,7 @@ async def _serve_from_sql(world: World, users: list[str]) -> set[str]:
     for _ in range(20):
         for user in await world.aggregator.queue.waiting(timedelta(0), 100):
             run = await world.rebuild(user)
-            assert run.ending == "rebuilt"
+            assert run.outcome == "rebuilt"
             assert user not in served, "nobody is served twice"
             served.add(user)
         if served == set(users):

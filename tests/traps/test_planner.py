@@ -13,8 +13,9 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.keyspace import Store
 from ephemera.patterns.planner import Dataset, Task
-from tests.patterns.planning import DAY, World, database, ids, world
+from tests.patterns.planner_world import DAY, World, database, ids, world
 from tests.patterns.trips import Counting
+from tests.resources import with_resources
 from tests.traps.interrupted import Interrupted
 from tests.traps.naive_feed import NaiveFeed
 from tests.wire.waiting import answered
@@ -51,7 +52,7 @@ async def test_f1_what_comes_during_a_run_stays_new(here: World, naive: NaiveFee
     assert await naive.pending("ann", "art") == 0  # and nobody will ever look at four of them
     assert await naive.clustered("ann") == [1, 2, 3]
 
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 7)
 
     async def build(dataset: Dataset) -> Any:
@@ -62,7 +63,7 @@ async def test_f1_what_comes_during_a_run_stays_new(here: World, naive: NaiveFee
     run = await here.planner.rebuild("ann", build)
     assert (run.pending, run.left, await _seen(here, "ann", "art")) == (7, 4, 7)
     await here.tick()
-    assert here.handed == [("ann", "novelty", 4)]
+    assert here.tasks == [("ann", "novelty", 4)]
     await here.work()
     first, second = await here.versions("ann")
     assert (len(first), sorted(set(second) - set(first))) == (7, [8, 9, 10, 11])
@@ -78,7 +79,7 @@ async def test_f2_a_channel_that_is_marked_again_stays(here: World) -> None:
     assert await call("ZCARD", "naive") == 0  # the second mark is lost
     await call("UNLINK", "naive")
 
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
 
     async def enqueue(tasks: Sequence[Task]) -> None:
@@ -90,12 +91,12 @@ async def test_f2_a_channel_that_is_marked_again_stays(here: World) -> None:
 
 async def test_f2_marks_differ_however_fast_they_come(here: World) -> None:
     """Two marks of one channel are never alike, so the second is never taken for the first."""
-    dirty = here.store[here.declared.dirty]
+    dirty = here.store[here.declared.keys.dirty]
     insight = await here.planner.publish("art")
     scores: list[float | None] = []
 
     async def mark() -> None:
-        await here.planner.note(insight)
+        await here.planner.mark_dirty(insight)
         scores.append(await dirty.score("art"))
 
     for _ in range(50):
@@ -122,7 +123,7 @@ async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World
     assert await naive.rebuild("ann", "art", meanwhile=for_too_long) == 2
     assert await naive.clustered("ann") == [1, 2, 3, 1, 2, 3]
 
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
     reading, go_on = asyncio.Event(), asyncio.Event()
 
@@ -134,15 +135,15 @@ async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World
     slow = asyncio.create_task(here.planner.rebuild("ann", slowly))
     await reading.wait()
     # While it holds the lock, a second task finds it busy.
-    assert (await here.rebuild("ann")).ending == "busy"
+    assert (await here.rebuild("ann")).outcome == "busy"
     # Its lock is gone (its lease ended, its mark did): a second one begins, and saves.
-    await here.store[here.declared.user_lock.keyspace].delete(user_id="ann")
-    await here.store[here.declared.enqueued].delete(user_id="ann")
-    other = here.store[here.declared].using(here.engine)
+    await here.store[here.declared.keys.user_lock.keyspace].delete(user_id="ann")
+    await here.store[here.declared.keys.enqueued].delete(user_id="ann")
+    other = with_resources(here.store, {here.declared: here.engine})[here.declared]
     quick = await other.rebuild("ann", here.build)
     go_on.set()
-    assert (quick.ending, quick.version) == ("rebuilt", 1)
-    assert (await slow).ending == "overtaken"
+    assert (quick.outcome, quick.version) == ("rebuilt", 1)
+    assert (await slow).outcome == "overtaken"
     assert len(await here.versions("ann")) == 1
     assert (await here.row("ann")).cluster_version == 1
 
@@ -160,17 +161,17 @@ async def test_f5_a_new_subscriber_has_the_windows_novelty(here: World, naive: N
     await here.planner.enroll("ann", plan="free")
     await here.planner.subscribe("ann", "art")
     assert await _seen(here, "ann", "art") == 38
-    run = await here.rebuild("ann", even_if_not_due=True)
+    run = await here.rebuild("ann", force=True)
     assert run.pending == 2
     # Also where the row is missing, as after an import by hand.
     await here.planner.enroll("bob", plan="free")
     await here.sql(sa.insert(here.tables.subscriptions).values(user_id="bob", channel_id="art"))
-    assert (await here.rebuild("bob", even_if_not_due=True)).pending == 2
+    assert (await here.rebuild("bob", force=True)).pending == 2
 
 
 async def test_f5_who_comes_back_is_not_shown_the_same_again(here: World) -> None:
     """One who unsubscribes and subscribes again keeps the mark of what was clustered for them."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 5)
     await here.rebuild("ann")
     await here.planner.unsubscribe("ann", "art")
@@ -182,8 +183,8 @@ async def test_f5_who_comes_back_is_not_shown_the_same_again(here: World) -> Non
 async def test_f6_redis_only_moves_forward(here: World) -> None:
     """A note that arrives late does not take a channel's seq back, as a plain write does."""
     insights = [await here.planner.publish("art") for _ in range(3)]
-    channels = here.store[here.declared.channels]
-    await here.planner.note(insights[0])
+    channels = here.store[here.declared.keys.channels]
+    await here.planner.mark_dirty(insights[0])
     state = await channels.get(channel_id="art")
     assert state is not None
     assert state.current_seq == 3
@@ -198,7 +199,7 @@ async def test_f6_seqs_have_no_gap_and_no_twin(here: World) -> None:
 
     async def one(number: int) -> None:
         async with here.engine.connect() as sql:
-            await here.planner.append(sql, "art", text=str(number))
+            await here.planner.publish_in(sql, "art", text=str(number))
             await (sql.rollback() if number % 4 == 0 else sql.commit())
 
     await asyncio.gather(*(one(number) for number in range(40)))
@@ -210,7 +211,7 @@ async def test_f6_seqs_have_no_gap_and_no_twin(here: World) -> None:
 
 async def test_f7_a_tick_that_dies_leaves_everything_to_the_next(here: World) -> None:
     """A tick that dies while it hands over leaves channels dirty; popping them first loses them."""
-    await here.settled("ann", "art")
+    await here.add_user("ann", "art")
     await here.publish("art", 3)
 
     class Killed(BaseException):
@@ -238,7 +239,7 @@ async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres,
         async with world(victim.url, database(postgres)) as here:
             everybody = ids("u", 3)
             for user in everybody:
-                await here.settled(user, "art")
+                await here.add_user(user, "art")
             await here.publish("art", 3)
             naive = here.store.client("queue")
             await naive.call("ZADD", "naive", "1", "art")
@@ -250,7 +251,7 @@ async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres,
 
             client: Any = Interrupted(here.store.client(), kill, after=answers)
             store = Store({"cache": client, "queue": client}, *here.store.catalogues)
-            here.planner = store[here.declared].using(here.engine)
+            here.planner = with_resources(store, {here.declared: here.engine})[here.declared]
             tick = await here.tick()
             assert killed.is_set()
             assert (tick.mode, sorted(here.users())) == ("sql", everybody)  # each of them once
@@ -290,10 +291,12 @@ async def _one_at_a_time(
     """The naive way: a trip for each user, and two for each of their channels."""
     pending = dict.fromkeys(users, 0)
     for user in users:
-        await client.call("HGETALL", here.declared.users.key(user_id=user))
+        await client.call("HGETALL", here.declared.keys.users.key(user_id=user))
         for channel in channels:
-            seen = await client.call("HGET", here.declared.marks.key(user_id=user), channel)
-            seq = await client.call("HGET", here.declared.channels.key(channel_id=channel), "current_seq")
+            seen = await client.call("HGET", here.declared.keys.marks.key(user_id=user), channel)
+            seq = await client.call(
+                "HGET", here.declared.keys.channels.key(channel_id=channel), "current_seq"
+            )
             pending[user] += int(seq) - int(seen)
     return pending
 
@@ -316,7 +319,7 @@ async def test_f8_trips_do_not_grow_with_users_or_channels(
                 await here.publish(channel)
             taken[count] = client = Counting(here.store.client())
             store = Store({"cache": client, "queue": client}, *here.store.catalogues)
-            tick = await store[here.declared].using(here.engine).tick(here.enqueue)
+            tick = await with_resources(store, {here.declared: here.engine})[here.declared].tick(here.enqueue)
             assert (tick.examined, tick.mode) == (count, "redis")
             await store.aclose()
             assert sorted(here.users()) == (sorted(users) if len(channels) >= 3 else [])

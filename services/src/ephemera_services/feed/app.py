@@ -39,6 +39,7 @@ def create_app(settings: Settings) -> FastAPI:
         "A personal feed: new insights, clustered and summarized when it is worth it.",
         keys.catalogue,
         keys.metadata,
+        store_resources=keys.store_resources,
     )
     return create_application(settings, service, start, router)
 

@@ -41,7 +41,7 @@ class Builder:
             figures.update(dataset_size=len(rows), unclustered=len(found.unclustered))
             return [_cluster_row([rows[index] for index in indexes]) for indexes in found.clusters]
 
-        async def also_save(sql: AsyncConnection, dataset: Dataset) -> None:
+        async def on_save(sql: AsyncConnection, dataset: Dataset) -> None:
             table = self._planner.tables.clusters
             of_user = table.c.user_id == dataset.user_id
             version = table.c.cluster_version
@@ -49,9 +49,7 @@ class Builder:
             await sql.execute(sa.delete(table).where(of_user, version <= dataset.version - _VERSIONS_KEPT))
 
         try:
-            run = await self._planner.rebuild(
-                user_id, build, also_save=also_save, invalidate=self._invalidate
-            )
+            run = await self._planner.rebuild(user_id, build, on_save=on_save, invalidate=self._invalidate)
         except Exception:
             self._metrics.errors.labels("run").inc()
             raise
@@ -85,8 +83,8 @@ class Builder:
             logger.exception("could not delete old feeds", extra={"user_id": user_id})
 
     def _count(self, run: Run, size: int) -> None:
-        self._metrics.runs.labels(run.ending).inc()
-        if run.ending == "rebuilt":
+        self._metrics.runs.labels(run.outcome).inc()
+        if run.outcome == "rebuilt":
             self._metrics.bumps.inc()
             self._metrics.run_seconds.observe(run.seconds)
             self._metrics.dataset_size.observe(size)
@@ -94,7 +92,7 @@ class Builder:
             "run",
             extra={
                 "user_id": run.user_id,
-                "ending": run.ending,
+                "ending": run.outcome,
                 "version": run.version,
                 "pending": run.pending,
                 "left": run.left,

@@ -7,15 +7,16 @@ patterns do not depend on the settings. `catalogue` has the default settings, fo
 from __future__ import annotations
 
 from datetime import timedelta
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Catalogue
 from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.planner import Plan, Planner
+from ephemera.patterns.planner import Plan, Planner, TickLimits
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.tables import FeedTables, cluster_columns, insight_columns
 
@@ -46,10 +47,9 @@ class FeedKeys:
             self.metadata,
             plans=plans(settings),
             window=timedelta(days=settings.window_days),
-            longest_run=MAX_RUN,
+            run_timeout=MAX_RUN,
             lease=LOCK_LEASE,
-            max_dirty_channels=settings.max_dirty_channels_per_tick,
-            max_enqueued=settings.max_enqueued_per_tick,
+            limits=TickLimits(settings.max_dirty_channels_per_tick, settings.max_enqueued_per_tick),
             insight_columns=insight_columns(),
             cluster_columns=cluster_columns(),
         )
@@ -68,6 +68,10 @@ class FeedKeys:
             lease=timedelta(seconds=30),
             purpose="One reader has a feed summarized while the others wait",
         )
+
+    def store_resources(self, engine: AsyncEngine) -> dict[Any, object]:
+        """The `resources=` of the service's store."""
+        return {self.planner: engine}
 
 
 def plans(settings: Settings) -> dict[str, Plan]:

@@ -53,7 +53,7 @@ class PlannerLoop:
             logger.warning("no user is enqueued: the workers are behind", extra={"queue": length})
             return
         tick = await self._planner.tick(self._queue.enqueue)
-        if tick.led_by_another:
+        if tick.not_leader:
             return
         self._metrics.ticks.labels(tick.mode).inc()
         self._metrics.tick_seconds.observe(tick.seconds)

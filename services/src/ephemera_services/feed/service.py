@@ -148,7 +148,7 @@ async def open_aggregator(
         embedder = await stack.enter_async_context(open_embedder(settings))
         summarizer = await stack.enter_async_context(open_summarizer(settings))
         cache = await _open_cache(stack, settings, keys, engine)
-        planner, metrics = store[keys.planner].using(engine), Metrics(resources.registry)
+        planner, metrics = store[keys.planner], Metrics(resources.registry)
         reader = Reader(
             engine,
             planner.tables,

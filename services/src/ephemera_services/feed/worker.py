@@ -39,7 +39,9 @@ async def open_worker(settings: Settings) -> AsyncIterator[None]:
     """Run a worker within a block, on the servers that the settings name."""
     require_server_urls(settings)
     keys = FeedKeys(settings)
-    service = ServiceDefinition("feed", "", keys.catalogue, keys.metadata)
+    service = ServiceDefinition(
+        "feed", "", keys.catalogue, keys.metadata, store_resources=keys.store_resources
+    )
     async with (
         open_resources(settings, service) as resources,
         open_aggregator(settings, keys, resources) as aggregator,
@@ -106,7 +108,7 @@ async def _poll_queue(aggregator: Aggregator, builder: Builder) -> None:
 async def _rebuild(builder: Builder, user: str) -> bool:
     """Run once; whether it changed anything, in which case there may be more."""
     try:
-        return (await builder.rebuild(user)).ending == "rebuilt"
+        return (await builder.rebuild(user)).outcome == "rebuilt"
     except Exception:
         logger.exception("a run failed", extra={"user_id": user})
         return False

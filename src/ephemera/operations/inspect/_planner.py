@@ -61,11 +61,11 @@ class PlannerState(msgspec.Struct, frozen=True):
 
 async def dirty_channels(store: Store, planner: Planner, limit: int = 50) -> DirtyChannels:
     """The dirty channels in Redis, in one round trip; `ConnectionFailed` when it is down."""
-    client, key = store.client(planner.dirty.role), planner.dirty.key()
+    client, key = store.client(planner.keys.dirty.role), planner.keys.dirty.key()
     clock, count, flat = await asyncio.gather(
         client.call("TIME"),
         client.call("ZCARD", key),
-        store[planner.dirty].range(0, limit - 1),
+        store[planner.keys.dirty].range(0, limit - 1),
     )
     now = int(clock[0]) * 1_000_000 + int(clock[1])
     oldest = tuple((channel, max(0.0, (now - marked) / 1e6)) for channel, marked in flat)

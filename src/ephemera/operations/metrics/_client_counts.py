@@ -119,7 +119,7 @@ def _events(events: BoundEvents[Any]) -> Iterator[Sample]:
 
 def planner_name(planner: BoundPlanner) -> str:
     """The label of a planner: its catalogue, which has only one."""
-    return planner.declared.dirty.catalogue
+    return planner.declared.keys.dirty.catalogue
 
 
 def _planner(planner: BoundPlanner) -> Iterator[Sample]:

@@ -1,24 +1,33 @@
-"""Planner: rebuilds what a user sees when enough is new, or enough time has passed, and the user is active.
+"""Planner: rebuilds a user's view when enough is new or enough time has passed, and the user is active.
 
     FEED = Planner(catalogue, metadata, plans={"free": Plan(novelty=20, every=..., ...)})
-    planner = store[FEED].using(engine)
-    await planner.publish("news", text="...")           # SQL, then the channel's mark
-    await planner.tick(enqueue)                         # hands over who is due: await enqueue([Task, ...])
-    await planner.rebuild("ann", build)                 # the worker: lock, recount, build, save
+    async with connect(url, catalogue, resources={FEED: engine}) as store:
+        planner = store[FEED] await planner.publish("news", text="...")           # SQL, then the channel's
+        mark await planner.tick(enqueue)                         # await enqueue([Task, ...]) for the users
+        who are due await planner.rebuild("ann", build)                 # the worker: lock, recount, build,
+        save
 
-Keys: `ch:{channel_id}`, `hwm:{user_id}` and `us:{user_id}`, copies of SQL rows, for two days;
-`dirty:channels`, a sorted set of channels by when they were marked last, for a week after its last mark;
-`enq:user:{user_id}`, who was handed over, for 300 s or until the worker ends; `lock:user:{user_id}` and
-`lock:planner` (see `locks`).
-Atomic: an insight and its seq (one transaction); marking and removing dirty channels, which stay when they
-were marked again since they were read; clusters, version and high-water marks (one transaction, by the
-latest fence only, from the version it began with). Copies move forward only.
-Truth: SQL has everything. A user who is due and was not handed over, or was and nobody came back, has a
-moment in SQL at which to be looked at again; so a tick or a worker may die anywhere, with Redis or without.
-Down or hung: writes go to SQL alone; ticks read SQL, bounded, from the same tick on; runs are kept apart by
-the user's row. Back: the dirty channels are rebuilt from those with an insight since the last complete look,
-and copies are made as they are missed. Emptied or evicted unnoticed: the same within `sweep_every`.
-Cost: a tick is a handful of SQL statements, and two trips to Redis for every few thousand users.
+*Keys.* `ch:{channel_id}`, `hwm:{user_id}` and `us:{user_id}` cache SQL rows. `dirty:channels` is a sorted
+set of channels by when they were last marked. `enq:user:{user_id}` marks an enqueued user.
+`lock:user:{user_id}` and `lock:planner` are locks.
+
+*Lifetimes.* Cached rows live for two days, the dirty channels for a week after the last mark, an enqueued
+mark for 300 s or until the worker finishes.
+
+*Atomicity.* An insight and its seq are one transaction. One script marks dirty channels, and one clears
+those that were not marked again since they were read. Clusters, version and high-water marks are one
+transaction, which only the latest fencing token can make, from the version it began with. Cached rows move
+forward only. SQL is the source of truth: a user who is due and was not enqueued, or was enqueued and never
+finished, has a time for a recheck in SQL. So a tick or a worker may die anywhere, with Redis or without.
+
+*When Redis is down.* Writes go to SQL alone. Ticks read SQL, bounded, from the same tick on. The user's row
+keeps runs apart. When Redis is back, the dirty channels are rebuilt from those with an insight since the
+last complete tick, and rows are cached as they are missed. If Redis was emptied or evicted unnoticed, the
+same happens within `sweep_every`.
+
+*Cost.* A tick is a handful of SQL statements, and two round trips to Redis for every few thousand users.
+
+`python -m ephemera.patterns.planner --days 365` simulates a year of traffic with the same decisions.
 """
 
 from importlib.util import find_spec
@@ -26,36 +35,43 @@ from importlib.util import find_spec
 if find_spec("sqlalchemy") is None:
     raise ModuleNotFoundError("the planner needs SQL: pip install 'ephemera-data[sql]'", name="sqlalchemy")
 
-from ephemera.patterns.planner._declaration import ChannelState, Planner, UserState
-from ephemera.patterns.planner._plans import Facts, Plan, Task, Verdict, decide
+from ephemera.patterns.planner._planner import BoundPlanner, Planner, Status
+from ephemera.patterns.planner._plans import Plan, Task, UserFacts, Verdict, decide
 from ephemera.patterns.planner._queries import UserRow
-from ephemera.patterns.planner._rebuild import AlsoSave, Build, Dataset, Ending, Invalidate, Run, Span
-from ephemera.patterns.planner._runtime import BoundPlanner, Status
+from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Outcome, Run, Span
+from ephemera.patterns.planner._simulated_users import Scenario
+from ephemera.patterns.planner._simulation import PlanReport, SimulationReport, simulate
 from ephemera.patterns.planner._tables import PlannerTables
-from ephemera.patterns.planner._tick import Enqueue, Tick
+from ephemera.patterns.planner._tick import Enqueue, Tick, TickLimits
+from ephemera.patterns.planner._working_set import ChannelState, UserState
 from ephemera.patterns.planner._writer import Insight
 
 __all__ = [
-    "AlsoSave",
     "BoundPlanner",
     "Build",
     "ChannelState",
     "Dataset",
-    "Ending",
     "Enqueue",
-    "Facts",
     "Insight",
     "Invalidate",
+    "OnSave",
+    "Outcome",
     "Plan",
+    "PlanReport",
     "Planner",
     "PlannerTables",
     "Run",
+    "Scenario",
+    "SimulationReport",
     "Span",
     "Status",
     "Task",
     "Tick",
+    "TickLimits",
+    "UserFacts",
     "UserRow",
     "UserState",
     "Verdict",
     "decide",
+    "simulate",
 ]

@@ -1,9 +1,9 @@
-"""When a user is due: one pure function, which both sources, the worker and the simulation go through.
+"""When a user is due: one pure function that both sources, the worker and the simulation share.
 
     due = active and (pending >= plan.novelty or clustered longer ago than plan.every)
 
-A user who is due but was handed over less than `plan.cooldown` ago is told when to be looked at again, so
-that nobody has to wait for another insight. All moments are milliseconds since 1970; 0 means never.
+A user who is due but was enqueued less than `plan.cooldown` ago gets a time for a recheck, so that no user
+has to wait for another insight. All times are milliseconds since 1970; 0 means never.
 """
 
 from __future__ import annotations
@@ -18,14 +18,19 @@ Reason: TypeAlias = Literal["novelty", "time"]
 
 
 class Plan:
-    """What a plan grants: how much novelty or how much time makes a rebuild, and for whom."""
+    """The thresholds of a plan: how much novelty or how much time triggers a rebuild, and for whom.
+
+    - `novelty`: the number of new insights that triggers a rebuild.
+    - `every`: the time after which any new insight triggers one.
+    - `active_within`: how recently a user must have been active.
+    - `cooldown`: the least time between two enqueuings of a user.
+    """
 
     __slots__ = ("active_within", "cooldown", "every", "novelty")
 
     def __init__(
         self, *, novelty: int, every: timedelta, active_within: timedelta, cooldown: timedelta
     ) -> None:
-        """`novelty` is in insights; `active_within` is how long ago the user may have been seen last."""
         check_durations("Plan", every=every, active_within=active_within, cooldown=cooldown)
         self.novelty = novelty
         self.every = milliseconds(every)
@@ -34,7 +39,7 @@ class Plan:
         if novelty < 1 or min(self.every, self.active_within) < 1 or self.cooldown < 0:
             raise InvalidDeclaration(
                 repr(self),
-                "a plan without novelty, time or activity",
+                "a threshold is too small",
                 "give novelty=1 or more, and positive durations (the cooldown may be zero)",
             )
 
@@ -46,8 +51,8 @@ class Plan:
         )
 
 
-class Facts(NamedTuple):
-    """What is known of a user at one moment."""
+class UserFacts(NamedTuple):
+    """What is known of a user at one time."""
 
     plan: str
     pending: int  # insights of the user's channels that were never clustered for this user
@@ -57,7 +62,7 @@ class Facts(NamedTuple):
 
 
 class Task(NamedTuple):
-    """A user to be clustered: what is handed to the enqueue port."""
+    """A user whose clusters are due: what `enqueue` gets."""
 
     user_id: str
     reason: Reason
@@ -65,33 +70,33 @@ class Task(NamedTuple):
 
 
 class Verdict(NamedTuple):
-    """Due for a reason; or, where there is none, to be looked at again at a moment, or (0) not at all."""
+    """Due for a reason; or, without one, to be rechecked at a time, or (0) not at all."""
 
     reason: Reason | None
-    look_at: int = 0
+    recheck_at: int = 0
 
 
-QUIET = Verdict(None)
+NOT_DUE = Verdict(None)
 
 
-def trigger(plan: Plan, facts: Facts, now: int) -> Reason | None:
-    """Why the user's clusters are to be rebuilt, whoever asks; None while they are good enough."""
+def trigger(plan: Plan, facts: UserFacts, now: int) -> Reason | None:
+    """Return why the user's clusters are due for a rebuild; None while they are recent enough."""
     if facts.pending >= plan.novelty:
         return "novelty"
     return "time" if now - facts.last_clustered_at >= plan.every else None
 
 
-def decide(plan: Plan, facts: Facts, now: int) -> Verdict:
-    """Whether to hand a user over now."""
+def decide(plan: Plan, facts: UserFacts, now: int) -> Verdict:
+    """Decide whether to enqueue a user now."""
     if now - facts.last_active_at > plan.active_within:
-        return QUIET
+        return NOT_DUE
     reason = trigger(plan, facts, now)
     if reason is None:
-        return QUIET
+        return NOT_DUE
     free_at = facts.last_enqueued_at + plan.cooldown if facts.last_enqueued_at else 0
     return Verdict(None, free_at) if free_at > now else Verdict(reason)
 
 
 def milliseconds(duration: timedelta) -> int:
-    """A duration as whole milliseconds."""
+    """Return a duration as whole milliseconds."""
     return round(duration / timedelta(milliseconds=1))

@@ -1,19 +1,22 @@
-"""The tables of the SQL side, as SQLAlchemy Core tables in the application's own MetaData.
+"""The planner's tables, in the application's own MetaData, and the SQL expressions that its queries share.
 
 `insights` and `clusters` take further columns of the application (a text, an embedding). Every query of the
-planner has an index here: subscribers of a channel, channels by their last insight, users by when they are
-to be looked at, were clustered or were handed over, insights of a channel by time.
+planner has an index here: subscribers of a channel, channels by their last insight, users by when they are to
+be rechecked, were clustered or were enqueued, insights of a channel by time. In Python all times are
+milliseconds since 1970, 0 for never.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 
 _WHEN = sa.DateTime(timezone=True)
+_TEXTS = ARRAY(sa.Text)
+_NUMBERS = ARRAY(sa.BigInteger)
 
 
 class PlannerTables:
@@ -64,18 +67,18 @@ class PlannerTables:
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("plan", sa.Text, nullable=False),
             sa.Column("cluster_version", sa.BigInteger, nullable=False, server_default="0"),
-            # What was left, or came, while the last clusters were made.
+            # Insights that arrived while the last clusters were built.
             sa.Column("pending_insights_count", sa.BigInteger, nullable=False, server_default="0"),
             sa.Column("last_clustered_at", _WHEN),
             sa.Column("last_active_at", _WHEN),
             sa.Column("last_enqueued_at", _WHEN),
-            # Handed over, and not to be again before this moment or the worker's end.
+            # Enqueued, and not to be enqueued again before this time or the end of the worker's run.
             sa.Column("enqueued_until", _WHEN),
-            # To be looked at again whatever the channels do.
+            # When to recheck the user whatever the channels do.
             sa.Column("recheck_at", _WHEN),
-            # The largest fence that began a run; a save by any other is refused.
+            # The fencing token of the last run that began; a save by any other is refused.
             sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
-            # The end of the run's time: what stands for its lock while Redis is away.
+            # The run's deadline: it replaces the lock while Redis is unavailable.
             sa.Column("running_until", _WHEN),
             sa.Index(None, "plan", sa.text("last_clustered_at NULLS FIRST")),
         )
@@ -94,10 +97,49 @@ class PlannerTables:
             "planner_state",
             metadata,
             sa.Column("one", sa.Boolean, sa.CheckConstraint("one"), primary_key=True),
-            # Every insight that was committed before it has been looked at.
+            # Every insight committed before this time has been examined.
             sa.Column("examined_at", _WHEN, nullable=False),
-            # Every insight that was committed before it is known to Redis, if Redis kept it.
+            # Every insight committed before this time was marked in Redis, unless Redis lost it.
             sa.Column("swept_at", _WHEN, nullable=False),
-            # What the last tick did, whichever process it was; `Tick` as JSON.
+            # The last `Tick` of any process, as JSON.
             sa.Column("last_tick", JSONB),
         )
+
+
+def timestamp(at: int) -> Any:
+    """Convert milliseconds since 1970 to a timestamp."""
+    return sa.func.to_timestamp(sa.bindparam(None, at / 1000, sa.Double))
+
+
+def milliseconds_of(column: Any, rounded: Callable[[Any], Any] = sa.func.floor) -> Any:
+    """Convert a timestamp to milliseconds since 1970; NULL is 0."""
+    return sa.func.coalesce(rounded(sa.extract("epoch", column) * 1000), 0).cast(sa.BigInteger)
+
+
+def is_one_of(column: Any, values: Collection[str]) -> Any:
+    """Test whether a column is one of these values, with one parameter for all of them."""
+    return column == sa.any_(sa.bindparam(None, list(values), _TEXTS))
+
+
+def to_timestamps(column: Any) -> Any:
+    """Convert a column of milliseconds since 1970 to timestamps."""
+    return sa.func.to_timestamp(column / sa.literal(1000.0, sa.Double))
+
+
+def user_times(times: Mapping[str, int]) -> Any:
+    """Return users with a time each, as a table."""
+    users = sa.bindparam(None, list(times), _TEXTS)
+    values = sa.bindparam(None, list(times.values()), _NUMBERS)
+    return (
+        sa.func.unnest(users, values).table_valued("user_id", sa.column("at", sa.BigInteger)).render_derived()
+    )
+
+
+def interval(milliseconds: float) -> Any:
+    """Return a duration as an interval."""
+    return sa.func.make_interval(0, 0, 0, 0, 0, 0, milliseconds / 1000)
+
+
+def server_time() -> Any:
+    """Return the server's time, which advances inside a transaction too."""
+    return sa.func.clock_timestamp()

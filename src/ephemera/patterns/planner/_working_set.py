@@ -1,52 +1,137 @@
-"""What Redis keeps of the truth: marks of dirty channels, and copies of channels, users and their marks.
+"""The working set in Redis: dirty channels, and cached channels, users and high-water marks.
 
-Copies are made by whoever finds them missing, and changed only where they are there, always forward. One
-that is wrong all the same (a write that did not arrive) errs on the side of more novelty, so a worker
-looks, finds nothing, and drops it.
-Many keys are one trip: all commands of a batch leave in one write, on a cluster in one a node.
+Cached data is created by the reader that misses it, changed only where it exists, and always forward. If it
+is wrong all the same (a write was lost), it errs on the side of more novelty: a worker recounts, finds
+nothing, and evicts it. Operations on many keys are one round trip: all commands of a batch are sent in one
+write, on a cluster in one per node.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from datetime import timedelta
+from typing import Any, cast
 
-from ephemera.keyspace import RecordCodec, Store
-from ephemera.patterns.planner._plans import Facts
+import msgspec
+
+from ephemera._futures import discard
+from ephemera.keyspace import Catalogue, RecordCodec, Store, fixed, sliding
+from ephemera.patterns.locks import Locks
+from ephemera.patterns.planner._plans import UserFacts
 from ephemera.patterns.planner._queries import UserRow
+from ephemera.patterns.planner._tick import ENQUEUED_MS
 from ephemera.wire import Script
 
-if TYPE_CHECKING:
-    from ephemera.patterns.planner._declaration import ChannelState, Planner, UserState
-
-MARK = Script.load("ephemera.patterns.planner", "mark")
-SETTLE = Script.load("ephemera.patterns.planner", "settle")
-RAISE = Script.load("ephemera.patterns.planner", "raise")
-ADVANCE = Script.load("ephemera.patterns.planner", "advance")
+MARK_DIRTY = Script.load("ephemera.patterns.planner", "mark_dirty")
+CLEAR_DIRTY = Script.load("ephemera.patterns.planner", "clear_dirty")
+ADVANCE_CHANNEL = Script.load("ephemera.patterns.planner", "advance_channel")
+ADVANCE_MARKS = Script.load("ephemera.patterns.planner", "advance_marks")
 TOUCH = Script.load("ephemera.patterns.planner", "touch")
 
-_AT_ONCE = 1000  # channels that one script marks or removes
+_CACHED = timedelta(days=2)
+_DIRTY = timedelta(days=7)
+_PER_SCRIPT = 1000  # channels that one script marks or clears
 
 
-class Copies:
-    """The planner's keys on one store."""
+class ChannelState(msgspec.Struct):
+    """A channel as `ch:{channel_id}` has it."""
 
-    def __init__(self, declared: Planner, store: Store) -> None:
-        self._declared = declared
+    current_seq: int
+    last_ts: int  # milliseconds since 1970, as all times here
+
+
+class UserState(msgspec.Struct):
+    """A user as `us:{user_id}` has them."""
+
+    plan: str
+    cluster_version: int
+    pending: int  # insights left over when the user was last clustered
+    last_clustered_at: int
+    last_active_at: int
+    last_enqueued_at: int
+    activity_saved_at: int  # when the user's activity was last written to SQL
+
+
+class PlannerKeys:
+    """The planner's keyspaces and locks."""
+
+    def __init__(self, catalogue: Catalogue, lease: timedelta) -> None:
+        cached = fixed(seconds=_CACHED.total_seconds())
+        self.channels = catalogue.hash(
+            "ch:{channel_id}",
+            ChannelState,
+            lifetime=cached,
+            purpose="How many insights a channel has had",
+            saves="a SQL read for each channel at each tick",
+            if_lost="read from SQL and cached again",
+        )
+        self.marks = catalogue.mapping(
+            "hwm:{user_id}",
+            int,
+            lifetime=cached,
+            purpose="Up to which seq of each channel a user was clustered",
+            saves="a SQL join for each user at each tick",
+            invalidated_by=("a recount that finds it wrong",),
+            if_lost="read from SQL and cached again",
+        )
+        self.users = catalogue.hash(
+            "us:{user_id}",
+            UserState,
+            lifetime=cached,
+            purpose="When a user was active, clustered and enqueued",
+            saves="a SQL write for each sign of activity",
+            invalidated_by=("a recount that finds it wrong",),
+            if_lost="read from SQL and cached again",
+        )
+        self.dirty = catalogue.sorted_set(
+            "dirty:channels",
+            str,
+            lifetime=sliding(seconds=_DIRTY.total_seconds(), outlives="a tick, every minute at least"),
+            role="queue",
+            purpose="Channels with insights that no tick has examined",
+            saves="examining all channels",
+            invalidated_by=("the tick that examined it",),
+            if_lost="rebuilt from the channels' last insights",
+        )
+        self.enqueued = catalogue.flag(
+            "enq:user:{user_id}",
+            lifetime=fixed(seconds=ENQUEUED_MS / 1000, outlives="the user's wait in the queue"),
+            role="queue",
+            purpose="A user is enqueued",
+            saves="asking SQL whether a user is enqueued",
+            invalidated_by=("the end of the worker's run",),
+            if_lost="SQL has the same mark",
+        )
+        self.user_lock = Locks(
+            catalogue, "lock:user:{user_id}", lease=lease, purpose="One worker per user's clusters"
+        )
+        self.tick_lock = Locks(
+            catalogue, "lock:planner", lease=timedelta(seconds=30), purpose="One planner ticks at a time"
+        )
+
+
+class WorkingSet:
+    """The planner's keys on one store; `touch_every` is in milliseconds."""
+
+    def __init__(self, keys: PlannerKeys, touch_every: int, store: Store) -> None:
+        self._keys = keys
+        self._touch_every = touch_every
         self._cache, self._queue = store.client("cache"), store.client("queue")
-        self._users, self._dirty = store[declared.users], store[declared.dirty]
-        self._enqueued = store[declared.enqueued]
+        self._users, self._dirty = store[keys.users], store[keys.dirty]
+        self._enqueued = store[keys.enqueued]
+        for cached in (keys.channels, keys.marks):
+            store[cached]  # refuses a store without it
         self._dirty_key = self._dirty.key()
-        self._dirty_life = declared.dirty.lifetime.milliseconds or 0
-        self._life = declared.marks.lifetime.milliseconds or 0
-        self._channel_codec = cast("RecordCodec[ChannelState]", declared.channels.codec)
-        self._user_codec = cast("RecordCodec[UserState]", declared.users.codec)
+        self._dirty_ttl = keys.dirty.lifetime.milliseconds or 0
+        self._ttl = keys.marks.lifetime.milliseconds or 0
+        self._channel_codec = cast("RecordCodec[ChannelState]", keys.channels.codec)
+        self._user_codec = cast("RecordCodec[UserState]", keys.users.codec)
         self._channel_type, self._user_type = self._channel_codec.struct, self._user_codec.struct
 
     @property
-    def up(self) -> bool:
-        """Whether both servers take calls."""
+    def is_up(self) -> bool:
+        """Whether both servers accept calls."""
         return self._cache.up and self._queue.up
 
     @property
@@ -56,44 +141,44 @@ class Copies:
 
     # Channels
 
-    async def note(self, channels: Sequence[tuple[str, int, int]]) -> None:
-        """Mark channels (id, current seq, time of the last) as dirty, and move their copies forward."""
+    async def mark_dirty(self, channels: Sequence[tuple[str, int, int]]) -> None:
+        """Mark channels (id, current seq, time of the last insight) as dirty, and advance their states."""
         names = [channel for channel, _, _ in channels]
-        marking = [
-            self._queue.run(MARK, (self._dirty_key,), (self._dirty_life, *names[at : at + _AT_ONCE]))
-            for at in range(0, len(names), _AT_ONCE)
+        marks = [
+            self._queue.run(MARK_DIRTY, (self._dirty_key,), (self._dirty_ttl, *names[at : at + _PER_SCRIPT]))
+            for at in range(0, len(names), _PER_SCRIPT)
         ]
-        await in_one_trip([*marking, *(self._raising(*channel) for channel in channels)])
+        await pipelined([*marks, *(self._advance_channel(*channel) for channel in channels)])
 
-    async def raise_channels(self, seqs: Mapping[str, int]) -> None:
-        """Move the copies of channels forward."""
-        await in_one_trip(self._raising(channel, seq, 0) for channel, seq in seqs.items())
+    async def advance_channels(self, seqs: Mapping[str, int]) -> None:
+        """Advance the states of channels."""
+        await pipelined(self._advance_channel(channel, seq, 0) for channel, seq in seqs.items())
 
-    def _raising(self, channel: str, seq: int, at: int) -> Awaitable[Any]:
+    def _advance_channel(self, channel: str, seq: int, at: int) -> Awaitable[Any]:
         state = self._channel_type(seq, at)
-        key = self._declared.channels.key(channel_id=channel)
-        return self._cache.run(RAISE, (key,), (self._life, seq, *self._channel_codec.encode(state)))
+        key = self._keys.channels.key(channel_id=channel)
+        return self._cache.run(ADVANCE_CHANNEL, (key,), (self._ttl, seq, *self._channel_codec.encode(state)))
 
-    async def dirty(self, most: int) -> dict[str, float]:
-        """At most so many dirty channels with their marks, those marked longest ago first."""
-        return dict(await self._dirty.range(0, most - 1))
+    async def dirty(self, limit: int) -> dict[str, float]:
+        """Return at most `limit` dirty channels with their marks, the oldest marks first."""
+        return dict(await self._dirty.range(0, limit - 1))
 
-    async def settle(self, dirty: Mapping[str, float]) -> int:
-        """Remove channels that were not marked again; how many were removed."""
+    async def clear_dirty(self, dirty: Mapping[str, float]) -> int:
+        """Remove channels that were not marked again; return how many were removed."""
         flat = [part for name, mark in dirty.items() for part in (name, f"{mark:.0f}")]
-        size = 2 * _AT_ONCE
+        size = 2 * _PER_SCRIPT
         calls = (
-            self._queue.run(SETTLE, (self._dirty_key,), flat[at : at + size])
+            self._queue.run(CLEAR_DIRTY, (self._dirty_key,), flat[at : at + size])
             for at in range(0, len(flat), size)
         )
-        return sum(await in_one_trip(calls))
+        return sum(await pipelined(calls))
 
     async def seqs(self, channels: Collection[bytes]) -> dict[bytes, int]:
-        """The current seqs of those channels that are kept here."""
-        key = self._declared.channels.template.render
+        """Return the current seqs of the cached ones among these channels."""
+        key = self._keys.channels.template.render
         call = self._cache.call
         names = list(channels)
-        replies = await in_one_trip(
+        replies = await pipelined(
             call("HGET", key({"channel_id": name.decode()}), "current_seq") for name in names
         )
         return {name: int(seq) for name, seq in zip(names, replies, strict=True) if seq and seq.isdigit()}
@@ -101,59 +186,59 @@ class Copies:
     # Users
 
     async def users(self, users: Sequence[str]) -> list[UserState | None]:
-        """The states of users, None where there is none; one trip."""
+        """Return the states of users, None where none is cached, in one round trip."""
         return await self._users.get_many([{"user_id": user} for user in users])
 
-    async def marks(self, users: Sequence[str]) -> list[dict[bytes, bytes]]:
-        """The high-water marks of users, empty where there are none; one trip."""
-        render, call = self._declared.marks.template.render, self._cache.call
-        return await in_one_trip(call("HGETALL", render({"user_id": user})) for user in users)
+    async def high_water_marks(self, users: Sequence[str]) -> list[dict[bytes, bytes]]:
+        """Return the high-water marks of users, empty where none are cached, in one round trip."""
+        render, call = self._keys.marks.template.render, self._cache.call
+        return await pipelined(call("HGETALL", render({"user_id": user})) for user in users)
 
-    async def handed_over(self, users: Collection[str], at: int) -> None:
-        """Mark users as handed over, also in their states where those are kept; one trip."""
-        marking = [self._enqueued.set(user_id=user) for user in users]
-        await in_one_trip([*marking, self.stamp(users, last_enqueued_at=at)])
+    async def mark_enqueued(self, users: Collection[str], at: int) -> None:
+        """Mark users as enqueued, and update their cached states, in one round trip."""
+        marks = [self._enqueued.set(user_id=user) for user in users]
+        await pipelined([*marks, self.update_users(users, last_enqueued_at=at)])
 
-    async def stamp(self, users: Iterable[str], **changes: int | str) -> None:
-        """Change fields of users whose states are kept; one trip."""
-        await in_one_trip([self._users.update(changes, user_id=user) for user in users])
+    async def update_users(self, users: Iterable[str], **changes: int | str) -> None:
+        """Change fields of cached users, in one round trip."""
+        await pipelined([self._users.update(changes, user_id=user) for user in users])
 
-    async def unmark(self, users: Iterable[str]) -> None:
-        """Remove the marks of users who were handed over."""
+    async def clear_enqueued(self, users: Iterable[str]) -> None:
+        """Remove the marks of enqueued users."""
         await self._enqueued.delete_many([{"user_id": user} for user in users])
 
-    async def keep(self, rows: Mapping[str, UserRow], marks: Mapping[str, Mapping[str, int]]) -> None:
-        """Keep users and their high-water marks, as SQL has them."""
+    async def cache_users(self, rows: Mapping[str, UserRow], marks: Mapping[str, Mapping[str, int]]) -> None:
+        """Cache users and their high-water marks as SQL has them."""
         states = []
         for user, (facts, version) in rows.items():
             at = (facts.last_clustered_at, facts.last_active_at, facts.last_enqueued_at)
             state = self._user_type(facts.plan, version, 0, *at, facts.last_active_at)
             states.append(({"user_id": user}, state))
-        calls = [self._advancing(user, seqs, self._life) for user, seqs in marks.items() if seqs]
-        await in_one_trip([self._users.put_many(states), *calls])
+        calls = [self._advance_marks(user, seqs, self._ttl) for user, seqs in marks.items() if seqs]
+        await pipelined([self._users.put_many(states), *calls])
 
-    async def clustered(self, user: str, seqs: Mapping[str, int], **changes: int) -> None:
-        """Move a user's marks and their channels forward, change their state, and end the dedup mark."""
-        calls: list[Awaitable[Any]] = [self._raising(channel, seq, 0) for channel, seq in seqs.items()]
+    async def record_rebuild(self, user: str, seqs: Mapping[str, int], **changes: int) -> None:
+        """Advance a user's marks and channels, change their state, and remove their enqueued mark."""
+        calls: list[Awaitable[Any]] = [self._advance_channel(name, seq, 0) for name, seq in seqs.items()]
         if seqs:
-            calls.append(self._advancing(user, seqs))
+            calls.append(self._advance_marks(user, seqs))
         if changes:
             calls.append(self._users.update(changes, user_id=user))
-        await in_one_trip([*calls, self._enqueued.delete(user_id=user)])
+        await pipelined([*calls, self._enqueued.delete(user_id=user)])
 
-    async def subscribed(self, user: str, channel: str, seq: int) -> None:
-        """Add a channel to the marks that are kept of a user."""
-        await self._advancing(user, {channel: seq})
+    async def add_subscription(self, user: str, channel: str, seq: int) -> None:
+        """Add a channel to the cached marks of a user."""
+        await self._advance_marks(user, {channel: seq})
 
-    async def unsubscribed(self, user: str, channel: str) -> None:
-        """Take a channel out of the marks that are kept of a user."""
-        await self._cache.call("HDEL", self._declared.marks.key(user_id=user), channel)
+    async def remove_subscription(self, user: str, channel: str) -> None:
+        """Remove a channel from the cached marks of a user."""
+        await self._cache.call("HDEL", self._keys.marks.key(user_id=user), channel)
 
-    async def drop(self, user: str) -> None:
-        """Forget what is kept of a user."""
-        marks, state = self._declared.marks.key(user_id=user), self._declared.users.key(user_id=user)
-        mark = self._declared.enqueued.key(user_id=user)
-        await in_one_trip(
+    async def evict_user(self, user: str) -> None:
+        """Remove everything that is cached of a user."""
+        marks, state = self._keys.marks.key(user_id=user), self._keys.users.key(user_id=user)
+        mark = self._keys.enqueued.key(user_id=user)
+        await pipelined(
             [
                 self._cache.call("UNLINK", marks),
                 self._cache.call("UNLINK", state),
@@ -162,30 +247,30 @@ class Copies:
         )
 
     async def touch(self, user: str) -> bool:
-        """Note that a user is active; whether SQL should hear of it."""
-        key = self._declared.users.key(user_id=user)
-        seldom = self._declared.touch_every
-        return bool(await self._cache.run(TOUCH, (key,), (self._user_codec.shape, seldom)))
+        """Record that a user is active; return whether SQL is due for an update."""
+        key = self._keys.users.key(user_id=user)
+        return bool(await self._cache.run(TOUCH, (key,), (self._user_codec.shape, self._touch_every)))
 
-    def _advancing(self, user: str, seqs: Mapping[str, int], life: int | None = None) -> Awaitable[Any]:
+    def _advance_marks(self, user: str, seqs: Mapping[str, int], ttl: int | None = None) -> Awaitable[Any]:
         flat = [part for channel, seq in seqs.items() for part in (channel, seq)]
-        key = self._declared.marks.key(user_id=user)
-        return self._cache.run(ADVANCE, (key,), ("" if life is None else life, *flat))
+        key = self._keys.marks.key(user_id=user)
+        return self._cache.run(ADVANCE_MARKS, (key,), ("" if ttl is None else ttl, *flat))
 
 
-def facts_of(state: UserState, pending: int) -> Facts:
-    """The facts of a user whose state is kept."""
-    return Facts(state.plan, pending, state.last_clustered_at, state.last_active_at, state.last_enqueued_at)
+def facts_of(state: UserState, pending: int) -> UserFacts:
+    """Return the facts of a user whose state is cached."""
+    times = (state.last_clustered_at, state.last_active_at, state.last_enqueued_at)
+    return UserFacts(state.plan, pending, *times)
 
 
-async def in_one_trip(calls: Iterable[Awaitable[Any]]) -> list[Any]:
-    """The replies to calls that are all issued before the first is waited for."""
+async def pipelined(calls: Iterable[Awaitable[Any]]) -> list[Any]:
+    """Issue all calls before awaiting the first, and return their replies."""
     issued: list[asyncio.Future[Any]] = []
     try:
         issued.extend(map(asyncio.ensure_future, calls))
         return [await each for each in issued]
     except BaseException:
         for each in issued:
-            if not each.cancel() and not each.cancelled():
-                each.exception()
+            each.cancel()
+            discard(each)
         raise

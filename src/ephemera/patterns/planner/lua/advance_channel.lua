@@ -1,6 +1,6 @@
--- Stores the state of a channel if it is newer than what is there: a channel only ever moves forward.
+-- Stores the state of a channel if it is newer than the stored one: a channel never moves back.
 -- KEYS[1]  the channel's hash
--- ARGV[1]  its life in milliseconds
+-- ARGV[1]  its TTL in milliseconds
 -- ARGV[2]  its current seq, the field `current_seq`
 -- ARGV[3]  and on: all fields and values
 -- RETURNS  1, or 0 when the channel has this seq or a later one

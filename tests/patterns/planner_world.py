@@ -1,4 +1,4 @@
-"""A planner with a database of its own, for tests: what was handed over, and how to look behind it."""
+"""A planner with its own database, for tests: what was enqueued, and access to its rows."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from ephemera.embedded import Postgres
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.planner import Dataset, Plan, Planner, Run, Task, Tick
 from ephemera.wire import open_client
+from tests.resources import with_resources
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
@@ -25,7 +26,7 @@ PLANS = {
 
 
 def declare(**options: Any) -> tuple[Catalogue, sa.MetaData, Planner]:
-    """A planner whose insights have a text."""
+    """Declare a planner whose insights have a text."""
     catalogue, metadata = Catalogue("test-planner"), sa.MetaData()
     options = {"plans": PLANS, "lease": timedelta(seconds=2), **options}
     columns = [sa.Column("text", sa.Text)]
@@ -33,88 +34,88 @@ def declare(**options: Any) -> tuple[Catalogue, sa.MetaData, Planner]:
 
 
 class World:
-    """A planner at work, and everything that it handed over."""
+    """A running planner, and everything that it enqueued."""
 
     def __init__(self, declared: Planner, store: Store, engine: AsyncEngine) -> None:
         self.declared = declared
         self.tables = declared.tables
         self.store = store
         self.engine = engine
-        self.planner = store[declared].using(engine)
-        self.handed: list[Task] = []
+        self.planner = with_resources(store, {declared: engine})[declared]
+        self.tasks: list[Task] = []
         self.built: list[Dataset] = []
 
     async def enqueue(self, tasks: Sequence[Task]) -> None:
-        """The port."""
-        self.handed += tasks
+        """Collect the tasks of a tick."""
+        self.tasks += tasks
 
     async def tick(self) -> Tick:
-        """One tick."""
+        """Run one tick."""
         return await self.planner.tick(self.enqueue)
 
     async def build(self, dataset: Dataset) -> Any:
-        """Cluster: the ids of all insights in one cluster."""
+        """Put the ids of all insights into one cluster."""
         self.built.append(dataset)
         return [[row.insight_id for row in await self.planner.insights(dataset)]]
 
     async def rebuild(self, user: str, **options: Any) -> Run:
-        """One run of a worker."""
+        """Do one run of a worker."""
         return await self.planner.rebuild(user, self.build, **options)
 
     async def work(self) -> list[Run]:
-        """Workers do all that was handed over."""
-        tasks, self.handed = self.handed, []
+        """Do a run for every enqueued task."""
+        tasks, self.tasks = self.tasks, []
         return [await self.rebuild(task.user_id) for task in tasks]
 
     async def publish(self, channel: str, count: int = 1) -> None:
-        """So many insights."""
+        """Publish insights."""
         for number in range(count):
             await self.planner.publish(channel, text=f"{channel} {number}")
 
-    async def settled(self, user: str, *channels: str, plan: str = "free") -> None:
-        """A user with subscriptions, to whom nothing is new: clustered now, and nowhere marked."""
+    async def add_user(self, user: str, *channels: str, plan: str = "free") -> None:
+        """Add a user with subscriptions and no novelty: clustered now, and not enqueued."""
         await self.planner.enroll(user, plan=plan)
         for channel in channels:
             await self.planner.subscribe(user, channel)
-        await self.rebuild(user, even_if_not_due=True)
+        await self.rebuild(user, force=True)
         await self.tick()
-        self.handed = [task for task in self.handed if task.user_id != user]
+        self.tasks = [task for task in self.tasks if task.user_id != user]
 
     def users(self) -> list[str]:
-        """Who was handed over, in order."""
-        return [task.user_id for task in self.handed]
+        """Return the enqueued users, in order."""
+        return [task.user_id for task in self.tasks]
 
     async def sql(self, statement: Any) -> Any:
-        """Whatever a statement returns."""
+        """Execute a statement and return its rows."""
         async with self.engine.begin() as sql:
             result = await sql.execute(statement)
             return result.all() if result.returns_rows else None
 
     async def row(self, user: str) -> Any:
-        """A user's row."""
+        """Return a user's row."""
         table = self.tables.user_stats
         return (await self.sql(sa.select(table).where(table.c.user_id == user)))[0]
 
     async def change(self, user: str, **values: Any) -> None:
-        """Change a user's row behind everybody's back, and forget the copies."""
+        """Change a user's row directly, and evict the cached one."""
         table = self.tables.user_stats
         await self.sql(sa.update(table).where(table.c.user_id == user).values(**values))
         if self.store.client().up:
-            await self.store[self.declared.users].delete(user_id=user)
+            await self.store[self.declared.keys.users].delete(user_id=user)
 
     async def versions(self, user: str) -> list[list[int]]:
-        """The insights of each version of a user's clusters."""
+        """Return the insights of each version of a user's clusters."""
         table = self.tables.clusters
         query = sa.select(table.c.clusters).where(table.c.user_id == user).order_by(table.c.cluster_version)
         return [clusters[0] for (clusters,) in await self.sql(query)]
 
     async def dirty(self) -> set[str]:
-        """The dirty channels."""
-        return {name for name, _ in await self.store[self.declared.dirty].range(0, -1)}
+        """Return the dirty channels."""
+        return {name for name, _ in await self.store[self.declared.keys.dirty].range(0, -1)}
 
 
 def database(postgres: Postgres) -> str:
-    """The URL of the planners' database, for SQLAlchemy; each world empties it first."""
+    """Return the SQLAlchemy URL of the planners' database; each world empties it first."""
     return postgres.database("planner").replace("postgresql://", "postgresql+psycopg://")
 
 
@@ -122,7 +123,7 @@ def database(postgres: Postgres) -> str:
 async def world(
     redis: str, sql: str, *, required: bool = True, queue_url: str | None = None, **options: Any
 ) -> AsyncIterator[World]:
-    """A planner on a server, or two, and a database that hold nothing at first."""
+    """Open a planner on one or two servers and a database, all empty."""
     catalogue, metadata, declared = declare(**options)
     engine = create_async_engine(sql)
     try:
@@ -139,12 +140,12 @@ async def world(
 
 
 def ids(prefix: str, count: int) -> list[str]:
-    """Names."""
+    """Return numbered names."""
     return [f"{prefix}{number}" for number in range(count)]
 
 
 def each(users: Iterable[str]) -> dict[str, int]:
-    """How often each was named."""
+    """Count the occurrences of each user."""
     counts: dict[str, int] = {}
     for user in users:
         counts[user] = counts.get(user, 0) + 1

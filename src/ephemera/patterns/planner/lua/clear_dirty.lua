@@ -3,10 +3,10 @@
 -- ARGV[1]  and on: a channel, the mark it had when it was read, the next channel, its mark, ...
 -- RETURNS  how many were removed
 local removed = 0
-for place = 1, #ARGV, 2 do
-  local mark = redis.call('ZSCORE', KEYS[1], ARGV[place])
-  if mark and tonumber(mark) == tonumber(ARGV[place + 1]) then
-    removed = removed + redis.call('ZREM', KEYS[1], ARGV[place])
+for i = 1, #ARGV, 2 do
+  local mark = redis.call('ZSCORE', KEYS[1], ARGV[i])
+  if mark and tonumber(mark) == tonumber(ARGV[i + 1]) then
+    removed = removed + redis.call('ZREM', KEYS[1], ARGV[i])
   end
 end
 return removed
