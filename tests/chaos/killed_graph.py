@@ -34,7 +34,7 @@ async def die_in_node(_: Any) -> None:
 def die_at(moment: str) -> None:
     """Prepare to die around a script of a job's graph."""
     when, name, number = moment.split(":")
-    run, seen = in_jobs.JobThreads.run, 0
+    run, seen = in_jobs.JobThreadStorage.run, 0
 
     async def deadly(self: Any, thread_id: str, script: Any, /, *arguments: Any) -> Any:
         nonlocal seen
@@ -47,7 +47,7 @@ def die_at(moment: str) -> None:
             die()
         return reply
 
-    in_jobs.JobThreads.run = deadly  # type: ignore[method-assign]
+    in_jobs.JobThreadStorage.run = deadly  # type: ignore[method-assign]
 
 
 async def in_a_job(url: str, sql: str, job_id: str, moment: str) -> None:

@@ -60,7 +60,7 @@ async def write_slide(number: int, state: State) -> dict[str, Any]:
 
 def key_of(where: RunnableConfig, threads: GraphCheckpoints = THREADS) -> str:
     """The hash of a thread."""
-    return threads.space.key(thread_id=where["configurable"]["thread_id"])
+    return threads.keyspace.key(thread_id=where["configurable"]["thread_id"])
 
 
 def slides(count: int, topic: str = "whales") -> list[str]:

@@ -154,7 +154,7 @@ def test_a_graph_runs_without_await_on_a_blocking_store(url: str) -> None:
     builder.add_node("only", lambda state: {"slides": [state["topic"]]})
     builder.add_edge(START, "only")
     with sync.connect(url, CATALOGUE) as store:
-        saver, where = THREADS.blocking(store), config()
+        saver, where = THREADS.sync_saver(store), config()
         graph = builder.compile(checkpointer=saver)
         assert graph.invoke({"topic": "whales", "slides": []}, where)["slides"] == ["whales"]
         assert graph.get_state(where).values["slides"] == ["whales"]
@@ -173,5 +173,5 @@ async def test_waiting_on_an_event_loop_is_refused(local: Store) -> None:
     graph = StateGraph(State)
     graph.add_node("only", lambda _: {"slides": []})
     graph.add_edge(START, "only")
-    with pytest.raises(SyncCallInEventLoop, match=r"graph.ainvoke.*GraphCheckpoints.blocking"):
+    with pytest.raises(SyncCallInEventLoop, match=r"graph.ainvoke.*GraphCheckpoints.sync_saver"):
         graph.compile(checkpointer=local[THREADS]).invoke({"topic": "", "slides": []}, config())

@@ -14,7 +14,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
 from ephemera.patterns.jobs._checkpoint import Checkpoints
-from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreads
+from ephemera.patterns.langgraph_checkpoints._job_storage import JobThreadStorage
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
 from ephemera.wire import Arg, Script
 from tests.patterns import graph_fixtures, job_fixtures
@@ -29,7 +29,7 @@ class _Fenced:
         self.checkpoint = checkpoints.open(job_id, 1, "worker-1")
 
 
-class _ManyJobs(JobThreads):
+class _ManyJobs(JobThreadStorage):
     """A job for each thread, since the suite has many; all that is asked of Redis is what one job asks."""
 
     def __init__(self, store: Store) -> None:
@@ -37,7 +37,7 @@ class _ManyJobs(JobThreads):
         super().__init__(_Fenced(store, ""))  # type: ignore[arg-type]
 
     async def run(self, thread_id: str, script: Script, /, *arguments: Arg) -> Any:
-        one = JobThreads(_Fenced(self._store, thread_id))  # type: ignore[arg-type]
+        one = JobThreadStorage(_Fenced(self._store, thread_id))  # type: ignore[arg-type]
         return await one.run(thread_id, script, *arguments)
 
 

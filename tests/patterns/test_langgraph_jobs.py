@@ -186,7 +186,7 @@ async def test_a_job_has_one_thread(jobs: BoundJobs) -> None:
     """Another thread id, or a copy, is refused with the job's name."""
     run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     saver, other = JobSaver(run), str(uuid4())
-    with pytest.raises(InvalidValue, match=f"job {run.id}' holds this thread alone; given '{other}'"):
+    with pytest.raises(InvalidValue, match=f"job {run.id}' holds only its own thread; given '{other}'"):
         await saver.aget_tuple(config(other))
     with pytest.raises(InvalidValue, match="this thread alone"):
         await saver.acopy_thread(run.id, other)

@@ -69,7 +69,7 @@ async def test_each_operation_is_one_trip(local: Store) -> None:
     assert found is not None
     assert found.checkpoint["channel_values"] == checkpoint["channel_values"]
     assert (counting.trips, counting.commands) == (3, 3)
-    assert (local.stats[THREADS.space].hits, local.stats[THREADS.space].writes) == (1, 2)
+    assert (local.stats[THREADS.keyspace].hits, local.stats[THREADS.keyspace].writes) == (1, 2)
 
 
 async def test_only_new_values_are_sent(local: Store) -> None:
@@ -97,7 +97,7 @@ async def test_large_values_are_compressed(local: Store) -> None:
 async def test_an_enormous_checkpoint_is_refused(local: Store) -> None:
     """The error says how large it was, and what to do; nothing is stored."""
     where, checkpoint = config(), checkpoint_of({"film": os.urandom(33 * 1024 * 1024)})
-    with pytest.raises(InvalidValue, match=r"at most 32 MiB \(keep what is large elsewhere.*given 33.0 MiB"):
+    with pytest.raises(InvalidValue, match=r"at most 32 MiB \(store large values elsewhere.*given 33.0 MiB"):
         await local[THREADS].aput(where, checkpoint, {}, checkpoint["channel_versions"])
     assert await fields_of(local, where) == []
 
@@ -110,7 +110,7 @@ async def test_what_cannot_be_read_is_a_miss(local: Store) -> None:
         if name.startswith("_graph:value:"):
             await local.call("HSET", key_of(where), name, b"spoiled")
     assert await local[THREADS].aget_tuple(where) is None
-    assert local.stats[THREADS.space].undecodable == 1
+    assert local.stats[THREADS.keyspace].undecodable == 1
     made = await graph.ainvoke({"topic": "squids", "slides": []}, where)
     assert made["slides"] == slides(2, "squids")
 
@@ -136,7 +136,7 @@ def test_declarations_that_cannot_work_are_refused() -> None:
     catalogue = Catalogue("refused-graphs")
     with pytest.raises(InvalidDeclaration, match=r"its one field is \{thread_id\}"):
         GraphCheckpoints(catalogue, "graph:{user}", lifetime=fixed(days=1))
-    with pytest.raises(InvalidDeclaration, match="threads cannot live"):
+    with pytest.raises(InvalidDeclaration, match="threads cannot have the lifetime"):
         GraphCheckpoints(catalogue, "graph:{thread_id}", lifetime=sliding(days=1))  # type: ignore[arg-type]
     with pytest.raises(InvalidDeclaration, match="history=0 keeps nothing"):
         GraphCheckpoints(catalogue, "graph:{thread_id}", lifetime=fixed(days=1), history=0)

@@ -47,7 +47,7 @@ async def test_every_key_is_declared_and_has_an_end(store: Store) -> None:
     graph = chain(write_slide, 3).compile(checkpointer=store[THREADS])
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
     keys = [key_of(where), THREADS.runs.key(run_id=run)]
-    assert [CATALOGUE.classify(key.encode()) for key in keys] == [THREADS.space, THREADS.runs]
+    assert [CATALOGUE.classify(key.encode()) for key in keys] == [THREADS.keyspace, THREADS.runs]
     lives = [await store.call("PTTL", key) for key in keys]
     assert 0 < lives[0] <= 3_600_000 < lives[1] <= 7_200_000
     await store[THREADS].adelete_for_runs([run])

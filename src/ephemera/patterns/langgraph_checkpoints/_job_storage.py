@@ -1,17 +1,17 @@
-"""A job's graph: its thread is the job, and its state is in the job's checkpoint.
+"""A graph that runs in a job: the job is its thread, and the job's checkpoint holds its state.
 
     async def generate(run: Run, topic: str) -> str:
         saver = JobSaver(run)
         graph = builder.compile(checkpointer=saver)
         state = await graph.ainvoke(await saver.input({"topic": topic}), saver.config, durability="sync")
 
-What is saved is fenced as the rest of the checkpoint is: a worker that lost the job is refused, reading and
-writing, with `JobLost`. It is renewed with the checkpoint, given to the worker that takes over, and gone when
-the job has ended. The newest state of each namespace is kept, and no history.
+The state is fenced like the rest of the checkpoint: a worker that has lost the job is refused with `JobLost`,
+when reading and when writing. It is renewed with the checkpoint, passed to the worker that takes over, and
+deleted when the job has ended. Only the newest state of each namespace is kept.
 
-Redis down: the graph goes on in memory, as the job's steps do, and says so in the log. A worker that takes
-over then begins at an older state, or at the graph's start. So a node that must not be repeated does its work
-in `run.step` or `run.transact`, which SQL remembers.
+When Redis is down, the graph continues in memory, as the job's steps do, and logs it. A worker that takes
+over then starts from an older state, or from the graph's start. So a node that must not be repeated does its
+work in `run.step` or `run.transact`, which SQL records.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from ephemera.errors import ConnectionFailed, InvalidValue, ServerError
 from ephemera.keyspace import Stats
-from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints._saver import GraphSaver
-from ephemera.patterns.langgraph_checkpoints._threads import refuse_enormous
+from ephemera.patterns.langgraph_checkpoints._thread_storage import check_size
 from ephemera.wire import Arg, Script
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
     from langgraph.checkpoint.serde.base import SerializerProtocol
+
+    from ephemera.patterns.jobs import Run  # needs the extra `jobs`, which graphs alone do not
 
 T = TypeVar("T")
 _log = logging.getLogger("ephemera.langgraph")
@@ -39,16 +40,16 @@ class JobSaver(GraphSaver):
     """The checkpointer of a job's graph."""
 
     def __init__(self, run: Run, *, serde: SerializerProtocol | None = None) -> None:
-        super().__init__(JobThreads(run), history=1, serde=serde)
+        super().__init__(JobThreadStorage(run), history=1, serde=serde)
         self.config: RunnableConfig = {"configurable": {"thread_id": run.id}}
-        """What the graph is invoked with."""
+        """The configuration to invoke the graph with."""
 
     async def input(self, first: T) -> T | None:
-        """What to invoke the graph with: `first`, or None, by which LangGraph goes on from a checkpoint."""
+        """The input to invoke the graph with: `first`, or None to continue from its checkpoint."""
         return first if await self.aget_tuple(self.config) is None else None
 
 
-class JobThreads:
+class JobThreadStorage:
     """The one thread of a job."""
 
     def __init__(self, run: Run) -> None:
@@ -56,23 +57,23 @@ class JobThreads:
         self.stats = Stats()
 
     async def run(self, thread_id: str, script: Script, /, *arguments: Arg) -> Any:
-        """The reply of a script; `JobLost` when a later worker has the job, None without Redis."""
+        """Run a script; `JobLost` if a later worker has the job, None if Redis is down."""
         if thread_id != self._run.id:
-            raise InvalidValue(f"the graph of the job {self._run.id}", "this thread alone", repr(thread_id))
-        refuse_enormous(f"the graph of the job {self._run.id}", arguments)
+            raise InvalidValue(f"the graph of job {self._run.id}", "only its own thread", repr(thread_id))
+        check_size(f"the graph of job {self._run.id}", arguments)
         try:
             return await self._run.checkpoint.run_script(script, *arguments)
         except (ConnectionFailed, ServerError) as problem:
-            _log.warning("the graph of the job %s goes on without a checkpoint: %s", self._run.id, problem)
+            _log.warning("the graph of job %s continues without a checkpoint: %s", self._run.id, problem)
             return None
 
-    async def note(self, _thread_id: str, _run_id: str) -> None:
-        """Nothing: there is one thread to look for runs in."""
+    async def register_run(self, _thread_id: str, _run_id: str) -> None:
+        """Do nothing: all runs are in the one thread."""
 
-    async def of_runs(self, _run_ids: Collection[str]) -> Collection[str]:
+    async def threads_of_runs(self, _run_ids: Collection[str]) -> Collection[str]:
         """The job itself."""
         return (self._run.id,)
 
     async def copy(self, _source: str, target: str) -> None:
-        """Refused: a job has one thread."""
-        raise InvalidValue(f"the graph of the job {self._run.id}", "this thread alone", repr(target))
+        """Refuse: a job has one thread."""
+        raise InvalidValue(f"the graph of job {self._run.id}", "only its own thread", repr(target))

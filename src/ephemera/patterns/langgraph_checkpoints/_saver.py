@@ -1,4 +1,4 @@
-"""LangGraph's checkpointer on a thread's hash; what it promises, and when Redis is down: see the package."""
+"""LangGraph's checkpointer; the package says what it guarantees, and what happens when Redis is down."""
 
 from __future__ import annotations
 
@@ -18,34 +18,39 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from ephemera.errors import CheckpointLost, InvalidValue, SyncCallInEventLoop
-from ephemera.patterns.langgraph_checkpoints._fields import Place
-from ephemera.patterns.langgraph_checkpoints._threads import (
+from ephemera.patterns.langgraph_checkpoints._checkpoint_codec import (
+    CheckpointKey,
+    checkpoint_config,
+    decode_checkpoint,
+    encode_checkpoint,
+    encode_writes,
+)
+from ephemera.patterns.langgraph_checkpoints._thread_storage import (
     DELETE,
-    FORGET,
+    DELETE_RUNS,
     GET,
     LIST,
     PRUNE,
     PUT,
     WRITE,
-    Threads,
+    ThreadStorage,
 )
-from ephemera.patterns.langgraph_checkpoints._tuples import config_of, restored, saved, saved_writes
 
 if TYPE_CHECKING:
     from langchain_core.runnables import RunnableConfig
 
 T = TypeVar("T")
 
-_PAGE = 20  # checkpoints that `alist` reads in a trip
+_PAGE = 20  # checkpoints that `alist` reads in a round trip
 _log = logging.getLogger("ephemera.langgraph")
 
 
 class GraphSaver(BaseCheckpointSaver[str]):
-    """A checkpointer: give it to `compile`. `wait` runs a coroutine for those who call it without await."""
+    """A checkpointer: pass it to `compile`. `wait` runs a coroutine for the synchronous methods."""
 
     def __init__(
         self,
-        threads: Threads,
+        threads: ThreadStorage,
         *,
         history: int = 0,
         serde: SerializerProtocol | None = None,
@@ -53,15 +58,15 @@ class GraphSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         if getattr(self.serde, "pickle_fallback", False):
-            raise InvalidValue("serde", "no pickles: they run whatever they hold", "one with pickle_fallback")
+            raise InvalidValue("serde", "no pickles: they can run any code", "one with pickle_fallback")
         self._threads = threads
         self._history = history
-        self._wait = wait or _refuse
+        self._run_sync = wait or _refuse
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """A checkpoint, or the newest of its namespace when none is named."""
-        place = Place(config["configurable"].get("checkpoint_ns", ""), get_checkpoint_id(config) or "")
-        for found in await self._read(_thread_of(config), [place]):
+        """A checkpoint, or the newest of its namespace if the configuration names none."""
+        key = CheckpointKey(config["configurable"].get("checkpoint_ns", ""), get_checkpoint_id(config) or "")
+        for found in await self._read(_thread_of(config), [key]):
             return found
         return None
 
@@ -75,13 +80,13 @@ class GraphSaver(BaseCheckpointSaver[str]):
     ) -> AsyncIterator[CheckpointTuple]:
         """A thread's checkpoints, the newest first; without `checkpoint_ns`, those of all namespaces."""
         thread_id = _thread_of(config)
-        places = await self._places(thread_id, config or {}, before)
-        left = len(places) if limit is None else limit
-        while places and left > 0:
-            page, places = places[:_PAGE], places[_PAGE:]
+        keys = await self._list_keys(thread_id, config or {}, before)
+        left = len(keys) if limit is None else limit
+        while keys and left > 0:
+            page, keys = keys[:_PAGE], keys[_PAGE:]
             for found in await self._read(thread_id, page if filter else page[:left]):
                 if left > 0 and all(
-                    found.metadata.get(key) == value for key, value in (filter or {}).items()
+                    found.metadata.get(name) == value for name, value in (filter or {}).items()
                 ):
                     left -= 1
                     yield found
@@ -93,18 +98,20 @@ class GraphSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint with the values that are new in it; the configuration that names it."""
+        """Store a checkpoint with its new values, and return its configuration."""
         thread_id = _thread_of(config)
-        put = saved(self.serde, config, checkpoint, metadata, new_versions)
-        if put.run:
-            await self._threads.note(thread_id, put.run)
-        reply = await self._threads.run(thread_id, PUT, *put.arguments(self._history))
-        if reply == b"incomplete":  # what it builds on has expired, or was lost with Redis
-            reply = await self._threads.run(thread_id, PUT, *put.whole(self.serde).arguments(self._history))
+        encoded = encode_checkpoint(self.serde, config, checkpoint, metadata, new_versions)
+        if encoded.run:
+            await self._threads.register_run(thread_id, encoded.run)
+        reply = await self._threads.run(thread_id, PUT, *encoded.arguments(self._history))
+        if reply == b"incomplete":  # values of earlier checkpoints have expired, or were lost with Redis
+            reply = await self._threads.run(
+                thread_id, PUT, *encoded.with_all_values(self.serde).arguments(self._history)
+            )
         if reply == b"gone":
-            raise CheckpointLost(thread_id, put.parent)
+            raise CheckpointLost(thread_id, encoded.parent)
         self._threads.stats.writes += 1
-        return config_of(thread_id, put.place)
+        return checkpoint_config(thread_id, encoded.key)
 
     async def aput_writes(
         self,
@@ -113,11 +120,11 @@ class GraphSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """Store what a task wrote, until the next checkpoint has it."""
-        place = Place(
+        """Store the writes of a task, until the next checkpoint includes them."""
+        key = CheckpointKey(
             config["configurable"].get("checkpoint_ns", ""), config["configurable"]["checkpoint_id"]
         )
-        arguments = saved_writes(self.serde, place, writes, task_id, task_path)
+        arguments = encode_writes(self.serde, key, writes, task_id, task_path)
         await self._threads.run(_thread_of(config), WRITE, *arguments)
         self._threads.stats.writes += 1
 
@@ -127,15 +134,15 @@ class GraphSaver(BaseCheckpointSaver[str]):
 
     async def adelete_for_runs(self, run_ids: Sequence[str]) -> None:
         """Delete the checkpoints of these runs in all threads."""
-        for thread_id in await self._threads.of_runs(run_ids) if run_ids else ():
-            await self._threads.run(thread_id, FORGET, *run_ids)
+        for thread_id in await self._threads.threads_of_runs(run_ids) if run_ids else ():
+            await self._threads.run(thread_id, DELETE_RUNS, *run_ids)
 
     async def acopy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """Fill a thread that is empty with all checkpoints and writes of another."""
+        """Copy all checkpoints and writes of a thread into an empty one."""
         await self._threads.copy(str(source_thread_id), str(target_thread_id))
 
     async def aprune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """Keep the newest checkpoint of each namespace, with what it needs, or (`delete`) none."""
+        """Keep the newest checkpoint of each namespace and its ancestors, or (`delete`) none."""
         scripts = {"keep_latest": PRUNE, "delete": DELETE}
         if strategy not in scripts:
             raise InvalidValue("strategy", " or ".join(scripts), repr(strategy))
@@ -143,15 +150,15 @@ class GraphSaver(BaseCheckpointSaver[str]):
             await self._threads.run(str(thread_id), scripts[strategy])
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph gives it
-        """A version after this one that no other branch of the thread has, since values are kept by it."""
+        """A version after this one, unique among the branches of a thread, since values are stored by it."""
         number = int(str(current or 0).partition(".")[0]) + 1
         return f"{number:032}.{random.getrandbits(64):016x}"
 
-    # Without await: the same, for `graph.invoke`.
+    # The synchronous methods, for `graph.invoke`.
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        """As `aget_tuple`."""
-        return self._waited(self.aget_tuple(config))
+        """Synchronous `aget_tuple`."""
+        return self._wait(self.aget_tuple(config))
 
     def list(
         self,
@@ -161,8 +168,8 @@ class GraphSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        """As `alist`, all read before the first is given."""
-        return iter(self._waited(_all(self.alist(config, filter=filter, before=before, limit=limit))))
+        """Synchronous `alist`; all checkpoints are read before the first is returned."""
+        return iter(self._wait(_all(self.alist(config, filter=filter, before=before, limit=limit))))
 
     def put(
         self,
@@ -171,8 +178,8 @@ class GraphSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """As `aput`."""
-        return self._waited(self.aput(config, checkpoint, metadata, new_versions))
+        """Synchronous `aput`."""
+        return self._wait(self.aput(config, checkpoint, metadata, new_versions))
 
     def put_writes(
         self,
@@ -181,62 +188,62 @@ class GraphSaver(BaseCheckpointSaver[str]):
         task_id: str,
         task_path: str = "",
     ) -> None:
-        """As `aput_writes`."""
-        self._waited(self.aput_writes(config, writes, task_id, task_path))
+        """Synchronous `aput_writes`."""
+        self._wait(self.aput_writes(config, writes, task_id, task_path))
 
     def delete_thread(self, thread_id: str) -> None:
-        """As `adelete_thread`."""
-        self._waited(self.adelete_thread(thread_id))
+        """Synchronous `adelete_thread`."""
+        self._wait(self.adelete_thread(thread_id))
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        """As `adelete_for_runs`."""
-        self._waited(self.adelete_for_runs(run_ids))
+        """Synchronous `adelete_for_runs`."""
+        self._wait(self.adelete_for_runs(run_ids))
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        """As `acopy_thread`."""
-        self._waited(self.acopy_thread(source_thread_id, target_thread_id))
+        """Synchronous `acopy_thread`."""
+        self._wait(self.acopy_thread(source_thread_id, target_thread_id))
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        """As `aprune`."""
-        self._waited(self.aprune(thread_ids, strategy=strategy))
+        """Synchronous `aprune`."""
+        self._wait(self.aprune(thread_ids, strategy=strategy))
 
-    def _waited(self, work: Coroutine[Any, Any, T]) -> T:
-        result: T = self._wait(work)
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
+        result: T = self._run_sync(work)
         return result
 
-    async def _read(self, thread_id: str, places: Sequence[Place]) -> Collection[CheckpointTuple]:
-        """Those of these checkpoints that are there and can be read."""
-        reply = await self._threads.run(thread_id, GET, *(place.written for place in places))
+    async def _read(self, thread_id: str, keys: Sequence[CheckpointKey]) -> Collection[CheckpointTuple]:
+        """The checkpoints of these keys that exist and can be decoded."""
+        reply = await self._threads.run(thread_id, GET, *(key.text for key in keys))
         stats, read = self._threads.stats, []
         for found in reply or ():
             try:
-                read.append(restored(self.serde, thread_id, found))
-            except Exception as problem:  # the serializer's, of whatever kind
+                read.append(decode_checkpoint(self.serde, thread_id, found))
+            except Exception as problem:  # the serializer may raise anything
                 stats.undecodable += 1
-                _log.warning("a checkpoint of the thread %s cannot be read: %r", thread_id, problem)
+                _log.warning("a checkpoint of thread %s cannot be decoded: %r", thread_id, problem)
         stats.hits += len(read)
-        stats.misses += len(places) - len(read)
+        stats.misses += len(keys) - len(read)
         return read
 
-    async def _places(
+    async def _list_keys(
         self, thread_id: str, config: RunnableConfig, before: RunnableConfig | None
-    ) -> Sequence[Place]:
+    ) -> Sequence[CheckpointKey]:
         """The checkpoints to list, the newest first."""
-        asked = config["configurable"]
-        namespace, only = asked.get("checkpoint_ns"), asked.get("checkpoint_id")
+        configurable = config["configurable"]
+        namespace, only = configurable.get("checkpoint_ns"), configurable.get("checkpoint_id")
         listed = await self._threads.run(thread_id, LIST) or ()
-        numbers = {Place.read(place): number for place, number in listed}
+        numbers = {CheckpointKey.parse(key): number for key, number in listed}
         earlier = get_checkpoint_id(before) if before else None
-        limit = next((numbers[place] for place in numbers if place.id == earlier), None)
+        limit = next((numbers[key] for key in numbers if key.id == earlier), None)
 
-        def is_asked_for(place: Place) -> bool:
+        def is_listed(key: CheckpointKey) -> bool:
             return (
-                namespace in (None, place.namespace)
-                and only in (None, "", place.id)
-                and (earlier is None or (place.id < earlier if limit is None else numbers[place] < limit))
+                namespace in (None, key.namespace)
+                and only in (None, "", key.id)
+                and (earlier is None or (key.id < earlier if limit is None else numbers[key] < limit))
             )
 
-        return sorted(filter(is_asked_for, numbers), key=numbers.__getitem__, reverse=True)
+        return sorted(filter(is_listed, numbers), key=numbers.__getitem__, reverse=True)
 
 
 def _thread_of(config: RunnableConfig | None) -> str:
@@ -255,6 +262,6 @@ async def _all(found: AsyncIterator[T]) -> Sequence[T]:
 def _refuse(work: Coroutine[Any, Any, Any]) -> NoReturn:
     work.close()
     raise SyncCallInEventLoop(
-        "this checkpointer is for `await graph.ainvoke(...)`; for `graph.invoke(...)` give compile() one "
-        "of a blocking store: GraphCheckpoints.blocking(store)"
+        "this checkpointer is for `await graph.ainvoke(...)`; for `graph.invoke(...)` pass compile() the one "
+        "of a synchronous store: GraphCheckpoints.sync_saver(store)"
     )

@@ -1,8 +1,8 @@
--- Deletes all that a graph has in a thread, and leaves a mark that refuses what comes late. `langgraph_thread.lua` stands
+-- Deletes the state of a graph in a thread, and leaves a mark that refuses late checkpoints. `thread.lua` is loaded
 -- before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
--- RETURNS  0; the fence of a later worker, as a number: nothing was changed
+-- RETURNS  0; the fence of a later worker, as a number, when nothing was changed
 local fence = later()
 if fence then return fence end
 for _, name in ipairs(redis.call('HKEYS', key)) do

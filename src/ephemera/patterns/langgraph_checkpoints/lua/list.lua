@@ -1,7 +1,7 @@
--- Lists all checkpoints of a thread. `langgraph_thread.lua` stands before it.
+-- Lists all checkpoints of a thread. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
--- RETURNS  for each, in no order, <namespace>:<id> and the number of its put; or the fence of a later worker, as a number
+-- RETURNS  for each, unordered, <namespace>:<id> and the number of its put; or the fence of a later worker, as a number
 local fence = later()
 if fence then return fence end
 local listed = {}

@@ -1,7 +1,7 @@
--- Keeps the newest checkpoint of each namespace, and the ancestors that it needs. `langgraph_thread.lua` stands before it.
+-- Keeps the newest checkpoint of each namespace, and the ancestors that it needs. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
--- RETURNS  0; the fence of a later worker, as a number: nothing was changed
+-- RETURNS  0; the fence of a later worker, as a number, when nothing was changed
 local fence = later()
 if fence then return fence end
 local found, keep = records(), {}

@@ -1,4 +1,4 @@
--- Saves a checkpoint with the values that are new in it. `langgraph_thread.lua` stands before it.
+-- Stores a checkpoint with its new values. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
 -- ARGV[4]  the namespace
@@ -8,9 +8,9 @@
 -- ARGV[8]  its body
 -- ARGV[9]  how many checkpoints of the namespace are kept, 0 for all
 -- ARGV[10] how many values are new
--- ARGV[11] and on: their fields and values; then the fields of those that must be there
--- RETURNS  0; the fence of a later worker, as a number; `gone`, when its parent is, and was deleted or is needed for the
---          values of channels; `incomplete`, when values are missing that can be sent again: nothing was changed
+-- ARGV[11] and following: their fields and values; then the fields of those that must exist
+-- RETURNS  0; the fence of a later worker, as a number; `gone` if its parent is missing and was deleted, or
+--          is needed for the values of channels; `incomplete` if values are missing that can be sent again
 local fence = later()
 if fence then return fence end
 local namespace, id, parent = ARGV[4], ARGV[5], ARGV[6]
@@ -23,9 +23,9 @@ for at = after, #ARGV do
   if redis.call('HEXISTS', key, ARGV[at]) == 0 then return 'incomplete' end
 end
 for at = 11, after - 1, 2 do redis.call('HSET', key, ARGV[at], ARGV[at + 1]) end
-local place, record = namespace .. ':' .. id, cmsgpack.unpack(ARGV[7])
+local checkpoint, record = namespace .. ':' .. id, cmsgpack.unpack(ARGV[7])
 record[5] = redis.call('HINCRBY', key, '_graph:puts', 1)
-redis.call('HSET', key, '_graph:checkpoint:' .. place, cmsgpack.pack(record), '_graph:body:' .. place, ARGV[8],
+redis.call('HSET', key, '_graph:checkpoint:' .. checkpoint, cmsgpack.pack(record), '_graph:body:' .. checkpoint, ARGV[8],
   '_graph:latest:' .. namespace, id)
 renew()
 if ARGV[9] ~= '0' then

@@ -1,7 +1,7 @@
--- Lists the runs that a thread's checkpoints are of. `langgraph_thread.lua` stands before it.
+-- Lists the runs of a thread's checkpoints. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
--- RETURNS  their ids, some of them more than once
+-- RETURNS  their ids, with duplicates
 local found = {}
 for _, ids in pairs(records()) do
   for _, record in pairs(ids) do

@@ -1,15 +1,15 @@
--- What the scripts of graph checkpoints share; it stands before each of them. All state of a thread is in one hash:
+-- The shared part of all scripts of graph checkpoints. All state of a thread is in one hash:
 --   _graph:checkpoint:<namespace>:<id>             its record, MessagePack: parent, run, how many ancestors it needs,
 --                                                  the fields of its values, and the number of its put
---   _graph:body:<namespace>:<id>                   the rest of it, which Python alone reads
---   _graph:value:<namespace>:<channel>:<version>   a channel's value, shared by all checkpoints that have it
+--   _graph:body:<namespace>:<id>                   the rest of it, which only Python reads
+--   _graph:value:<namespace>:<channel>:<version>   a channel's value, shared by all its checkpoints
 --   _graph:writes:<namespace>:<id>                 the fields of its pending writes, a line each
 --   _graph:write:<namespace>:<id>:<task>:<index>   one of them
---   _graph:latest:<namespace>                      the id of the newest checkpoint: the last put, because ids are made
---                                                  of the clocks of those who put them
---   _graph:puts                                    how many there were
---   _graph:deleted                                 something was deleted here: what comes late is refused
--- Parts of names are written as in keys, so they hold no colon. `_fence` and `_worker` are those of a job.
+--   _graph:latest:<namespace>                      the id of the newest checkpoint, by put: ids are derived from the
+--                                                  clocks of processes
+--   _graph:puts                                    the number of puts
+--   _graph:deleted                                 something was deleted here: late checkpoints are refused
+-- Parts of names are escaped as in keys, so they contain no colon. `_fence` and `_worker` belong to the job.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  the worker's fence, 0 outside of jobs
 -- ARGV[2]  the worker
@@ -22,13 +22,13 @@ local function later()
   if held > tonumber(ARGV[1]) then return held end
 end
 
--- Renews the lifetime, with which a checkpoint of a job that was lost begins anew.
+-- Renews the lifetime, and creates the checkpoint of a job again if it was lost.
 local function renew()
   if ARGV[1] ~= '0' then redis.call('HSET', key, '_fence', ARGV[1], '_worker', ARGV[2]) end
   redis.call('PEXPIRE', key, ARGV[3])
 end
 
--- What the records say: namespace -> id -> {parent, run, ancestors, values, number}; of one namespace if it is given.
+-- The records: namespace -> id -> {parent, run, ancestors, values, number}; of one namespace if given.
 local function records(only)
   local found = {}
   for _, name in ipairs(redis.call('HKEYS', key)) do
@@ -46,8 +46,8 @@ local function newest(of, count)
   local ids, keep = {}, {}
   for id in pairs(of) do ids[#ids + 1] = id end
   table.sort(ids, function(one, other) return of[one][5] > of[other][5] end)
-  for place = 1, math.min(count, #ids) do
-    local id, need = ids[place], of[ids[place]][3]
+  for at = 1, math.min(count, #ids) do
+    local id, need = ids[at], of[ids[at]][3]
     keep[id] = true
     while need > 0 and of[of[id][1]] do
       id, need = of[id][1], need - 1
@@ -57,7 +57,7 @@ local function newest(of, count)
   return keep
 end
 
--- Removes from these namespaces every checkpoint but those to keep, and the values and writes that only they had.
+-- Removes every checkpoint of these namespaces except those to keep, with the values and writes only they used.
 local function keep_only(found, keep)
   local used, last = {}, {}
   for namespace, ids in pairs(keep) do
@@ -78,7 +78,7 @@ local function keep_only(found, keep)
         doomed = not last[namespace]
         if not doomed then redis.call('HSET', key, name, last[namespace]) end
       else
-        -- Writes may come before their checkpoint, and so be newer than all.
+        -- Writes may arrive before their checkpoint, and so be newer than all checkpoints.
         local known = found[namespace][id] or (last[namespace] and id < last[namespace])
         doomed = known and not ids[id]
       end

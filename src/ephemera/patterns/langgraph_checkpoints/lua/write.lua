@@ -1,9 +1,9 @@
--- Saves writes of a task that wait for the next checkpoint. `langgraph_thread.lua` stands before it.
+-- Stores pending writes of a task, until the next checkpoint. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
 -- ARGV[4]  the field of the list of writes of their checkpoint
--- ARGV[5]  and on, for each: its field, its value, and 1 if it replaces what is there, 0 if that stays
--- RETURNS  0; the fence of a later worker, as a number: nothing was changed
+-- ARGV[5]  and following, for each: its field, its value, and 1 if it replaces an existing one, 0 if that stays
+-- RETURNS  0; the fence of a later worker, as a number, when nothing was changed
 local fence = later()
 if fence then return fence end
 local listed = redis.call('HGET', key, ARGV[4]) or ''

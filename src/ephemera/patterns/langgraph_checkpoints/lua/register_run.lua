@@ -1,4 +1,4 @@
--- Notes that a run has checkpoints in a thread.
+-- Adds a thread to the set of a run.
 -- KEYS[1]  the run's set of threads
 -- ARGV[1]  the thread's id
 -- ARGV[2]  the set's lifetime in milliseconds

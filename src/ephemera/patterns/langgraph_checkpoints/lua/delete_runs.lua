@@ -1,8 +1,8 @@
--- Deletes the checkpoints of some runs, with their writes. `langgraph_thread.lua` stands before it.
+-- Deletes the checkpoints of some runs, with their writes. `thread.lua` is loaded before it.
 -- KEYS[1]  the thread's hash, or the checkpoint of a job
 -- ARGV[1]  to ARGV[3]: fence, worker, lifetime
--- ARGV[4]  and on: the runs' ids
--- RETURNS  0; the fence of a later worker, as a number: nothing was changed
+-- ARGV[4]  and following: the runs' ids
+-- RETURNS  0; the fence of a later worker, as a number, when nothing was changed
 local fence = later()
 if fence then return fence end
 local runs = {}
