@@ -188,7 +188,7 @@ async def test_a_job_has_one_thread(jobs: BoundJobs) -> None:
     saver, other = JobSaver(run), str(uuid4())
     with pytest.raises(InvalidValue, match=f"job {run.id}' holds only its own thread; given '{other}'"):
         await saver.aget_tuple(config(other))
-    with pytest.raises(InvalidValue, match="this thread alone"):
+    with pytest.raises(InvalidValue, match="only its own thread"):
         await saver.acopy_thread(run.id, other)
 
 
