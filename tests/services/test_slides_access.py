@@ -176,7 +176,7 @@ def test_a_notification_reaches_the_user_on_another_process(
                 "id": begun["presentation_id"],
                 "job_id": begun["job_id"],
                 "state": "ready",
-                "detail": "1 slides are written.",
+                "detail": "1 slides were written.",
             }
         with pytest.raises(TimeoutError):
             others.recv(timeout=0.2)

@@ -63,7 +63,7 @@ def test_a_presentation_that_is_given_up_is_told_of(
         with working(tmp_path, slides_places):
             note = json.loads(socket.recv(timeout=30))["message"]
     assert (note["id"], note["state"]) == (begun["presentation_id"], "failed")
-    assert note["detail"] == "It could not be done; please try again later."
+    assert note["detail"] == "This could not be completed; please try again later."
     assert anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")["state"] == "dead"
     assert anna.want(200, "GET", "/usage")["reserved"]["presentations"] == 0
 

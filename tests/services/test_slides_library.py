@@ -14,7 +14,7 @@ from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.semantic_cache import Point, Qdrant
 from ephemera_services.runtime import open_engine
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.chunks import chunks
+from ephemera_services.slides.document_text import chunks
 from ephemera_services.slides.library import Library
 from ephemera_services.slides.tables import documents, metadata, organizations, users
 
@@ -38,7 +38,7 @@ async def _document(engine: AsyncEngine, library: Library, name: str, pieces: li
         await sql.execute(insert(organizations).values(id=organization_id, name="a"))
         await sql.execute(insert(users).values(id=user_id, organization_id=organization_id, **person))
         await sql.execute(insert(documents).values(id=document_id, **ids, **file))
-        assert await library.keep(sql, document_id, pieces, await library.embedded(pieces)) == len(pieces)
+        assert await library.store(sql, document_id, pieces, await library.embed(pieces)) == len(pieces)
     return document_id
 
 

@@ -74,7 +74,7 @@ def test_a_presentation_from_sign_in_to_download(
     expect(page.locator("#state")).to_have_text("Done.", timeout=30_000)
     expect(page.locator("#written li")).to_have_count(4)
     assert page.locator("#bar").evaluate("bar => bar.value") == 100
-    expect(page.locator("#notes")).to_contain_text("presentation: 4 slides are written.")
+    expect(page.locator("#notes")).to_contain_text("presentation: 4 slides were written.")
 
     page.get_by_role("button", name="PPTX").click()
     link = page.get_by_role("link", name="Download the PPTX")

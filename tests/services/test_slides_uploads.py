@@ -38,7 +38,7 @@ def _archive(**parts: bytes) -> bytes:
     [
         ("empty.txt", b"", 422, "empty"),
         ("photo.png", b"\x89PNG\r\n\x1a\n\x00\x00", 415, "PDF, DOCX or plain text"),
-        ("zeros.txt", b"a\x00b", 415, "zero bytes"),
+        ("zeros.txt", b"a\x00b", 415, "NUL bytes"),
         ("locked.pdf", _pdf("secret"), 422, "encrypted"),
         ("broken.pdf", b"%PDF-1.7\nnothing of a PDF", 422, "broken"),
         ("cut.pdf", _pdf()[:150], 422, "broken"),
@@ -103,7 +103,7 @@ def test_no_more_is_kept_than_the_plan_has_room_for(anna: Person, slides_places:
             sql.execute("DELETE FROM slides.documents WHERE name = 'large'")
     assert sorted(answer.status_code for answer in answers) == [202] + [402] * 7
     refused = next(answer for answer in answers if answer.status_code == 402)
-    assert refused.json()["detail"] == f"Your plan's {gigabytes} GB for documents are used up."
+    assert refused.json()["detail"] == f"Your plan's {gigabytes} GB of document storage are used up."
 
 
 def test_a_form_without_a_file_is_refused(anna: Person) -> None:
@@ -118,7 +118,7 @@ def test_a_document_without_text_fails_with_its_reason(anna: Person) -> None:
     taken = anna.upload(_pdf(), "scan.pdf")
     assert taken.status_code == 202
     job = anna.finished(taken.json()["job_id"])
-    assert (job["state"], job["error"]) == ("failed", "There is no text in the document; is it a scan?")
+    assert (job["state"], job["error"]) == ("failed", "The document contains no text; is it a scan?")
     view = anna.want(200, "GET", f"/documents/{taken.json()['document_id']}")
     assert (view["state"], view["error"]) == ("failed", job["error"])
     last = [each for each in anna.events(job["job_id"]) if each.data][-1]

@@ -19,12 +19,16 @@ from pypdf import PdfReader
 
 from ephemera.errors import JobFailed
 from ephemera_services.slides import DEMO_DOCUMENT
-from ephemera_services.slides.chat_writer import ChatWriter, ModelFailed
-from ephemera_services.slides.chunks import chunks, sentences
-from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
-from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS, upload
+from ephemera_services.slides.document_text import chunks, sentences
+from ephemera_services.slides.export_files import (
+    NEEDS_CREDENTIALS,
+    Page,
+    render_pdf,
+    render_pptx,
+    upload_to_google,
+)
 from ephemera_services.slides.library import Passage
-from ephemera_services.slides.writer import NO_SOURCE, Brief, ExtractiveWriter
+from ephemera_services.slides.writers import NO_SOURCE, Brief, ChatWriter, ExtractiveWriter, ModelFailed
 
 BRIEF = Brief(topic="Whales and whaling", audience="", language="en", slides=4)
 PASSAGES = [Passage("whales.txt", piece) for piece in chunks(DEMO_DOCUMENT)]
@@ -144,7 +148,7 @@ async def test_google_is_asked_with_a_signed_grant(endpoint: Endpoint, tmp_path:
     file = tmp_path / "account.json"
     file.write_text(json.dumps(account))
     endpoint.replies = [(200, {"access_token": "t"}), (200, {"id": "1", "webViewLink": "https://slides/1"})]
-    assert await upload(str(file), "Whales", b"PK the file") == "https://slides/1"
+    assert await upload_to_google(str(file), "Whales", b"PK the file") == "https://slides/1"
     grant, sent = endpoint.seen
     assertion = grant[2].decode().partition("assertion=")[2]
     claims = jwt.decode(assertion, key.public_key(), ["RS256"], audience=account["token_uri"])
@@ -157,18 +161,18 @@ async def test_google_is_asked_with_a_signed_grant(endpoint: Endpoint, tmp_path:
 async def test_google_without_credentials_is_refused_with_what_to_do(tmp_path: Path) -> None:
     """None, a missing file and a wrong one are told apart, and no attempt is repeated."""
     with pytest.raises(JobFailed, match="EPHEMERA_SLIDES_GOOGLE_CREDENTIALS"):
-        await upload(None, "Whales", b"")
+        await upload_to_google(None, "Whales", b"")
     assert "PPTX and PDF need none" in NEEDS_CREDENTIALS
     with pytest.raises(JobFailed, match="cannot be read"):
-        await upload(str(tmp_path / "missing.json"), "Whales", b"")
+        await upload_to_google(str(tmp_path / "missing.json"), "Whales", b"")
 
 
 @pytest.mark.parametrize("text", ["Whales", "Киты и «море»", "鯨の話 & <b>", "a\x0bb\x00c", "long " * 400])
 def test_files_open_whatever_they_say(text: str) -> None:
     """Any language, markup, control characters and far too much text make a PPTX and a PDF that open."""
     pages = [Page(title=text, bullets=[text] * 5, notes=text, sources=[text])] * 2
-    deck = Presentation(BytesIO(as_pptx(text, pages)))
+    deck = Presentation(BytesIO(render_pptx(text, pages)))
     assert len(deck.slides) == 2
     assert deck.slides[0].shapes.title.text[:4] in text.replace("\x0b", "").replace("\x00", "")
-    pdf = PdfReader(BytesIO(as_pdf(text, pages)))
+    pdf = PdfReader(BytesIO(render_pdf(text, pages)))
     assert len(pdf.pages) == 2

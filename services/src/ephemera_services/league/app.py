@@ -6,14 +6,20 @@ from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
 from ephemera.web._http_cache_routes import add_prewarm
-from ephemera_services.league import admin_routes, page_routes, public_routes, user_routes
+from ephemera_services.league import admin_routes, public_routes, user_routes
 from ephemera_services.league.figures import Meter
 from ephemera_services.league.keys import SITE, WINDOWS, catalogue
 from ephemera_services.league.middleware import Front, store_of
 from ephemera_services.league.service import open_league
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.tables import metadata
-from ephemera_services.runtime import InvalidSettings, ServiceDefinition, create_application, variable_names
+from ephemera_services.runtime import (
+    InvalidSettings,
+    ServiceDefinition,
+    create_application,
+    variable_names,
+    web_page_router,
+)
 
 __all__ = ["Settings", "create_app"]
 
@@ -38,7 +44,7 @@ def create_app(settings: Settings) -> FastAPI:
         user_routes.router,
         public_routes.shared,
         admin_routes.router,
-        page_routes.router,
+        web_page_router("league"),
     )
 
 

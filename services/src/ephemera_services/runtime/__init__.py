@@ -29,6 +29,7 @@ from ephemera_services.runtime.settings import (
     read_settings,
     variable_names,
 )
+from ephemera_services.runtime.web_page import web_page_router
 from ephemera_services.runtime.worker import (
     SHUTDOWN_TIMEOUT,
     cancel_and_wait,
@@ -64,4 +65,5 @@ __all__ = [
     "run_until_signalled",
     "unauthorized",
     "variable_names",
+    "web_page_router",
 ]

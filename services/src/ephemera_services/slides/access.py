@@ -1,10 +1,10 @@
-"""Who asks: a session's cookie or an API key, with the role and the plan's limit that the request needs.
+"""Authentication by session cookie or API key, with the required role and the plan's rate limit.
 
-    Reader = Annotated[Caller, Depends(Needs("viewer"))]
+    Reader = Annotated[Caller, Depends(RequireRole("viewer"))]
 
-A session is looked up in Redis, a key in SQL; so when Redis is away keys still work and cookies are 503. Each
-request takes one unit of the user's or the key's minute. Plans are asked for with each request, and so a new
-one holds from the next.
+A session is looked up in Redis, a key in SQL; so without Redis keys still work and cookies get 503. Each
+request consumes one unit of the user's or the key's limit per minute. The plan is looked up for each request,
+so a change is effective from the next one.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from ephemera_services.slides.service import Slides
 
 _RANKS = {"viewer": 0, "editor": 1, "admin": 2}
-_ACTIVE = timedelta(minutes=1)  # how exact `last_active` is
+_ACTIVITY_RESOLUTION = timedelta(minutes=1)  # of `last_active`
 _COOKIE = APIKeyCookie(name="__Host-session", scheme_name="Session", auto_error=False)
 _KEY = APIKeyHeader(name="X-API-Key", scheme_name="ApiKey", auto_error=False)
 
 
 class Caller(NamedTuple):
-    """An admitted request: whose it is, what they may do, and the service."""
+    """An authenticated request: its user, their permissions, and the service."""
 
     user_id: UUID
     organization_id: UUID
@@ -50,40 +50,40 @@ class Caller(NamedTuple):
     limits: PlanLimits
     headers: list[Header]
     service: Slides
-    remains: Callable[[], Awaitable[bool]]
-    """Whether they may still be served, for what goes on for long."""
+    is_authorized: Callable[[], Awaitable[bool]]
+    """Whether the caller is still authorized, for long-lived responses."""
 
-    def of(self, organization_id: UUID | str) -> None:
-        """Raise 404 unless something belongs to the caller's organization: others need not know of it."""
+    def require_organization(self, organization_id: UUID | str) -> None:
+        """Raise 404 unless this is the caller's organization: others must not learn what exists."""
         if str(organization_id) != str(self.organization_id):
-            raise problem(404, "There is no such thing, or it is not yours.")
+            raise problem(404, "Not found, or not in your organization.")
 
 
 class Gate:
-    """Counts requests against limits."""
+    """Counts requests against rate limits."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
         self._rates = store[RATES]
         self._rates.set_limit(LOGIN, settings.logins_per_minute)
         self._client = ClientAddress(settings.trusted_proxies)
 
-    async def take(self, claim: Claim) -> list[Header]:
-        """Take one unit; what the response should say about it, or 429."""
+    async def consume(self, claim: Claim) -> list[Header]:
+        """Consume one unit; the response headers, or 429."""
         decision = await self._rates.check(claim)
         if not decision.allowed:
             raise refusal(decision)
         return limit_headers(decision)
 
-    async def take_login(self, scope: Scope) -> list[Header]:
-        """The same of an address that signs in."""
-        return await self.take(LOGIN.on(self._client.counted(scope)))
+    async def consume_login(self, scope: Scope) -> list[Header]:
+        """Consume one sign-in attempt of the client's address."""
+        return await self.consume(LOGIN.on(self._client.counted(scope)))
 
     def address(self, scope: Scope) -> str:
-        """Where a request comes from."""
+        """The client's address."""
         return self._client.of(scope)
 
 
-class Needs:
+class RequireRole:
     """A dependency: the caller, with at least this role."""
 
     def __init__(self, role: RoleName) -> None:
@@ -96,14 +96,14 @@ class Needs:
         _cookie: Annotated[str | None, Security(_COOKIE)] = None,
         _key: Annotated[str | None, Security(_KEY)] = None,
     ) -> Caller:
-        """The caller; 401, 403, 429 or 503 when there is none."""
-        caller = await admitted(request, self._role)
+        """Authenticate the caller; 401, 403, 429 or 503 otherwise."""
+        caller = await authenticate(request, self._role)
         response.raw_headers.extend(caller.headers)
         return caller
 
 
-async def admitted(connection: HTTPConnection, role: RoleName) -> Caller:
-    """The caller of a request or a WebSocket."""
+async def authenticate(connection: HTTPConnection, role: RoleName) -> Caller:
+    """Authenticate the caller of a request or a WebSocket."""
     service: Slides = connection.app.state.service
     key = connection.headers.get("x-api-key")
     if key is not None:
@@ -111,24 +111,24 @@ async def admitted(connection: HTTPConnection, role: RoleName) -> Caller:
     else:
         caller, claim = await _by_session(service, connection)
     if _RANKS[caller.role] < _RANKS[role]:
-        raise problem(403, f"This needs the role {role}; yours is {caller.role}.")
-    return caller._replace(headers=await service.gate.take(claim))
+        raise problem(403, f"This requires the role {role}; yours is {caller.role}.")
+    return caller._replace(headers=await service.gate.consume(claim))
 
 
 async def _by_key(service: Slides, key: str) -> tuple[Caller, Claim]:
     found = await service.accounts.by_key(key)
     if found is None:
-        raise _stranger("The API key is not valid.")
+        raise _unauthorized("The API key is not valid.")
     key_id, account = found
     limits = await service.plans.limits(str(account.organization_id))
 
-    async def remains() -> bool:
+    async def is_authorized() -> bool:
         try:
             return await service.accounts.by_key(key) is not None
         except SQLAlchemyError:
-            return True  # nobody knows; it is asked again
+            return True  # unknown; it is checked again later
 
-    caller = Caller(account.id, account.organization_id, account.role, limits, [], service, remains)
+    caller = Caller(account.id, account.organization_id, account.role, limits, [], service, is_authorized)
     return caller, BY_KEY.at(limits.requests_per_minute).on(key_id)
 
 
@@ -136,12 +136,12 @@ async def _by_session(service: Slides, connection: HTTPConnection) -> tuple[Call
     handle: RequestSession[CachedSession] = RequestSession.of(connection)
     session = await handle.get()
     if session is None:
-        raise _stranger("Sign in first: there is no valid session.")
+        raise _unauthorized("Sign in first: there is no valid session.")
     if connection.scope["type"] == "websocket":
         _same_origin(connection)
     limits = await service.plans.limits(session.organization_id)
     now = datetime.now(UTC)
-    if now - session.last_active > _ACTIVE:
+    if now - session.last_active > _ACTIVITY_RESOLUTION:
         await _touch(handle, now)
     user_id, organization_id = UUID(session.user_id), UUID(session.organization_id)
     caller = Caller(user_id, organization_id, session.role, limits, [], service, handle.lives)
@@ -150,17 +150,17 @@ async def _by_session(service: Slides, connection: HTTPConnection) -> tuple[Call
 
 async def _touch(handle: RequestSession[CachedSession], now: datetime) -> None:
     try:
-        await handle.update(last_active=now)  # never brings an ended session back
+        await handle.update(last_active=now)  # never revives an ended session
     except ConnectionFailed:
-        return  # nobody depends on it
+        return  # best effort
 
 
 def _same_origin(connection: HTTPConnection) -> None:
     """Refuse a WebSocket that another site's page opens with our user's cookie."""
     origin = connection.headers.get("origin")
     if origin is not None and urlsplit(origin).netloc != connection.headers.get("host"):
-        raise problem(403, "This page is of another site.")
+        raise problem(403, "Cross-origin WebSockets are not allowed.")
 
 
-def _stranger(detail: str) -> Exception:
+def _unauthorized(detail: str) -> Exception:
     return problem(401, detail, headers=[(b"www-authenticate", b"Cookie")])

@@ -1,7 +1,7 @@
-"""Users, their roles and their API keys. SQL decides; sessions in Redis are copies that a change ends.
+"""Users, their roles and their API keys. SQL decides; a change ends the user's sessions in Redis.
 
-A sign-in is announced before the account is read, so a session with an old role cannot come after the
-revocation. A key is 256 random bits; SQL has its digest alone, so a dump opens nothing.
+A sign-in is announced before the account is read, so no session with an old role can be created after the
+revocation. A key is 256 random bits; SQL has only its digest, so a dump grants no access.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from ephemera.errors import SessionsRevoked
 from ephemera.web._sessions import RequestSession
 from ephemera_services.runtime import Passwords, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
-from ephemera_services.slides.redis_retry import Repeater
+from ephemera_services.slides.redis_retry import RetryQueue
 from ephemera_services.slides.tables import api_keys, organizations, users
 
 RoleName = Literal["admin", "editor", "viewer"]
@@ -30,7 +30,7 @@ _KEY_PREFIX = "sk_"
 
 
 class Account(NamedTuple):
-    """Who may do what, where."""
+    """A user with their role and organization."""
 
     id: UUID
     organization_id: UUID
@@ -43,32 +43,32 @@ class Account(NamedTuple):
 class Accounts:
     """The users of the service."""
 
-    def __init__(self, engine: AsyncEngine, store: Store, passwords: Passwords, repeater: Repeater) -> None:
+    def __init__(self, engine: AsyncEngine, store: Store, passwords: Passwords, retries: RetryQueue) -> None:
         self._engine = engine
         self._sessions = store[SESSIONS]
         self._passwords = passwords
-        self._repeater = repeater
+        self._retries = retries
 
     async def add_organization(self, name: str, plan: str = "free") -> UUID:
-        """A new organization's id."""
+        """Create an organization; its id."""
         organization_id = uuid4()
         async with self._engine.begin() as sql:
             await sql.execute(insert(organizations).values(id=organization_id, name=name, plan=plan))
         return organization_id
 
     async def add(self, organization_id: UUID, email: str, password: str, role: RoleName) -> UUID:
-        """A new user's id; 409 when the address is taken."""
+        """Create a user; the id, or 409 if the address is taken."""
         row = {"id": uuid4(), "organization_id": organization_id, "email": email, "role": role}
-        kept = await self._passwords.hash(password)
+        password_hash = await self._passwords.hash(password)
         try:
             async with self._engine.begin() as sql:
-                await sql.execute(insert(users).values(**row, password_hash=kept))
+                await sql.execute(insert(users).values(**row, password_hash=password_hash))
         except IntegrityError:
-            raise problem(409, "There is an account with this address already.") from None
+            raise problem(409, "An account with this address already exists.") from None
         return row["id"]  # type: ignore[return-value]
 
     async def id_of(self, email: str) -> UUID | None:
-        """The user with an address."""
+        """The id of the user with an address."""
         async with self._engine.connect() as sql:
             found = await sql.execute(select(users.c.id).where(func.lower(users.c.email) == email.lower()))
             return found.scalar_one_or_none()
@@ -76,12 +76,12 @@ class Accounts:
     async def sign_in(
         self, email: str, password: str, ip: str, handle: RequestSession[CachedSession]
     ) -> Account | None:
-        """Start a session for who knows the password; None when nobody does, 403 when they are blocked."""
+        """Start a session; None if the password is wrong, 403 if the user is blocked."""
         wanted = select(users.c.id, users.c.password_hash).where(func.lower(users.c.email) == email.lower())
         async with self._engine.connect() as sql:
             known = (await sql.execute(wanted)).one_or_none()
-        right = await self._passwords.verify(password, None if known is None else known.password_hash)
-        if known is None or not right:
+        matches = await self._passwords.verify(password, None if known is None else known.password_hash)
+        if known is None or not matches:
             return None
         sign_in = await handle.begin_sign_in(str(known.id))
         account = await self._read(users.c.id == known.id)
@@ -101,11 +101,11 @@ class Accounts:
         try:
             await handle.start(session, sign_in=sign_in)
         except SessionsRevoked:
-            raise problem(409, "Your rights were just changed; sign in again.") from None
+            raise problem(409, "Your account was just changed; sign in again.") from None
         return account
 
     async def by_key(self, key: str) -> tuple[str, Account] | None:
-        """The id of an API key and whose it is, by SQL; None for what is no key."""
+        """The id and the owner of an API key; None if it is not valid."""
         if not key.startswith(_KEY_PREFIX):
             return None
         wanted = select(api_keys.c.id, api_keys.c.user_id).where(api_keys.c.digest == _digest(key))
@@ -117,7 +117,7 @@ class Accounts:
         return str(row.id), account
 
     async def make_key(self, user_id: UUID, name: str) -> tuple[UUID, str]:
-        """A new API key: its id, and the key itself, which nobody can read again."""
+        """Create an API key: its id, and the key itself, which cannot be read again."""
         key_id, key = uuid4(), _KEY_PREFIX + secrets.token_urlsafe(32)
         async with self._engine.begin() as sql:
             await sql.execute(
@@ -126,13 +126,13 @@ class Accounts:
         return key_id, key
 
     async def change(self, user_id: UUID, organization_id: UUID, **values: Any) -> int:
-        """Change a user's role, or block them, and end all their sessions; how many those were."""
+        """Change a user's role, or block them, and end all their sessions; the number of sessions."""
         c = users.c
         changed = update(users).where(c.id == user_id, c.organization_id == organization_id).values(**values)
         async with self._engine.begin() as sql:
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such user in your organization.")
-        return await self._repeater.until_done(lambda: self._sessions.end_all(str(user_id)))
+        return await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
 
     async def _read(self, where: Any) -> Account | None:
         c = users.c

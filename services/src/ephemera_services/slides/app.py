@@ -1,4 +1,4 @@
-"""The application: `ephemera serve slides`, or mounted under a prefix beside other systems."""
+"""The application: `ephemera serve slides`, or mounted under a prefix beside other services."""
 
 from __future__ import annotations
 
@@ -7,15 +7,14 @@ from starlette.middleware import Middleware
 
 from ephemera.web._cookies import Cookie
 from ephemera.web._sessions import SessionMiddleware
-from ephemera_services.runtime import ServiceDefinition, create_application
+from ephemera_services.runtime import ServiceDefinition, create_application, web_page_router
 from ephemera_services.slides import (
     account_routes,
     document_routes,
     job_routes,
-    page_routes,
     presentation_routes,
 )
-from ephemera_services.slides.equipment import usage_table
+from ephemera_services.slides.job_resources import usage_table
 from ephemera_services.slides.keys import JOBS, SESSIONS, USAGE, catalogue
 from ephemera_services.slides.service import open_slides
 from ephemera_services.slides.settings import Settings
@@ -25,7 +24,7 @@ __all__ = ["Settings", "create_app"]
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, which opens what it needs when it starts."""
+    """Return the application, which opens its resources at startup."""
     cookie = Cookie() if settings.secure_cookies else Cookie(name="slides-session", secure=False)
     service = ServiceDefinition(
         "slides",
@@ -33,7 +32,7 @@ def create_app(settings: Settings) -> FastAPI:
         catalogue,
         metadata,
         store_resources=lambda engine: {JOBS: engine, USAGE: usage_table(engine)},
-        body_limits={"/documents": settings.document_bytes + document_routes.ENVELOPE},
+        body_limits={"/documents": settings.document_bytes + document_routes.FORM_OVERHEAD},
         middleware=(
             Middleware(
                 SessionMiddleware,
@@ -50,5 +49,5 @@ def create_app(settings: Settings) -> FastAPI:
         document_routes.router,
         presentation_routes.router,
         job_routes.router,
-        page_routes.router,
+        web_page_router("slides"),
     )

@@ -1,4 +1,4 @@
-"""Something to look at: two organizations with users, whose password everybody knows."""
+"""Demo data: two organizations with users, whose password is public."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ Commercial whaling reduced many populations to a few per cent. A moratorium has 
 
 Humpback whales have recovered in most oceans. North Atlantic right whales have not: ships and nets kill them.
 """
-"""A text for a first presentation."""
+"""A source document for a first presentation."""
 
 
 async def seed(slides: Slides) -> list[str]:
-    """The demonstration's organizations and users; the addresses that were new."""
-    made: list[str] = []
+    """Create the demo organizations and users; the addresses that are new."""
+    created: list[str] = []
     for name, plan, members in ORGANIZATIONS:
         if await slides.accounts.id_of(members[0][0]) is not None:
             continue
@@ -45,7 +45,7 @@ async def seed(slides: Slides) -> list[str]:
         for email, role in members:
             try:
                 await slides.accounts.add(organization_id, email, DEMO_PASSWORD, role)
-            except Problem:  # somebody has this address
+            except Problem:  # the address is taken
                 continue
-            made.append(email)
-    return made
+            created.append(email)
+    return created

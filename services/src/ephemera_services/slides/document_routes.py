@@ -1,4 +1,4 @@
-"""Documents: uploaded, checked at once, read by a job."""
+"""Documents: checked at upload, and read by a job."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from starlette.datastructures import UploadFile
 
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
-from ephemera_services.slides.document_texts import UnreadableDocument, WrongType, check
-from ephemera_services.slides.forms import Accepted, DocumentView
-from ephemera_services.slides.progress_events import shown_error
+from ephemera_services.slides.document_text import UnreadableDocument, WrongType, check
+from ephemera_services.slides.forms import DocumentAccepted, DocumentView
+from ephemera_services.slides.progress_events import public_error
 
 router = APIRouter(tags=["documents"])
 
-ENVELOPE = 4096
-"""Bytes that a form may have around its document."""
-_LONGEST_NAME = 200
+FORM_OVERHEAD = 4096
+"""Bytes that a multipart form may have besides its document."""
+_MAX_NAME = 200
 _MEGABYTE = 1_000_000
 _FORM: dict[str, Any] = {
     "requestBody": {
@@ -38,32 +38,32 @@ _FORM: dict[str, Any] = {
 
 
 @router.post("/documents", status_code=202, responses=problems(402, 403, 415, 429), openapi_extra=_FORM)
-async def upload(request: Request, caller: Editor) -> Accepted:
-    """Take a PDF, a DOCX or plain text, as large as the plan allows, and have it read."""
-    most = min(caller.limits.max_file_size_mb * _MEGABYTE, caller.service.settings.document_bytes)
-    name, content = await _file(request, most)
+async def upload(request: Request, caller: Editor) -> DocumentAccepted:
+    """Upload a PDF, a DOCX or plain text, as large as the plan allows. A job reads it."""
+    max_bytes = min(caller.limits.max_file_size_mb * _MEGABYTE, caller.service.settings.document_bytes)
+    name, content = await _file(request, max_bytes)
     try:
         media_type = await asyncio.to_thread(check, content)
     except WrongType as wrong:
         raise problem(415, wrong.reason) from None
     except UnreadableDocument as unreadable:
         raise problem(422, unreadable.reason) from None
-    document_id, job_id = await caller.service.work.add_document(caller, name, media_type, content)
-    return Accepted(document_id=document_id, job_id=UUID(job_id))
+    document_id, job_id = await caller.service.workspace.add_document(caller, name, media_type, content)
+    return DocumentAccepted(document_id=document_id, job_id=UUID(job_id))
 
 
 @router.get("/documents/{document_id}", responses=problems(404, 429))
 async def read(document_id: UUID, caller: Reader) -> DocumentView:
-    """A document, and how far it is."""
-    row = await caller.service.work.document(caller, document_id)
-    error = shown_error(row.state, row.error)
+    """A document and the state of its job."""
+    row = await caller.service.workspace.document(caller, document_id)
+    error = public_error(row.state, row.error)
     return DocumentView(document_id=row.id, error=error, **{name: getattr(row, name) for name in _SHOWN})
 
 
 _SHOWN = ("name", "media_type", "size", "sha256", "state", "chunks", "job_id", "created_at")
 
 
-async def _file(request: Request, most: int) -> tuple[str, bytes]:
+async def _file(request: Request, max_bytes: int) -> tuple[str, bytes]:
     """The name and content of a form's field `file`."""
     if not request.headers.get("content-type", "").lower().startswith("multipart/form-data"):
         raise problem(415, "Send the document as multipart/form-data, in the field 'file'.")
@@ -71,8 +71,8 @@ async def _file(request: Request, most: int) -> tuple[str, bytes]:
         file = form.get("file")
         if not isinstance(file, UploadFile):
             raise problem(422, "The form has no file in its field 'file'.")
-        content = await file.read(most + 1)
+        content = await file.read(max_bytes + 1)
         name = "".join(filter(str.isprintable, file.filename or "")).rpartition("/")[2] or "document"
-    if len(content) > most:
-        raise problem(413, f"The document is larger than the {most:,} bytes that your plan allows.")
-    return name[:_LONGEST_NAME], content
+    if len(content) > max_bytes:
+        raise problem(413, f"The document is larger than the {max_bytes:,} bytes that your plan allows.")
+    return name[:_MAX_NAME], content

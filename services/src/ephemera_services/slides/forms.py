@@ -1,4 +1,4 @@
-"""What the routes of slides take and give, as its OpenAPI document shows it."""
+"""Request and response models of slides' routes."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ Format = Literal["pptx", "pdf", "google_slides"]
 State = Literal["waiting", "running", "done", "failed", "cancelled", "dead"]
 
 
-class _Taken(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Credentials(_Taken):
-    """Who wants to sign in."""
+class Credentials(_RequestBody):
+    """The credentials of a sign-in."""
 
     email: Email
     password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
@@ -42,7 +42,7 @@ class SignedIn(BaseModel):
     plan: str
 
 
-class NewUser(_Taken):
+class NewUser(_RequestBody):
     """A user of the administrator's organization."""
 
     email: Email
@@ -50,39 +50,39 @@ class NewUser(_Taken):
     role: RoleName
 
 
-class MadeUser(BaseModel):
-    """The user that was made."""
+class CreatedUser(BaseModel):
+    """The new user."""
 
     user_id: UUID
 
 
-class RoleForm(_Taken):
+class RoleForm(_RequestBody):
     """A role."""
 
     role: RoleName
 
 
-class BlockForm(_Taken):
+class BlockForm(_RequestBody):
     """Whether a user may sign in."""
 
     blocked: bool
 
 
-class Ended(BaseModel):
+class SessionsEnded(BaseModel):
     """How many sessions were ended."""
 
     sessions_ended: int
 
 
-class PlanForm(_Taken):
-    """A plan, perhaps with a rate of one's own."""
+class PlanForm(_RequestBody):
+    """A plan, optionally with an individual rate limit."""
 
     plan: PlanName
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
 
 
 class LimitsView(BaseModel):
-    """What an organization's plan allows; null is without a limit."""
+    """The limits of an organization's plan; null means unlimited."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -96,28 +96,28 @@ class LimitsView(BaseModel):
     subscription_status: str
 
 
-class KeyForm(_Taken):
+class KeyForm(_RequestBody):
     """A name for an API key."""
 
     name: Line
 
 
 class NewKey(BaseModel):
-    """An API key; `key` is shown this once."""
+    """An API key; `key` is shown only once."""
 
     api_key_id: UUID
     key: str
 
 
-class Accepted(BaseModel):
-    """A document that was taken, and the job that reads it."""
+class DocumentAccepted(BaseModel):
+    """An uploaded document, and the job that reads it."""
 
     document_id: UUID
     job_id: UUID
 
 
 class DocumentView(BaseModel):
-    """A document, and how far it is."""
+    """A document and the state of its job."""
 
     document_id: UUID
     name: str
@@ -131,8 +131,8 @@ class DocumentView(BaseModel):
     created_at: datetime
 
 
-class Wish(_Taken):
-    """A presentation to be written."""
+class PresentationRequest(_RequestBody):
+    """A presentation to generate."""
 
     topic: Annotated[str, Field(min_length=3, max_length=500, pattern=_NO_CONTROL, examples=["Whales"])]
     slides: Annotated[int, Field(ge=1, le=50)] = 10
@@ -141,8 +141,8 @@ class Wish(_Taken):
     document_ids: Annotated[list[UUID], Field(max_length=20)] = []
 
 
-class Begun(BaseModel):
-    """A presentation that will be written, and the job that does."""
+class PresentationAccepted(BaseModel):
+    """A new presentation, and the job that generates it."""
 
     presentation_id: UUID
     job_id: UUID
@@ -160,7 +160,7 @@ class SlideView(BaseModel):
 
 
 class PresentationView(BaseModel):
-    """A presentation, and how far it is; its slides are there when it is done."""
+    """A presentation and the state of its job; it has slides when it is done."""
 
     presentation_id: UUID
     job_id: UUID
@@ -177,14 +177,14 @@ class PresentationView(BaseModel):
 
 
 class SharedView(BaseModel):
-    """A presentation as everybody with its link sees it."""
+    """A presentation as anyone with its link sees it."""
 
     title: str
     slides: list[SlideView]
 
 
 class JobView(BaseModel):
-    """A job, as SQL has it."""
+    """A job, from SQL."""
 
     job_id: UUID
     kind: Literal["generate", "ingest", "export"]
@@ -198,21 +198,21 @@ class JobView(BaseModel):
     finished_at: datetime | None
 
 
-class ExportForm(_Taken):
-    """What to make of a presentation."""
+class ExportForm(_RequestBody):
+    """The format of an export."""
 
     format: Format
 
 
-class ExportBegun(BaseModel):
-    """An export that will be made, and the job that does."""
+class ExportAccepted(BaseModel):
+    """A new export, and the job that renders it."""
 
     export_id: UUID
     job_id: UUID
 
 
 class ExportView(BaseModel):
-    """An export; `url` is there when it is done."""
+    """An export; it has a `url` when it is done."""
 
     export_id: UUID
     presentation_id: UUID
@@ -225,7 +225,7 @@ class ExportView(BaseModel):
 
 
 class ShareView(BaseModel):
-    """A link for everybody, and how often it was used."""
+    """A public link and its number of views."""
 
     token: str
     url: str
@@ -233,7 +233,7 @@ class ShareView(BaseModel):
 
 
 class UsageView(BaseModel):
-    """What an organization used in a month, flushed to SQL or not, what is under way, and its limits."""
+    """An organization's usage in a month, flushed to SQL or not, its reservations, and its limits."""
 
     period: str
     used: dict[str, int]

@@ -1,11 +1,11 @@
-"""Writing a presentation: a graph of outline, slides and filing, whose state is in the job's checkpoint.
+"""Generating a presentation: a LangGraph graph of outline, slides and storing.
 
-    outline --> slide --> slide --> ... --> file
+    outline --> slide --> slide --> ... --> store
 
-What must not be done twice is a step of the job, and SQL remembers it: the model is asked once for the
-outline (through the semantic cache) and once for each slide, whoever dies meanwhile. The graph's own state is
-saved by LangGraph's checkpointer in `gen_checkpoint:{job_id}`, fenced; lost with Redis, the graph begins anew
-and its steps come from SQL.
+Work that must not be repeated is a step of the job, which SQL records: the model is asked once for the
+outline (through the semantic cache) and once for each slide, even if workers die. The graph's own state is
+saved by LangGraph's checkpointer in `gen_checkpoint:{job_id}`, fenced. If it is lost with Redis, the graph
+restarts and its steps return their results from SQL.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from ephemera.errors import ConnectionFailed, JobFailed
 from ephemera.patterns.jobs import Run
 from ephemera.patterns.langgraph_checkpoints import JobSaver
-from ephemera_services.slides.equipment import Equipment
+from ephemera_services.slides.job_resources import JobResources
 from ephemera_services.slides.keys import DeckScope, Outline
 from ephemera_services.slides.progress_events import OutlineReady, SlideCompleted, SlideStarted
 from ephemera_services.slides.tables import presentations, slides
-from ephemera_services.slides.writer import Brief, SlideText
+from ephemera_services.slides.writers import Brief, SlideText
 
-_PASSAGES = 4  # that a slide is written from
-_PAUSE = 1.0  # seconds between two attempts to count what was used
-_MORE_STEPS = 10  # of the graph, besides one for each slide
+_PASSAGES_PER_SLIDE = 4
+_RETRY_INTERVAL = 1.0  # seconds between attempts to settle the usage
+_EXTRA_STEPS = 10  # of the graph, besides one per slide
 
 
 class Deck(TypedDict, total=False):
-    """The graph's state: plain values, so that any version of the program can read them."""
+    """The graph's state: plain values, so that any version of the code can read them."""
 
     title: str
     titles: list[str]
@@ -45,11 +45,11 @@ class Deck(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Commission:
+class GenerationContext:
     """What the nodes of one run share."""
 
     run: Run
-    equipment: Equipment
+    resources: JobResources
     presentation_id: UUID
     organization_id: str
     period: str
@@ -61,48 +61,52 @@ class Commission:
         return str(uuid5(self.presentation_id, str(number)))
 
     def percent(self, slides_done: int) -> int:
-        """How far it is when so many slides are written; filing them is the rest."""
+        """Progress after this many slides; storing them is the rest."""
         return slides_done * 99 // self.brief.slides
 
 
 async def generate_deck(run: Run, presentation_id: UUID, organization_id: str, period: str) -> int:
-    """Write a presentation, from where it was left; how many slides it has."""
-    work = await _prepared(run, presentation_id, organization_id, period)
+    """Generate a presentation, resuming where it stopped; the number of slides."""
+    work = await _load_context(run, presentation_id, organization_id, period)
     saver = JobSaver(run)
     graph = _BUILDER.compile(checkpointer=saver)
     first = await saver.input({"written": [], "tokens": 0})
-    config: Any = {**saver.config, "recursion_limit": work.brief.slides + _MORE_STEPS}
+    config: Any = {**saver.config, "recursion_limit": work.brief.slides + _EXTRA_STEPS}
     state = await graph.ainvoke(first, config, context=work, durability="sync")  # type: ignore[call-overload]
     return len(state["written"])
 
 
-async def _prepared(run: Run, presentation_id: UUID, organization_id: str, period: str) -> Commission:
+async def _load_context(
+    run: Run, presentation_id: UUID, organization_id: str, period: str
+) -> GenerationContext:
     async with run.engine.connect() as sql:
         found = await sql.execute(select(presentations).where(presentations.c.id == presentation_id))
         row = found.one_or_none()
     if row is None:
-        raise JobFailed("The presentation is not there any more.")
+        raise JobFailed("The presentation no longer exists.")
     brief = Brief(topic=row.topic, audience=row.audience, language=row.language, slides=row.slides_total)
     sources = [UUID(document_id) for document_id in row.document_ids]
-    return Commission(run, run.worker_context, presentation_id, organization_id, period, brief, sources)
+    return GenerationContext(
+        run, run.worker_context, presentation_id, organization_id, period, brief, sources
+    )
 
 
-async def _outline(state: Deck, runtime: Runtime[Commission]) -> Deck:  # noqa: ARG001 - LangGraph names it
+async def _outline(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:  # noqa: ARG001 - LangGraph names it
     """Titles for all slides, from the cache or the model."""
     work = runtime.context
 
-    async def written() -> Outline:
+    async def write() -> Outline:
         return await _cached_outline(work)
 
     outline = await work.run.step(
-        "outline", written, event=lambda made: OutlineReady(progress_pct=0, titles=made.slides)
+        "outline", write, event=lambda outline: OutlineReady(progress_pct=0, titles=outline.slides)
     )
     return {"title": outline.title, "titles": outline.slides, "tokens": outline.tokens}
 
 
-async def _cached_outline(work: Commission) -> Outline:
-    """An outline; it cost nothing if somebody of the organization had asked for the like."""
-    brief, writer = work.brief, work.equipment.writer
+async def _cached_outline(work: GenerationContext) -> Outline:
+    """An outline; it costs no tokens if the organization asked for a similar one before."""
+    brief, writer = work.brief, work.resources.writer
     scope = DeckScope(
         organization=work.organization_id,
         provider=writer.provider,
@@ -114,31 +118,33 @@ async def _cached_outline(work: Commission) -> Outline:
     )
 
     async def ask(prompt: str) -> Outline:
-        passages = await work.equipment.library.passages(work.document_ids, prompt, brief.slides)
+        passages = await work.resources.library.passages(work.document_ids, prompt, brief.slides)
         return await writer.outline(brief, passages, key=work.run.idempotency_key("outline"))
 
-    answer = await work.equipment.outlines.get_or_ask(brief.topic, scope, ask)
+    answer = await work.resources.outlines.get_or_ask(brief.topic, scope, ask)
     made = answer.value
     return made if answer.origin == "asked" else Outline(title=made.title, slides=made.slides)
 
 
-async def _slide(state: Deck, runtime: Runtime[Commission]) -> Deck:
-    """One more slide."""
+async def _slide(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:
+    """Write the next slide."""
     work = runtime.context
     number = len(state["written"]) + 1
     title = state["titles"][number - 1]
     about: dict[str, Any] = {"slide_number": number, "slide_id": work.slide_id(number), "slide_title": title}
     started = SlideStarted(progress_pct=work.percent(number - 1), **about)
-    await work.run.step(f"start:{number}", _nothing, event=started)
+    await work.run.step(f"start:{number}", _announce, event=started)
 
-    async def written() -> SlideText:
-        library, writer = work.equipment.library, work.equipment.writer
-        passages = await library.passages(work.document_ids, f"{title} {work.brief.topic}", _PASSAGES)
+    async def write() -> SlideText:
+        library, writer = work.resources.library, work.resources.writer
+        passages = await library.passages(
+            work.document_ids, f"{title} {work.brief.topic}", _PASSAGES_PER_SLIDE
+        )
         key = work.run.idempotency_key(f"slide:{number}")
         return await writer.slide(work.brief, number, title, passages, key=key)
 
     completed = SlideCompleted(progress_pct=work.percent(number), **about)
-    made = await work.run.step(f"slide:{number}", written, event=completed)
+    made = await work.run.step(f"slide:{number}", write, event=completed)
     content = {
         "title": made.title,
         "bullets": made.bullets,
@@ -149,52 +155,52 @@ async def _slide(state: Deck, runtime: Runtime[Commission]) -> Deck:
     return {"written": [content], "tokens": made.tokens}
 
 
-async def _file(state: Deck, runtime: Runtime[Commission]) -> Deck:
-    """Write the presentation to SQL, and count what it took."""
+async def _store(state: Deck, runtime: Runtime[GenerationContext]) -> Deck:
+    """Write the presentation to SQL, and settle its usage."""
     work = runtime.context
     rows = [
         {**content, "id": UUID(work.slide_id(content["number"])), "presentation_id": work.presentation_id}
         for content in state["written"]
     ]
 
-    async def filed(sql: AsyncConnection) -> int:
+    async def insert_slides(sql: AsyncConnection) -> int:
         await sql.execute(delete(slides).where(slides.c.presentation_id == work.presentation_id))
         await sql.execute(insert(slides), rows)
         named = update(presentations).where(presentations.c.id == work.presentation_id)
         await sql.execute(named.values(title=state["title"]))
         return len(rows)
 
-    await work.run.transact("file", filed)
-    await work.run.step("usage", _counted, work, len(rows), state["tokens"])
+    await work.run.transact("file", insert_slides)
+    await work.run.step("usage", _settle_usage, work, len(rows), state["tokens"])
     return {}
 
 
-async def _counted(work: Commission, slides_written: int, tokens: int) -> bool:
-    """Settle what was reserved, once; while Redis is away the job waits for it."""
-    usage = work.equipment.usage
+async def _settle_usage(work: GenerationContext, slides_written: int, tokens: int) -> bool:
+    """Settle the reservation exactly once; while Redis is down the job waits."""
+    usage = work.resources.usage
     reserved = usage.reservation(work.organization_id, str(work.presentation_id), work.period)
-    cost = work.equipment.cost(tokens)
+    cost = work.resources.cost(tokens)
     while True:
         try:
             return await reserved.settle(
                 presentations=1, slides=slides_written, tokens=tokens, cost_micros=cost
             )
         except ConnectionFailed:
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_RETRY_INTERVAL)
 
 
-async def _nothing() -> None:
-    """A step that is only told of."""
+async def _announce() -> None:
+    """A step that only publishes its event."""
 
 
 def _next(state: Deck) -> str:
     return "slide" if len(state["written"]) < len(state["titles"]) else "file"
 
 
-_BUILDER = StateGraph(Deck, context_schema=Commission)
+_BUILDER = StateGraph(Deck, context_schema=GenerationContext)
 _BUILDER.add_node("outline", _outline)
 _BUILDER.add_node("slide", _slide)
-_BUILDER.add_node("file", _file)
+_BUILDER.add_node("file", _store)
 _BUILDER.add_edge(START, "outline")
 _BUILDER.add_conditional_edges("outline", _next, ["slide", "file"])
 _BUILDER.add_conditional_edges("slide", _next, ["slide", "file"])

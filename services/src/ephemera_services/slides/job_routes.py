@@ -1,4 +1,4 @@
-"""Jobs, and what is told of them: server-sent events, WebSockets, and a user's notifications."""
+"""Jobs and their progress: server-sent events, WebSockets, and a user's notifications."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from ephemera.web._fanout import fanout_socket
 from ephemera.web._problems import Problem
 from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
 from ephemera_services.runtime import problem, problems
-from ephemera_services.slides.access import Caller, admitted
+from ephemera_services.slides.access import Caller, authenticate
 from ephemera_services.slides.account_routes import Reader
 from ephemera_services.slides.forms import JobView
 from ephemera_services.slides.keys import NOTIFICATIONS, PROGRESS
-from ephemera_services.slides.progress_events import final_event, shown_error
+from ephemera_services.slides.progress_events import final_event, public_error
 
 router = APIRouter(tags=["jobs"])
 
@@ -29,12 +29,12 @@ _OrPosition = Annotated[str | None, Query(alias="last_event_id", max_length=100)
 
 @router.get("/jobs/{job_id}", responses=problems(404, 429))
 async def read(job_id: UUID, caller: Reader) -> JobView:
-    """A job, as SQL has it."""
+    """A job, from SQL."""
     row = await _job(caller, job_id)
     return JobView(
         job_id=job_id,
-        error=shown_error(row.state, row.error),
-        slides_completed=await caller.service.work.slides_completed(row.id),
+        error=public_error(row.state, row.error),
+        slides_completed=await caller.service.workspace.slides_completed(row.id),
         **{name: getattr(row, name) for name in _SHOWN},
     )
 
@@ -50,16 +50,16 @@ async def events(
     header: _Position = None,  # noqa: ARG001 - for the document; `last_event_id` reads both
     query: _OrPosition = None,  # noqa: ARG001
 ) -> Response:
-    """What a job does, as server-sent events: from its beginning, or from an event that one has."""
+    """The events of a job as server-sent events: from the start, or after Last-Event-ID."""
     await _job(caller, job_id)
     listener = _listener(caller, job_id, last_event_id(request.scope))
-    return ProgressResponse(listener, allowed=caller.remains)
+    return ProgressResponse(listener, allowed=caller.is_authorized)
 
 
 @router.websocket("/jobs/{job_id}/ws")
 async def live(websocket: WebSocket, job_id: UUID) -> None:
     """The same over a WebSocket."""
-    caller = await _admitted(websocket)
+    caller = await _authenticate(websocket)
     if caller is None:
         return
     try:
@@ -68,49 +68,49 @@ async def live(websocket: WebSocket, job_id: UUID) -> None:
         await _refuse(websocket, refused)
         return
     listener = _listener(caller, job_id, last_event_id(websocket.scope))
-    await progress_socket(websocket, listener, allowed=caller.remains)
+    await progress_socket(websocket, listener, allowed=caller.is_authorized)
 
 
 @router.websocket("/notifications")
 async def notifications(websocket: WebSocket) -> None:
-    """What is ready or has failed of a user's, from whichever process."""
-    caller = await _admitted(websocket)
+    """Notifications of what is ready or has failed, from any process."""
+    caller = await _authenticate(websocket)
     if caller is not None:
         connection = caller.service.store[NOTIFICATIONS].connect(user_id=str(caller.user_id))
-        await fanout_socket(websocket, connection, allowed=caller.remains)
+        await fanout_socket(websocket, connection, allowed=caller.is_authorized)
 
 
-async def _admitted(websocket: WebSocket) -> Caller | None:
+async def _authenticate(websocket: WebSocket) -> Caller | None:
     try:
-        return await admitted(websocket, "viewer")
+        return await authenticate(websocket, "viewer")
     except Problem as refused:
         await _refuse(websocket, refused)
         return None
 
 
 async def _refuse(websocket: WebSocket, refused: Problem) -> None:
-    """Answer a handshake with a problem, as a request would be."""
+    """Answer a handshake with a problem document."""
     headers = {name.decode(): value.decode() for name, value in refused.headers}
     body = msgspec.json.encode(refused.document)
-    answer = Response(body, refused.status, headers, "application/problem+json")
-    await websocket.send_denial_response(answer)
+    response = Response(body, refused.status, headers, "application/problem+json")
+    await websocket.send_denial_response(response)
 
 
 async def _job(caller: Caller, job_id: UUID) -> JobRow:
     """A job of the caller's organization."""
     try:
-        row = await caller.service.work.jobs.get(str(job_id))
+        row = await caller.service.workspace.jobs.get(str(job_id))
     except UnknownJob:
         raise problem(404, "There is no such job.") from None
-    caller.of(row.arguments["organization_id"])
+    caller.require_organization(row.arguments["organization_id"])
     return row
 
 
 def _listener(caller: Caller, job_id: UUID, after: str | None) -> Listener[Any]:
-    work = caller.service.work
+    work = caller.service.workspace
 
     async def snapshot(job_id: str) -> Snapshot:
-        """How the job stands by SQL."""
+        """The state of the job in SQL."""
         row = await work.jobs.get(job_id)
         state = {
             "state": row.state,

@@ -1,7 +1,8 @@
-"""The jobs of slides, one for each queue: `ephemera worker slides` runs them.
+"""The jobs of slides, one per queue: `ephemera worker slides` runs them.
 
-What a job makes is written to SQL in the same transaction as the step that says so. When it has ended, in
-whatever way, its user is notified (`endings`).
+The result of a job is written to SQL in the same transaction as the step that records it. When a job has
+finished, its user is notified and an unused reservation is released, by the process that finished the job: a
+worker, or the one that cancelled it. The notification is best effort; SQL has the result anyway.
 """
 
 from __future__ import annotations
@@ -21,17 +22,20 @@ from sqlalchemy.ext.asyncio import (
 )
 
 from ephemera import Store
-from ephemera.errors import JobFailed, VectorStoreUnavailable
-from ephemera.patterns.jobs import Run
+from ephemera.errors import ConnectionFailed, JobFailed, VectorStoreUnavailable
+from ephemera.patterns.jobs import JobRow, Run
 from ephemera_services.runtime import read_settings
-from ephemera_services.slides.chunks import chunks
-from ephemera_services.slides.document_texts import UnreadableDocument
-from ephemera_services.slides.document_texts import read as read_text
-from ephemera_services.slides.endings import notify_user
-from ephemera_services.slides.equipment import Equipment, equipped, semantic_backend, usage_table
-from ephemera_services.slides.export_files import Page, as_pdf, as_pptx
-from ephemera_services.slides.google_slides import upload
-from ephemera_services.slides.keys import JOBS, OUTLINES, USAGE
+from ephemera_services.slides.document_text import UnreadableDocument, chunks
+from ephemera_services.slides.document_text import read as read_text
+from ephemera_services.slides.export_files import Page, render_pdf, render_pptx, upload_to_google
+from ephemera_services.slides.job_resources import (
+    JobResources,
+    open_job_resources,
+    semantic_backend,
+    usage_table,
+)
+from ephemera_services.slides.keys import JOBS, NOTIFICATIONS, OUTLINES, USAGE
+from ephemera_services.slides.progress_events import About, Notification, public_error
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import documents, exports, presentations, slides
 
@@ -47,19 +51,16 @@ async def store_resources(engine: AsyncEngine) -> AsyncIterator[dict[Any, object
 
 
 @JOBS.worker_context
-def worker_context(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[Equipment]:
-    """What a worker's processes open, by the same environment as the service."""
-    return equipped(read_settings(Settings, os.environ), store, engine)
-
-
-JOBS.on_finished(notify_user)
+def worker_context(store: Store, engine: AsyncEngine) -> AbstractAsyncContextManager[JobResources]:
+    """Open what a worker process needs, with the same settings as the service."""
+    return open_job_resources(read_settings(Settings, os.environ), store, engine)
 
 
 @JOBS.job(queue="generation", attempts=8, time_limit=timedelta(minutes=30))
 async def generate(
     run: Run, presentation_id: UUID, organization_id: UUID, user_id: UUID, period: str
 ) -> dict[str, Any]:
-    """Write a presentation."""
+    """Generate a presentation."""
     del user_id
     # LangGraph takes a second of CPU to import, and only the workers of this job need it.
     from ephemera_services.slides.generation import generate_deck
@@ -70,62 +71,62 @@ async def generate(
 
 @JOBS.job(queue="ingestion", attempts=5, time_limit=timedelta(minutes=20))
 async def ingest(run: Run, document_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
-    """Read a document, cut it into pieces, and make them searchable."""
+    """Read a document, split it into chunks, and make them searchable."""
     del organization_id, user_id
-    equipment: Equipment = run.worker_context
+    resources: JobResources = run.worker_context
     async with run.engine.connect() as sql:
         wanted = select(documents.c.content, documents.c.media_type).where(documents.c.id == document_id)
         row = (await sql.execute(wanted)).one_or_none()
     if row is None:
-        raise JobFailed("The document is not there any more.")
-    pieces = await asyncio.to_thread(_pieces, bytes(row.content), row.media_type)
-    vectors = await equipment.library.embedded(pieces)
+        raise JobFailed("The document no longer exists.")
+    chunk_texts = await asyncio.to_thread(_split, bytes(row.content), row.media_type)
+    vectors = await resources.library.embed(chunk_texts)
 
     async def kept(sql: AsyncConnection) -> int:
-        return await equipment.library.keep(sql, document_id, pieces, vectors)
+        return await resources.library.store(sql, document_id, chunk_texts, vectors)
 
     made = await run.transact("keep", kept)
-    with suppress(VectorStoreUnavailable):  # then by whoever searches first
-        await equipment.library.index(document_id)
+    with suppress(VectorStoreUnavailable):  # then the first search does it
+        await resources.library.index(document_id)
     return {"document_id": str(document_id), "chunks": made}
 
 
 @JOBS.job(queue="export", attempts=5, time_limit=timedelta(minutes=10))
 async def export(run: Run, export_id: UUID, organization_id: UUID, user_id: UUID) -> dict[str, Any]:
-    """Make a file of a presentation, or a presentation at Google."""
+    """Render a presentation as a file, or upload it to Google Slides."""
     del organization_id, user_id
-    equipment: Equipment = run.worker_context
+    resources: JobResources = run.worker_context
     url: str | None = None
-    wish = await _wish(run, export_id)
-    draw = as_pdf if wish.format == "pdf" else as_pptx
-    content: bytes | None = await asyncio.to_thread(draw, wish.title, wish.pages)
-    if wish.format == "google_slides":
-        google = equipment.settings.google_credentials
-        url = await run.step("upload", upload, google, wish.title, content)
+    source = await _load_export(run, export_id)
+    render = render_pdf if source.format == "pdf" else render_pptx
+    content: bytes | None = await asyncio.to_thread(render, source.title, source.pages)
+    if source.format == "google_slides":
+        google = resources.settings.google_credentials
+        url = await run.step("upload", upload_to_google, google, source.title, content)
         content = None
 
     async def kept(sql: AsyncConnection) -> None:
         await sql.execute(update(exports).where(exports.c.id == export_id).values(content=content, url=url))
 
     await run.transact("keep", kept)
-    return {"export_id": str(export_id), "format": wish.format}
+    return {"export_id": str(export_id), "format": source.format}
 
 
-class _Wish(NamedTuple):
-    """What is to be exported."""
+class _ExportSource(NamedTuple):
+    """What to export."""
 
     format: str
     title: str
     pages: list[Page]
 
 
-async def _wish(run: Run, export_id: UUID) -> _Wish:
+async def _load_export(run: Run, export_id: UUID) -> _ExportSource:
     e, p, s = exports.c, presentations.c, slides.c
     wanted = select(e.format, p.id, p.topic, p.title).join(presentations, p.id == e.presentation_id)
     async with run.engine.connect() as sql:
         row = (await sql.execute(wanted.where(e.id == export_id))).one_or_none()
         if row is None:
-            raise JobFailed("The export is not there any more.")
+            raise JobFailed("The export no longer exists.")
         found = await sql.execute(
             select(s.title, s.bullets, s.notes, s.sources)
             .where(s.presentation_id == row.id)
@@ -134,11 +135,49 @@ async def _wish(run: Run, export_id: UUID) -> _Wish:
         pages = [Page(title=t, bullets=b, notes=n, sources=o) for t, b, n, o in found]
     if not pages:
         raise JobFailed("The presentation is not written yet.")
-    return _Wish(row.format, row.title or row.topic, pages)
+    return _ExportSource(row.format, row.title or row.topic, pages)
 
 
-def _pieces(content: bytes, media_type: str) -> list[str]:
+def _split(content: bytes, media_type: str) -> list[str]:
     try:
         return chunks(read_text(content, media_type))
     except UnreadableDocument as unreadable:
         raise JobFailed(unreadable.reason) from None
+
+
+_ABOUT: dict[str, About] = {"generate": "presentation", "ingest": "document", "export": "export"}
+
+
+async def notify_user(store: Store, _: AsyncEngine, row: JobRow) -> None:
+    """Release an unused reservation, and notify the user; skipped while Redis is down."""
+    if row.kind == "generate" and row.state != "done":
+        with suppress(ConnectionFailed):  # it expires by itself
+            await _release(store, row)
+    about = _ABOUT[row.kind]
+    note = Notification(
+        about=about,
+        id=row.arguments[f"{about}_id"],
+        job_id=row.id,
+        state="ready" if row.state == "done" else "failed",
+        detail=_summary(row),
+    )
+    with suppress(ConnectionFailed):
+        await store[NOTIFICATIONS].push(note, user_id=row.arguments["user_id"])
+
+
+async def _release(store: Store, row: JobRow) -> None:
+    of, which, when = (row.arguments[name] for name in ("organization_id", "presentation_id", "period"))
+    await store[USAGE].reservation(of, which, when).release()
+
+
+def _summary(row: JobRow) -> str:
+    if row.state != "done":
+        return public_error(row.state, row.error) or ""
+    if row.kind == "generate":
+        return f"{row.result['slides']} slides were written."
+    if row.kind == "ingest":
+        return f"{row.result['chunks']} chunks are ready."
+    return f"The {row.result['format']} is ready."
+
+
+JOBS.on_finished(notify_user)

@@ -1,7 +1,7 @@
-"""What slides keeps in Redis, on two servers: one that may evict (cache), and one that may not (queue).
+"""Everything that slides keeps in Redis, on two servers: a cache that may evict, and a queue that must not.
 
-All of it may vanish. The truth is in SQL (`tables`): who has which role, which plan an organization has, how
-far a job is, what was made. What has the role `queue` is not in SQL yet, or tells somebody to look there.
+Losing any of it is safe. SQL (`tables`) is the source of truth for roles, plans, jobs and their results. The
+role `queue` is for data that is not in SQL yet, or that wakes a process which then reads SQL.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ catalogue = Catalogue("slides")
 
 
 class CachedSession(msgspec.Struct, frozen=True, kw_only=True):
-    """Who is signed in, as SQL had it then; a change of role or a block ends it."""
+    """A signed-in user, as of the sign-in; a role change or a block ends the session."""
 
     user_id: str
     organization_id: str
@@ -42,7 +42,7 @@ class CachedSession(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """What an organization's plan allows; None is without a limit."""
+    """The limits of an organization's plan; None means unlimited."""
 
     plan_name: str
     max_presentations_per_month: int | None
@@ -55,7 +55,7 @@ class PlanLimits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Outline(msgspec.Struct, frozen=True, kw_only=True):
-    """What a presentation is going to say: a title for each slide."""
+    """The outline of a presentation: a title for each slide."""
 
     title: str
     slides: list[str]
@@ -63,7 +63,7 @@ class Outline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeckScope(Scope, frozen=True, kw_only=True):
-    """An outline is for as many slides as it has, and for its audience."""
+    """An outline is also specific to its number of slides and its audience."""
 
     slides: int
     audience: str
@@ -78,7 +78,7 @@ LIMITS = Entitlements(
     "plan_limits:{organization_id}",
     PlanLimits,
     lifetime=fixed(seconds=300),
-    purpose="What an organization's plan allows",
+    purpose="The limits of an organization's plan",
 )
 
 BY_KEY = fixed_window(
@@ -103,10 +103,10 @@ LOGIN = fixed_window(
     per=_MINUTE,
     key="ratelimit:login:{address}:{minute}",
     keep=2 * _MINUTE,
-    when_down="closed",  # nobody guesses passwords while nobody counts
+    when_down="closed",  # no password guessing while attempts cannot be counted
 )
 RATES = RateLimits(catalogue, "ratelimit", BY_KEY, BY_USER, LOGIN)
-"""By the minutes of the clock: up to twice the limit fits into a minute across the boundary of two."""
+"""Windows are clock minutes: across a boundary, up to twice the limit fits into 60 seconds."""
 
 OUTLINES = SemanticCache(
     catalogue,
@@ -139,7 +139,7 @@ JOBS = Jobs(
     metadata=metadata,
     checkpoint_lifetime=fixed(hours=1),
 )
-"""Three queues, so that large files never keep a generation waiting."""
+"""Three queues, so that large files never delay a generation."""
 
 NOTIFICATIONS = Fanout(
     catalogue,
@@ -154,7 +154,7 @@ USAGE = Usage(
     measures=["presentations", "slides", "tokens", "cost_micros"],
     flush_every=timedelta(minutes=15),
     retention=timedelta(days=90),
-    purpose="What organizations use in a month",
+    purpose="Usage of organizations per month",
 )
 
 VIEWS = DeferredCounters(

@@ -1,8 +1,8 @@
-"""The pieces of documents: in SQL with their vectors, and in Qdrant to be searched.
+"""The chunks of documents: in SQL with their embeddings, and in Qdrant for search.
 
-SQL is the truth. Qdrant is filled when a document is ingested, and again by whoever searches and finds it
-missing: the embedded one is in the memory of one process, and a server may lose everything, too. Without
-Qdrant the first pieces of each document are used, in order.
+SQL is the source of truth. Qdrant is filled when a document is ingested, and again by a search that finds it
+missing: the embedded one is in the memory of one process, and a server can lose its data as well. Without
+Qdrant the first chunks of each document are used, in order.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache import Point, ScoredPoint, VectorStore
 from ephemera_services.slides.tables import chunks, documents
 
-_AT_ONCE = 64  # texts that are embedded together
-_MOST_REMEMBERED = 1_000  # documents that this process knows to be in Qdrant
+_BATCH = 64  # texts per call of the embedder
+_MAX_INDEXED = 1_000  # documents that this process knows to be in Qdrant
 
 logger = logging.getLogger(__name__)
 
 
 class Passage(NamedTuple):
-    """A piece of a document."""
+    """A chunk of a document."""
 
     document: str
     """The document's name."""
@@ -36,7 +36,7 @@ class Passage(NamedTuple):
 
 
 class Library:
-    """The documents' pieces of one database."""
+    """The chunks of all documents."""
 
     def __init__(self, engine: AsyncEngine, embedder: Embedder, vectors: VectorStore) -> None:
         self._engine = engine
@@ -45,17 +45,17 @@ class Library:
         self._collection = f"slides-chunks-{embedder.model}"
         self._indexed: set[UUID] = set()
 
-    async def embedded(self, texts: Sequence[str]) -> list[bytes]:
-        """The vectors of texts, as SQL keeps them."""
-        made: list[bytes] = []
-        for start in range(0, len(texts), _AT_ONCE):
-            made += map(_packed, await self._embedder.embed(texts[start : start + _AT_ONCE]))
-        return made
+    async def embed(self, texts: Sequence[str]) -> list[bytes]:
+        """Embed texts; packed vectors for SQL."""
+        vectors: list[bytes] = []
+        for start in range(0, len(texts), _BATCH):
+            vectors += map(_pack, await self._embedder.embed(texts[start : start + _BATCH]))
+        return vectors
 
-    async def keep(
+    async def store(
         self, sql: AsyncConnection, document_id: UUID, texts: Sequence[str], vectors: Sequence[bytes]
     ) -> int:
-        """Write the pieces of a document, in the caller's transaction; how many they are."""
+        """Write the chunks of a document in the caller's transaction; their number."""
         rows = [
             {
                 "id": uuid5(document_id, str(number)),
@@ -72,7 +72,7 @@ class Library:
         return len(rows)
 
     async def index(self, document_id: UUID) -> None:
-        """Have a document's vectors in Qdrant, from SQL."""
+        """Copy a document's vectors from SQL to Qdrant."""
         if document_id in self._indexed:
             return
         c = chunks.c
@@ -81,53 +81,53 @@ class Library:
             rows = (await sql.execute(wanted)).all()
         name = str(document_id)
         for row in rows:
-            point = Point(row.id.hex, "1", name, (name,))  # pieces do not change: one stamp for all
-            await self._vectors.upsert(self._collection, point, _unpacked(row.vector))
-        if len(self._indexed) >= _MOST_REMEMBERED:
+            point = Point(row.id.hex, "1", name, (name,))  # chunks never change: one version for all
+            await self._vectors.upsert(self._collection, point, _unpack(row.vector))
+        if len(self._indexed) >= _MAX_INDEXED:
             self._indexed.clear()
         self._indexed.add(document_id)
 
-    async def passages(self, document_ids: Iterable[UUID], query: str, most: int) -> list[Passage]:
-        """What the documents say about something, the nearest first."""
+    async def passages(self, document_ids: Iterable[UUID], query: str, limit: int) -> list[Passage]:
+        """The passages of documents that match a query, nearest first."""
         wanted = list(document_ids)
         if not wanted:
             return []
         try:
-            found = await self._nearest(wanted, query, most)
+            found = await self._nearest(wanted, query, limit)
         except (VectorStoreUnavailable, EmbeddingFailed) as problem:
-            logger.warning("documents are read in order: %s", problem)
+            logger.warning("using the first chunks of documents: %s", problem)
             found = []
-        return await self._read(found) or await self.beginning(wanted, most)
+        return await self._read(found) or await self.first_chunks(wanted, limit)
 
-    async def beginning(self, document_ids: Sequence[UUID], most: int) -> list[Passage]:
-        """The first pieces of documents, of each in turn."""
+    async def first_chunks(self, document_ids: Sequence[UUID], limit: int) -> list[Passage]:
+        """The first chunks of documents, round robin."""
         c = chunks.c
         wanted = (
             select(documents.c.name, c.text)
             .join(documents, documents.c.id == c.document_id)
             .where(c.document_id.in_(document_ids))
             .order_by(c.number, documents.c.name)
-            .limit(most)
+            .limit(limit)
         )
         async with self._engine.connect() as sql:
             return [Passage(*row) for row in await sql.execute(wanted)]
 
-    async def _nearest(self, document_ids: Sequence[UUID], query: str, most: int) -> list[UUID]:
+    async def _nearest(self, document_ids: Sequence[UUID], query: str, limit: int) -> list[UUID]:
         [vector] = await self._embedder.embed([query])
         found = []
         for document_id in document_ids:
-            near = await self._of_document(document_id, vector, most)
-            if not near:  # there is always a nearest piece: Qdrant has lost them
+            near = await self._of_document(document_id, vector, limit)
+            if not near:  # there is always a nearest chunk, so Qdrant has lost them
                 self._indexed.discard(document_id)
-                near = await self._of_document(document_id, vector, most)
+                near = await self._of_document(document_id, vector, limit)
             found += near
         found.sort(key=lambda near: near.similarity, reverse=True)
-        return [UUID(near.point.id) for near in found[:most]]
+        return [UUID(near.point.id) for near in found[:limit]]
 
-    async def _of_document(self, document_id: UUID, vector: Sequence[float], most: int) -> list[ScoredPoint]:
+    async def _of_document(self, document_id: UUID, vector: Sequence[float], limit: int) -> list[ScoredPoint]:
         await self.index(document_id)
         return await self._vectors.search(
-            self._collection, vector, str(document_id), min_similarity=-1.0, limit=most
+            self._collection, vector, str(document_id), min_similarity=-1.0, limit=limit
         )
 
     async def _read(self, chunk_ids: Sequence[UUID]) -> list[Passage]:
@@ -144,9 +144,9 @@ class Library:
         return [rows[chunk_id] for chunk_id in chunk_ids if chunk_id in rows]
 
 
-def _packed(vector: Sequence[float]) -> bytes:
+def _pack(vector: Sequence[float]) -> bytes:
     return array("f", vector).tobytes()
 
 
-def _unpacked(data: bytes) -> list[float]:
+def _unpack(data: bytes) -> list[float]:
     return array("f", data).tolist()

@@ -1,7 +1,7 @@
-"""What organizations may do: the plans, and the limits that every request asks for.
+"""The plans of organizations, and their limits, which every request looks up.
 
-SQL says which plan an organization has; Redis keeps the answer for five minutes. A change is committed first
-and then dropped from Redis, whose fills are fenced: the next request sees the new limit.
+SQL has the plan of an organization; Redis caches its limits for five minutes. A change is committed first and
+then invalidated in Redis, whose fills are fenced: the next request sees the new limits.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Store
 from ephemera_services.runtime import problem
 from ephemera_services.slides.keys import LIMITS, PlanLimits
-from ephemera_services.slides.redis_retry import Repeater
+from ephemera_services.slides.redis_retry import RetryQueue
 from ephemera_services.slides.tables import organizations
 
 PlanName = Literal["free", "pro", "team", "enterprise"]
@@ -56,20 +56,20 @@ PLANS = {
 class Plans:
     """The plans of organizations."""
 
-    def __init__(self, engine: AsyncEngine, store: Store, repeater: Repeater) -> None:
+    def __init__(self, engine: AsyncEngine, store: Store, retries: RetryQueue) -> None:
         self._engine = engine
         self._cached = store[LIMITS]
-        self._repeater = repeater
+        self._retries = retries
 
     async def limits(self, organization_id: str) -> PlanLimits:
-        """What an organization may do."""
+        """The limits of an organization."""
         found = await self._cached.get(self._load, organization_id=organization_id)
         if found is None:
             raise problem(404, "There is no such organization.")
         return found
 
     async def change(self, organization_id: UUID, plan: PlanName, requests_per_minute: int | None) -> None:
-        """Give an organization a plan, from its next request on; 404 when there is none."""
+        """Set an organization's plan, effective from its next request on; 404 if it does not exist."""
         changed = (
             update(organizations)
             .where(organizations.c.id == organization_id)
@@ -78,7 +78,7 @@ class Plans:
         async with self._engine.begin() as sql:
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such organization.")
-        await self._repeater.until_done(lambda: self._cached.drop(organization_id=str(organization_id)))
+        await self._retries.run(lambda: self._cached.drop(organization_id=str(organization_id)))
 
     async def _load(self, organization_id: str) -> PlanLimits | None:
         c = organizations.c

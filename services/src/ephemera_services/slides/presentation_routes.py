@@ -1,4 +1,4 @@
-"""Presentations: begun, read, exported and shared; and what all of it used."""
+"""Presentations: generate, read, export and share them; and the usage."""
 
 from __future__ import annotations
 
@@ -12,22 +12,21 @@ from fastapi import APIRouter, Path, Request, Response
 from ephemera.patterns.usage import money
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
-from ephemera_services.slides.export_files import PDF, PPTX
+from ephemera_services.slides.export_files import NEEDS_CREDENTIALS, PDF, PPTX
 from ephemera_services.slides.forms import (
-    Begun,
-    ExportBegun,
+    ExportAccepted,
     ExportForm,
     ExportView,
     LimitsView,
+    PresentationAccepted,
+    PresentationRequest,
     PresentationView,
     SharedView,
     ShareView,
     SlideView,
     UsageView,
-    Wish,
 )
-from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS
-from ephemera_services.slides.progress_events import shown_error
+from ephemera_services.slides.progress_events import public_error
 from ephemera_services.slides.service import Slides
 
 router = APIRouter(tags=["presentations"])
@@ -42,22 +41,22 @@ _FILE: dict[int | str, dict[str, Any]] = {
 
 
 @router.post("/presentations", status_code=202, responses=problems(402, 403, 409, 429))
-async def begin(wish: Wish, caller: Editor) -> Begun:
-    """Have a presentation written, from the topic and documents that were read."""
-    presentation_id, job_id = await caller.service.work.begin_presentation(caller, wish)
-    return Begun(presentation_id=presentation_id, job_id=UUID(job_id))
+async def generate(form: PresentationRequest, caller: Editor) -> PresentationAccepted:
+    """Generate a presentation from a topic and documents."""
+    presentation_id, job_id = await caller.service.workspace.start_presentation(caller, form)
+    return PresentationAccepted(presentation_id=presentation_id, job_id=UUID(job_id))
 
 
 @router.get("/presentations/{presentation_id}", responses=problems(404, 429))
 async def read(presentation_id: UUID, caller: Reader) -> PresentationView:
-    """A presentation, and how far it is; its slides when it is done."""
-    work = caller.service.work
-    row = await work.presentation(caller, presentation_id)
+    """A presentation and the state of its job; its slides when it is done."""
+    workspace = caller.service.workspace
+    row = await workspace.presentation(caller, presentation_id)
     return PresentationView(
         presentation_id=row.id,
-        error=shown_error(row.state, row.error),
-        slides_completed=await work.slides_completed(row.job_id),
-        slides=_views(await work.slides(row.id)),
+        error=public_error(row.state, row.error),
+        slides_completed=await workspace.slides_completed(row.job_id),
+        slides=_views(await workspace.slides(row.id)),
         **{name: getattr(row, name) for name in _SHOWN},
     )
 
@@ -70,26 +69,28 @@ _SHOWN = (
 @router.post(
     "/presentations/{presentation_id}/exports", status_code=202, responses=problems(403, 404, 409, 429)
 )
-async def begin_export(presentation_id: UUID, form: ExportForm, caller: Editor) -> ExportBegun:
-    """Have a file made of a presentation, or Google Slides where credentials are configured (else 409)."""
+async def start_export(presentation_id: UUID, form: ExportForm, caller: Editor) -> ExportAccepted:
+    """Export a presentation as a file, or to Google Slides if credentials are configured (else 409)."""
     if form.format == "google_slides" and caller.service.settings.google_credentials is None:
         raise problem(409, NEEDS_CREDENTIALS)
-    export_id, job_id = await caller.service.work.begin_export(caller, presentation_id, form.format)
-    return ExportBegun(export_id=export_id, job_id=UUID(job_id))
+    export_id, job_id = await caller.service.workspace.start_export(caller, presentation_id, form.format)
+    return ExportAccepted(export_id=export_id, job_id=UUID(job_id))
 
 
 @router.get("/exports/{export_id}", responses=problems(404, 429))
 async def read_export(export_id: UUID, caller: Reader, request: Request) -> ExportView:
-    """An export, and where its file is."""
-    row = await caller.service.work.export(caller, export_id)
-    here = None if row.state != "done" else str(request.url_for("download", export_id=str(export_id)).path)
+    """An export and the URL of its file."""
+    row = await caller.service.workspace.export(caller, export_id)
+    download_url = (
+        None if row.state != "done" else str(request.url_for("download", export_id=str(export_id)).path)
+    )
     return ExportView(
         export_id=row.id,
         presentation_id=row.presentation_id,
         format=row.format,
         state=row.state,
-        error=shown_error(row.state, row.error),
-        url=row.url or here,
+        error=public_error(row.state, row.error),
+        url=row.url or download_url,
         job_id=row.job_id,
         created_at=row.created_at,
     )
@@ -103,7 +104,7 @@ async def read_export(export_id: UUID, caller: Reader, request: Request) -> Expo
 )
 async def download(export_id: UUID, caller: Reader) -> Response:
     """The file of an export."""
-    row = await caller.service.work.export(caller, export_id, content=True)
+    row = await caller.service.workspace.export(caller, export_id, content=True)
     if row.content is None:
         raise problem(409, f"There is no file: the export is {row.state}.")
     name = quote(f"{(row.title or 'presentation')[:80]}.{row.format}", safe="")
@@ -116,8 +117,8 @@ async def download(export_id: UUID, caller: Reader) -> Response:
 
 @router.post("/presentations/{presentation_id}/shares", status_code=201, responses=problems(403, 404, 429))
 async def share(presentation_id: UUID, caller: Editor, request: Request) -> ShareView:
-    """A link for everybody, the same one each time, and how often it was used."""
-    token, views = await caller.service.work.share(caller, presentation_id)
+    """Create or return the public link of a presentation, and its number of views."""
+    token, views = await caller.service.workspace.share(caller, presentation_id)
     url = str(request.url_for("shared", token=token).path)
     return ShareView(token=token, url=url, view_count=views)
 
@@ -128,13 +129,13 @@ async def shared(
 ) -> SharedView:
     """A shared presentation; counts a view."""
     service: Slides = request.app.state.service
-    row = await service.work.shared(token)
-    return SharedView(title=row.title or row.topic, slides=_views(await service.work.slides(row.id)))
+    row = await service.workspace.shared(token)
+    return SharedView(title=row.title or row.topic, slides=_views(await service.workspace.slides(row.id)))
 
 
 @router.get("/usage", responses=problems(429))
 async def usage(caller: Reader) -> UsageView:
-    """What the organization used this month, and what its plan allows."""
+    """The organization's usage of this month, and its limits."""
     totals = await caller.service.usage.totals(str(caller.organization_id))
     return UsageView(
         period=totals.period,

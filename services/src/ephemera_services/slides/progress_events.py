@@ -1,4 +1,4 @@
-"""What is told while a job runs, and what users are notified of; each is JSON with its name in it."""
+"""The progress events of jobs, and the notifications of users; each is JSON with its type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class _Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="event_type"):
 
 
 class OutlineReady(_Event, frozen=True, kw_only=True, tag="outline_ready"):
-    """The outline is there, by the model or the cache."""
+    """The outline is ready, from the model or the cache."""
 
     titles: list[str]
 
@@ -50,7 +50,7 @@ class Done(_Event, frozen=True, kw_only=True, tag="generation_done"):
 
 
 class Failed(_Event, frozen=True, kw_only=True, tag="error"):
-    """The job has ended without a result; the last event."""
+    """The job ended without a result; the last event."""
 
     kind: str
     error_message: str
@@ -63,7 +63,7 @@ About = Literal["presentation", "document", "export"]
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """Something of a user's is ready, or has failed."""
+    """Something that a user requested is ready, or has failed."""
 
     about: About
     id: str
@@ -76,13 +76,14 @@ def final_event(row: JobRow) -> Done | Failed:
     """The last event of a job."""
     if row.state == "done":
         return Done(progress_pct=100, kind=row.kind)
-    return Failed(progress_pct=100, kind=row.kind, error_message=shown_error(row.state, row.error) or "")
+    return Failed(progress_pct=100, kind=row.kind, error_message=public_error(row.state, row.error) or "")
 
 
-def shown_error(state: str, error: str | None) -> str | None:
-    """What users are told of a job's error: its own words where it gave up, and nothing of our insides."""
+def public_error(state: str, error: str | None) -> str | None:
+    """The error of a job as users see it: the message of a failure, and never internals."""
     if state == "failed":
         return error
-    return {"dead": "It could not be done; please try again later.", "cancelled": "It was cancelled."}.get(
-        state
-    )
+    return {
+        "dead": "This could not be completed; please try again later.",
+        "cancelled": "It was cancelled.",
+    }.get(state)

@@ -1,7 +1,7 @@
-"""What SQL has and Redis must be told: tried now, and if Redis is away again and again until it was told.
+"""Retries of Redis writes that follow a commit in SQL: tried now, and in the background while Redis is down.
 
-The caller of a change that is in SQL but not in Redis gets 503, because it does not hold everywhere yet. It
-will, as soon as Redis is back, whether or not the caller repeats it.
+The caller of a change that is in SQL but not in Redis gets 503, because it is not effective everywhere yet.
+It will be as soon as Redis is back, whether or not the caller repeats it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from ephemera.errors import ConnectionFailed
 
 T = TypeVar("T")
 
-_PAUSE = 0.5  # seconds
-_LONGEST = 24 * 3600.0  # seconds; a session that is not used ends by then
+_INTERVAL = 0.5  # seconds
+_GIVE_UP_AFTER = 24 * 3600.0  # seconds; an unused session has expired by then
 
 
-class Repeater:
-    """Repeats what Redis could not be told; `async with` it."""
+class RetryQueue:
+    """Retries failed Redis writes in the background; use it with `async with`."""
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
 
-    async def until_done(self, tell: Callable[[], Awaitable[T]]) -> T:
-        """Tell Redis; when it is away, raise, and go on telling it in the background."""
+    async def run(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Write to Redis; if it is down, raise, and keep retrying in the background."""
         try:
-            return await tell()
+            return await write()
         except ConnectionFailed:
-            task = asyncio.create_task(self._repeat(tell), name="slides-repeat")
+            task = asyncio.create_task(self._retry(write), name="slides-redis-retry")
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
             raise
@@ -47,12 +47,12 @@ class Repeater:
         if self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _repeat(self, tell: Callable[[], Awaitable[object]]) -> None:
-        until = time.monotonic() + _LONGEST
+    async def _retry(self, write: Callable[[], Awaitable[object]]) -> None:
+        until = time.monotonic() + _GIVE_UP_AFTER
         while time.monotonic() < until:
-            await asyncio.sleep(_PAUSE)
+            await asyncio.sleep(_INTERVAL)
             try:
-                await tell()
+                await write()
             except ConnectionFailed:
                 continue
             return

@@ -1,4 +1,4 @@
-"""What slides is told by its environment: `EPHEMERA_SLIDES_...`, besides what all systems take."""
+"""The settings of slides: `EPHEMERA_SLIDES_...`, besides those that all services share."""
 
 from __future__ import annotations
 
@@ -18,43 +18,43 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     service: ClassVar[str] = "slides"
 
     workers: Annotated[int, msgspec.Meta(ge=0, le=64)] | None = None
-    """Jobs that the service runs at once in workers of its own; 2 with embedded servers, else 0."""
+    """Worker processes that the service itself runs; 2 with embedded servers, else 0."""
     admin_email: Annotated[str, msgspec.Meta(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH)] | None = None
-    """An administrator who is created at the start, if there is no user with this address."""
+    """An administrator to create at startup, if there is no user with this address."""
     admin_password: Secret | None = None
     """The password of this administrator."""
     organization: str = "Home"
-    """The organization that is made for this administrator."""
+    """The organization that is created for this administrator."""
     demo: bool = False
-    """Some organizations and users to look at, with a password that everybody knows."""
+    """Create demo organizations and users, with a public password."""
     secure_cookies: bool = True
-    """False is for plain HTTP on another machine than one's own."""
+    """Set to false for plain HTTP from another machine."""
     logins_per_minute: Count = 10
-    """Attempts to sign in from one address."""
+    """Sign-in attempts from one address."""
     usage_flush: timedelta = timedelta(minutes=15)
-    """How old a count of usage may be before SQL has it."""
+    """Maximum age of usage counts before they are flushed to SQL."""
     views_flush: timedelta = timedelta(minutes=1)
     """The same for views of shared presentations."""
     password_memory: Annotated[int, msgspec.Meta(ge=8, le=4096)] = 64
-    """Mebibytes that a password check takes."""
+    """Mebibytes that a password check uses."""
     document_bytes: Annotated[int, msgspec.Meta(ge=1, le=200_000_000)] = 100_000_000
-    """The largest document that is taken, whatever a plan allows."""
+    """The largest accepted document, regardless of the plan."""
     model_url: str | None = None
-    """An endpoint that speaks OpenAI's chat completions, as in http://127.0.0.1:11434/v1."""
+    """An OpenAI-compatible endpoint for chat completions, such as http://127.0.0.1:11434/v1."""
     model: str = "default"
-    """The model that the endpoint is asked for."""
+    """The model name for this endpoint."""
     model_key: Secret | None = None
     """Sent to the endpoint as a bearer token."""
     cost_micros_per_1k_tokens: Annotated[int, msgspec.Meta(ge=0, le=1_000_000_000)] = 0
-    """What a thousand of the model's tokens cost, in millionths of a currency unit."""
+    """The price of a thousand tokens, in millionths of a currency unit."""
     embedding_url: str | None = None
-    """An endpoint that speaks OpenAI's embeddings; without it vectors are made of words."""
+    """An OpenAI-compatible endpoint for embeddings; without it they are lexical."""
     embedding_model: str = "default"
-    """The model that the embeddings' endpoint is asked for."""
+    """The model name for the embeddings endpoint."""
     embedding_key: Secret | None = None
-    """Sent to the embeddings' endpoint as a bearer token."""
+    """Sent to the embeddings endpoint as a bearer token."""
     qdrant_url: str | None = None
-    """A Qdrant that all processes share; without it each has one in memory, filled from SQL."""
+    """A Qdrant shared by all processes; without it each has one in memory, filled from SQL."""
     qdrant_key: Secret | None = None
     """The API key of this Qdrant."""
     google_credentials: str | None = None

@@ -1,4 +1,4 @@
-"""What slides knows for good. Times are UTC, by the database's clock."""
+"""The tables of slides. Times are UTC, by the database's clock."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _instant(name: str, *, now: bool = False, nullable: bool = False) -> Column[
 
 
 def _of(column: Column[object], name: str) -> Column[object]:
-    """A column that points to another table, with an index."""
+    """A foreign key column with an index."""
     return Column(name, Uuid, ForeignKey(column, ondelete="CASCADE"), nullable=False, index=True)
 
 
@@ -40,7 +40,7 @@ organizations = Table(
     Column("id", Uuid, primary_key=True),
     Column("name", Text, nullable=False),
     Column("plan", Text, nullable=False, server_default="free"),
-    Column("requests_per_minute", Integer, comment="in place of the plan's"),
+    Column("requests_per_minute", Integer, comment="overrides the plan's"),
     Column("subscription_status", Text, nullable=False, server_default="active"),
     _instant("created_at", now=True),
 )
@@ -90,7 +90,7 @@ chunks = Table(
     _of(documents.c.id, "document_id"),
     Column("number", Integer, nullable=False),
     Column("text", Text, nullable=False),
-    Column("model", Text, nullable=False, comment="what made the vector"),
+    Column("model", Text, nullable=False, comment="of the embedder"),
     Column("vector", LargeBinary, nullable=False, comment="32-bit floats, little-endian"),
 )
 
@@ -106,7 +106,7 @@ presentations = Table(
     Column("slides_total", Integer, nullable=False),
     Column("document_ids", JSONB, nullable=False),
     Column("job_id", Text, nullable=False),
-    Column("title", Text, comment="once it is written"),
+    Column("title", Text, comment="null until it is generated"),
     _instant("created_at", now=True),
 )
 
@@ -131,7 +131,7 @@ exports = Table(
     Column("format", Text, nullable=False),
     Column("job_id", Text, nullable=False),
     Column("content", LargeBinary),
-    Column("url", Text, comment="where it is, if not here"),
+    Column("url", Text, comment="if it is stored elsewhere"),
     _instant("created_at", now=True),
 )
 

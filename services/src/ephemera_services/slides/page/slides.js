@@ -1,5 +1,5 @@
-// The page of slides. What goes on is in the address (#job=...&presentation=...), so a reload, a bookmark or
-// another tab shows the same; events come again from the beginning, and each is shown once, by its id.
+// The page of slides. The current job is in the URL (#job=...&presentation=...), so a reload, a bookmark or
+// another tab shows the same; events are replayed from the start, and each is shown once, by its id.
 "use strict";
 
 const $ = (selector) => document.querySelector(selector);
@@ -13,11 +13,11 @@ async function ask(path, options = {}) {
     options.body = JSON.stringify(options.json);
     options.headers = { "content-type": "application/json" };
   }
-  const answer = await fetch(path, { ...options, credentials: "same-origin" });
-  if (answer.status === 204) return null;
-  const body = await answer.json();
-  if (answer.ok) return body;
-  if (answer.status === 401) signedOut();
+  const response = await fetch(path, { ...options, credentials: "same-origin" });
+  if (response.status === 204) return null;
+  const body = await response.json();
+  if (response.ok) return body;
+  if (response.status === 401) signedOut();
   throw new Error(body.detail || body.title);
 }
 
@@ -65,10 +65,10 @@ function listen() {
   address.hash = "";
   notes = new WebSocket(address);
   notes.onmessage = (message) => {
-    const told = JSON.parse(message.data).message;
-    if (!told) return;
+    const notification = JSON.parse(message.data).message;
+    if (!notification) return;
     const line = document.createElement("li");
-    line.textContent = `${told.about}: ${told.detail}`;
+    line.textContent = `${notification.about}: ${notification.detail}`;
     $("#notes").prepend(line);
   };
   const mine = notes;
@@ -123,25 +123,25 @@ $("#sign-out").onclick = guarded(async () => {
 $("#upload").onsubmit = guarded(async (event) => {
   const form = new FormData(event.target);
   const name = form.get("file").name;
-  const taken = await ask("documents", { method: "POST", body: form });
+  const accepted = await ask("documents", { method: "POST", body: form });
   event.target.reset();
   const line = document.createElement("li");
   line.textContent = `${name}: being read…`;
   $("#documents").append(line);
-  follow(taken.job_id, (told) => {
-    const last = told.event_type === "snapshot" ? told.state.last_event : told;
+  follow(accepted.job_id, (event) => {
+    const last = event.event_type === "snapshot" ? event.state.last_event : event;
     if (!last) return;
     const failed = last.event_type === "error";
     line.textContent = failed ? `${name}: ${last.error_message}` : `${name}: ready`;
-    if (!failed) documents.set(taken.document_id, name);
+    if (!failed) documents.set(accepted.document_id, name);
   }, () => {});
 });
 
 $("#generate").onsubmit = guarded(async (event) => {
   const form = Object.fromEntries(new FormData(event.target));
-  const wish = { topic: form.topic, slides: Number(form.slides), document_ids: [...documents.keys()] };
-  const begun = await ask("presentations", { method: "POST", json: wish });
-  location.hash = new URLSearchParams({ job: begun.job_id, presentation: begun.presentation_id });
+  const request = { topic: form.topic, slides: Number(form.slides), document_ids: [...documents.keys()] };
+  const accepted = await ask("presentations", { method: "POST", json: request });
+  location.hash = new URLSearchParams({ job: accepted.job_id, presentation: accepted.presentation_id });
   watch();
 });
 
@@ -150,12 +150,12 @@ $("#files").onclick = guarded(async (event) => {
   if (!format) { if (event.target.id === "download") location.assign(event.target.href); return; }
   show("#download", false);
   const presentation = new URLSearchParams(location.hash.slice(1)).get("presentation");
-  const begun = await ask(`presentations/${presentation}/exports`, { method: "POST", json: { format } });
-  follow(begun.job_id, () => {}, async () => {
-    const made = await ask(`exports/${begun.export_id}`);
-    if (made.state !== "done") { $("#message").textContent = made.error; return; }
+  const accepted = await ask(`presentations/${presentation}/exports`, { method: "POST", json: { format } });
+  follow(accepted.job_id, () => {}, async () => {
+    const exported = await ask(`exports/${accepted.export_id}`);
+    if (exported.state !== "done") { $("#message").textContent = exported.error; return; }
     const link = $("#download");
-    link.href = made.url;
+    link.href = exported.url;
     link.textContent = `Download the ${format.toUpperCase()}`;
     show("#download", true);
   });

@@ -1,7 +1,7 @@
-"""What users have made for them: documents, presentations, exports and shares; SQL has them, jobs make them.
+"""The documents, presentations, exports and shares of users: stored in SQL, and produced by jobs.
 
-Each is written with the row of its job in one transaction, so there is none without the other. How far it is,
-is what the job's row says.
+Each is written with the row of its job in one transaction, so neither exists without the other. Its state is
+the state of its job.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from ephemera.patterns.usage import BoundUsage
 from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import problem
 from ephemera_services.slides.access import Caller
-from ephemera_services.slides.forms import Format, Wish
+from ephemera_services.slides.forms import Format, PresentationRequest
 from ephemera_services.slides.jobs import export, generate, ingest
 from ephemera_services.slides.keys import JOBS, VIEWS
 from ephemera_services.slides.tables import (
@@ -36,14 +36,14 @@ from ephemera_services.slides.tables import (
     slides,
 )
 
-_TOKENS_A_SLIDE = 1_000  # that are reserved before it is known what a presentation takes
+_TOKENS_PER_SLIDE = 1_000  # reserved before the real usage is known
 _GIGABYTE = 1_000_000_000
 _JOBS, _STEPS = JOBS.tables
-_NOT_THERE = "There is no such thing, or it is not yours."
+_NOT_FOUND = "Not found, or not in your organization."
 
 
-class Work:
-    """Documents, presentations, exports and shares of one database."""
+class Workspace:
+    """Documents, presentations, exports and shares."""
 
     def __init__(
         self, engine: AsyncEngine, store: Store, jobs: BoundJobs, usage: BoundUsage, view_table: CounterTable
@@ -57,16 +57,18 @@ class Work:
     async def add_document(
         self, caller: Caller, name: str, media_type: str, content: bytes
     ) -> tuple[UUID, str]:
-        """Keep a document and have it read; 402 when the organization's storage is full."""
+        """Store a document and start the job that reads it; 402 if the organization's storage is full."""
         document_id = uuid4()
         async with self._engine.begin() as sql:
-            # One after the other: documents that come at once would all find the same room.
-            whose = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
-            await sql.execute(whose.with_for_update(key_share=True))
+            # Serialized: parallel uploads would all see the same free space.
+            organization = select(organizations.c.id).where(organizations.c.id == caller.organization_id)
+            await sql.execute(organization.with_for_update(key_share=True))
             used = select(func.coalesce(func.sum(documents.c.size), 0))
             owned = used.where(documents.c.organization_id == caller.organization_id)
             if (await sql.execute(owned)).scalar_one() + len(content) > caller.limits.storage_gb * _GIGABYTE:
-                raise problem(402, f"Your plan's {caller.limits.storage_gb} GB for documents are used up.")
+                raise problem(
+                    402, f"Your plan's {caller.limits.storage_gb} GB of document storage are used up."
+                )
             ids = {"organization_id": caller.organization_id, "user_id": caller.user_id}
             job_id = await self.jobs.enqueue_in(sql, ingest, document_id, **ids)
             row = {
@@ -81,7 +83,7 @@ class Work:
         return document_id, job_id
 
     async def document(self, caller: Caller, document_id: UUID) -> Any:
-        """A document, and how far it is."""
+        """A document and the state of its job."""
         c = documents.c
         pieces = select(func.count()).where(chunks.c.document_id == c.id).scalar_subquery()
         columns = (c.id, c.name, c.media_type, c.size, c.sha256, c.job_id, c.created_at)
@@ -92,23 +94,23 @@ class Work:
             )
         )
 
-    async def begin_presentation(self, caller: Caller, wish: Wish) -> tuple[UUID, str]:
-        """Have a presentation written; 402 when the plan's month is used up, 422 for unknown documents."""
+    async def start_presentation(self, caller: Caller, form: PresentationRequest) -> tuple[UUID, str]:
+        """Start generating a presentation; 402 if the monthly quota is used up, 422 for unknown documents."""
         presentation_id = uuid4()
-        reserved = await self._reserve(caller, presentation_id, wish.slides)
+        reserved = await self._reserve(caller, presentation_id, form.slides)
         try:
             async with self._engine.begin() as sql:
-                await self._check_sources(sql, caller, wish.document_ids)
+                await self._check_sources(sql, caller, form.document_ids)
                 ids = {"organization_id": caller.organization_id, "user_id": caller.user_id}
                 job_id = await self.jobs.enqueue_in(
                     sql, generate, presentation_id, **ids, period=reserved.period
                 )
                 row = {
-                    "topic": wish.topic,
-                    "audience": wish.audience,
-                    "language": wish.language,
-                    "slides_total": wish.slides,
-                    "document_ids": sorted({str(each) for each in wish.document_ids}),
+                    "topic": form.topic,
+                    "audience": form.audience,
+                    "language": form.language,
+                    "slides_total": form.slides,
+                    "document_ids": sorted({str(each) for each in form.document_ids}),
                 }
                 await sql.execute(
                     insert(presentations).values(id=presentation_id, job_id=job_id, **ids, **row)
@@ -120,7 +122,7 @@ class Work:
         return presentation_id, job_id
 
     async def presentation(self, caller: Caller, presentation_id: UUID) -> Any:
-        """A presentation, and how far it is."""
+        """A presentation and the state of its job."""
         c = presentations.c
         wanted = select(*c, _JOBS.c.state, _JOBS.c.error).join(_JOBS, _JOBS.c.id == c.job_id)
         return await self._one(
@@ -134,14 +136,14 @@ class Work:
             return (await sql.execute(wanted)).all()
 
     async def slides_completed(self, job_id: str) -> int:
-        """How many slides a job has written, filed or not."""
+        """The number of slides that a job has written, stored or not."""
         s = _STEPS.c
         wanted = select(func.count()).where(s.job_id == job_id, s.name.like("slide:%"))
         async with self._engine.connect() as sql:
             return int((await sql.execute(wanted)).scalar_one())
 
-    async def begin_export(self, caller: Caller, presentation_id: UUID, format: Format) -> tuple[UUID, str]:  # noqa: A002
-        """Have a file made of a presentation; 409 while it is not written."""
+    async def start_export(self, caller: Caller, presentation_id: UUID, format: Format) -> tuple[UUID, str]:  # noqa: A002
+        """Start an export; 409 while the presentation is not generated."""
         found = await self.presentation(caller, presentation_id)
         if found.state != "done":
             raise problem(409, f"The presentation is {found.state}; it can be exported when it is done.")
@@ -162,7 +164,7 @@ class Work:
         return export_id, job_id
 
     async def export(self, caller: Caller, export_id: UUID, *, content: bool = False) -> Any:
-        """An export, and how far it is; its file if that is wanted."""
+        """An export and the state of its job, optionally with its file."""
         e, p = exports.c, presentations.c
         columns = [e.id, e.presentation_id, e.format, e.url, e.job_id, e.created_at, p.title]
         if content:
@@ -175,7 +177,7 @@ class Work:
         return await self._one(wanted.where(e.id == export_id, p.organization_id == caller.organization_id))
 
     async def share(self, caller: Caller, presentation_id: UUID) -> tuple[str, int]:
-        """The link of a presentation, made if there is none, and its views until now."""
+        """The public link of a presentation, created if needed, and its number of views."""
         await self.presentation(caller, presentation_id)
         row = {"presentation_id": presentation_id, "token": secrets.token_urlsafe(24)}
         wanted = select(shares.c.token, shares.c.view_count).where(
@@ -188,7 +190,7 @@ class Work:
         return token, flushed + waiting.get("view_count", 0)
 
     async def shared(self, token: str) -> Any:
-        """The presentation of a link, which counts a view; without Redis it is counted in SQL at once."""
+        """The presentation of a link; counts a view, directly in SQL if Redis is down."""
         p = presentations.c
         wanted = select(p.id, p.title, p.topic).join(shares, shares.c.presentation_id == p.id)
         found = await self._one(wanted.where(shares.c.token == token))
@@ -202,7 +204,7 @@ class Work:
                 str(caller.organization_id),
                 reservation_id=str(presentation_id),
                 presentations=1,
-                tokens=number * _TOKENS_A_SLIDE,
+                tokens=number * _TOKENS_PER_SLIDE,
                 limits={
                     "presentations": limits.max_presentations_per_month,
                     "tokens": limits.ai_tokens_per_month,
@@ -224,13 +226,13 @@ class Work:
         )
         states = {row.id: row.state for row in found}
         if missing := set(wanted) - set(states):
-            raise problem(422, f"There are no such documents: {', '.join(sorted(map(str, missing)))}.")
+            raise problem(422, f"Unknown documents: {', '.join(sorted(map(str, missing)))}.")
         if unread := [str(each) for each, state in states.items() if state != "done"]:
-            raise problem(409, f"These documents are not read yet: {', '.join(sorted(unread))}.")
+            raise problem(409, f"These documents have not been read yet: {', '.join(sorted(unread))}.")
 
     async def _one(self, statement: Any) -> Any:
         async with self._engine.connect() as sql:
             found = (await sql.execute(statement)).one_or_none()
         if found is None:
-            raise problem(404, _NOT_THERE)
+            raise problem(404, _NOT_FOUND)
         return found

@@ -1,4 +1,4 @@
-"""What is opened once in each process, for the API and for jobs: writer, embedder, vectors, usage."""
+"""What each worker process opens once: writer, library, outline cache and usage."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Semanti
 from ephemera.patterns.usage import BoundUsage
 from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import Secret
-from ephemera_services.slides.chat_writer import ChatWriter
 from ephemera_services.slides.keys import OUTLINES, USAGE, DeckScope, Outline
 from ephemera_services.slides.library import Library
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import usage_records
-from ephemera_services.slides.writer import ExtractiveWriter, Writer
+from ephemera_services.slides.writers import ChatWriter, ExtractiveWriter, Writer
 
 
 @dataclass(frozen=True)
-class Equipment:
-    """What jobs work with."""
+class JobResources:
+    """What jobs use."""
 
     settings: Settings
     writer: Writer
@@ -35,19 +34,21 @@ class Equipment:
     usage: BoundUsage
 
     def cost(self, tokens: int) -> int:
-        """What tokens cost, in millionths, rounded up: nothing is lost by being small."""
+        """The cost of tokens in millionths, rounded up, so that small amounts are not lost."""
         return math.ceil(tokens * self.settings.cost_micros_per_1k_tokens / 1000)
 
 
 @asynccontextmanager
-async def equipped(settings: Settings, store: Store, engine: AsyncEngine) -> AsyncIterator[Equipment]:
-    """Everything, opened, and closed afterwards."""
+async def open_job_resources(
+    settings: Settings, store: Store, engine: AsyncEngine
+) -> AsyncIterator[JobResources]:
+    """Open everything that jobs use, and close it afterwards."""
     async with AsyncExitStack() as stack:
         backend: SemanticBackend = store.resource(OUTLINES, "a SemanticBackend", SemanticBackend)
         vectors = backend.vectors
         if vectors is None:
             vectors = await stack.enter_async_context(Qdrant())
-        yield Equipment(
+        yield JobResources(
             settings=settings,
             writer=await _writer(stack, settings),
             library=Library(engine, backend.embedder, vectors),
@@ -73,7 +74,7 @@ def usage_table(engine: AsyncEngine) -> CounterTable:
 async def _writer(stack: AsyncExitStack, settings: Settings) -> Writer:
     if settings.model_url is None:
         return ExtractiveWriter()
-    writer = ChatWriter(settings.model_url, model=settings.model, api_key=_revealed(settings.model_key))
+    writer = ChatWriter(settings.model_url, model=settings.model, api_key=_reveal(settings.model_key))
     return await stack.enter_async_context(writer)
 
 
@@ -81,11 +82,11 @@ async def _embedder(stack: AsyncExitStack, settings: Settings) -> Embedder:
     if settings.embedding_url is None:
         return Lexical()
     remote: Any = OpenAICompatible(
-        settings.embedding_url, model=settings.embedding_model, api_key=_revealed(settings.embedding_key)
+        settings.embedding_url, model=settings.embedding_model, api_key=_reveal(settings.embedding_key)
     )
     embedder: Embedder = await stack.enter_async_context(remote)
     return embedder
 
 
-def _revealed(secret: Secret | None) -> str | None:
+def _reveal(secret: Secret | None) -> str | None:
     return None if secret is None else secret.reveal()

@@ -1,7 +1,7 @@
-"""Workers that the service runs itself: for a look at it, with one command and nothing else.
+"""A worker beside the service, so that one command is enough to try it.
 
-In production they are processes of their own (`ephemera worker slides`), one or more for each queue.
-Here one is started with the service's environment and told where its servers are, and ended with it.
+In production workers are separate processes (`ephemera worker slides`), one or more per queue. With embedded
+servers the service starts one with its own environment and the URLs of its servers, and stops it at the end.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from contextlib import asynccontextmanager
 from ephemera_services.runtime import Resources
 from ephemera_services.slides.settings import Settings
 
-_USUAL = 2  # processes, with embedded servers
-_PATIENCE = 20  # seconds to end in
+_DEFAULT_PROCESSES = 2  # with embedded servers
+_STOP_TIMEOUT = 20  # seconds
 _START = """
 import ctypes, os, sys
-if sys.platform == "linux":  # die with the service, however that dies: its jobs go on elsewhere
+if sys.platform == "linux":  # exit with the service, even if it is killed
     ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
     if os.getppid() != int(sys.argv.pop(1)):
         sys.exit(1)
@@ -30,11 +30,11 @@ main()
 
 
 @asynccontextmanager
-async def own_workers(settings: Settings, resources: Resources) -> AsyncIterator[None]:
-    """A worker beside the service, if it shall have one."""
+async def embedded_worker(settings: Settings, resources: Resources) -> AsyncIterator[None]:
+    """Run a worker beside the service, if configured."""
     number = settings.workers
     if number is None:
-        number = _USUAL if settings.url is None else 0
+        number = _DEFAULT_PROCESSES if settings.url is None else 0
     if number == 0:
         yield
         return
@@ -49,7 +49,7 @@ async def own_workers(settings: Settings, resources: Resources) -> AsyncIterator
             "--processes",
             str(number),
         ),
-        env={**os.environ, **_where(resources)},
+        env={**os.environ, **_server_urls(resources)},
         stdin=asyncio.subprocess.DEVNULL,
     )
     try:
@@ -58,7 +58,7 @@ async def own_workers(settings: Settings, resources: Resources) -> AsyncIterator
         if worker.returncode is None:
             worker.terminate()
             try:
-                async with asyncio.timeout(_PATIENCE):
+                async with asyncio.timeout(_STOP_TIMEOUT):
                     await worker.wait()
             except TimeoutError:
                 worker.kill()
@@ -69,10 +69,10 @@ def _parent() -> list[str]:
     return [str(os.getpid())] if sys.platform == "linux" else []
 
 
-def _where(resources: Resources) -> dict[str, str]:
-    """By the environment: a command line is seen by everybody on the machine."""
+def _server_urls(resources: Resources) -> dict[str, str]:
+    """In the environment: command lines are visible to every user of the machine."""
     database = resources.engine.url.set(drivername="postgresql").render_as_string(hide_password=False)
-    found = {"EPHEMERA_URL": resources.redis_urls[0], "EPHEMERA_DATABASE_URL": database}
+    urls = {"EPHEMERA_URL": resources.redis_urls[0], "EPHEMERA_DATABASE_URL": database}
     if len(resources.redis_urls) > 1:
-        found["EPHEMERA_QUEUE_URL"] = resources.redis_urls[1]
-    return found
+        urls["EPHEMERA_QUEUE_URL"] = resources.redis_urls[1]
+    return urls

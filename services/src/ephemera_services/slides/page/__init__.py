@@ -1,1 +1,0 @@
-"""The web page of slides: a document, a script and a style."""
