@@ -162,7 +162,7 @@ async def test_google_without_credentials_is_refused_with_what_to_do(tmp_path: P
     """None, a missing file and a wrong one are told apart, and no attempt is repeated."""
     with pytest.raises(JobFailed, match="EPHEMERA_SLIDES_GOOGLE_CREDENTIALS"):
         await upload_to_google(None, "Whales", b"")
-    assert "PPTX and PDF need none" in NEEDS_CREDENTIALS
+    assert "PPTX and PDF work without" in NEEDS_CREDENTIALS
     with pytest.raises(JobFailed, match="cannot be read"):
         await upload_to_google(str(tmp_path / "missing.json"), "Whales", b"")
 
