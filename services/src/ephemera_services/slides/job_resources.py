@@ -61,7 +61,7 @@ async def open_job_resources(
 async def semantic_backend(settings: Settings) -> AsyncIterator[SemanticBackend]:
     """The embedder and the vectors of the settings, for outlines and for documents."""
     async with AsyncExitStack() as stack:
-        location, key = settings.qdrant_url or ":memory:", _revealed(settings.qdrant_key)
+        location, key = settings.qdrant_url or ":memory:", _reveal(settings.qdrant_key)
         vectors = await stack.enter_async_context(Qdrant(location, api_key=key))
         yield SemanticBackend(embedder=await _embedder(stack, settings), vectors=vectors)
 
