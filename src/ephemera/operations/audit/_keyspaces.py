@@ -18,6 +18,7 @@ LARGE_KEY = 1024 * 1024
 """Bytes above which a key counts as large."""
 
 NO_TTL = "no TTL"
+"""The bucket of keys without a TTL."""
 _TTL_LIMITS = (
     ("1 min", 60),
     ("10 min", 600),

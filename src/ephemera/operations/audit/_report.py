@@ -14,6 +14,7 @@ import msgspec
 from ephemera.operations.survey import ConsumerGroup, Interval, ServerInfo
 
 Severity: TypeAlias = Literal["problem", "warning", "note"]
+"""How serious a finding is."""
 SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
 
 KINDS: dict[str, tuple[Severity, str]] = {

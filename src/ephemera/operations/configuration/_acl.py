@@ -32,6 +32,7 @@ from ephemera.keyspace import SERVER_IDENTITY, Catalogue, Keyspace, Role
 from ephemera.operations._optional_types import is_instance
 
 PURPOSES = ("service", "metrics", "monitoring")
+"""What a user may be for."""
 
 BY_TYPE = {
     "string": "append decr decrby get getdel getex getrange incr incrby incrbyfloat mget set setrange strlen",

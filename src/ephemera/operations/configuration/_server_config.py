@@ -14,6 +14,7 @@ from ephemera.errors import InvalidValue
 from ephemera.keyspace import Role
 
 DEFAULT_MEMORY = "256mb"
+"""The `maxmemory` of a configuration, unless given."""
 _MIN_MEMORY = 1_000_000
 """Bytes; with less, a server has no memory for its own connections."""
 _MEMORY = re.compile(r"0*[1-9][0-9]*(b|kb?|mb?|gb?)?", re.IGNORECASE)

@@ -17,6 +17,7 @@ from ephemera.operations.formatting import format_count, format_duration, format
 from ephemera.operations.survey import ServerInfo
 
 Status: TypeAlias = Literal["problem", "warning", "ok"]
+"""The result of a check."""
 _WORST_FIRST: tuple[Status, ...] = get_args(Status)
 
 _MIN_HIT_RATIO = 0.85

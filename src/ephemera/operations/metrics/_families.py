@@ -16,6 +16,7 @@ Section: TypeAlias = Literal[
     "keyspaces", "connections", "local-cache", "limits", "locks", "events", "jobs", "write-behind", "planner",
     "servers", "samples",
 ]  # fmt: skip
+"""A section of the reference page and the dashboard."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,9 +61,11 @@ def _metric(
 
 _KEYSPACE = ("keyspace",)
 KEYSPACE_HITS = _metric("keyspaces", "keyspace_hits_total", "counter", _KEYSPACE, "Reads that found a value.")
+"""Hits of each keyspace."""
 KEYSPACE_MISSES = _metric(
     "keyspaces", "keyspace_misses_total", "counter", _KEYSPACE, "Reads that found no value."
 )
+"""Misses of each keyspace."""
 KEYSPACE_UNDECODABLE = _metric(
     "keyspaces", "keyspace_undecodable_total", "counter", _KEYSPACE,
     "Stored values that do not decode as the declared type; they read as misses.",
@@ -263,7 +266,9 @@ SERVER_COMMANDS = _metric(
 SERVER_REFUSED = _metric(
     "servers", "server_refused_connections_total", "counter", _SERVER, "Connections refused.", shared=True
 )
-SERVER_UPTIME = _metric("servers", "server_uptime_seconds", "gauge", _SERVER, "Uptime.", shared=True)
+SERVER_UPTIME = _metric(
+    "servers", "server_uptime_seconds", "gauge", _SERVER, "Seconds since the server started.", shared=True
+)
 
 _SOURCE = ("source",)
 SAMPLE_AGE = _metric(
