@@ -21,13 +21,13 @@ LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
 @pytest.mark.parametrize(
     ("words", "environment", "told"),
     [
-        (("--host", "0.0.0.0"), LONG, "say by which URL with --public-url"),
-        (("--host", "10.1.2.3"), LONG, "can be reached by others"),
+        (("--host", "0.0.0.0"), LONG, "give its URL with --public-url"),
+        (("--host", "10.1.2.3"), LONG, "can be reached from other machines"),
         (("--public-url", "https://console.example"), {}, "set EPHEMERA_CONSOLE_PASSWORD"),
         (("--public-url", "https://console.example"), {"EPHEMERA_CONSOLE_PASSWORD": "short"}, "at least 12"),
         (("--public-url", "console.example"), LONG, "is not https://host"),
         (("--public-url", "https://console.example/below"), LONG, "is not https://host"),
-        (("--user", " "), {}, "it must name somebody"),
+        (("--user", " "), {}, "it must not be empty"),
         (("--metrics-url", "file:///etc/passwd"), {}, "is not http://"),
     ],
 )
@@ -51,7 +51,7 @@ def test_without_a_password_one_is_made_and_printed_once(tmp_path: Path, server:
     """The printed password signs in; nothing of it is logged; Ctrl-C ends it in order."""
     program = (COMMAND, "console", "--user", "ada")
     with running_console(tmp_path, server.url, password="", program=program) as console:
-        printed = re.search(r"until it is started again: (\S+)", console.said)
+        printed = re.search(r"until the next start: (\S+)", console.said)
         assert printed is not None
         form = {"user": "ada", "password": printed[1]}
         answer = httpx.post(f"{console.url}/sign-in", data=form, headers={"origin": console.url})

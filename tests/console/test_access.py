@@ -21,7 +21,7 @@ WORD = "the right password"
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def format_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that sign-ins see, to be moved by hand."""
     now = [1000.0]
     monkeypatch.setattr(access, "monotonic", lambda: now[0])
@@ -58,7 +58,7 @@ def test_wrong_passwords_are_limited_by_address_and_in_all(clock: list[float]) -
         known.sign_in("operator", "wrong", f"10.1.0.{number}")
     assert known.wait("10.0.0.2") > 0
     clock[0] += 301
-    known.tidy()
+    known.remove_expired()
     assert known.wait("10.0.0.1") == known.wait("10.0.0.2") == 0
 
 
@@ -71,13 +71,13 @@ def test_a_sign_in_ends_by_itself_and_says_farewell(clock: list[float]) -> None:
     clock[0] += 3500
     used = signed_in(known)
     clock[0] += 200
-    known.tidy()
+    known.remove_expired()
     assert not idle.valid
     assert left == ["idle"]
     for _ in range(13):
         known.used(used)
         clock[0] += 3500
-    known.tidy()
+    known.remove_expired()
     assert not used.valid
 
 
@@ -129,7 +129,7 @@ async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFi
     actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=False)
     outcome = await act(actor, "session.end", "user 7", work.run())
     assert not outcome
-    assert outcome.told == READ_ONLY
+    assert outcome.message == READ_ONLY
     assert not work.done
     line: Any = caplog.records[-1]
     assert (line.who, line.action, line.target, line.outcome) == (
@@ -152,7 +152,7 @@ async def test_nothing_is_done_for_who_is_signed_out() -> None:
     for changes in (True, False):
         work = Work()
         outcome = await act(Actor(gone, "::1", may_act=True), "x.y", "z", work.run(), changes=changes)
-        assert (outcome.done, outcome.told, work.done) == (False, SIGNED_OUT, False)
+        assert (outcome.done, outcome.message, work.done) == (False, SIGNED_OUT, False)
 
 
 async def test_what_was_done_is_logged_with_who_and_what(caplog: pytest.LogCaptureFixture) -> None:
@@ -169,9 +169,9 @@ async def test_what_was_done_is_logged_with_who_and_what(caplog: pytest.LogCaptu
         raise error
 
     away = await act(actor, "job.retry", "job 1", fails(Unavailable("cache.internal:6379", "it is down")))
-    assert "cache.internal:6379" in away.told
+    assert "cache.internal:6379" in away.message
     strange = await act(actor, "job.retry", "job 1", fails(ValueError("INSERT secret")))
-    assert "secret" not in strange.told
+    assert "secret" not in strange.message
     assert [vars(each).get("outcome") for each in caplog.records if hasattr(each, "outcome")] == [
         "done", "failed", "failed",
     ]  # fmt: skip

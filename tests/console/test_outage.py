@@ -30,7 +30,7 @@ def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
     """Killed or hung: every page says so and can be opened; back again: without a reload, nothing is said."""
     with running_console(tmp_path, mortal.url) as console:
         page = browse(console, "/keyspaces")
-        table = page.get_by_role("region", name="Declared spaces")
+        table = page.get_by_role("region", name="Declared keyspaces")
         expect(table).to_contain_text("200")
         strip = page.get_by_role("status")
         expect(strip).to_be_hidden()
@@ -47,7 +47,7 @@ def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
         picture(page, "redis-is-down")
         mortal.restart()
         expect(strip).to_be_hidden()
-        expect(page.get_by_role("region", name="Every check")).to_contain_text("PINGs answered")
+        expect(page.get_by_role("region", name="All checks")).to_contain_text("PINGs answered")
         mortal.pause()
         expect(strip).to_contain_text("cannot be reached")
         mortal.resume()
@@ -62,4 +62,4 @@ def test_it_starts_and_lets_sign_in_while_redis_is_down(tmp_path: Path, browse: 
         expect(page.get_by_role("status")).to_contain_text(f"127.0.0.1:{port}")
         with embedded.valkey(port=port):
             expect(page.get_by_role("status")).to_be_hidden()
-            expect(page.get_by_role("region", name="Every check")).to_contain_text("PINGs answered")
+            expect(page.get_by_role("region", name="All checks")).to_contain_text("PINGs answered")

@@ -38,13 +38,13 @@ def test_the_overview_shows_health_figures_and_advice(
     expect(advice).to_contain_text("a restart loses orders")
     expect(advice).to_contain_text("policy and persistence suit the roles")
     expect(advice).to_contain_text("set appendonly yes")
-    for title in ("Memory", "Commands a second", "Hit ratio", "Evictions a second"):
+    for title in ("Memory", "Commands per second", "Hit ratio", "Evictions per second"):
         plot = page.get_by_role("region", name=title).locator("svg path")
         expect(plot.first).to_be_attached()
     capacity = page.get_by_role("region", name="Capacity")
     expect(capacity).to_contain_text("no limit to reach")
     expect(capacity).to_contain_text("cache:profile:{user_id}")
-    expect(page.get_by_role("region", name="Every check")).to_contain_text("hit ratio >= 85%")
+    expect(page.get_by_role("region", name="All checks")).to_contain_text("hit ratio >= 85%")
     for number in range(40):
         shop_server.ask("GET", f"cache:profile:{number}")
     expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
@@ -62,12 +62,12 @@ def test_every_space_is_listed_with_what_is_there_of_it(
     expect(profile).to_contain_text("KiB")
     expect(row(page, "orders")).to_contain_text("queue")
     expect(row(page, "session:{session_id}")).to_contain_text("24 h sliding")
-    expect(tile(page, "Declared spaces")).to_have_text("6")
+    expect(tile(page, "Declared keyspaces")).to_have_text("6")
     expect(tile(page, "Undeclared keys")).to_have_text("26")
-    unknown = page.get_by_role("region", name="Unknown keys")
+    unknown = page.get_by_role("region", name="Undeclared keys")
     expect(unknown).to_contain_text("legacy:{legacy_id}")
     page.get_by_label("Find").fill("basket")
-    expect(page.get_by_role("region", name="Declared spaces").locator("tbody tr")).to_have_count(1)
+    expect(page.get_by_role("region", name="Declared keyspaces").locator("tbody tr")).to_have_count(1)
     page.get_by_label("Find").fill("")
     page.get_by_label("Find").blur()
 
@@ -83,9 +83,7 @@ def test_a_space_has_its_documentation_lives_and_entries(
     for text in ("A user's profile, from SQL", "a join of three tables", "profile update", "6 h"):
         expect(told).to_contain_text(text)
     expect(page.get_by_role("region", name="Now")).to_contain_text("200")
-    expect(
-        page.get_by_role("region", name="What is left of lives").locator("svg path").first
-    ).to_be_attached()
+    expect(page.get_by_role("region", name="TTLs").locator("svg path").first).to_be_attached()
     entries = page.get_by_role("region", name="Entries")
     expect(entries.locator("tbody tr").first).to_contain_text(re.compile("Porto|Utrecht"))
     entries.locator("tbody tr", has_text="Porto").first.click()
@@ -103,7 +101,7 @@ def test_what_is_sensitive_is_not_shown(console: RunningConsole, browse: Callabl
     expect(entries).to_contain_text("(hidden: sensitive)")
     expect(entries).to_contain_text("declared sensitive")
     entries.locator("tbody tr").first.click()
-    expect(page.get_by_role("dialog")).to_contain_text("The value is not shown")
+    expect(page.get_by_role("dialog")).to_contain_text("The value is hidden")
     seen = page.content()
     assert "secret-id" not in seen
     assert "secret-user" not in seen
@@ -114,7 +112,7 @@ def test_hostile_keys_and_values_are_shown_as_text(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
     """Markup, scripts and template marks in keys and values are read, not run, and make no element."""
-    page = browse(console, "/space?place=shop&space=note:{note_id}")
+    page = browse(console, "/keyspace?service=shop&keyspace=note:{note_id}")
     entries = page.get_by_role("region", name="Entries")
     expect(entries.locator("tbody tr")).to_have_count(2)
     expect(entries).to_contain_text("note:<img src=x onerror=")
@@ -123,10 +121,10 @@ def test_hostile_keys_and_values_are_shown_as_text(
     expect(page.get_by_role("dialog")).to_contain_text("<script>document.title='owned'</script>")
     _nothing_ran(page)
     page.goto(f"{console.url}/keyspaces")
-    expect(page.get_by_role("region", name="Unknown keys")).to_contain_text("<img src=x onerror=")
+    expect(page.get_by_role("region", name="Undeclared keys")).to_contain_text("<img src=x onerror=")
     _nothing_ran(page)
-    page.goto(f"{console.url}/space?place=shop&space=<img src=x onerror=document.title='owned'>")
-    expect(page.get_by_text("There is no such space")).to_be_visible()
+    page.goto(f"{console.url}/keyspace?service=shop&keyspace=<img src=x onerror=document.title='owned'>")
+    expect(page.get_by_text("Keyspace not found")).to_be_visible()
     _nothing_ran(page)
 
 
@@ -143,8 +141,8 @@ def test_an_audit_runs_is_read_and_taken_along(
 ) -> None:
     """It runs with a bar, finds what is wrong, and its report can be saved as JSON and as Markdown."""
     page = browse(console, "/audit")
-    expect(page.get_by_text("It has not been run.")).to_be_visible()
-    page.get_by_role("button", name="Run the audit").click()
+    expect(page.get_by_text("Not run yet.")).to_be_visible()
+    page.get_by_role("button", name="Run audit").click()
     expect(page.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_be_visible()
     expect(page.get_by_role("progressbar").first).to_have_attribute("aria-valuenow", "1")
     findings = page.get_by_role("region", name="Findings")
@@ -184,7 +182,7 @@ def test_everything_is_reached_by_keyboard(console: RunningConsole, browse: Call
     page = browse(console)
     page.get_by_role("link", name="Keyspaces").focus()
     page.keyboard.press("Enter")
-    page.get_by_role("heading", name="Declared spaces").wait_for()
+    page.get_by_role("heading", name="Declared keyspaces").wait_for()
     expect(row(page, "visits:{page}:{day}")).to_contain_text("41")  # counted: the rows stay as they are
     row(page, "visits:{page}:{day}").press("Enter")
     page.get_by_role("heading", name="visits:{page}:{day}").wait_for()
@@ -202,10 +200,10 @@ def test_light_and_dark_follow_the_system_and_the_button(
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
     page.emulate_media(color_scheme="light")
     expect(page.locator("body")).to_have_class(re.compile("body--light"))
-    page.get_by_role("button", name="Colours: Follow the system").click()
+    page.get_by_role("button", name="Theme: Follow the system").click()
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
     page.reload()
-    expect(page.get_by_role("button", name="Colours: Dark")).to_be_visible()
+    expect(page.get_by_role("button", name="Theme: Dark")).to_be_visible()
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 
@@ -214,9 +212,9 @@ def test_a_page_or_space_that_is_not_there_says_so(
 ) -> None:
     """An address that leads nowhere is answered with what to do."""
     page = browse(console, "/nowhere")
-    expect(page.get_by_text("There is no such page")).to_be_visible()
-    page.goto(f"{console.url}/space?place=shop&space=gone")
-    expect(page.get_by_text("There is no such space")).to_be_visible()
+    expect(page.get_by_text("Page not found")).to_be_visible()
+    page.goto(f"{console.url}/keyspace?service=shop&keyspace=gone")
+    expect(page.get_by_text("Keyspace not found")).to_be_visible()
 
 
 def test_a_catalogue_without_such_patterns_says_how_to_get_them(

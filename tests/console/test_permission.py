@@ -10,13 +10,13 @@ import pytest
 
 from ephemera.embedded import Valkey
 from tests.console.consoles import RunningConsole, running_console
-from tests.console.tempting import KEY
+from tests.console.write_button_app import KEY
 
-TEMPTING = (sys.executable, "-m", "tests.console.tempting")
+TEMPTING = (sys.executable, "-m", "tests.console.write_button_app")
 FORGE = """
-([place, name, args]) => {
+([service, name, args]) => {
   const heard = each => (each.events || []).find(event => event.type === name);
-  const element = Object.values(mounted_app.elements).filter(heard)[place], event = heard(element);
+  const element = Object.values(mounted_app.elements).filter(heard)[service], event = heard(element);
   window.socket.emit('event', {
     id: Number(Object.keys(mounted_app.elements).find(id => mounted_app.elements[id] === element)),
     client_id: window.clientId, listener_id: event.listener_id, args: [JSON.stringify(args)],
@@ -46,7 +46,7 @@ def test_what_may_be_done_is_asked_done_and_logged(
     acting: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
     """A button asks first, does nothing when cancelled, and then does it, with a line in the log."""
-    page = browse(acting, "/tempting")
+    page = browse(acting, "/write-button")
     page.get_by_role("button", name="Write", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
     page.get_by_text("Write it?").wait_for(state="hidden")
@@ -64,7 +64,7 @@ def test_read_only_means_that_nothing_can_be_pressed(
     looking: RunningConsole, browse: Callable[..., Any]
 ) -> None:
     """The buttons are there, disabled, and the header says why."""
-    page = browse(looking, "/tempting")
+    page = browse(looking, "/write-button")
     page.get_by_text("read-only", exact=True).wait_for()
     assert page.get_by_role("button", name="Write", exact=True).is_disabled()
     assert page.get_by_role("button", name="Write it").is_disabled()
@@ -74,7 +74,7 @@ def test_a_forged_event_changes_nothing(
     looking: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
     """Whoever sends the events of a disabled button by hand is refused by the server, and that is logged."""
-    page = browse(looking, "/tempting")
+    page = browse(looking, "/write-button")
     page.get_by_role("button", name="Write it").wait_for()
     page.evaluate(FORGE, [0, "act", {"id": 1, "name": "write"}])
     page.get_by_role("dialog").get_by_role("button", name="Write it").click()
@@ -88,7 +88,7 @@ def test_an_action_that_a_row_does_not_offer_is_not_asked(
     acting: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
     """Forged ids, rows without the action and unknown actions lead to nothing, not even a question."""
-    page = browse(acting, "/tempting")
+    page = browse(acting, "/write-button")
     page.get_by_role("button", name="Write it").wait_for()
     before = len(acting.lines())
     for given in ({"id": 2, "name": "write"}, {"id": 99, "name": "write"}, {"id": 1, "name": "drop"}, "x"):

@@ -14,7 +14,7 @@ import httpx
 import jwt
 import pytest
 
-from ephemera.console._formatting import per_cent
+from ephemera.console._formatting import format_percent
 from ephemera.embedded import Postgres
 from ephemera_services.demo.external_servers import SERVICES
 from ephemera_services.demo.traffic.scripture import publish_poison
@@ -174,7 +174,7 @@ def test_the_overview_moves_with_what_the_services_do(stage: Stage, show: Show, 
     """Health, memory and commands of all servers; reads move plots and hit ratio; broken rules are told."""
     page = show("/")
     reader = stage.service("scripture").client
-    lines = region(page, "Commands a second").locator("svg path")
+    lines = region(page, "Commands per second").locator("svg path")
     expect(lines.first).to_be_attached()
     drawn = lines.evaluate_all(DRAWN)
     for verse in range(1, 31):
@@ -185,14 +185,14 @@ def test_the_overview_moves_with_what_the_services_do(stage: Stage, show: Show, 
     expect(tile(page, "Memory")).to_have_text(re.compile(r"\d+(\.\d)? MiB"))
     expect(tile(page, "Keys")).to_have_text(re.compile(r"100,\d{3}"))
     eventually(lambda: lines.evaluate_all(DRAWN) != drawn, "the plot moves")
-    checks = region(page, "Every check")
+    checks = region(page, "All checks")
     for server in ("cache", "queue"):
         checks.get_by_label("Find").fill(server)
         expect(row_of(checks, f"{server} 127.0.0.1:", "PINGs answered")).to_be_visible()
-    expect(row_of(region(page, "Advice"), "slow log", "cache")).to_contain_text("see which with SLOWLOG GET")
+    expect(row_of(region(page, "Advice"), "slow log", "cache")).to_contain_text("list them with SLOWLOG GET")
     capacity = region(page, "Capacity")
     expect(capacity).to_contain_text("session:{session_id}")
-    expect(capacity.get_by_text("when it is full, it evicts")).to_have_count(1)  # the queue's does not
+    expect(capacity.get_by_text("evicts when it is full")).to_have_count(1)  # the queue's does not
     checks.get_by_label("Find").fill("")
     picture(page, "overview")
 
@@ -202,7 +202,7 @@ def test_every_space_of_every_service_is_listed_with_what_is_there(
 ) -> None:
     """Keys, bytes and the hit ratio that the service itself tells; and what nobody declared."""
     page = show("/keyspaces")
-    declared = region(page, "Declared spaces")
+    declared = region(page, "Declared keyspaces")
     for place, space in (
         ("identity", "session:{user_id}:{sid}"),
         ("slides", "session:{session_id}"),
@@ -216,8 +216,10 @@ def test_every_space_of_every_service_is_listed_with_what_is_there(
         expect(row.locator("td").nth(6)).to_have_text(re.compile("KiB| B"))
     declared.get_by_label("Find").fill("gl:passage:{passage_id}")
     ratio = stage.hit_ratio("scripture", "gl:passage:{passage_id}")
-    expect(row_of(declared, "gl:passage:{passage_id}").locator("td").nth(7)).to_have_text(per_cent(ratio))
-    expect(row_of(region(page, "Unknown keys"), "other:{other_id}", "league")).to_contain_text("100,000")
+    expect(row_of(declared, "gl:passage:{passage_id}").locator("td").nth(7)).to_have_text(
+        format_percent(ratio)
+    )
+    expect(row_of(region(page, "Undeclared keys"), "other:{other_id}", "league")).to_contain_text("100,000")
     declared.get_by_label("Find").fill("")
     declared.get_by_label("Find").blur()
     picture(page, "keyspaces")
@@ -228,16 +230,16 @@ def test_a_space_shows_what_the_service_wrote(
 ) -> None:
     """Passages with their lives, decoded; of profiles, which are sensitive, neither values nor keys."""
     page = show("/keyspaces")
-    page.goto(f"{stage.console.url}/space?place=scripture&space=gl:passage:{{passage_id}}")
+    page.goto(f"{stage.console.url}/keyspace?service=scripture&keyspace=gl:passage:{{passage_id}}")
     expect(region(page, "Documentation")).to_contain_text("A passage in all translations")
-    expect(region(page, "What is left of lives").locator("svg path").first).to_be_attached()
+    expect(region(page, "TTLs").locator("svg path").first).to_be_attached()
     row = row_of(region(page, "Entries"), "john.3.16")
     row.click()
     expect(page.get_by_role("dialog")).to_contain_text("For God so loved the world")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
     picture(page, "space")
-    page.goto(f"{stage.console.url}/space?place=identity&space=cache:profile:{{user_id}}")
+    page.goto(f"{stage.console.url}/keyspace?service=identity&keyspace=cache:profile:{{user_id}}")
     expect(region(page, "Entries")).to_contain_text("(hidden: sensitive)")
     expect(region(page, "Now")).to_contain_text("Hit ratio")
     assert member.id not in page.content()
@@ -260,14 +262,14 @@ def test_a_session_ended_from_the_console_gets_401_at_its_next_request(
     picture(page, "sessions")
     assert phone.email not in page.content()
     press(page, listed.locator("tbody tr").first, "End")
-    page.get_by_text("The session has ended.").wait_for()
+    page.get_by_text("The session is ended.").wait_for()
     expect(listed.locator("tbody tr")).to_have_count(before - 1)
     assert sorted(each.ask("GET", "/auth/me").status_code for each in both) == [200, 401]
     (client, fan_id), (other, _) = fan(stage), fan(stage)
     listed = found(page, fan_id)
     expect(row_of(listed, "league")).to_be_visible()
     press(page, listed, "End all")
-    page.get_by_text("1 session has ended.").wait_for()
+    page.get_by_text("1 session is ended.").wait_for()
     listed.get_by_text("No session").wait_for()
     assert client.get("/api/me").status_code == 401
     assert other.get("/api/me").status_code == vera.ask("GET", "/auth/me").status_code == 200
@@ -286,10 +288,10 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     for what in ("refresh token", "access token", "family"):
         expect(row_of(revoked, what, "identity")).to_be_visible()
     expect(row_of(revoked, "family")).to_contain_text(other.sid)
-    page.get_by_text("none was revoked as a whole").wait_for()
+    page.get_by_text("not revoked").wait_for()
     assert person.profile().status_code == 200
     press(page, region(page, f"Sessions of {person.id}"), "Revoke all tokens")
-    page.get_by_text("void if issued until").wait_for()
+    page.get_by_text("revoked if issued until").wait_for()
     expect(row_of(revoked, "user", person.id)).to_be_visible()
     assert person.profile().status_code == person.refresh().status_code == 401
     phone, laptop = person.signed_in_again(), person.signed_in_again()
@@ -297,7 +299,7 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     page.get_by_role("option", name="family").click()
     revoked.get_by_label("Id").fill(phone.sid)
     press(page, revoked, "Revoke")
-    page.get_by_text("It is void from now on.").wait_for()
+    page.get_by_text("It is revoked.").wait_for()
     expect(row_of(revoked, "family", phone.sid)).to_be_visible()
     assert [each.profile().status_code for each in (phone, laptop)] == [401, 200]
     token_id = jwt.decode(laptop.tokens["access_token"], options={"verify_signature": False})["jti"]
@@ -309,7 +311,7 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     assert [laptop.profile().status_code, laptop.refresh().status_code] == [401, 200]
     assert laptop.profile().status_code == 200  # it is another token now
     press(page, region(page, f"Sessions of {person.id}"), "End all")
-    page.get_by_text("sessions have ended.").wait_for()
+    page.get_by_text("sessions are ended.").wait_for()
     assert laptop.profile().status_code == 401
     assert told(stage, "token") == [
         ("token.revoke-user", "done"),
@@ -328,14 +330,14 @@ def test_who_is_throttled_is_shown_and_given_room(stage: Stage, show: Show, pict
     stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
     stage.do(stage.store("scripture")[scripture.LIMITS].check(scripture.LIMITS["ai"].at(1).on(SCRIPT)))
     page = show("/limits")
-    throttled = region(page, "Being throttled")
+    throttled = region(page, "Throttled")
     row = row_of(throttled, INTRUDER, "login", "identity")
     expect(row).to_contain_text("5 in 60 min")
     expect(row_of(throttled, SCRIPT, "ai", "scripture")).to_be_visible()
     picture(page, "limits")
     assert intruder.post("/auth/login", json=right).status_code == 429
     press(page, row, "Reset")
-    page.get_by_text("There is room again.").wait_for()
+    page.get_by_text("The limit is reset.").wait_for()
     expect(row).to_have_count(0)
     assert intruder.post("/auth/login", json=right).status_code == 200
     assert told(stage, "limit") == [("limit.reset", "done")]
@@ -401,7 +403,7 @@ def test_streams_show_what_consumers_are_at_and_dead_letters_are_replayed(
     for user in lost:
         stage.sql(insert, user, f"{user}@example.com")
     press(page, given_up[0], "Replay")
-    page.get_by_text("1 dead letter was put back.").wait_for()
+    page.get_by_text("1 dead letter replayed.").wait_for()
     eventually(lambda: f"{lost[0]}@example.com" in mails.recipients(), "the first one's mail")
     expect(given_up[0]).to_have_count(0)
     assert f"{lost[1]}@example.com" not in mails.recipients()
@@ -469,16 +471,16 @@ def test_the_planner_shows_its_mode_its_last_tick_and_who_is_due(
             feed.post("/feed/insights", json=insight).raise_for_status()
         row_of(region(page, "Dirty channels"), "tides").wait_for()
         page.locator(".e-tile", has_text="Mode").get_by_text("Redis", exact=True).wait_for()
-    handed = row_of(region(page, "Handed over"), reader)
+    handed = row_of(region(page, "Enqueued users"), reader)
     with stage.locked("feed.clusters", "EXCLUSIVE"):
         due = "SELECT 1 FROM feed.planner_state WHERE (last_tick->>'candidates')::int > 0"
         eventually(lambda: stage.sql(due), "a tick finds somebody due")
         with stage.paused("feed-worker"):
             expect(tile(page, "Candidates")).to_have_text("1")
             handed.get_by_text(re.compile("queued|running")).wait_for()
-            page.get_by_text("No channel is dirty").wait_for()
+            page.get_by_text("No dirty channels").wait_for()
             picture(page, "planner")
-    page.get_by_text("Nobody is handed over").wait_for()
+    page.get_by_text("No users enqueued").wait_for()
     assert feed.get(f"/feed/users/{reader}").raise_for_status().json()
 
 
@@ -487,7 +489,7 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
 ) -> None:
     """Of all five, on both their servers: what they wrote is as their catalogues say."""
     window.goto(f"{stage.console.url}/audit")
-    runs = window.get_by_role("button", name="Run the audit")
+    runs = window.get_by_role("button", name="Run audit")
     expect(runs).to_have_count(2 * len(SERVICES))
     for number in range(2 * len(SERVICES)):
         runs.nth(number).click()
@@ -499,9 +501,7 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
             kinds = set(re.findall(r"^(?:problem|warning)\t(\S+)", findings, re.MULTILINE))
             assert kinds == ({"unknown"} if (system, role) == ("league", "cache") else set())
     expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text("100,000 keys")
-    passages = row_of(
-        region(window, "Spaces of scripture, cache as they were found"), "gl:passage:{passage_id}"
-    )
+    passages = row_of(region(window, "Keyspaces of scripture, cache"), "gl:passage:{passage_id}")
     expect(passages.locator("td").nth(2)).to_have_text(re.compile("[1-9]"))
     assert told(stage, "audit") == [("audit.run", "done")] * (2 * len(SERVICES))
 
@@ -603,7 +603,7 @@ def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
         assert page.get_by_role("button", name="End all").is_disabled()
         assert client.get("/api/me").status_code == 200
         assert stage.service("league").client.get("/api/league/table").status_code == 200
-        ratio = per_cent(stage.hit_ratio("league", "league:table"))
+        ratio = format_percent(stage.hit_ratio("league", "league:table"))
         page.goto(f"{looking.url}/keyspaces")
         expect(row_of(page, "league:table")).to_contain_text(ratio)
         logged = [(line["action"], line["outcome"]) for line in looking.lines()]
@@ -613,7 +613,7 @@ def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
 def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, show: Show) -> None:
     """Limits, jobs and streams keep what they showed while both servers are gone, and then go on."""
     page = show("/limits")
-    throttled = region(page, "Being throttled")
+    throttled = region(page, "Throttled")
     strip = page.get_by_role("status")
     expect(row_of(throttled, SCRIPT)).to_be_visible()
     expect(strip).to_be_hidden()
@@ -624,7 +624,7 @@ def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, 
     for title in ("Jobs", "Streams", "Sessions", "Locks", "Write-behind", "Planner"):
         page.get_by_role("link", name=title).click()
         expect(page).to_have_title(f"{title} · Ephemera")
-        expect(strip).to_contain_text("comes back by itself")
+        expect(strip).to_contain_text("recovers by itself")
     page.get_by_role("link", name="Limits").click()
     for server in stage.servers.embedded_redis:
         server.restart()

@@ -24,10 +24,10 @@ def test_the_pages_lead_to_the_form_and_back(
     picture(page, "sign-in")
     page.get_by_label("Password").fill("not the password")
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("alert").get_by_text("The user or the password is wrong.").wait_for()
+    page.get_by_role("alert").get_by_text("Wrong user or password.").wait_for()
     page.get_by_label("Password").fill(PASSWORD)
     page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("heading", name="Declared spaces").wait_for()
+    page.get_by_role("heading", name="Declared keyspaces").wait_for()
     assert page.url == f"{console.url}/keyspaces"
     page.get_by_role("button", name="Sign out").click()
     page.get_by_label("Password").wait_for()
@@ -146,7 +146,7 @@ def test_signing_out_ends_what_other_windows_show(
     first = browse(console)
     second = first.context.new_page()
     second.goto(f"{console.url}/keyspaces")
-    second.get_by_role("heading", name="Declared spaces").wait_for()
+    second.get_by_role("heading", name="Declared keyspaces").wait_for()
     first.get_by_role("button", name="Sign out").click()
     second.get_by_label("Password").wait_for()
 
@@ -160,7 +160,7 @@ def test_a_window_that_cannot_be_told_finds_out_that_it_is_signed_out(
     second.route("**/_nicegui_ws/**", lambda route: route.abort())
     second.route_web_socket("**/_nicegui_ws/**", lambda socket: socket.close())
     second.goto(f"{console.url}/keyspaces")
-    second.get_by_role("heading", name="Declared spaces").wait_for()
+    second.get_by_role("heading", name="Declared keyspaces").wait_for()
     with second.expect_response(lambda answer: answer.url == f"{console.url}/signed-in") as asked:
         pass
     assert asked.value.status == 204, "it asks, and stays while it is signed in"

@@ -1,4 +1,4 @@
-"""`ephemera console`: the web console, a process of its own."""
+"""`ephemera console`: run the web console."""
 
 import ipaddress
 import logging
@@ -16,8 +16,8 @@ from ephemera.cli._logs import configure_logs
 from ephemera.cli._ports import check_free
 from ephemera.keyspace import Catalogue
 
-PASSWORD = "EPHEMERA_CONSOLE_PASSWORD"  # noqa: S105 - its name
-_SHORTEST = 12  # characters of a password that others on the network may try
+VARIABLE = "EPHEMERA_CONSOLE_PASSWORD"
+_MIN_PASSWORD = 12  # characters, when other machines can reach the console
 
 
 def console(
@@ -26,7 +26,7 @@ def console(
         list[Catalogue],
         flag(
             "--catalogue",
-            "What the servers carry, as module:object or a built-in system; may be given several times.",
+            "A catalogue of the servers, by name or module:object; repeatable.",
             metavar="NAME",
             parser=load_catalogue,
         ),
@@ -34,72 +34,72 @@ def console(
     queue_url: QueueUrl = None,
     database_url: Annotated[
         str | None,
-        flag("--database-url", "PostgreSQL, where jobs and flushes are kept; without it they are not shown."),
+        flag("--database-url", "PostgreSQL with jobs and flushes; without it they are not shown."),
     ] = None,
     metrics_url: Annotated[
         list[str],
-        flag(
-            "--metrics-url", "A service's /metrics, for the hit ratio of spaces; may be given several times."
-        ),
+        flag("--metrics-url", "A service's /metrics, for the hit ratio of keyspaces; repeatable."),
     ] = [],  # noqa: B006 - typer copies it
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8085,
     public_url: Annotated[
         str | None,
-        flag("--public-url", "By which URL others reach it; needed for a --host that is not loopback."),
+        flag(
+            "--public-url", "The URL by which browsers reach it; required for a --host other than loopback."
+        ),
     ] = None,
-    user: Annotated[str, flag("--user", "Who signs in; named in the log of actions.")] = "operator",
+    user: Annotated[str, flag("--user", "The user who signs in; named in the action log.")] = "operator",
     allow_actions: Annotated[
-        bool, flag("--allow-actions", "Let who is signed in change something; read-only without it.")
+        bool, flag("--allow-actions", "Allow changes; the console is read-only without it.")
     ] = False,
 ) -> None:
     """Show a service's keys, jobs, streams and limits in a browser, and act on them.
 
-    The password is that of the environment variable EPHEMERA_CONSOLE_PASSWORD, or a new one that is printed
-    at the start. It listens on loopback alone, unless --public-url names where others reach it, which then
-    needs a password of its own of at least 12 characters; put a proxy with TLS before it. Values of sensitive
-    spaces are never shown. Logs are JSON lines on stderr, with one for every action: who, what, to what.
+    The password is read from the environment variable EPHEMERA_CONSOLE_PASSWORD; without it a new one is
+    printed at the start. The console listens on loopback, unless --public-url says where browsers reach it;
+    that requires a password of at least 12 characters and a proxy with TLS. Values of sensitive keyspaces are
+    never shown. Logs are JSON lines on stderr, with one line for every action.
     """
-    password = os.environ.get(PASSWORD, "")
+    password = os.environ.get(VARIABLE, "")
     _check_reach(host, public_url, password)
     if not user.strip():
-        raise typer.BadParameter("it must name somebody", param_hint="--user")
+        raise typer.BadParameter("it must not be empty", param_hint="--user")
     for each in metrics_url:
         if not each.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{each!r} is not http://host/metrics", param_hint="--metrics-url")
     try:
-        from ephemera.console._connections import PlaceSettings
-        from ephemera.console._console import Settings
-        from ephemera.console._server import serve
+        from ephemera.console import ConsoleSettings, ServiceSettings, serve
     except ModuleNotFoundError as missing:
         typer.echo(f"ephemera: {missing}", err=True)
         raise typer.Exit(1) from None
     configure_logs("info")
-    for chatty in ("uvicorn.error", "httpx"):  # below that level they log URLs, with what is in them
+    for chatty in ("uvicorn.error", "httpx"):  # at lower levels they log URLs, which may contain secrets
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)
-    place = PlaceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url))
+    service = ServiceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:
-        typer.echo(f"The password, until it is started again: {shown}")
-    settings = Settings((place,), user, shown, host, port, public_url, allow_actions)
+        typer.echo(f"The password, until the next start: {shown}")
+    settings = ConsoleSettings((service,), user, shown, host, port, public_url, allow_actions)
     if not serve(settings):
         raise typer.Exit(1)
 
 
 def _check_reach(host: str, public_url: str | None, password: str) -> None:
-    """Refuse to be reached by others unless that was said, and guarded."""
+    """Refuse access from other machines without a public URL and a password."""
     if public_url is not None:
         parts = urlsplit(public_url)
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
             problem = f"{public_url!r} is not https://host or https://host:port"
             raise typer.BadParameter(problem, param_hint="--public-url")
     if not _is_loopback(host) and public_url is None:
-        problem = f"{host} can be reached by others: say by which URL with --public-url, or use 127.0.0.1"
+        problem = (
+            f"{host} can be reached from other machines: give its URL with --public-url, or use 127.0.0.1"
+        )
         raise typer.BadParameter(problem, param_hint="--host")
-    if public_url is not None and len(password) < _SHORTEST:
-        problem = f"others can reach it: set {PASSWORD} to at least {_SHORTEST} characters"
+    if public_url is not None and len(password) < _MIN_PASSWORD:
+        problem = f"other machines can reach it: set {VARIABLE} to at least {_MIN_PASSWORD} characters"
         raise typer.BadParameter(problem, param_hint="--public-url")
 
 
@@ -118,10 +118,10 @@ COMMAND = Command(
     "console",
     console,
     examples=(
-        ("look, change nothing", _HERE),
-        ("with its queues, jobs and actions", f"{_HERE} {_MORE} --allow-actions"),
+        ("read-only", _HERE),
+        ("with queues, jobs and actions", f"{_HERE} {_MORE} --allow-actions"),
         (
-            "for others, behind a proxy with TLS",
+            "for other machines, behind a proxy with TLS",
             f"{_HERE} --host 10.0.0.5 --public-url https://console.example.com",
         ),
     ),

@@ -1,10 +1,23 @@
-"""The web console: what a service keeps on its servers, seen and acted upon in a browser.
+"""The web console: shows what services keep on their servers, and lets operators act on it.
 
-`ephemera console` runs it as a process of its own. `README.md` beside this file is for those who add a page;
-`docs/console.md` for those who use it.
+    serve(ConsoleSettings(services=(ServiceSettings((catalogue,), url),), user="operator", password=password))
+
+`ephemera console` runs it as a separate process. The `README.md` next to this file explains how to add a
+page; `docs/console.md` explains how to use it.
+
+*What is read.* Servers are monitored in the background with INFO and PING; keys are counted and sampled only
+while a page is open, within a time budget. Values of sensitive keyspaces are not read.
+
+*When Redis is down.* Pages keep what they show, say which server is unavailable, and recover by themselves.
 """
 
 import importlib.util
 
 if importlib.util.find_spec("nicegui") is None:
-    raise ModuleNotFoundError("the console is an extra of its own: pip install 'ephemera-data[console]'")
+    raise ModuleNotFoundError("the console needs an extra: pip install 'ephemera-data[console]'")
+
+from ephemera.console._connections import ServiceSettings
+from ephemera.console._console import ConsoleSettings
+from ephemera.console._server import serve
+
+__all__ = ["ConsoleSettings", "ServiceSettings", "serve"]

@@ -1,10 +1,10 @@
-"""The one way in which the console does something: permitted or not, logged, and told.
+"""Run an action of the console: check permission, log it, report the outcome.
 
-    outcome = await act(actor, "session.end", "user 7", live.end(session_id))
+    outcome = await act(actor, "session.end", "user 7", bound.end(session_id))
 
-The check is made here, on the server, when it is about to happen: a button that is not drawn protects
-nothing. Each attempt is one line in the log `ephemera.console.actions`, with who, from where, what, on what,
-how it ended and how long it took; refused ones as well.
+Permission is checked here, on the server, right before the action: a hidden button protects nothing. Each
+attempt, including refused ones, is one line in the log `ephemera.console.actions`: who, from where, what, on
+what, the outcome and the duration.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from ephemera.errors import EphemeraError, OutcomeUnknown
 T = TypeVar("T")
 log = logging.getLogger("ephemera.console.actions")
 
-READ_ONLY = "This console is read-only: start it with --allow-actions to change something."
-SIGNED_OUT = "You are not signed in any more: sign in and try again."
-_LONGEST = 200  # characters of a target in the log
+READ_ONLY = "This console is read-only: start it with --allow-actions to make changes."
+SIGNED_OUT = "You are signed out: sign in and try again."
+_MAX_TARGET = 200  # characters of a target in the log
 
 
 @dataclass(frozen=True, slots=True)
 class Actor:
-    """Who acts, from where, and whether changes are allowed at all."""
+    """Who acts, from which address, and whether changes are allowed."""
 
     signed_in: SignIn
     address: str
@@ -37,10 +37,10 @@ class Actor:
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[T]):
-    """How an action ended; true when it was done."""
+    """The outcome of an action; true when it was done."""
 
     done: bool
-    told: str = ""
+    message: str = ""
     result: T | None = None
 
     def __bool__(self) -> bool:
@@ -50,39 +50,39 @@ class Outcome(Generic[T]):
 async def act(
     actor: Actor, what: str, target: str, work: Coroutine[Any, Any, T], *, changes: bool = True
 ) -> Outcome[T]:
-    """Do it if this person may; never raises what went wrong, but says it."""
+    """Run an action if the actor may; errors are returned in the outcome, not raised."""
     began = perf_counter()
 
-    def note(outcome: str, told: str = "") -> None:
+    def note(outcome: str, reason: str = "") -> None:
         level = logging.INFO if outcome == "done" else logging.WARNING
         details = {
             "who": actor.signed_in.user,
             "from": actor.address,
             "action": what,
-            "target": target[:_LONGEST],
+            "target": target[:_MAX_TARGET],
             "outcome": outcome,
             "seconds": round(perf_counter() - began, 4),
         }
-        log.log(level, "action", extra={**details, "because": told} if told else details)
+        log.log(level, "action", extra={**details, "because": reason} if reason else details)
 
     refusal = _refusal(actor, changes)
     if refusal is not None:
         work.close()
         note("refused", refusal)
-        return Outcome(done=False, told=refusal)
+        return Outcome(done=False, message=refusal)
     try:
         result = await work
     except EphemeraError as error:
-        told = f"{error}"
+        message = f"{error}"
         if isinstance(error, OutcomeUnknown):
-            told += "; it may have been done: look before you try again"
-        note("failed", told)
-        return Outcome(done=False, told=told)
+            message += "; it may have been done: check before you try again"
+        note("failed", message)
+        return Outcome(done=False, message=message)
     except Exception as error:
-        # The text of other errors may repeat what was being written.
+        # The text of other errors may contain what was being written.
         log.exception("an action failed", extra={"action": what})
         note("failed", type(error).__name__)
-        return Outcome(done=False, told=f"It failed ({type(error).__name__}): the console's log says where.")
+        return Outcome(done=False, message=f"It failed ({type(error).__name__}); see the console's log.")
     note("done")
     return Outcome(done=True, result=result)
 

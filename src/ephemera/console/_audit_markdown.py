@@ -1,4 +1,4 @@
-"""An audit's report as a Markdown document, to be kept or sent."""
+"""An audit report as a Markdown document."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ephemera.operations.survey import Interval, ServerInfo
 
 
 def as_markdown(report: AuditReport) -> str:
-    """The whole report; keys and messages are quoted so that none of them becomes markup."""
+    """The whole report; keys and messages are escaped so that none becomes markup."""
     seen = report.coverage
     part = "all" if seen.complete else "a part"
     counted = format_count(seen.names, "name")
@@ -18,9 +18,9 @@ def as_markdown(report: AuditReport) -> str:
         f"# Audit of {', '.join(report.catalogues) or 'no catalogue'}",
         f"{counted} ({part} of {format_count(seen.keys, 'key')}) in {report.seconds:.1f} s.",
         "## Findings",
-        _table(("weight", "finding", "where", "what", "advice"), map(_finding, report.findings))
+        _table(("severity", "finding", "where", "what", "advice"), map(_finding, report.findings))
         if report.findings
-        else "Nothing is amiss.",
+        else "No findings.",
         "## Servers",
         _table(
             ("server", "version", "keys", "memory", "policy", "evicted", "fragmentation"),
@@ -37,9 +37,9 @@ def as_markdown(report: AuditReport) -> str:
                 for each in report.servers
             ),
         ),
-        "## Declared spaces",
+        "## Declared keyspaces",
         _table(
-            ("space", "kind", "role", "lifetime", "keys", "bytes", "looked at"),
+            ("keyspace", "kind", "role", "lifetime", "keys", "bytes", "sampled"),
             (
                 (
                     _code(each.pattern),
@@ -60,7 +60,7 @@ def as_markdown(report: AuditReport) -> str:
             for each in report.unknown.shapes
         )
         parts += [
-            f"## Undeclared: {format_count(report.unknown.keys, 'key')}",
+            f"## {format_count(report.unknown.keys, 'undeclared key')}",
             _table(("shape", "keys", "types"), shapes),
         ]
     if seen.not_seen:
@@ -95,7 +95,7 @@ def _size(size: Interval | None) -> str:
 
 
 def _code(text: str) -> str:
-    """Data, which may hold anything: no backtick or bar of it ends the cell."""
+    """Data as code; its backticks and bars must not end the cell."""
     kept = text.replace("`", "'").replace("|", "/")
     return f"`{kept}`" if kept else ""
 

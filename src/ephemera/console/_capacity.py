@@ -1,12 +1,12 @@
-"""How long memory will do, from what the background has found: no server is asked."""
+"""The capacity of monitored servers, from figures that are already known."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from ephemera.console._console import Console
-from ephemera.console._survey_cache import Found
-from ephemera.console._watcher import EVERY, Watched
+from ephemera.console._server_monitor import INTERVAL, MonitoredServer
+from ephemera.console._survey_cache import ServiceSurvey
 from ephemera.operations.formatting import format_size
 from ephemera.operations.health import Capacity, KeyspaceSize
 
@@ -20,7 +20,7 @@ class ServerCapacity:
 
     @property
     def outlook(self) -> str:
-        """Where it is heading, in words."""
+        """Memory use and its trend, as a sentence."""
         found = self.capacity
         limit = (
             f"{format_size(found.used)} of {format_size(found.limit)} used"
@@ -28,47 +28,48 @@ class ServerCapacity:
             else format_size(found.used)
         )
         if not found.limit:
-            return f"{limit} used, and no limit to reach"
+            return f"{limit} used, no limit"
         if found.evicts:
-            return f"{limit}; when it is full, it evicts"
+            return f"{limit}; evicts when it is full"
         if found.time_until_full is None:
-            return f"{limit}; it does not grow"
+            return f"{limit}; not growing"
         return f"{limit}; full in {found.time_until_full} at {format_size(found.growth)}/s"
 
 
 def capacities(console: Console) -> list[ServerCapacity]:
-    """Those of the servers that were counted and are watched."""
+    """The capacity of each server that was surveyed and sampled."""
     return [
         found
-        for server in console.watch.servers
-        if (found := _capacity(server, [console.surveys.of(place) for place in server.places])) is not None
+        for server in console.monitor.servers
+        if (found := _capacity(server, [console.surveys.of(service) for service in server.services]))
+        is not None
     ]
 
 
-def _capacity(server: Watched, of_places: list[Found]) -> ServerCapacity | None:
-    now, counted = server.now, [found for found in of_places if found.at]
+def _capacity(server: MonitoredServer, surveys: list[ServiceSurvey]) -> ServerCapacity | None:
+    now, counted = server.now, [found for found in surveys if found.at]
     if now is None or not counted:
         return None
-    spaces = [
+    sizes = [
         KeyspaceSize(
-            pattern=each.state.pattern,
-            keys=each.state.keys,
-            bytes_per_key=each.state.size.value / each.state.keys
-            if each.state.size and each.state.keys
+            pattern=each.report.pattern,
+            keys=each.report.keys,
+            bytes_per_key=each.report.size.value / each.report.keys
+            if each.report.size and each.report.keys
             else 0.0,
-            size=each.state.size,
+            size=each.report.size,
         )
         for found in counted
-        for each in found.spaces.values()
-        if server.role in (None, each.space.role)
+        for each in found.keyspaces.values()
+        if server.role in (None, each.keyspace.role)
     ]
     capacity = Capacity(
         used=now.memory or 0,
         limit=now.limit,
         evicts=now.evicts,
-        keyspaces=spaces,
+        keyspaces=sizes,
         unknown_keys=sum(unknown.keys for found in counted for _, unknown in found.unknown),
-        observed=len(server.dataset) * EVERY,
+        observed=len(server.dataset) * INTERVAL,
         growth=max(0.0, server.growth or 0.0),
     )
     return ServerCapacity(server.name, capacity)

@@ -1,7 +1,7 @@
-"""A place that the console looks at: servers by role, the catalogues they carry, and perhaps a database.
+"""The services that the console shows: servers by role, their catalogues, and optionally a database.
 
-Servers may be down when the console starts and at any time later: a place is opened without asking them, and
-each call on it fails at once with `ConnectionFailed` until its server is back.
+Servers may be down when the console starts and at any later time: connections are opened in the background,
+and each call fails at once with `ConnectionFailed` until its server is back.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class PlaceSettings:
-    """Where a place is; URLs may hold passwords."""
+class ServiceSettings:
+    """The servers and catalogues of a service; URLs may contain passwords."""
 
     catalogues: tuple[Catalogue, ...]
     url: str = field(repr=False)
     queue_url: str | None = field(default=None, repr=False)
     database_url: str | None = field(default=None, repr=False)
     metrics_urls: tuple[str, ...] = ()
-    """Where its services tell their metrics."""
+    """The `/metrics` of its processes."""
     name: str = ""
-    """What it is called; the names of its catalogues unless given."""
+    """Its name; by default the names of its catalogues."""
 
 
-class Place:
-    """One place, open."""
+class Service:
+    """One service with open connections."""
 
-    def __init__(self, settings: PlaceSettings, store: Store, engine: AsyncEngine | None) -> None:
+    def __init__(self, settings: ServiceSettings, store: Store, engine: AsyncEngine | None) -> None:
         self.catalogues = settings.catalogues
         self.name = settings.name or ", ".join(each.name for each in settings.catalogues) or "server"
         self.store = store
@@ -46,7 +46,7 @@ class Place:
             "cache": settings.url,
             "queue": settings.queue_url or settings.url,
         }
-        """May hold passwords: for `operations`, never to be shown."""
+        """May contain passwords: for `operations`, never shown."""
 
     @property
     def servers(self) -> Iterator[tuple[Role | None, str, Client]]:
@@ -59,26 +59,33 @@ class Place:
             yield "queue", self.urls["queue"], queue
 
     @property
+    def database(self) -> AsyncEngine:
+        """The engine of a service that has a database; see `engine`."""
+        if self.engine is None:
+            raise RuntimeError(f"{self.name} has no database")
+        return self.engine
+
+    @property
     def down(self) -> list[str]:
         """The addresses of servers that are not connected."""
         return [address_of(url) for _, url, client in self.servers if not client.up]
 
     @property
-    def spaces(self) -> list[Keyspace[Any]]:
-        """Every declared space, in the order of the catalogues."""
-        return [space for catalogue in self.catalogues for space in catalogue]
+    def keyspaces(self) -> list[Keyspace[Any]]:
+        """Every declared keyspace, in the order of the catalogues."""
+        return [keyspace for catalogue in self.catalogues for keyspace in catalogue]
 
 
 def address_of(url: str) -> str:
-    """Where a URL points, without whatever is secret in it."""
+    """The address in a URL, without credentials."""
     return ",".join(map(str, parse_url(url).addresses))
 
 
 @asynccontextmanager
-async def opened(settings: PlaceSettings) -> AsyncIterator[Place]:
-    """A place, with its connections; its servers may be down."""
+async def open_service(settings: ServiceSettings) -> AsyncIterator[Service]:
+    """Open a service's connections; its servers may be down."""
     async with AsyncExitStack() as stack:
-        # No `connect`: it would refuse a server that is marked, and an operator knows which it is.
+        # Not `connect`: it refuses a server marked with another name, and the operator chose this one.
         cache = queue = await stack.enter_async_context(open_client(settings.url, required=False))
         if settings.queue_url is not None and settings.queue_url != settings.url:
             queue = await stack.enter_async_context(open_client(settings.queue_url, required=False))
@@ -95,4 +102,4 @@ async def opened(settings: PlaceSettings) -> AsyncIterator[Place]:
                         resources |= await stack.enter_async_context(jobs.open_resources(engine))
         store = Store({"cache": cache, "queue": queue}, *settings.catalogues, resources=resources)
         stack.push_async_callback(store.aclose)
-        yield Place(settings, store, engine)
+        yield Service(settings, store, engine)

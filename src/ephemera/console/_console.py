@@ -1,4 +1,4 @@
-"""The console under way: its places, and what it finds out about them in the background for all who look."""
+"""The running console: its services, and the background tasks that all browsers share."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
 from ephemera.console._access import Access
-from ephemera.console._audit_runner import Audits
-from ephemera.console._connections import Place, PlaceSettings, opened
-from ephemera.console._survey_cache import Surveys
-from ephemera.console._watcher import Watch
+from ephemera.console._audit_runner import AuditRunner
+from ephemera.console._connections import Service, ServiceSettings, open_service
+from ephemera.console._server_monitor import ServerMonitor
+from ephemera.console._survey_cache import SurveyCache
 
-_TIDY = 2.0  # seconds
+_EXPIRY_INTERVAL = 2.0  # seconds
 
 
 @dataclass(frozen=True)
-class Settings:
-    """How a console is run."""
+class ConsoleSettings:
+    """The settings of a console."""
 
-    places: tuple[PlaceSettings, ...]
+    services: tuple[ServiceSettings, ...]
     user: str
     password: str
     host: str = "127.0.0.1"
@@ -30,38 +30,42 @@ class Settings:
 
 
 class Console:
-    """What all pages share."""
+    """The state that all pages share."""
 
-    def __init__(self, settings: Settings, access: Access) -> None:
+    def __init__(self, settings: ConsoleSettings, access: Access) -> None:
         self.allow_actions = settings.allow_actions
         self.access = access
-        self.places: list[Place] = []
-        self.watch = Watch(())
-        self.surveys = Surveys(())
-        self.audits = Audits(())
+        self.services: list[Service] = []
+        self.monitor = ServerMonitor(())
+        self.surveys = SurveyCache(())
+        self.audits = AuditRunner(())
         self._settings = settings
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """The places open, and what goes on in the background."""
+        """Keep the services open and the background tasks running."""
         async with AsyncExitStack() as stack:
-            self.places = [await stack.enter_async_context(opened(each)) for each in self._settings.places]
-            self.watch, self.surveys = Watch(self.places), Surveys(self.places)
-            self.audits = Audits(self.places)
+            self.services = [
+                await stack.enter_async_context(open_service(each)) for each in self._settings.services
+            ]
+            self.monitor, self.surveys = ServerMonitor(self.services), SurveyCache(self.services)
+            self.audits = AuditRunner(self.services)
             stack.push_async_callback(self.surveys.stop)
             stack.push_async_callback(self.audits.stop)
-            ratios = (place.hit_ratios.run() for place in self.places)
-            work = [asyncio.create_task(each) for each in (self._tidy(), self.watch.run(), *ratios)]
-            stack.push_async_callback(_ended, work)
+            ratios = (service.hit_ratios.run() for service in self.services)
+            work = [
+                asyncio.create_task(each) for each in (self._expire_sign_ins(), self.monitor.run(), *ratios)
+            ]
+            stack.push_async_callback(_cancel, work)
             yield
 
-    async def _tidy(self) -> None:
+    async def _expire_sign_ins(self) -> None:
         while True:
-            await asyncio.sleep(_TIDY)
-            self.access.tidy()
+            await asyncio.sleep(_EXPIRY_INTERVAL)
+            self.access.remove_expired()
 
 
-async def _ended(work: list[asyncio.Task[None]]) -> None:
+async def _cancel(work: list[asyncio.Task[None]]) -> None:
     for task in work:
         task.cancel()
     await asyncio.gather(*work, return_exceptions=True)

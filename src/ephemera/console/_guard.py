@@ -1,15 +1,15 @@
-"""What every request passes first: the right host, the right origin, signed in; and the headers of answers.
+"""The outermost ASGI middleware: checks host, origin and sign-in of requests, and adds security headers.
 
-- **Host**: only names by which the console is meant to be reached. Otherwise a foreign page could point its
-  own name at 127.0.0.1 and read what it gets (DNS rebinding).
-- **Origin**: what changes something and every WebSocket must come from the console's own pages.
-- **Signed in**: everything but the sign-in page and its style sheet. The socket as well: without it nothing
-  is shown, and nothing that was shown can be asked again.
-- **Headers**: a content security policy with a nonce for each answer, so that a script which somebody managed
-  to get into a page does not run; no framing, no sniffing, no referrer for others, no caching of pages.
+- **Host**: only the console's own names. Otherwise a foreign page could point its own name at 127.0.0.1 and
+  read the responses (DNS rebinding).
+- **Origin**: requests that change something, and every WebSocket, must come from the console's own pages.
+- **Sign-in**: required for everything but the sign-in page and its style sheet, including the WebSocket that
+  all content comes through.
+- **Headers**: a content security policy with a nonce per response, so that an injected script does not run;
+  no framing, no content sniffing, no referrer to other sites, no caching of pages.
 
-NiceGUI compiles its components' templates in the browser, for which `unsafe-eval` is needed, and sets styles
-of elements, for which styles must be allowed inline. Neither lets markup run a script.
+NiceGUI compiles its components' templates in the browser, which needs `unsafe-eval`, and sets styles of
+elements, which needs inline styles. Neither lets markup run a script.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import re
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
@@ -29,12 +30,13 @@ if TYPE_CHECKING:
     from fastapi import FastAPI
 
 SIGNED_IN = "ephemera.console.signed_in"
-"""Where a scope holds the sign-in."""
+"""The key of the sign-in in a scope."""
 
+_ANY_ADDRESS = (str(IPv4Address(0)), str(IPv6Address(0)), "")
 _READ = ("GET", "HEAD")
 _SAFE = (*_READ, "OPTIONS")
 _SCRIPT = re.compile(rb"^([ \t]*<script)(?=[ >])", re.MULTILINE)
-_STRIPPED = (b"x-forwarded-prefix",)  # NiceGUI would put it into its pages
+_STRIPPED = (b"x-forwarded-prefix",)  # NiceGUI would use it in its pages
 _POLICY = (
     "default-src 'none'; script-src 'self' 'nonce-{nonce}' 'unsafe-eval'; style-src 'self' 'unsafe-inline'; "
     "img-src 'self' data:; font-src 'self'; connect-src 'self'; form-action 'self'; base-uri 'none'; "
@@ -43,7 +45,7 @@ _POLICY = (
 _ALWAYS: tuple[Header, ...] = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),  # with no-referrer, forms would come from the origin `null`
+    (b"referrer-policy", b"same-origin"),  # with no-referrer, forms would have the origin `null`
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
@@ -52,16 +54,16 @@ _ALWAYS: tuple[Header, ...] = (
 
 @dataclass(frozen=True)
 class Origins:
-    """By which names the console may be reached."""
+    """The origins by which the console may be reached."""
 
     allowed: frozenset[str]
     """Such as `http://127.0.0.1:8085`."""
 
     @classmethod
     def of(cls, host: str, port: int, public_url: str | None) -> Origins:
-        """Those of an address to listen on, and of a URL that others use."""
+        """The origins of an address to listen on, and of a public URL."""
         names = {"localhost", "127.0.0.1", "[::1]"}
-        if host not in ("0.0.0.0", "::", ""):  # noqa: S104 - it is not bound here
+        if host not in _ANY_ADDRESS:
             names.add(f"[{host}]" if ":" in host else host)
         found = {f"http://{name}:{port}" for name in names}
         if public_url is not None:
@@ -70,11 +72,11 @@ class Origins:
         return cls(frozenset(found))
 
     def has_host(self, host: str) -> bool:
-        """Whether a Host header names one of them; a default port may be left out."""
+        """Whether a Host header names one of the origins; a default port may be left out."""
         return any(urlsplit(origin).netloc == host.lower() for origin in self.allowed)
 
     def has(self, origin: str) -> bool:
-        """Whether a page of this origin is one of ours."""
+        """Whether this is an origin of the console."""
         return origin.lower() in self.allowed
 
 
@@ -88,20 +90,20 @@ class Guard:
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Let a request through, or answer it."""
+        """Pass a request on, or refuse it."""
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
         refused = self._refused(scope)
         signed_in = None if refused else self._access.find(self._cookie.find(scope["headers"]))
-        if refused is None and signed_in is None and not _is_open(scope):
+        if refused is None and signed_in is None and not _is_public(scope):
             refused = _sign_in_first(scope)
         if refused is not None:
-            await _answer(scope, receive, self._dressed(send), *refused)
+            await _refuse(scope, receive, self._with_security(send), *refused)
             return
-        await self._passed(_handed_on(scope, signed_in), receive, self._dressed(send))
+        await self._forward(_forwarded_scope(scope, signed_in), receive, self._with_security(send))
 
-    async def _passed(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _forward(self, scope: Scope, receive: Receive, send: Send) -> None:
         gone = False
 
         async def received() -> Message:
@@ -113,25 +115,25 @@ class Guard:
         try:
             await self.app(scope, received, send)
         except RuntimeError:
-            if not gone:  # otherwise Starlette misses an answer that nobody waits for
+            if not gone:  # otherwise the client has disconnected, and Starlette misses its response
                 raise
 
     def _refused(self, scope: Scope) -> tuple[int, str, list[Header]] | None:
         host = _header(scope, b"host")
         if not self._origins.has_host(host):
-            return 421, "This console does not go by that name; see --public-url.", []
+            return 421, "This console is not served under that host name; see --public-url.", []
         origin = _header(scope, b"origin")
         risky = scope["type"] == "websocket" or scope["method"] not in _SAFE
         if (risky or origin) and not self._origins.has(origin):
             return 403, "This request comes from another site.", []
         return None
 
-    def _dressed(self, send: Send) -> Send:
-        """The headers of every answer; a page gets a policy with a nonce, and its scripts, too."""
+    def _with_security(self, send: Send) -> Send:
+        """Add the headers to a response; a page's scripts get the nonce of its policy."""
         nonce = secrets.token_urlsafe(16)
         held: list[Message] = []
 
-        async def dressed(message: Message) -> None:
+        async def send_secured(message: Message) -> None:
             if message["type"] == "http.response.start":
                 held.append(self._with_headers(message, nonce))
                 if not _is_page(message):
@@ -145,7 +147,7 @@ class Guard:
             else:
                 await send(message)
 
-        return dressed
+        return send_secured
 
     def _with_headers(self, message: Message, nonce: str) -> Message:
         policy = _POLICY.format(nonce=nonce)
@@ -172,15 +174,15 @@ def _is_page(message: Message) -> bool:
     )
 
 
-def _handed_on(scope: Scope, signed_in: SignIn | None) -> Scope:
-    # A page comes uncompressed, so that the nonce can be put in.
+def _forwarded_scope(scope: Scope, signed_in: SignIn | None) -> Scope:
+    # A page must be uncompressed, so that the nonce can be inserted.
     dropped = (*_STRIPPED, b"accept-encoding") if _wants_page(scope) else _STRIPPED
     headers = [each for each in scope["headers"] if each[0] not in dropped]
     return {**scope, "headers": headers, SIGNED_IN: signed_in}
 
 
-def _is_open(scope: Scope) -> bool:
-    """Whether it is for everybody: the form and what it is drawn with, asked in the usual way."""
+def _is_public(scope: Scope) -> bool:
+    """Whether it needs no sign-in: the form and its assets."""
     if scope["type"] != "http":
         return False
     path, method = scope["path"], scope["method"]
@@ -193,12 +195,12 @@ def _sign_in_first(scope: Scope) -> tuple[int, str, list[Header]]:
     if not _wants_page(scope):
         return 401, "Sign in first.", []
     query = scope.get("query_string", b"").decode("latin-1")
-    there = scope["path"] + (f"?{query}" if query else "")
-    goal = "/sign-in" if there == "/" else f"/sign-in?next={quote(there, safe='')}"
+    target = scope["path"] + (f"?{query}" if query else "")
+    goal = "/sign-in" if target == "/" else f"/sign-in?next={quote(target, safe='')}"
     return 303, "Sign in first.", [(b"location", goal.encode())]
 
 
-async def _answer(
+async def _refuse(
     scope: Scope, receive: Receive, send: Send, status: int, text: str, headers: Iterable[Header]
 ) -> None:
     if scope["type"] == "websocket":

@@ -1,8 +1,7 @@
-"""The hit ratios of spaces, as the services that use them say at `/metrics`.
+"""Hit ratios of keyspaces, from the `/metrics` of the services that use them.
 
-Only who reads knows whether it found something, so a server cannot tell this by space. The console asks the
-services that `--metrics-url` names, every ten seconds, and adds up what they say. Those that are built in
-want to see a token, which is that of EPHEMERA_METRICS_TOKEN here as there.
+Only the reading process knows which keyspace a hit belongs to; the server does not. The console scrapes each
+`--metrics-url` every ten seconds and sums the counters, with the token in EPHEMERA_METRICS_TOKEN, if set.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import httpx
 
 from ephemera.operations.metrics import KEYSPACE_HITS, KEYSPACE_MISSES
 
-_EVERY = 10.0  # seconds
-_PATIENCE = 3.0  # seconds
-_LARGEST = 4 * 1024 * 1024  # bytes of an answer
+_INTERVAL = 10.0  # seconds
+_TIMEOUT = 3.0  # seconds
+_MAX_RESPONSE = 4 * 1024 * 1024  # bytes
 _ESCAPED = re.compile(r"\\(.)")
 _LINE = re.compile(
     rf'^({KEYSPACE_HITS.name}|{KEYSPACE_MISSES.name})\{{keyspace="((?:[^"\\]|\\.)*)"\}} ([0-9.eE+-]+)',
@@ -28,34 +27,36 @@ _LINE = re.compile(
 
 
 class HitRatios:
-    """Hits and misses by the pattern of a space, of all that answered."""
+    """Hits and misses by pattern, summed over all services that responded."""
 
     def __init__(self, urls: Sequence[str]) -> None:
         self.urls = tuple(urls)
-        self.silent: list[str] = []
-        """Those that did not answer, without what is secret in them."""
+        self.unreachable: list[str] = []
+        """Hosts that did not respond."""
         self._hits: Counter[str] = Counter()
         self._misses: Counter[str] = Counter()
 
     def of(self, pattern: str) -> float | None:
-        """The share of reads that found something; None when nobody has read, or nobody tells."""
+        """The share of reads that found a value; None without reads or metrics."""
         lookups = self._hits[pattern] + self._misses[pattern]
         return self._hits[pattern] / lookups if lookups else None
 
     async def run(self) -> None:
-        """Ask until cancelled."""
+        """Scrape until cancelled."""
         token = os.environ.get("EPHEMERA_METRICS_TOKEN")
         headers = {"authorization": f"Bearer {token}"} if token else {}
-        async with httpx.AsyncClient(timeout=_PATIENCE, trust_env=False, headers=headers) as client:
+        async with httpx.AsyncClient(timeout=_TIMEOUT, trust_env=False, headers=headers) as client:
             while self.urls:
-                answers = await asyncio.gather(*(_answer(client, url) for url in self.urls))
-                self.silent = [
-                    httpx.URL(url).host for url, text in zip(self.urls, answers, strict=True) if text is None
+                responses = await asyncio.gather(*(_scrape(client, url) for url in self.urls))
+                self.unreachable = [
+                    httpx.URL(url).host
+                    for url, text in zip(self.urls, responses, strict=True)
+                    if text is None
                 ]
-                self._take([text for text in answers if text is not None])
-                await asyncio.sleep(_EVERY)
+                self._update([text for text in responses if text is not None])
+                await asyncio.sleep(_INTERVAL)
 
-    def _take(self, texts: list[str]) -> None:
+    def _update(self, texts: list[str]) -> None:
         hits: Counter[str] = Counter()
         misses: Counter[str] = Counter()
         for text in texts:
@@ -65,9 +66,9 @@ class HitRatios:
         self._hits, self._misses = hits, misses
 
 
-async def _answer(client: httpx.AsyncClient, url: str) -> str | None:
+async def _scrape(client: httpx.AsyncClient, url: str) -> str | None:
     try:
-        answer = await client.get(url)
+        response = await client.get(url)
     except (httpx.HTTPError, httpx.InvalidURL):
         return None
-    return answer.text[:_LARGEST] if answer.is_success else None
+    return response.text[:_MAX_RESPONSE] if response.is_success else None

@@ -1,6 +1,6 @@
-"""What is wrong at the moment, above every page: a server that is away, a refresh that failed.
+"""The banner above every page: unavailable servers, and refreshes that failed.
 
-It comes and goes by itself, and the page below keeps what it shows.
+It appears and disappears by itself, and the page below keeps what it shows.
 """
 
 from __future__ import annotations
@@ -9,37 +9,37 @@ from collections.abc import Sequence
 
 from nicegui import ui
 
-from ephemera.console._connections import Place
+from ephemera.console._connections import Service
 
-_AGAIN = "The console goes on trying, and this page comes back by itself."
+_RETRY = "The console keeps trying, and this page recovers by itself."
 
 
-class Trouble:
-    """The strip above the page of one browser."""
+class ProblemBanner:
+    """The banner in one browser."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
-        self._told: dict[object, tuple[str, bool]] = {}
+    def __init__(self, services: Sequence[Service]) -> None:
+        self._services = services
+        self._problems: dict[object, tuple[str, bool]] = {}
         self._shown: tuple[str, ...] | None = None
-        self._strip = ui.element("div").classes("e-trouble").props('role="status" aria-live="polite"')
+        self._strip = ui.element("div").classes("e-problems").props('role="status" aria-live="polite"')
 
-    def report(self, source: object, text: str, *, away: bool) -> None:
-        """Something failed."""
-        self._told[source] = (text, away)
+    def report(self, source: object, text: str, *, unavailable: bool) -> None:
+        """Show a failure of a source; `unavailable`: its server cannot be reached."""
+        self._problems[source] = (text, unavailable)
         self.update()
 
     def clear(self, source: object) -> None:
-        """It works again."""
-        if self._told.pop(source, None) is not None:
+        """Remove the failure of a source."""
+        if self._problems.pop(source, None) is not None:
             self.update()
 
-    def forget(self) -> None:
-        """Another page is shown."""
-        self._told.clear()
+    def reset(self) -> None:
+        """Remove all failures, for another page."""
+        self._problems.clear()
         self.update()
 
     def update(self) -> None:
-        """Show what is wrong now, if that has changed."""
+        """Draw the current problems, if they have changed."""
         lines = tuple(dict.fromkeys(self._lines()))
         if lines == self._shown:
             return
@@ -48,15 +48,17 @@ class Trouble:
         self._strip.set_visibility(bool(lines))
         with self._strip:
             for line in lines:
-                with ui.element("div").classes("e-trouble-line"):
+                with ui.element("div").classes("e-problems-line"):
                     ui.icon("cloud_off", size="20px")
                     ui.label(line)
 
     def _lines(self) -> list[str]:
-        away = [
-            f"{address} ({place.name}) cannot be reached: is it running? {_AGAIN}"
-            for place in self._places
-            for address in place.down
+        down = [
+            f"{address} ({service.name}) cannot be reached: is it running? {_RETRY}"
+            for service in self._services
+            for address in service.down
         ]
-        failed = [f"{text} {_AGAIN}" for text, is_away in self._told.values() if not (is_away and away)]
-        return [*away, *failed]
+        failed = [
+            f"{text} {_RETRY}" for text, unavailable in self._problems.values() if not (unavailable and down)
+        ]
+        return [*down, *failed]

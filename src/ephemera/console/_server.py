@@ -1,4 +1,4 @@
-"""Running the console: one process, its own uvicorn, and a clean end."""
+"""Run the console: one process with its own uvicorn, and a clean shutdown."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from nicegui import core, ui
 from starlette.staticfiles import StaticFiles
 
 from ephemera.console._access import Access
-from ephemera.console._console import Console, Settings
+from ephemera.console._console import Console, ConsoleSettings
 from ephemera.console._guard import Guard, Origins
-from ephemera.console._page import Page
 from ephemera.console._pages import PAGES
 from ephemera.console._shell import Shell
 from ephemera.console._sign_in import SignInRoutes
+from ephemera.console._view import Page
 from ephemera.errors import EphemeraError
 from ephemera.web._cookies import Cookie
 
 
-def create_app(settings: Settings, pages: tuple[Page, ...] = PAGES) -> Guard:
-    """The console as an ASGI application; NiceGUI allows for one in a process."""
+def create_app(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> Guard:
+    """The console as an ASGI application; NiceGUI allows one per process."""
     access = Access(settings.user, settings.password)
     console = Console(settings, access)
     cookie = _cookie(settings)
@@ -58,11 +58,11 @@ def create_app(settings: Settings, pages: tuple[Page, ...] = PAGES) -> Guard:
     return Guard(app, access, origins, cookie)
 
 
-def serve(settings: Settings, pages: tuple[Page, ...] = PAGES) -> bool:
-    """Run the console until it is told to stop; whether it started. What is wrong with a place is raised."""
-    guarded = create_app(settings, pages)
+def serve(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> bool:
+    """Run the console until it is stopped; returns whether it started. Errors of a service are raised."""
+    app = create_app(settings, pages)
     config = uvicorn.Config(
-        guarded,
+        app,
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -72,17 +72,17 @@ def serve(settings: Settings, pages: tuple[Page, ...] = PAGES) -> bool:
         timeout_graceful_shutdown=3,
     )
     server = uvicorn.Server(config)
-    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has exit codes of its own
+    with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has its own exit codes
         server.run()
-    failure = getattr(guarded.app.state, "failure", None)
+    failure = getattr(app.app.state, "failure", None)
     if isinstance(failure, EphemeraError):
         raise failure
     return server.started
 
 
-def _cookie(settings: Settings) -> Cookie:
-    """Sent to this host alone, never with a request from another site, and with TLS only over TLS."""
+def _cookie(settings: ConsoleSettings) -> Cookie:
+    """Sent only to this host, never with a request from another site; only over TLS where there is TLS."""
     secure = (settings.public_url or "").startswith("https://")
-    # Cookies know no ports: consoles beside each other on one host must not share a name.
+    # Cookies ignore ports: several consoles on one host need different names.
     name = "__Host-ephemera-console" if secure else f"ephemera-console-{settings.port}"
     return Cookie(name=name, same_site="strict", secure=secure)

@@ -1,6 +1,6 @@
-"""What is around every page: header, navigation, light and dark, and what is wrong at the moment.
+"""The frame around every page: header, navigation, theme and the banner of problems.
 
-One load of the browser serves all pages: going from one to another exchanges what is in the middle.
+The browser loads once for all pages: navigation replaces the content in the middle.
 """
 
 from __future__ import annotations
@@ -15,12 +15,11 @@ from ephemera.console._actions import Actor
 from ephemera.console._components import empty, problem
 from ephemera.console._console import Console
 from ephemera.console._guard import SIGNED_IN
-from ephemera.console._page import Page
-from ephemera.console._problems import Trouble
-from ephemera.console._view import View
+from ephemera.console._problems import ProblemBanner
+from ephemera.console._view import Page, View
 
 log = logging.getLogger(__name__)
-_LOOK = 2.0  # seconds between two looks at whether servers are up
+_BANNER_INTERVAL = 2.0  # seconds
 _THEMES = {
     None: ("brightness_auto", "Follow the system"),
     True: ("dark_mode", "Dark"),
@@ -30,17 +29,17 @@ _NEXT = {None: True, True: False, False: None}
 
 
 class Shell:
-    """The pages of a console, for whoever is signed in."""
+    """The pages of a console in a signed-in browser."""
 
     def __init__(self, console: Console, pages: tuple[Page, ...]) -> None:
         self._console = console
         self._pages = pages
 
     def root(self) -> None:
-        """One browser's page, whatever its path is."""
+        """Draw one browser's page, for any path."""
         client = ui.context.client
         signed_in: SignIn | None = client.request.scope.get(SIGNED_IN)
-        if signed_in is None:  # the guard lets nobody come here like that
+        if signed_in is None:  # the guard refuses such requests
             raise PermissionError("not signed in")
         client.on_delete(signed_in.when_ended(lambda: _leave(client)))
         actor = Actor(signed_in, client.ip, self._console.allow_actions)
@@ -51,7 +50,7 @@ class Shell:
         )
         dark = ui.dark_mode(signed_in.dark)
         links: dict[str, ui.link] = {}
-        # Closed for the server, and opened by a browser that is wide enough, without asking it for its width.
+        # Closed on the server; a wide enough browser opens it by itself.
         nav = ui.left_drawer(value=False, bordered=True).props("width=232 breakpoint=860 show-if-above")
         with nav.classes("e-nav"):
             self._navigation(links, actor)
@@ -67,14 +66,14 @@ class Shell:
             self._theme(signed_in, dark)
             self._account(signed_in)
         with ui.element("main").classes("e-main").props('id="content"'):
-            trouble = Trouble(self._console.places)
-            routes = {page.path: self._opening(page, actor, trouble, links) for page in self._pages}
+            problems = ProblemBanner(self._console.services)
+            routes = {page.path: self._opening(page, actor, problems, links) for page in self._pages}
             ui.sub_pages(routes, show_404=False)
-        ui.timer(_LOOK, lambda: self._look(signed_in, trouble))
+        ui.timer(_BANNER_INTERVAL, lambda: self._refresh(signed_in, problems))
 
-    def _look(self, signed_in: SignIn, trouble: Trouble) -> None:
+    def _refresh(self, signed_in: SignIn, problems: ProblemBanner) -> None:
         self._console.access.used(signed_in)
-        trouble.update()
+        problems.update()
 
     def _navigation(self, links: dict[str, ui.link], actor: Actor) -> None:
         with ui.element("nav").props('aria-label="Pages"'):
@@ -86,26 +85,26 @@ class Shell:
                         ui.label(page.title)
         ui.element("div").classes("e-space")
         with ui.element("div").classes("e-nav-foot"):
-            for place in self._console.places:
-                ui.label(place.name).classes("e-nav-place")
+            for service in self._console.services:
+                ui.label(service.name).classes("e-nav-service")
             ui.label(f"Signed in as {actor.signed_in.user}")
 
     def _opening(
-        self, page: Page, actor: Actor, trouble: Trouble, links: dict[str, ui.link]
+        self, page: Page, actor: Actor, problems: ProblemBanner, links: dict[str, ui.link]
     ) -> Callable[[PageArguments], None]:
         def open_page(arguments: PageArguments) -> None:
             if arguments.remaining_path.strip("/"):
                 ui.page_title("Not found · Ephemera")
                 with ui.element("div").classes("e-page"):
-                    empty("There is no such page", "Choose one in the navigation.", icon="explore_off")
+                    empty("Page not found", "Choose a page in the navigation.", icon="explore_off")
                 return
-            trouble.forget()
+            problems.reset()
             for path, link in links.items():
-                here = path == page.path
-                link.classes(add="e-here" if here else "", remove="" if here else "e-here")
-                link.props('aria-current="page"' if here else "", remove="" if here else "aria-current")
+                current = path == page.path
+                link.classes(add="e-here" if current else "", remove="" if current else "e-here")
+                link.props('aria-current="page"' if current else "", remove="" if current else "aria-current")
             ui.page_title(f"{page.title} · Ephemera")
-            view = View(self._console, actor, dict(arguments.query_parameters), trouble)
+            view = View(self._console, actor, dict(arguments.query_parameters), problems)
             with ui.element("div").classes("e-page") as body:
                 try:
                     page.build(view)
@@ -113,26 +112,26 @@ class Shell:
                     log.exception("a page could not be drawn", extra={"page": page.path})
                     body.clear()
                     with body:
-                        problem("This page could not be drawn", "The console's log says where it failed.")
+                        problem("This page could not be shown", "See the console's log.")
 
-        open_page.__annotations__["arguments"] = PageArguments  # NiceGUI looks for the type, not for its name
+        open_page.__annotations__["arguments"] = PageArguments  # NiceGUI needs the type, not its name
         return open_page
 
     def _theme(self, signed_in: SignIn, dark: ui.dark_mode) -> None:
         def label() -> str:
-            return f'aria-label="Colours: {_THEMES[signed_in.dark][1]}"'
+            return f'aria-label="Theme: {_THEMES[signed_in.dark][1]}"'
 
-        def turn() -> None:
+        def switch() -> None:
             signed_in.dark = _NEXT[signed_in.dark]
             dark.value = signed_in.dark
             button.props(f"icon={_THEMES[signed_in.dark][0]} {label()}")
-            tip.text = f"Colours: {_THEMES[signed_in.dark][1]}"
+            tip.text = f"Theme: {_THEMES[signed_in.dark][1]}"
 
-        button = ui.button(icon=_THEMES[signed_in.dark][0], on_click=turn).props(
+        button = ui.button(icon=_THEMES[signed_in.dark][0], on_click=switch).props(
             f"flat round dense {label()}"
         )
         with button:
-            tip = ui.tooltip(f"Colours: {_THEMES[signed_in.dark][1]}")
+            tip = ui.tooltip(f"Theme: {_THEMES[signed_in.dark][1]}")
 
     def _account(self, signed_in: SignIn) -> None:
         with ui.element("form").props('method="post" action="/sign-out"').classes("e-account"):
@@ -142,12 +141,12 @@ class Shell:
 
 
 def _leave(client: Client) -> None:
-    """End a browser's page: what it shows is no longer for whoever sits there."""
-    background_tasks.create(_to_the_form(client), name=f"sign out {client.id}")
+    """Send a browser to the sign-in form after its sign-in ended."""
+    background_tasks.create(_open_sign_in(client), name=f"sign out {client.id}")
 
 
-async def _to_the_form(client: Client) -> None:
-    # Not by `client.open`: what waits to be sent is dropped when the client is deleted.
+async def _open_sign_in(client: Client) -> None:
+    # Not `client.open`: deleting the client drops its pending messages.
     await core.sio.emit("open", {"path": "/sign-in", "new_tab": False}, room=client.id)
     if not client.is_deleted:
         client.delete()

@@ -1,4 +1,4 @@
-"""The sign-in page: a plain form without a script, so that nobody who is not signed in gets a socket."""
+"""The sign-in page: a plain form without a script, so that a WebSocket needs a sign-in."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from starlette.routing import Route
 from ephemera.console._access import Access
 from ephemera.web._cookies import Cookie
 
-log = logging.getLogger("ephemera.console._access")
-_LONGEST = 4096  # bytes of a form
+log = logging.getLogger("ephemera.console.access")
+_MAX_FORM = 4096  # bytes of a form
 _PAGE = Template(files("ephemera.console").joinpath("assets", "sign_in.html").read_text(encoding="utf-8"))
 
 
 class SignInRoutes:
-    """The form, what becomes of it, and signing out."""
+    """The sign-in form, its submission, and sign-out."""
 
     def __init__(self, access: Access, cookie: Cookie) -> None:
         self._access = access
@@ -38,27 +38,27 @@ class SignInRoutes:
         return _page(request.query_params.get("next", ""), self._access.user)
 
     async def sign_in(self, request: Request) -> Response:
-        """To the page that was wanted, or back to the form with what was wrong."""
-        given = await _form(request)
+        """Redirect to the requested page, or show the form with the error."""
+        fields = await _form(request)
         address = request.client.host if request.client else "unknown"
-        following = given.get("next", "")
+        next_path = fields.get("next", "")
         if (wait := self._access.wait(address)) > 0:
-            log.warning("sign-in refused: too many tries", extra={"from": address})
-            told = f"Too many wrong passwords. Try again in {wait:.0f} seconds."
-            page = _page(following, self._access.user, told, 429)
+            log.warning("sign-in refused: too many attempts", extra={"from": address})
+            error = f"Too many wrong passwords. Try again in {wait:.0f} seconds."
+            page = _page(next_path, self._access.user, error, 429)
             page.headers["retry-after"] = f"{wait:.0f}"
             return page
-        token = self._access.sign_in(given.get("user", ""), given.get("password", ""), address)
+        token = self._access.sign_in(fields.get("user", ""), fields.get("password", ""), address)
         if token is None:
             log.warning("sign-in refused: wrong user or password", extra={"from": address})
-            return _page(following, self._access.user, "The user or the password is wrong.", 401)
+            return _page(next_path, self._access.user, "Wrong user or password.", 401)
         log.info("signed in", extra={"who": self._access.user, "from": address})
-        response = RedirectResponse(_local(following), 303)
+        response = RedirectResponse(_local(next_path), 303)
         response.headers.append("set-cookie", self._cookie.set(token, 0).decode())
         return response
 
     async def sign_out(self, request: Request) -> Response:
-        """To the form, with everything forgotten."""
+        """End the sign-in, and redirect to the form."""
         self._access.sign_out(self._cookie.find(request.scope["headers"]))
         address = request.client.host if request.client else "unknown"
         log.info("signed out", extra={"who": self._access.user, "from": address})
@@ -67,7 +67,7 @@ class SignInRoutes:
         return response
 
     async def signed_in(self, _: Request) -> Response:
-        """Nothing, for a page that asks whether it may stay; who may not has been refused before."""
+        """204 for a page that asks whether it is still signed in; the guard answers 401 otherwise."""
         return Response(status_code=204)
 
 
@@ -76,20 +76,20 @@ async def _form(request: Request) -> dict[str, str]:
     try:
         async for part in request.stream():
             body += part
-            if len(body) > _LONGEST:
+            if len(body) > _MAX_FORM:
                 return {}
     except ClientDisconnect:
         return {}
     return {name: values[0] for name, values in parse_qs(body.decode("utf-8", "replace")).items()}
 
 
-def _local(following: str) -> str:
-    """Where to go next, never to another site, as two slashes of any kind would name one."""
-    safe = following.startswith("/") and not following.startswith(("//", "/\\")) and following.isprintable()
-    return following if safe else "/"
+def _local(next_path: str) -> str:
+    """A safe redirect target: never another site, which two slashes of any kind would name."""
+    safe = next_path.startswith("/") and not next_path.startswith(("//", "/\\")) and next_path.isprintable()
+    return next_path if safe else "/"
 
 
-def _page(following: str, user: str, told: str = "", status: int = 200) -> HTMLResponse:
-    error = f'<p class="error" role="alert">{html.escape(told)}</p>' if told else ""
-    filled = {"next": html.escape(following), "user": html.escape(user), "error": error}
+def _page(next_path: str, user: str, error: str = "", status: int = 200) -> HTMLResponse:
+    shown = f'<p class="error" role="alert">{html.escape(error)}</p>' if error else ""
+    filled = {"next": html.escape(next_path), "user": html.escape(user), "error": shown}
     return HTMLResponse(_PAGE.substitute(filled), status)

@@ -1,7 +1,7 @@
-"""Rows of several sources in one table: places that may each be away without emptying what others show.
+"""Rows of several sources in one table; a source may fail without hiding the rows of the others.
 
-A source that fails keeps the rows it had; the first error is raised when all are shown, so that the shell
-says what is wrong above the page.
+A failed source keeps its last rows; the first error is raised after all rows are shown, so that the banner
+shows it.
 """
 
 from __future__ import annotations
@@ -20,21 +20,21 @@ Row = dict[str, Any]
 K = TypeVar("K")
 
 
-def of_place(view: View) -> list[Column]:
-    """The column that says whose a row is, where there are several places."""
-    return [Column("place", "Service")] if len(view.places) > 1 else []
+def service_column(view: View) -> list[Column]:
+    """The column with a row's service, if there are several services."""
+    return [Column("service", "Service")] if len(view.services) > 1 else []
 
 
-class Sources:
-    """What each source said last."""
+class RowSources:
+    """The last rows of each source."""
 
     def __init__(self, show: Callable[[list[Row]], None]) -> None:
         self._show = show
         self._rows: dict[object, list[Row]] = {}
 
     async def refresh(self, reads: Mapping[K, Callable[[], Awaitable[list[Row]]]]) -> None:
-        """Ask all sources at once, and show what they and those that failed have; then raise a failure."""
-        outcomes = await asyncio.gather(*(_asked(read) for read in reads.values()))
+        """Read all sources concurrently, show their rows, then raise the first error."""
+        outcomes = await asyncio.gather(*(_read(read) for read in reads.values()))
         problems: list[Exception] = []
         rows: dict[object, list[Row]] = {}
         for key, outcome in zip(reads, outcomes, strict=True):
@@ -44,12 +44,12 @@ class Sources:
             else:
                 rows[key] = outcome
         self._rows = rows
-        self._show([row for of_source in rows.values() for row in of_source])
+        self._show([row for each in rows.values() for row in each])
         if problems:
             raise problems[0]
 
 
-async def _asked(read: Callable[[], Awaitable[list[Row]]]) -> list[Row] | Exception:
+async def _read(read: Callable[[], Awaitable[list[Row]]]) -> list[Row] | Exception:
     try:
         return await read()
     except Exception as problem:
@@ -57,7 +57,7 @@ async def _asked(read: Callable[[], Awaitable[list[Row]]]) -> list[Row] | Except
 
 
 @contextmanager
-def database_of(place: str) -> Iterator[None]:
+def database_errors(service: str) -> Iterator[None]:
     """Tell a database that is away, or lacks the tables, in one line."""
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.exc import TimeoutError as PoolTimeout
@@ -65,6 +65,6 @@ def database_of(place: str) -> Iterator[None]:
     try:
         yield
     except DBAPIError as error:
-        raise DatabaseUnavailable(place, str(error.orig).strip().partition("\n")[0]) from None
+        raise DatabaseUnavailable(service, str(error.orig).strip().partition("\n")[0]) from None
     except (PoolTimeout, OSError) as error:
-        raise DatabaseUnavailable(place, type(error).__name__) from None
+        raise DatabaseUnavailable(service, type(error).__name__) from None

@@ -1,10 +1,10 @@
-"""What is on the servers, by space: found out in the background within a budget, shown by all pages.
+"""Surveys of the services' servers, run in the background and shared by all pages.
 
-    surveys.wanted()             # a page is looked at: begin one, unless the last is fresh
-    surveys.of(place).spaces     # pattern -> what was found, at once, asking nobody
+    surveys.refresh_if_stale()       # a page is open: start a survey, unless the last one is recent
+    surveys.of(service).keyspaces    # pattern -> result, without a round trip
 
-A survey is that of `operations.survey`: names by SCAN a page at a time, then a sample of each space, in at
-most `BUDGET` seconds; it runs only while somebody looks. Of sensitive spaces no value is read at all.
+See `ephemera.operations.survey`: names by SCAN, then a sample of each keyspace, in at most `BUDGET` seconds.
+Surveys run only while a page is open. Values of sensitive keyspaces are not read.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import time
 from typing import Any
 
-from ephemera.console._connections import Place
-from ephemera.console._decoded import UNREADABLE, Entry, decoded_as, entries_of
+from ephemera.console._connections import Service
+from ephemera.console._sampled_entries import UNDECODABLE, SampledEntry, content_reader, sampled_entries
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import RESERVED, Keyspace, Role
 from ephemera.operations.audit import (
@@ -34,38 +34,38 @@ from ephemera.operations.survey import ServerInfo, Survey, SurveyOptions, open_s
 
 log = logging.getLogger(__name__)
 BUDGET = 5.0
-"""Seconds that a survey of one server takes at most."""
-FRESH = 20.0
-"""Seconds for which what was found is good enough."""
-_SAMPLE = 60  # keys of each space that are looked at
-_AGAIN = 3.0  # seconds after one that failed
+"""Time limit of a survey of one server, in seconds."""
+MAX_AGE = 20.0
+"""Seconds after which a result is stale."""
+_SAMPLE = 60  # keys inspected per keyspace
+_RETRY_AFTER = 3.0  # seconds after a failure
 
 
 @dataclass(frozen=True)
-class SpaceFound:
-    """A declared space as it was found."""
+class KeyspaceSurvey:
+    """The survey of one declared keyspace."""
 
-    space: Keyspace[Any]
-    state: KeyspaceReport
-    entries: list[Entry]
-    unreadable: int
-    """Sampled keys that hold something else than declared."""
+    keyspace: Keyspace[Any]
+    report: KeyspaceReport
+    entries: list[SampledEntry]
+    undecodable: int
+    """Sampled keys whose contents do not decode as declared."""
 
     @property
     def without_ttl(self) -> int:
-        """Keys of the sample that have no end."""
-        return self.state.ttl.get(NO_TTL, 0)
+        """Sampled keys without a TTL."""
+        return self.report.ttl.get(NO_TTL, 0)
 
 
 @dataclass(frozen=True)
-class Found:
-    """What was found at one place."""
+class ServiceSurvey:
+    """The survey of one service."""
 
     at: float = 0.0
-    """When; 0: not yet."""
-    spaces: dict[str, SpaceFound] = field(default_factory=dict)
+    """Unix time; 0: not surveyed yet."""
+    keyspaces: dict[str, KeyspaceSurvey] = field(default_factory=dict)
     unknown: list[tuple[str, UnknownKeys]] = field(default_factory=list)
-    """By the name of the server."""
+    """Undeclared keys by server."""
     coverage: list[Coverage] = field(default_factory=list)
     servers: list[ServerInfo] = field(default_factory=list)
     seconds: float = 0.0
@@ -76,83 +76,84 @@ class Found:
         return all(each.complete for each in self.coverage)
 
 
-class Surveys:
-    """The surveys of all places."""
+class SurveyCache:
+    """The last survey of each service."""
 
-    def __init__(self, places: Sequence[Place]) -> None:
-        self._places = places
-        self._found: dict[Place, Found] = {}
-        self._failed: dict[Place, float] = {}  # when
-        self._under_way: asyncio.Task[None] | None = None
+    def __init__(self, services: Sequence[Service]) -> None:
+        self._services = services
+        self._surveys: dict[Service, ServiceSurvey] = {}
+        self._failed: dict[Service, float] = {}  # when
+        self._task: asyncio.Task[None] | None = None
         self.progress: tuple[str, int, int] = ("", 0, 0)
-        """What is counted at the moment, how much of it is done, and of how much."""
+        """The current phase, how much of it is done, and the total."""
 
-    def of(self, place: Place) -> Found:
-        """What is known of a place."""
-        return self._found.get(place, Found())
+    def of(self, service: Service) -> ServiceSurvey:
+        """The last survey of a service."""
+        return self._surveys.get(service, ServiceSurvey())
 
     @property
     def running(self) -> bool:
-        """Whether one is under way."""
-        return self._under_way is not None and not self._under_way.done()
+        """Whether a survey is running."""
+        return self._task is not None and not self._task.done()
 
-    def wanted(self) -> None:
-        """Begin one of the places of which what is known is not fresh."""
+    def refresh_if_stale(self) -> None:
+        """Start a survey of the services whose last one is stale."""
         if self.running:
             return
         now = time()
         due = [
-            place
-            for place in self._places
-            if now - self.of(place).at >= FRESH and now - self._failed.get(place, 0.0) >= _AGAIN
+            service
+            for service in self._services
+            if now - self.of(service).at >= MAX_AGE and now - self._failed.get(service, 0.0) >= _RETRY_AFTER
         ]
         if due:
-            self._under_way = asyncio.create_task(self._run(due))
+            self._task = asyncio.create_task(self._run(due))
 
     async def stop(self) -> None:
-        """End the one under way."""
-        if self._under_way is not None:
-            self._under_way.cancel()
-            await asyncio.gather(self._under_way, return_exceptions=True)
+        """Stop the running survey."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
-    async def _run(self, due: list[Place]) -> None:
-        for place in due:
+    async def _run(self, due: list[Service]) -> None:
+        for service in due:
             try:
-                self._found[place] = await self._look_at(place)
-            except EphemeraError:  # it is away, as every page says: what was known stays
-                self._failed[place] = time()
+                self._surveys[service] = await self._survey(service)
+            except EphemeraError:  # the banner shows it; keep the last result
+                self._failed[service] = time()
             except Exception:
-                self._failed[place] = time()
+                self._failed[service] = time()
                 log.exception("a survey failed")
 
-    async def _look_at(self, place: Place) -> Found:
-        spaces = [space for space in (*RESERVED, *place.spaces) if space.kind != "channel"]
-        found = Found(at=time())
-        began = time()
-        for role, url, _ in place.servers:
+    async def _survey(self, service: Service) -> ServiceSurvey:
+        keyspaces = [each for each in (*RESERVED, *service.keyspaces) if each.kind != "channel"]
+        found = ServiceSurvey(at=time())
+        started = time()
+        for role, url, _ in service.servers:
             async with open_servers(url) as nodes:
-                plan = SurveyOptions(sample=_SAMPLE, budget=BUDGET)
-                seen = await survey(nodes, spaces, plan, decoded_as, self._tell)
-            _add(found, seen, role)
-        return Found(time(), found.spaces, found.unknown, found.coverage, found.servers, time() - began)
+                options = SurveyOptions(sample=_SAMPLE, budget=BUDGET)
+                result = await survey(nodes, keyspaces, options, content_reader, self._set_progress)
+            _add(found, result, role)
+        return replace(found, at=time(), seconds=time() - started)
 
-    def _tell(self, what: str, done: int, total: int) -> None:
-        self.progress = (what, done, total)
+    def _set_progress(self, phase: str, done: int, total: int) -> None:
+        self.progress = (phase, done, total)
 
 
-def _add(found: Found, seen: Survey, role: Role | None) -> None:
-    """Take over what a survey of one server saw of the spaces that belong there."""
+def _add(found: ServiceSurvey, result: Survey, role: Role | None) -> None:
+    """Add one server's survey of the keyspaces that belong there."""
     declared = []
-    for tally in seen.samples:
-        space = tally.keyspace
-        if space is None or space.catalogue == RESERVED.name:
+    for sample in result.samples:
+        keyspace = sample.keyspace
+        if keyspace is None or keyspace.catalogue == RESERVED.name:
             continue
-        declared.append(space)
-        if role in (None, space.role):
-            unreadable = sum(probe.content == UNREADABLE for probe in tally.keys)
-            state = keyspace_report(tally, space, estimate_all_keys(seen, tally.count))
-            found.spaces[space.pattern] = SpaceFound(space, state, entries_of(tally, space), unreadable)
-    for scan in seen.scans[:1]:
-        found.unknown.append((scan.info.name, unknown_keys(seen, declared)))
-    found.coverage.append(coverage_of(seen))
-    found.servers.extend(scan.info for scan in seen.scans)
+        declared.append(keyspace)
+        if role in (None, keyspace.role):
+            undecodable = sum(key.content == UNDECODABLE for key in sample.keys)
+            report = keyspace_report(sample, keyspace, estimate_all_keys(result, sample.count))
+            entries = sampled_entries(sample, keyspace)
+            found.keyspaces[keyspace.pattern] = KeyspaceSurvey(keyspace, report, entries, undecodable)
+    for scan in result.scans[:1]:
+        found.unknown.append((scan.info.name, unknown_keys(result, declared)))
+    found.coverage.append(coverage_of(result))
+    found.servers.extend(scan.info for scan in result.scans)

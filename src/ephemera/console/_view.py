@@ -1,4 +1,4 @@
-"""What a page is given: the places, who looks, what is permitted, and how to stay up to date."""
+"""What a page works with: the services, the user and their permissions, refreshes and actions."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, Literal, TypeAlias, TypeVar
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 from urllib.parse import urlencode
 
 from nicegui import ui
 
 from ephemera.console._actions import Actor, Outcome, act
-from ephemera.console._connections import Place
+from ephemera.console._connections import Service
 from ephemera.console._console import Console
-from ephemera.console._problems import Trouble
+from ephemera.console._problems import ProblemBanner
 from ephemera.errors import ConnectionFailed, EphemeraError
 
 P = TypeVar("P")
@@ -30,46 +31,60 @@ _NOTICES: dict[str, _Notice | None] = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page; `PAGES` lists them in the order of the navigation."""
+
+    path: str
+    title: str
+    icon: str
+    """A name of Material Icons."""
+    build: Callable[[View], None]
+    """Draws the page at once; it must not wait for a server, see `View.every`."""
+    listed: bool = True
+    """Whether the navigation shows it."""
+
+
 class View:
     """One page in one browser."""
 
     def __init__(
-        self, console: Console, actor: Actor, arguments: Mapping[str, str], trouble: Trouble
+        self, console: Console, actor: Actor, arguments: Mapping[str, str], problems: ProblemBanner
     ) -> None:
         self.console = console
         self.arguments = arguments
         self._actor = actor
-        self._trouble = trouble
+        self._problems = problems
         self._client = ui.context.client
 
     @property
-    def places(self) -> Sequence[Place]:
-        """The places that are looked at."""
-        return self.console.places
+    def services(self) -> Sequence[Service]:
+        """The services that the console shows."""
+        return self.console.services
 
     @property
     def user(self) -> str:
-        """Who is signed in."""
+        """The signed-in user."""
         return self._actor.signed_in.user
 
     @property
     def may_act(self) -> bool:
-        """Whether actions are allowed; `act` checks it again."""
+        """Whether actions are allowed; `act` checks again."""
         return self._actor.may_act
 
-    def patterns(self, *kinds: type[P]) -> list[tuple[Place, P]]:
-        """The declared patterns of these types, each with its place."""
+    def patterns(self, *kinds: type[P]) -> list[tuple[Service, P]]:
+        """The declared patterns of these types, each with its service."""
         return [
-            (place, pattern)
-            for place in self.places
-            for catalogue in place.catalogues
+            (service, pattern)
+            for service in self.services
+            for catalogue in service.catalogues
             for pattern in catalogue.patterns
             if isinstance(pattern, kinds)
         ]
 
-    def every(self, seconds: float, refresh: Callable[[], Awaitable[None] | None]) -> Refreshing:
-        """Call `refresh` when the page is there, and then every so many seconds; what it raises is shown."""
-        return Refreshing(seconds, refresh, self._trouble, self._actor)
+    def every(self, seconds: float, refresh: Callable[[], Awaitable[None] | None]) -> RefreshTimer:
+        """Call `refresh` when the page is shown, and then at an interval; its errors appear in the banner."""
+        return RefreshTimer(seconds, refresh, self._problems, self._actor)
 
     async def act(
         self,
@@ -80,16 +95,16 @@ class View:
         done: str | Callable[[T], str] = "",
         changes: bool = True,
     ) -> Outcome[T]:
-        """Do something if this person may, log it, and show how it ended."""
+        """Run an action if the user may, log it, and show its outcome."""
         outcome = await act(self._actor, what, target, work, changes=changes)
         if not outcome:
-            self.tell(outcome.told, "bad")
+            self.notify(outcome.message, "bad")
         elif done:
-            self.tell(done if isinstance(done, str) else done(outcome.result))  # type: ignore[arg-type]
+            self.notify(done if isinstance(done, str) else done(cast("T", outcome.result)))
         return outcome
 
-    def tell(self, text: str, tone: str = "good") -> None:
-        """Show a short notice, also when the user has gone to another page meanwhile."""
+    def notify(self, text: str, tone: str = "good") -> None:
+        """Show a short notification, even if the user has opened another page meanwhile."""
         if self._client.is_deleted:
             return
         with self._client:
@@ -105,46 +120,50 @@ class View:
         return f"{path}?{urlencode(arguments)}" if arguments else path
 
     def go(self, path: str, **arguments: str) -> None:
-        """Show another page."""
+        """Open another page."""
         ui.navigate.to(self.link(path, **arguments))
 
 
-class Refreshing:
+class RefreshTimer:
     """Keeps a part of a page up to date."""
 
     def __init__(
-        self, seconds: float, refresh: Callable[[], Awaitable[None] | None], trouble: Trouble, actor: Actor
+        self,
+        seconds: float,
+        refresh: Callable[[], Awaitable[None] | None],
+        problems: ProblemBanner,
+        actor: Actor,
     ) -> None:
         self._refresh = refresh
-        self._trouble = trouble
+        self._problems = problems
         self._actor = actor
-        self._one = asyncio.Lock()  # never two at once
-        self._timer = ui.timer(seconds, self._once)
+        self._lock = asyncio.Lock()  # one refresh at a time
+        self._timer = ui.timer(seconds, self._run)
 
     async def now(self) -> None:
-        """Refresh at once, as after an action."""
-        await self._once()
+        """Refresh now, for example after an action."""
+        await self._run()
 
     def stop(self) -> None:
-        """No more."""
+        """Stop refreshing."""
         self._timer.cancel()
 
-    async def _once(self) -> None:
-        if not self._actor.signed_in.valid or self._one.locked() or self._timer.is_deleted:
+    async def _run(self) -> None:
+        if not self._actor.signed_in.valid or self._lock.locked() or self._timer.is_deleted:
             return
-        async with self._one:
+        async with self._lock:
             try:
                 pending = self._refresh()
                 if inspect.isawaitable(pending):
                     await pending
             except EphemeraError as error:
-                away = isinstance(error, ConnectionFailed)
-                self._trouble.report(self, str(error), away=away)
+                unavailable = isinstance(error, ConnectionFailed)
+                self._problems.report(self, str(error), unavailable=unavailable)
             except Exception as error:
-                # The text of other errors may repeat what was read.
+                # The text of other errors may contain what was read.
                 log.exception("a page could not be refreshed")
-                self._trouble.report(
-                    self, f"{type(error).__name__}; the console's log says where.", away=False
+                self._problems.report(
+                    self, f"{type(error).__name__}; see the console's log.", unavailable=False
                 )
             else:
-                self._trouble.clear(self)
+                self._problems.clear(self)

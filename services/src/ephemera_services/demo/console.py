@@ -52,17 +52,15 @@ def console_environment(
 def serve_console(environment: Mapping[str, str]) -> bool:
     """Run the console until it is stopped; whether it started."""
     from ephemera.cli import load_catalogue
-    from ephemera.console._connections import PlaceSettings
-    from ephemera.console._console import Settings
-    from ephemera.console._server import serve
+    from ephemera.console import ConsoleSettings, ServiceSettings, serve
     from ephemera_services.runtime import configure_logging
 
     configure_logging("info")
     # At info level uvicorn logs the URLs of WebSockets, which contain session ids.
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     configuration = msgspec.json.decode(environment[_VARIABLE], type=ConsoleConfiguration)
-    places = tuple(
-        PlaceSettings(
+    services = tuple(
+        ServiceSettings(
             catalogues=(load_catalogue(service),),
             url=service_database(configuration.cache_url, service),
             queue_url=service_database(configuration.queue_url, service),
@@ -73,7 +71,9 @@ def serve_console(environment: Mapping[str, str]) -> bool:
         for service in SERVICES
     )
     port = urlsplit(configuration.urls["console"]).port or 0
-    settings = Settings(places, user=USER, password=configuration.password, port=port, allow_actions=True)
+    settings = ConsoleSettings(
+        services, user=USER, password=configuration.password, port=port, allow_actions=True
+    )
     return serve(settings)
 
 

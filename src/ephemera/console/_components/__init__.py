@@ -1,7 +1,4 @@
-"""What pages are drawn with: one visual language, texts always as text.
-
-Nothing here, and nothing in a page, may hand to the browser as markup what came from a server.
-"""
+"""The components of pages. All content is text: data from a server never reaches the browser as markup."""
 
 from ephemera.console._components._cards import badge, columns, facts, section, text_block, tile, tiles
 from ephemera.console._components._confirm import confirm_button

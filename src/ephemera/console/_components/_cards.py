@@ -13,7 +13,7 @@ Tone: TypeAlias = Literal["good", "warn", "bad", "info", "plain"]
 
 @contextmanager
 def section(title: str, note: str = "") -> Iterator[ui.element]:
-    """A card with a heading; yields its head, where buttons may be put."""
+    """A card with a heading; yields its head, for buttons."""
     with ui.element("section").classes("e-card") as card:
         card.props["aria-label"] = title
         with ui.element("header").classes("e-card-head"):
@@ -29,7 +29,7 @@ def section(title: str, note: str = "") -> Iterator[ui.element]:
 
 @contextmanager
 def columns() -> Iterator[None]:
-    """Cards beside each other, one below the other on a phone."""
+    """Cards side by side, stacked on a phone."""
     with ui.element("div").classes("e-columns"):
         yield
 
@@ -42,7 +42,7 @@ def tiles() -> Iterator[None]:
 
 
 class Tile:
-    """One figure with its label, and a line about it."""
+    """One figure with its label and a note."""
 
     def __init__(self, label: str, note: str) -> None:
         with ui.element("div").classes("e-tile") as self._box:
@@ -52,7 +52,7 @@ class Tile:
         self._tone: Tone = "plain"
 
     def show(self, value: str, note: str | None = None, tone: Tone | None = None) -> None:
-        """Its value now."""
+        """Set its value."""
         self._value.text = value
         if note is not None:
             self._note.text = note
@@ -67,14 +67,14 @@ def tile(label: str, note: str = "") -> Tile:
 
 
 class Badge:
-    """A word with a colour."""
+    """A coloured label."""
 
     def __init__(self, text: str, tone: Tone) -> None:
         self._label = ui.label(text).classes(f"e-badge e-{tone}")
         self._tone = tone
 
     def show(self, text: str, tone: Tone) -> None:
-        """What it says now."""
+        """Set its text and colour."""
         self._label.text = text
         if tone != self._tone:
             self._label.classes(add=f"e-{tone}", remove=f"e-{self._tone}")
@@ -82,19 +82,19 @@ class Badge:
 
 
 def badge(text: str, tone: Tone = "plain") -> Badge:
-    """A word with a colour."""
+    """A coloured label."""
     return Badge(text, tone)
 
 
 class Facts:
-    """Names and values; a name that was shown keeps its place."""
+    """Names and values; existing names keep their position."""
 
     def __init__(self) -> None:
         self._list = ui.element("dl").classes("e-facts")
         self._values: dict[str, ui.label] = {}
 
     def show(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """The values now."""
+        """Set the values."""
         if list(self._values) != [name for name, _ in pairs]:
             self._list.clear()
             with self._list:
@@ -113,9 +113,9 @@ class Facts:
 
 def facts(pairs: Sequence[tuple[str, str]] = ()) -> Facts:
     """A list of facts."""
-    made = Facts()
-    made.show(pairs)
-    return made
+    found = Facts()
+    found.show(pairs)
+    return found
 
 
 def text_block(text: str = "") -> ui.label:

@@ -1,4 +1,4 @@
-"""Asking before acting: a dialog that says what will happen, to what, and whether it can be undone."""
+"""Confirmation: a dialog that says what an action does and to what, before it runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _COLOURS = {"bad": "negative", "warn": "warning", "good": "positive", "info": "p
 
 
 async def ask(question: str, label: str, tone: Tone = "bad") -> bool:
-    """Whether the user wants it."""
+    """Ask the user; returns whether they confirmed."""
     with ui.dialog() as dialog, ui.element("div").classes("e-dialog"):
         ui.label(question).classes("e-dialog-text")
         with ui.element("div").classes("e-dialog-buttons"):
@@ -24,12 +24,12 @@ async def ask(question: str, label: str, tone: Tone = "bad") -> bool:
             ui.button(label, on_click=lambda: dialog.submit(True), color=_COLOURS[tone]).props(
                 "unelevated no-caps"
             )
-    wanted = bool(await dialog)
+    confirmed = bool(await dialog)
     dialog.delete()
-    return wanted
+    return confirmed
 
 
-async def asked_and_done(
+async def confirm_and_run(
     view: View,
     label: str,
     *,
@@ -41,7 +41,7 @@ async def asked_and_done(
     tone: Tone = "bad",
     then: Callable[[], Any] | None = None,
 ) -> None:
-    """Ask, act, and have something done afterwards, such as a refresh."""
+    """Ask for confirmation, run the action, then call `then`, such as a refresh."""
     if not await ask(question, label, tone):
         return
     outcome = await view.act(what, target, work(), done=done)
@@ -64,10 +64,10 @@ def confirm_button(
     tone: Tone = "bad",
     then: Callable[[], Any] | None = None,
 ) -> ui.button:
-    """A button that asks first; disabled, and saying why, when actions are not allowed."""
+    """A button that asks for confirmation; disabled, with the reason, when actions are not allowed."""
 
     async def clicked() -> None:
-        await asked_and_done(
+        await confirm_and_run(
             view,
             label,
             what=what,

@@ -1,4 +1,4 @@
-"""A panel from the right with the details of one thing; Escape or a click beside it closes it."""
+"""A panel on the right with the details of one item; Escape or a click outside closes it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,21 @@ from nicegui import ui
 
 
 class Drawer:
-    """One panel, which shows one thing after the other."""
+    """One panel, reused for each item."""
 
     def __init__(self) -> None:
-        with ui.dialog().props("position=right full-height") as self._dialog:  # noqa: SIM117
-            with ui.element("aside").classes("e-drawer"):
-                with ui.element("header").classes("e-drawer-head"):
-                    with ui.element("h2"):
-                        self._title = ui.label()
-                    ui.button(icon="close", on_click=self.close).props('flat round dense aria-label="Close"')
-                self._body = ui.element("div").classes("e-drawer-body")
+        dialog = ui.dialog().props("position=right full-height")
+        with dialog, ui.element("aside").classes("e-drawer"):
+            with ui.element("header").classes("e-drawer-head"):
+                with ui.element("h2"):
+                    self._title = ui.label()
+                ui.button(icon="close", on_click=self.close).props('flat round dense aria-label="Close"')
+            self._body = ui.element("div").classes("e-drawer-body")
+        self._dialog = dialog
 
     @contextmanager
     def open(self, title: str) -> Iterator[None]:
-        """Show it with what is drawn in this block."""
+        """Open it with the content drawn in this block."""
         self._title.text = title
         self._body.clear()
         with self._body:

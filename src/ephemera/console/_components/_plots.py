@@ -1,4 +1,4 @@
-"""Plots of a fixed height, which change without moving anything."""
+"""Plots of a fixed height, so that updates move nothing."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ class Plot:
             self._chart.props('role="img"')
 
     def show(self, times: Sequence[float], *values: Sequence[float | None]) -> None:
-        """The points of each line, times in seconds since the epoch, which all of them share."""
+        """Set the points of each line, with common times in seconds since the epoch."""
         self.show_lines([list(zip(times, line, strict=True)) for line in values])
 
     def show_lines(self, lines: Sequence[Sequence[tuple[float, float | None]]]) -> None:
-        """The points of each line, each with its own times."""
-        for place, line in enumerate(lines):
-            self._chart.options["series"][place]["data"] = [[int(at * 1000), value] for at, value in line]
+        """Set the points of each line, each with its own times."""
+        for index, line in enumerate(lines):
+            self._chart.options["series"][index]["data"] = [[int(at * 1000), value] for at, value in line]
         self._chart.update()
 
 
@@ -49,7 +49,7 @@ def plot(title: str, unit: str, *series: str) -> Plot:
 
 
 class Bars:
-    """Bars beside each other."""
+    """A bar chart."""
 
     def __init__(self, title: str) -> None:
         with ui.element("figure").classes("e-plot"):
@@ -59,7 +59,7 @@ class Bars:
             self._chart = ui.echart(_bar_options(), renderer="svg").classes("e-chart").props('role="img"')
 
     def show(self, labels: Sequence[str], values: Sequence[float]) -> None:
-        """The bars now."""
+        """Set the bars."""
         self._chart.options["xAxis"]["data"] = list(labels)
         self._chart.options["series"][0]["data"] = list(values)
         self._chart.update()

@@ -1,4 +1,4 @@
-"""When there is nothing to show, or something is wrong: what it is, and what to do."""
+"""Empty states and problems: what it is, and what to do."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nicegui import ui
 
 @dataclass(frozen=True, slots=True)
 class Empty:
-    """What is said where nothing is."""
+    """The text of an empty state."""
 
     title: str
     advice: str
@@ -17,25 +17,25 @@ class Empty:
 
 
 class State:
-    """What is said where nothing is, which may change."""
+    """An empty state or a problem; its text may change."""
 
-    def __init__(self, told: Empty, classes: str) -> None:
+    def __init__(self, text: Empty, classes: str) -> None:
         with ui.element("div").classes(classes) as self.box:
-            self._icon = ui.icon(told.icon, size="32px").props('aria-hidden="true"')
-            self._title = ui.label(told.title).classes("e-empty-title")
-            self._advice = ui.label(told.advice).classes("e-note")
+            self._icon = ui.icon(text.icon, size="32px").props('aria-hidden="true"')
+            self._title = ui.label(text.title).classes("e-empty-title")
+            self._advice = ui.label(text.advice).classes("e-note")
 
-    def say(self, told: Empty) -> None:
-        """Say something else."""
-        self._icon.name = told.icon
-        self._title.text, self._advice.text = told.title, told.advice
+    def show(self, text: Empty) -> None:
+        """Set the text."""
+        self._icon.name = text.icon
+        self._title.text, self._advice.text = text.title, text.advice
 
 
 def empty(title: str, advice: str, icon: str = "inbox") -> State:
-    """Nothing is there, and what to do."""
+    """An empty state: nothing is there, and what to do."""
     return State(Empty(title, advice, icon), "e-empty")
 
 
 def problem(title: str, advice: str, icon: str = "error_outline") -> State:
-    """Something is wrong, and what to do."""
+    """A problem, and what to do."""
     return State(Empty(title, advice, icon), "e-empty e-problem")

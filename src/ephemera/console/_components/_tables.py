@@ -1,8 +1,8 @@
-"""Tables that are replaced row by row without moving, and that are cards on a phone.
+"""Tables that update in place, and that are cards on a phone.
 
-All cells are texts, put into the page by Vue's interpolation. What comes back from the browser is an id and
-the name of an action: the row is looked up in what was shown, so that a forged event reaches nothing else,
-and `View.act` decides whether it may happen.
+All cells are text, inserted by Vue's interpolation. The browser sends back only a row id and the name of an
+action: the row is looked up among those shown, so a forged event reaches nothing else, and `View.act` checks
+permission.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from nicegui import ui
 
 from ephemera.console._actions import READ_ONLY
 from ephemera.console._components._cards import Tone
-from ephemera.console._components._confirm import asked_and_done
+from ephemera.console._components._confirm import confirm_and_run
 from ephemera.console._components._states import Empty, empty
 from ephemera.console._view import View
 
 _ROW = files("ephemera.console").joinpath("assets", "row.vue.html").read_text(encoding="utf-8")
 _RIGHT = ("number", "time")
-_FOUND_BY = (
+_FILTER = (
     "(rows, terms, cols) => rows.filter(row => cols.some("
     "col => String(row[col.name] ?? '').toLowerCase().includes(terms.toLowerCase())))"
 )
@@ -31,7 +31,7 @@ _FOUND_BY = (
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column: the name of its value in a row, its heading, and how it is shown."""
+    """A column: the key of its value in a row, its heading, and its format."""
 
     name: str
     label: str
@@ -40,7 +40,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """A button in each row, which asks before it acts."""
+    """A button in each row that asks for confirmation."""
 
     name: str
     label: str
@@ -54,7 +54,7 @@ class Action:
 
 
 class Table:
-    """Rows by their ids, as they were last shown."""
+    """A table; rows are identified by `row_key`."""
 
     def __init__(
         self,
@@ -96,14 +96,14 @@ class Table:
             self._search()
         self._table.on("open", self._open)
         self._table.on("act", self._act)
-        # Before the first rows nobody knows that there are none, so neither is said.
+        # Before the first rows arrive, neither the table nor the empty state is shown.
         self._table.set_visibility(False)
         self._empty.box.set_visibility(False)
 
     def show(self, rows: Sequence[dict[str, Any]], empty: Empty | None = None) -> None:
-        """The rows now, or why there are none; sort, page and scroll stay as they are."""
+        """Set the rows, or the empty state; sorting, page and scroll position stay."""
         if empty is not None:
-            self._empty.say(empty)
+            self._empty.show(empty)
         self._rows = {row[self._row_key]: row for row in rows}
         shown = list(self._rows.values())
         if shown != self._table.rows:
@@ -114,11 +114,11 @@ class Table:
         self._empty.box.set_visibility(not shown)
 
     def row(self, key: Any) -> dict[str, Any] | None:
-        """A row that is shown."""
+        """A row by its id, if it is shown."""
         return self._rows.get(key)
 
     def _search(self) -> None:
-        self._table.props[":filter-method"] = _FOUND_BY
+        self._table.props[":filter-method"] = _FILTER
         with self._table.add_slot("top"):
             field = ui.input(placeholder="Find").props(
                 'dense outlined clearable debounce=200 aria-label="Find"'
@@ -134,13 +134,13 @@ class Table:
                 await pending
 
     async def _act(self, event: Any) -> None:
-        given = event.args if isinstance(event.args, dict) else {}
-        row, action = self._rows.get(given.get("id")), self._actions.get(str(given.get("name")))
+        args = event.args if isinstance(event.args, dict) else {}
+        row, action = self._rows.get(args.get("id")), self._actions.get(str(args.get("name")))
         if row is None or action is None or self._view is None:
             return
         if action.name not in row.get("actions", [action.name]):
             return
-        await asked_and_done(
+        await confirm_and_run(
             self._view,
             action.label,
             what=action.what,
@@ -165,9 +165,9 @@ def table(
     rows_per_page: int = 25,
     search: bool = False,
 ) -> Table:
-    """A table without rows yet; with actions it needs the view, and `then` is called after one was done."""
+    """An empty table; actions need the view, and `then` is called after each one."""
     if actions and view is None:
-        raise TypeError("a table with actions needs view=, which permits them or not")
+        raise TypeError("a table with actions needs view=, which checks permission")
     return Table(
         columns, empty, row_key=row_key, on_open=on_open, actions=actions, view=view, then=then,
         rows_per_page=rows_per_page, search=search,
@@ -195,7 +195,7 @@ def _row_template(actions: Sequence[Action], *, opens: bool, may_act: bool) -> s
 
 
 def _buttons(actions: Sequence[Action]) -> str:
-    """The buttons of a row, for the template: our own words, never data."""
+    """The buttons of a row for the template: constants, never data."""
     return (
         "["
         + ", ".join(

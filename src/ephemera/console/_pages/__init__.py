@@ -1,22 +1,22 @@
 """Every page of the console, in the order of the navigation."""
 
-from ephemera.console._page import Page
 from ephemera.console._pages import _audit as audit
 from ephemera.console._pages import _jobs as jobs
+from ephemera.console._pages import _keyspace as keyspace
 from ephemera.console._pages import _keyspaces as keyspaces
 from ephemera.console._pages import _limits as limits
 from ephemera.console._pages import _locks as locks
 from ephemera.console._pages import _overview as overview
 from ephemera.console._pages import _planner as planner
 from ephemera.console._pages import _sessions as sessions
-from ephemera.console._pages import _space as space
 from ephemera.console._pages import _streams as streams
 from ephemera.console._pages import _write_behind as write_behind
+from ephemera.console._view import Page
 
 PAGES: tuple[Page, ...] = (
     overview.PAGE,
     keyspaces.PAGE,
-    space.PAGE,
+    keyspace.PAGE,
     sessions.PAGE,
     limits.PAGE,
     jobs.PAGE,

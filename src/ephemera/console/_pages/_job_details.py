@@ -1,4 +1,4 @@
-"""One job in the panel: its row, its error, its arguments, its steps and their results."""
+"""The details of one job: its row, error, arguments, and steps with their results."""
 
 from __future__ import annotations
 
@@ -9,37 +9,36 @@ import msgspec
 
 from ephemera.console._components import Column, Empty, badge, facts, section, table, text_block
 from ephemera.console._components._drawers import Drawer
-from ephemera.console._connections import Place
-from ephemera.console._moments import NOTHING, clock
+from ephemera.console._connections import Service
+from ephemera.console._formatting import NO_VALUE, format_time
 from ephemera.console._pages._job_rows import TONES
-from ephemera.console._sources import database_of
+from ephemera.console._sources import database_errors
 from ephemera.console._view import View
 from ephemera.errors import DatabaseUnavailable
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.patterns.jobs import JobRow, Jobs
 
-_RESULT = 200  # characters of a step's result
+_MAX_RESULT = 200  # characters of a step's result
 
 
-async def draw_details(view: View, panel: Drawer, place: Place, jobs: Jobs, job_id: str) -> None:
-    """Show a job as SQL has it now."""
+async def draw_details(view: View, panel: Drawer, service: Service, jobs: Jobs, job_id: str) -> None:
+    """Show the current state of a job in SQL."""
     from ephemera.patterns.jobs import JobQueries
 
-    assert place.engine is not None  # noqa: S101 - others are not shown
-    rows = JobQueries(jobs.tables, place.engine)
+    rows = JobQueries(jobs.tables, service.database)
     try:
-        with database_of(place.name):
+        with database_errors(service.name):
             row, steps = await rows.get(job_id), await rows.steps(job_id)
-    except DatabaseUnavailable as away:
-        view.tell(str(away), "bad")
+    except DatabaseUnavailable as error:
+        view.notify(str(error), "bad")
         return
     if row is None:
-        view.tell("The job is not in the table any more.", "warn")
+        view.notify("The job no longer exists.", "warn")
         return
     with panel.open(f"{row.kind} {row.id}"):
         badge(row.state, TONES[row.state])
-        facts(_facts(place, row))
+        facts(_facts(service, row))
         if row.error:
             with section("Error of the last attempt"):
                 text_block(row.error)
@@ -52,16 +51,16 @@ async def draw_details(view: View, panel: Drawer, place: Place, jobs: Jobs, job_
             _steps(steps)
 
 
-def _facts(place: Place, row: JobRow) -> list[tuple[str, str]]:
+def _facts(service: Service, row: JobRow) -> list[tuple[str, str]]:
     return [
-        ("Service", place.name),
+        ("Service", service.name),
         ("Queue", row.queue),
         ("Attempts", str(row.attempts)),
         ("Worker", row.worker or "none yet"),
-        ("Fence", str(row.fence)),
-        ("Lease until", _when(row.lease_until)),
+        ("Fencing token", str(row.fence)),
+        ("Lease expires", _when(row.lease_until)),
         ("Created", _when(row.created_at)),
-        ("First begun", _when(row.started_at)),
+        ("Started", _when(row.started_at)),
         ("Ended", _when(row.finished_at)),
     ]
 
@@ -69,19 +68,23 @@ def _facts(place: Place, row: JobRow) -> list[tuple[str, str]]:
 def _steps(steps: dict[str, bytes]) -> None:
     listed = table(
         [Column("step", "Step"), Column("result", "Result", kind="mono")],
-        empty=Empty("No step is recorded", "A job that dies now begins anew.", icon="hourglass_empty"),
+        empty=Empty(
+            "No steps recorded",
+            "If the job dies now, it restarts from the beginning.",
+            icon="hourglass_empty",
+        ),
         rows_per_page=50,
     )
     listed.show(
         [
-            {"id": name, "step": name, "result": result.decode("utf-8", "replace")[:_RESULT]}
+            {"id": name, "step": name, "result": result.decode("utf-8", "replace")[:_MAX_RESULT]}
             for name, result in steps.items()
         ]
     )
 
 
 def _when(moment: datetime | None) -> str:
-    return NOTHING if moment is None else clock(moment)
+    return NO_VALUE if moment is None else format_time(moment)
 
 
 def _json(value: Any) -> str:

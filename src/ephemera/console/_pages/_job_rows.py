@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ephemera.console._components._cards import Tone
-from ephemera.console._moments import ago, lasting, since
+from ephemera.console._formatting import format_age, format_seconds, seconds_since
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import JobCounts
@@ -22,21 +22,21 @@ TONES: dict[str, Tone] = {
 FILTERS = {
     "all": (),
     "open": ("waiting", "running"),
-    "in trouble": ("failed", "dead"),
+    "failed or dead": ("failed", "dead"),
     **{state: (state,) for state in TONES},
 }
-"""The states that can be chosen, by what they are called."""
+"""The choices of the state filter."""
 
-_ALMOST = 95  # percent, while a job runs that has more steps than usual
+_MAX_PERCENT = 95  # of a running job with more steps than usual
 _SHORT = 8  # characters of an id
 _SHORT_ERROR = 90
 
 
 def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
-    """What a table shows of a job."""
+    """The row of a job."""
     lease = None if row.lease_until is None else (row.lease_until - counts.now).total_seconds()
-    percent, told = progress(row, counts.usual_steps.get(row.kind, 0))
-    age = since(row.created_at, counts.now)
+    percent, text = progress(row, counts.usual_steps.get(row.kind, 0))
+    age = seconds_since(row.created_at, counts.now)
     error = (row.error or "").partition("\n")[0]
     failed = row.state in ("failed", "dead") and error
     return {
@@ -49,13 +49,13 @@ def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
         "state": row.state,
         "state_tone": TONES[row.state],
         "progress": percent,
-        "progress_text": told,
+        "progress_text": text,
         "step": error[:_SHORT_ERROR] if failed else row.step or "",
         "worker": row.worker or "",
-        "lease": "" if lease is None else lasting(lease) if lease > 0 else "lapsed",
+        "lease": "" if lease is None else format_seconds(lease) if lease > 0 else "expired",
         "lease_sort": lease or 0,
         "attempts": row.attempts,
-        "age": ago(row.created_at, counts.now),
+        "age": format_age(row.created_at, counts.now),
         "age_sort": age,
         "actions": ["retry"]
         if row.state in ("failed", "dead", "cancelled")
@@ -66,9 +66,9 @@ def job_row(of: str, row: JobRow, counts: JobCounts) -> dict[str, Any]:
 
 
 def progress(row: JobRow, usual: int) -> tuple[int, str]:
-    """How far a job is, in percent and in words: by the steps that jobs of its kind usually have."""
+    """The progress of a job as percentage and text, relative to the usual number of steps of its kind."""
     if row.state == "done":
         return 100, f"{row.steps} steps" if row.steps != 1 else "1 step"
     if not usual:
         return 0, f"step {row.steps}" if row.steps else ""
-    return min(_ALMOST, 100 * row.steps // usual), f"{row.steps} of about {max(usual, row.steps)}"
+    return min(_MAX_PERCENT, 100 * row.steps // usual), f"{row.steps} of about {max(usual, row.steps)}"

@@ -1,4 +1,4 @@
-"""Jobs: how far each is, who runs it, what failed; failed ones can be retried, open ones cancelled."""
+"""Jobs: progress, worker and errors; failed jobs can be retried, open ones cancelled."""
 
 from __future__ import annotations
 
@@ -21,46 +21,45 @@ from ephemera.console._components import (
     tile,
     tiles,
 )
-from ephemera.console._connections import Place
-from ephemera.console._page import Page
+from ephemera.console._connections import Service
 from ephemera.console._pages._job_details import draw_details
 from ephemera.console._pages._job_rows import FILTERS, TONES, job_row
-from ephemera.console._sources import Sources, database_of
-from ephemera.console._view import View
+from ephemera.console._sources import RowSources, database_errors
+from ephemera.console._view import Page, View
 from ephemera.operations.inspect import declared_jobs
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import JobCounts
     from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs
 
-_PAGE = 100  # jobs that are shown of a database at a time
+_PAGE = 100  # jobs per database and page
 _ANY = ""
-_RETRIED_AT_ONCE = 1000
+_MAX_RETRIED = 1000
 
 
 def build(view: View) -> None:
     """Draw the page."""
     declared = [
-        (place, each)
-        for place in view.places
-        for catalogue in place.catalogues
+        (service, each)
+        for service in view.services
+        for catalogue in service.catalogues
         for each in declared_jobs(catalogue)
     ]
     if not declared:
         empty(
             "No jobs are declared",
-            "Jobs(catalogue, 'checkpoint:{job_id}', queues=(...)) declares some: see docs/patterns/jobs.md.",
+            "Declare Jobs(catalogue, 'checkpoint:{job_id}', queues=(...)): see docs/patterns/jobs.md.",
             icon="work_off",
         )
         return
-    for place, _ in declared:
-        if place.engine is None:
+    for service, _ in declared:
+        if service.engine is None:
             problem(
-                f"The jobs of {place.name} are in SQL",
+                f"The jobs of {service.name} are stored in SQL",
                 "Start the console with --database-url, or EPHEMERA_DATABASE_URL, to see them.",
                 icon="storage",
             )
-    reachable = [(place, jobs) for place, jobs in declared if place.engine is not None]
+    reachable = [(service, jobs) for service, jobs in declared if service.engine is not None]
     if reachable:
         _JobsPage(view, reachable)
 
@@ -68,22 +67,20 @@ def build(view: View) -> None:
 class _JobsPage:
     """The page in one browser."""
 
-    def __init__(self, view: View, declared: list[tuple[Place, Jobs]]) -> None:
+    def __init__(self, view: View, declared: list[tuple[Service, Jobs]]) -> None:
         self._view = view
-        self._declared = {f"{place.name}/{jobs.name}": (place, jobs) for place, jobs in declared}
+        self._declared = {f"{service.name}/{jobs.name}": (service, jobs) for service, jobs in declared}
         self._befores: list[datetime] = []
         self._last: datetime | None = None
         self._panel = drawer()
         with tiles():
             self._tiles = {state: tile(state.capitalize()) for state in TONES}
-        with section(
-            "Jobs", "As SQL has them, the newest first. Open one for its steps and its error."
-        ) as tools:
+        with section("Jobs", "Newest first. Open one for its steps and its error.") as tools:
             with tools:
                 self._draw_tools()
             with ui.element("form").classes("e-row").on("submit.prevent", self._find):
-                self._states = ui.select(list(FILTERS), value="all", label="State", on_change=self._chosen)
-                self._kind = ui.select({_ANY: "all"}, value=_ANY, label="Kind", on_change=self._chosen)
+                self._states = ui.select(list(FILTERS), value="all", label="State", on_change=self._filter)
+                self._kind = ui.select({_ANY: "all"}, value=_ANY, label="Kind", on_change=self._filter)
                 self._id = ui.input("Job id").props("clearable").on("clear", self._find)
                 for field in (self._states, self._kind, self._id):
                     field.props("dense outlined")
@@ -91,12 +88,12 @@ class _JobsPage:
             self._table = self._draw_table()
             with ui.element("div").classes("e-row"):
                 self._newer = ui.button("Newest", icon="first_page", on_click=self._newest)
-                self._older = ui.button("Older", icon="chevron_right", on_click=self._further)
-                self._place = ui.label().classes("e-note")
+                self._older = ui.button("Older", icon="chevron_right", on_click=self._show_older)
+                self._total = ui.label().classes("e-note")
                 for button in (self._newer, self._older):
                     button.props("flat no-caps dense")
-        self._sources = Sources(self._show)
-        self._refreshing = view.every(1, self._refresh)
+        self._sources = RowSources(self._show)
+        self._timer = view.every(1, self._refresh)
 
     def _draw_tools(self) -> None:
         confirm_button(
@@ -104,12 +101,12 @@ class _JobsPage:
             "Retry all dead",
             what="job.retry-dead",
             target="all dead jobs",
-            question=f"Put all dead jobs back in their queues, {_RETRIED_AT_ONCE:,} at the most?",
+            question=f"Retry all dead jobs, at most {_MAX_RETRIED:,}?",
             work=self._retry_dead,
-            done=lambda count: f"{count:,} {'job was' if count == 1 else 'jobs were'} put back.",
+            done=lambda count: f"{count:,} {'job is' if count == 1 else 'jobs are'} queued again.",
             icon="replay",
             tone="warn",
-            then=lambda: self._refreshing.now(),
+            then=lambda: self._timer.now(),
         )
 
     def _draw_table(self) -> Any:
@@ -121,11 +118,11 @@ class _JobsPage:
                 Column("step", "Last step"),
                 Column("worker", "Worker"),
                 Column("lease", "Lease", kind="time"),
-                Column("attempts", "Tries", kind="number"),
+                Column("attempts", "Attempts", kind="number"),
                 Column("age", "Created", kind="time"),
             ],
             empty=Empty(
-                "No such job", "Jobs show up here as soon as a service enqueues one.", icon="work_off"
+                "No jobs found", "Jobs appear here as soon as a service enqueues one.", icon="work_off"
             ),
             on_open=self._open,
             actions=[
@@ -135,11 +132,11 @@ class _JobsPage:
                     "replay",
                     what="job.retry",
                     question=lambda row: (
-                        f"Put {row['kind']} {row['short']} back in its queue? It goes on from its last step."
+                        f"Retry {row['kind']} {row['short']}? It resumes after its last step."
                     ),
                     target=lambda row: f"{row['kind']} {row['job']}",
                     work=lambda row: self._change("retry", row),
-                    done="It is back in its queue.",
+                    done="The job is queued again.",
                 ),
                 Action(
                     "cancel",
@@ -147,52 +144,52 @@ class _JobsPage:
                     "cancel",
                     what="job.cancel",
                     question=lambda row: (
-                        f"Cancel {row['kind']} {row['short']}? Its worker is told within about a second."
+                        f"Cancel {row['kind']} {row['short']}? Its worker stops within about a second."
                     ),
                     target=lambda row: f"{row['kind']} {row['job']}",
                     work=lambda row: self._change("cancel", row),
-                    done="It is cancelled.",
+                    done="The job is cancelled.",
                     tone="bad",
                 ),
             ],
             view=self._view,
-            then=lambda: self._refreshing.now(),
+            then=lambda: self._timer.now(),
         )
 
-    async def _chosen(self) -> None:
+    async def _filter(self) -> None:
         self._befores.clear()
-        await self._refreshing.now()
+        await self._timer.now()
 
     async def _find(self) -> None:
         self._befores.clear()
-        await self._refreshing.now()
+        await self._timer.now()
 
     async def _newest(self) -> None:
         self._befores.clear()
-        await self._refreshing.now()
+        await self._timer.now()
 
-    async def _further(self) -> None:
+    async def _show_older(self) -> None:
         if self._last is not None:
             self._befores.append(self._last)
-        await self._refreshing.now()
+        await self._timer.now()
 
     def _at(self, name: str) -> BoundJobs:
-        """The jobs of a place; bound when they are first needed, so that a refusal is shown and not fatal."""
-        place, jobs = self._declared[name]
-        return place.store[jobs]
+        """The jobs of a service, bound on first use, so that an error is shown and not fatal."""
+        service, jobs = self._declared[name]
+        return service.store[jobs]
 
     async def _change(self, what: str, row: dict[str, Any]) -> JobRow:
-        place, _ = self._declared[row["of"]]
+        service, _ = self._declared[row["of"]]
         bound = self._at(row["of"])
-        with database_of(place.name):
+        with database_errors(service.name):
             return await (bound.retry if what == "retry" else bound.cancel)(row["job"])
 
     async def _retry_dead(self) -> int:
         count = 0
-        for name, (place, _) in self._declared.items():
+        for name, (service, _) in self._declared.items():
             bound = self._at(name)
-            with database_of(place.name):
-                for row in await bound.find(states=("dead",), limit=_RETRIED_AT_ONCE):
+            with database_errors(service.name):
+                for row in await bound.find(states=("dead",), limit=_MAX_RETRIED):
                     await bound.retry(row.id)
                     count += 1
         return count
@@ -204,11 +201,10 @@ class _JobsPage:
         from ephemera.operations.inspect import count_jobs
         from ephemera.patterns.jobs import JobQueries
 
-        place, jobs = self._declared[name]
-        assert place.engine is not None  # noqa: S101 - others are not looked at
-        rows, wanted = JobQueries(jobs.tables, place.engine), (self._id.value or "").strip()
-        with database_of(place.name):
-            counts = await count_jobs(jobs, place.engine)
+        service, jobs = self._declared[name]
+        rows, wanted = JobQueries(jobs.tables, service.database), (self._id.value or "").strip()
+        with database_errors(service.name):
+            counts = await count_jobs(jobs, service.database)
             if wanted:
                 found = [row for row in (await rows.get(wanted),) if row is not None]
             else:
@@ -237,12 +233,11 @@ class _JobsPage:
         self._newer.set_visibility(bool(self._befores))
         self._older.set_visibility(self._last is not None)
         total = sum(each.counted for each in counts)
-        self._place.text = f"{total:,} jobs counted" if total else ""
+        self._total.text = f"{total:,} jobs counted" if total else ""
 
     async def _open(self, row: dict[str, Any]) -> None:
-        place, jobs = self._declared[row["of"]]
-        assert place.engine is not None  # noqa: S101 - others are not looked at
-        await draw_details(self._view, self._panel, place, jobs, row["job"])
+        service, jobs = self._declared[row["of"]]
+        await draw_details(self._view, self._panel, service, jobs, row["job"])
 
 
 PAGE = Page("/jobs", "Jobs", "work", build)

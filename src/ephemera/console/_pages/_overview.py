@@ -1,4 +1,4 @@
-"""Overview: whether all is well, what to do when it is not, and how servers move."""
+"""Overview: health, advice, live figures of the servers, and capacity."""
 
 from __future__ import annotations
 
@@ -9,54 +9,53 @@ from ephemera.console._capacity import ServerCapacity, capacities
 from ephemera.console._components import Column, Empty, columns, facts, plot, section, table, tile, tiles
 from ephemera.console._components._cards import Tone
 from ephemera.console._components._plots import Plot
-from ephemera.console._formatting import per_cent
-from ephemera.console._page import Page
-from ephemera.console._view import View
-from ephemera.console._watcher import Moment, Watched
+from ephemera.console._formatting import format_percent
+from ephemera.console._server_monitor import MonitoredServer, ServerSample
+from ephemera.console._view import Page, View
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.health import Check, worst_status
 
 _TONES: dict[str, Tone] = {"ok": "good", "warning": "warn", "problem": "bad"}
-_WORDS = {"ok": "Well", "warning": "Warning", "problem": "Problem"}
-_ORDER = ("Problem", "Warning", "Well")
+_WORDS = {"ok": "OK", "warning": "Warning", "problem": "Problem"}
+_ORDER = ("Problem", "Warning", "OK")
 _CHECKS = (
     Column("status", "", "badge"),
     Column("check", "Check"),
     Column("figure", "Figure"),
     Column("rule", "Rule"),
 )
-_NOT_COUNTED = Empty("Not counted yet", "It is done in the background, in some seconds.", "hourglass_empty")
-_NO_KEYS = Empty("No declared key is there", "What the services write shows up here.", "inbox")
-_LARGEST = 8  # spaces by what they take
+_NOT_SURVEYED = Empty("Not surveyed yet", "The first survey takes a few seconds.", "hourglass_empty")
+_NO_KEYS = Empty("No declared keys", "Keys that services write appear here.", "inbox")
+_LARGEST = 8  # keyspaces shown
 
 
 def build(view: View) -> None:
     """Draw it."""
-    servers = view.console.watch.servers
+    servers = view.console.monitor.servers
     figures = _Figures(servers)
     several = len(servers) > 1
     server = [Column("server", "Server", "mono")] if several else []
-    with section("Advice", "Rules that are broken, worst first, with the figure that broke them."):
-        nothing = Empty("All is well", "Every rule is kept. What breaks one shows up here.", "check_circle")
+    with section("Advice", "Violated rules, worst first, with the measured figure."):
+        nothing = Empty("No problems", "All rules hold. Violations appear here.", "check_circle")
         advice = table([*_CHECKS[:1], *server, *_CHECKS[1:], Column("advice", "What to do")], empty=nothing)
     plots = _Plots(servers)
-    with section("Capacity", "What the largest spaces take, and where memory is heading."):
+    with section("Capacity", "The largest keyspaces, and the trend of memory."):
         outlook = facts()
         sizes = table(
             [
-                Column("space", "Keyspace", "mono"),
+                Column("keyspace", "Keyspace", "mono"),
                 Column("keys", "Keys", "number"),
-                Column("each", "Bytes a key", "number"),
-                Column("size", "In all", "number"),
+                Column("each", "Bytes per key", "number"),
+                Column("size", "Total", "number"),
             ],
-            empty=_NOT_COUNTED,
+            empty=_NOT_SURVEYED,
         )
-    with section("Every check"):
-        waiting = Empty("Not examined yet", "The first check-up is under way.", "hourglass_empty")
+    with section("All checks"):
+        waiting = Empty("Not checked yet", "The first health check is running.", "hourglass_empty")
         checks = table([*_CHECKS[:1], *server, *_CHECKS[1:]], empty=waiting, rows_per_page=50, search=several)
 
     def refresh() -> None:
-        view.console.surveys.wanted()
+        view.console.surveys.refresh_if_stale()
         figures.show()
         plots.show()
         rows = [_row(each, check) for each in servers for check in _checks(each)]
@@ -65,7 +64,7 @@ def build(view: View) -> None:
         advice.show([row for row in rows if row["status"] != _WORDS["ok"]])
         found = capacities(view.console)
         outlook.show([(each.name if several else "Memory", each.outlook) for each in found])
-        sizes.show(_sizes(found), _NO_KEYS if found else _NOT_COUNTED)
+        sizes.show(_sizes(found), _NO_KEYS if found else _NOT_SURVEYED)
 
     view.every(2, refresh)
 
@@ -73,79 +72,79 @@ def build(view: View) -> None:
 class _Figures:
     """The figures of all servers together."""
 
-    def __init__(self, servers: Sequence[Watched]) -> None:
+    def __init__(self, servers: Sequence[MonitoredServer]) -> None:
         self._servers = servers
         with tiles():
-            self._health = tile("Health", "examining")
+            self._health = tile("Health", "checking")
             self._memory = tile("Memory")
             self._keys = tile("Keys")
-            self._commands = tile("Commands", "a second")
+            self._commands = tile("Commands", "per second")
             self._hits = tile("Hit ratio", "in the last 30 s")
-            self._evictions = tile("Evictions", "a second")
+            self._evictions = tile("Evictions", "per second")
 
     def show(self) -> None:
         healths = [server.health for server in self._servers if server.health is not None]
         if healths:
             status = worst_status(health.status for health in healths)
             found = sum(len(health.advice) for health in healths)
-            note = format_count(found, "rule") + " broken" if found else "no rule is broken"
+            note = format_count(found, "rule") + " violated" if found else "all rules hold"
             self._health.show(_WORDS[status], note, _TONES[status])
-        now = {server.address: server.now for server in self._servers}.values()  # one may be several places
-        up = [moment for moment in now if moment is not None]
+        now = {server.address: server.now for server in self._servers}.values()  # services may share a server
+        up = [sample for sample in now if sample is not None]
         if not up:
             for each in (self._memory, self._keys, self._commands, self._hits, self._evictions):
                 each.show("—")
             return
-        limit = sum(moment.limit for moment in up)
-        used = sum(moment.memory or 0 for moment in up)
+        limit = sum(sample.limit for sample in up)
+        used = sum(sample.memory or 0 for sample in up)
         self._memory.show(format_size(used), f"of {format_size(limit)}" if limit else "no limit")
-        clients = sum(moment.clients for moment in up)
-        self._keys.show(f"{sum(moment.keys for moment in up):,}", format_count(clients, "client"))
-        self._commands.show(f"{sum(moment.commands or 0 for moment in up):,.0f}")
-        ratios = [moment.hit_ratio for moment in up if moment.hit_ratio is not None]
-        self._hits.show(per_cent(sum(ratios) / len(ratios)) if ratios else "—")
-        evicted = sum(moment.evictions or 0 for moment in up)
+        clients = sum(sample.clients for sample in up)
+        self._keys.show(f"{sum(sample.keys for sample in up):,}", format_count(clients, "client"))
+        self._commands.show(f"{sum(sample.commands or 0 for sample in up):,.0f}")
+        ratios = [sample.hit_ratio for sample in up if sample.hit_ratio is not None]
+        self._hits.show(format_percent(sum(ratios) / len(ratios)) if ratios else "—")
+        evicted = sum(sample.evictions or 0 for sample in up)
         self._evictions.show(f"{evicted:,.0f}", tone="warn" if evicted else "plain")
 
 
 class _Plots:
     """A line for each server."""
 
-    def __init__(self, servers: Sequence[Watched]) -> None:
+    def __init__(self, servers: Sequence[MonitoredServer]) -> None:
         self._servers = servers
         names = [server.name for server in servers]
-        self._plots: list[tuple[Plot, Callable[[Moment], float | None]]] = []
+        self._plots: list[tuple[Plot, Callable[[ServerSample], float | None]]] = []
         with columns():
             for title, unit, value in _PLOTTED:
                 with section(title):
                     self._plots.append((plot("", unit, *names), value))
 
     def show(self) -> None:
-        moments = [list(server.moments) for server in self._servers]
+        samples = [list(server.samples) for server in self._servers]
         for drawn, value in self._plots:
-            drawn.show_lines([[(moment.at, value(moment)) for moment in line] for line in moments])
+            drawn.show_lines([[(sample.at, value(sample)) for sample in line] for line in samples])
 
 
-def _per_cent(moment: Moment) -> float | None:
-    return None if moment.hit_ratio is None else 100 * moment.hit_ratio
+def _per_cent(sample: ServerSample) -> float | None:
+    return None if sample.hit_ratio is None else 100 * sample.hit_ratio
 
 
-_PLOTTED: tuple[tuple[str, str, Callable[[Moment], float | None]], ...] = (
-    ("Memory", "bytes", lambda moment: moment.memory),
-    ("Commands a second", "number", lambda moment: moment.commands),
+_PLOTTED: tuple[tuple[str, str, Callable[[ServerSample], float | None]], ...] = (
+    ("Memory", "bytes", lambda sample: sample.memory),
+    ("Commands per second", "number", lambda sample: sample.commands),
     ("Hit ratio", "percent", _per_cent),
-    ("Evictions a second", "number", lambda moment: moment.evictions),
+    ("Evictions per second", "number", lambda sample: sample.evictions),
 )
 
 
-def _checks(server: Watched) -> list[tuple[str, Check]]:
+def _checks(server: MonitoredServer) -> list[tuple[str, Check]]:
     """The checks of a server, or of each node of a cluster."""
     if server.health is None:
         return []
     return [(each.name, check) for each in server.health.servers for check in each.checks]
 
 
-def _row(server: Watched, found: tuple[str, Check]) -> dict[str, Any]:
+def _row(server: MonitoredServer, found: tuple[str, Check]) -> dict[str, Any]:
     name, check = found
     return {
         "id": f"{server.name}/{name}/{check.name}/{check.figure if check.name == 'roles' else ''}",
@@ -160,20 +159,20 @@ def _row(server: Watched, found: tuple[str, Check]) -> dict[str, Any]:
 
 
 def _sizes(found: list[ServerCapacity]) -> list[dict[str, Any]]:
-    spaces = [space for each in found for space in each.capacity.keyspaces if space.keys]
-    spaces.sort(key=lambda space: -space.size.value if space.size else 0)
+    keyspaces = [keyspace for each in found for keyspace in each.capacity.keyspaces if keyspace.keys]
+    keyspaces.sort(key=lambda keyspace: -keyspace.size.value if keyspace.size else 0)
     return [
         {
-            "id": f"{place}",
-            "space": space.pattern,
-            "keys": f"{space.keys:,}",
-            "keys_sort": space.keys,
-            "each": f"{space.bytes_per_key:,.0f}",
-            "each_sort": space.bytes_per_key,
-            "size": format_size(space.size.value) if space.size else "",
-            "size_sort": space.size.value if space.size else 0,
+            "id": f"{position}",
+            "keyspace": keyspace.pattern,
+            "keys": f"{keyspace.keys:,}",
+            "keys_sort": keyspace.keys,
+            "each": f"{keyspace.bytes_per_key:,.0f}",
+            "each_sort": keyspace.bytes_per_key,
+            "size": format_size(keyspace.size.value) if keyspace.size else "",
+            "size_sort": keyspace.size.value if keyspace.size else 0,
         }
-        for place, space in enumerate(spaces[:_LARGEST])
+        for position, keyspace in enumerate(keyspaces[:_LARGEST])
     ]
 
 

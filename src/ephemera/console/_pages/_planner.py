@@ -1,4 +1,4 @@
-"""Planner: where it reads from, what its last tick did, who is handed over, which channels are dirty."""
+"""Planner: mode, last tick, enqueued users and dirty channels."""
 
 from __future__ import annotations
 
@@ -16,11 +16,10 @@ from ephemera.console._components import (
     tile,
     tiles,
 )
-from ephemera.console._connections import Place
-from ephemera.console._moments import NOTHING, ago, clock, lasting, since
-from ephemera.console._page import Page
-from ephemera.console._sources import database_of
-from ephemera.console._view import View
+from ephemera.console._connections import Service
+from ephemera.console._formatting import NO_VALUE, format_age, format_seconds, format_time, seconds_since
+from ephemera.console._sources import database_errors
+from ephemera.console._view import Page, View
 from ephemera.operations.formatting import format_count
 from ephemera.operations.inspect import declared_planners
 
@@ -28,76 +27,72 @@ if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import DirtyChannels, EnqueuedUser, PlannerState
     from ephemera.patterns.planner import Planner
 
-_SILENT = 180.0  # seconds without a tick, and something is wrong: they come every minute at least
+_MAX_TICK_AGE = 180.0  # seconds; ticks run at least every minute
 
 
 def build(view: View) -> None:
     """Draw the page."""
     declared = [
-        (place, each)
-        for place in view.places
-        for catalogue in place.catalogues
+        (service, each)
+        for service in view.services
+        for catalogue in service.catalogues
         for each in declared_planners(catalogue)
     ]
     if not declared:
         empty(
             "No planner is declared",
-            "Planner(catalogue, metadata, plans={...}) declares one: see docs/patterns/planner.md.",
+            "Declare one with Planner(catalogue, metadata, plans={...}): see docs/patterns/planner.md.",
             icon="event_busy",
         )
         return
-    for place, planner in declared:
-        _PlannerPart(view, place, planner)
+    for service, planner in declared:
+        _PlannerPart(view, service, planner)
 
 
 class _PlannerPart:
-    """What is shown of one planner."""
+    """The section of one planner."""
 
-    def __init__(self, view: View, place: Place, planner: Planner) -> None:
-        self._place, self._planner = place, planner
-        if place.engine is None:
+    def __init__(self, view: View, service: Service, planner: Planner) -> None:
+        self._service, self._planner = service, planner
+        if service.engine is None:
             problem(
-                f"The planner of {place.name} keeps its ticks in SQL",
+                f"The planner of {service.name} stores its state in SQL",
                 "Start the console with --database-url, or EPHEMERA_DATABASE_URL, to see them.",
                 icon="storage",
             )
         else:
-            self._draw_truth()
-            view.every(2, self._refresh_truth)
-        with section("Dirty channels", f"Channels of {place.name} with insights that no tick has looked at."):
+            self._draw_state()
+            view.every(2, self._refresh_state)
+        with section(
+            "Dirty channels", f"Channels of {service.name} with insights that no tick has processed."
+        ):
             self._channels = table(
                 [Column("channel", "Channel", kind="mono"), Column("age", "Marked", kind="time")],
-                empty=Empty(
-                    "No channel is dirty", "The last tick has looked at everything.", icon="done_all"
-                ),
+                empty=Empty("No dirty channels", "The last tick processed everything.", icon="done_all"),
             )
         self._draw_plans()
         view.every(2, self._refresh_dirty)
 
-    def _draw_truth(self) -> None:
+    def _draw_state(self) -> None:
         with tiles():
             self._mode, self._tick, self._due = tile("Mode"), tile("Last tick"), tile("Candidates")
-            self._handed, self._dirty = tile("Handed over"), tile("Dirty channels")
-        with section("Last tick", "Of whichever process led it."):
+            self._enqueued, self._dirty = tile("Enqueued"), tile("Dirty channels")
+        with section("Last tick", "Of the process that led it."):
             self._facts = facts()
-        with section("Handed over", "Users whom a tick found due, and whom no worker is done with."):
+        with section("Enqueued users", "Users that a tick found due, and that no worker has finished."):
             self._users = table(
                 [
                     Column("user", "User", kind="mono"),
                     Column("state", "State", kind="badge"),
                     Column("plan", "Plan"),
-                    Column("since", "Handed over", kind="time"),
-                    Column("until", "Looked at again in", kind="time"),
+                    Column("since", "Enqueued", kind="time"),
+                    Column("until", "Checked again in", kind="time"),
                 ],
-                empty=Empty(
-                    "Nobody is handed over", "The workers are done with all who were due.", icon="done_all"
-                ),
+                empty=Empty("No users enqueued", "The workers have finished all due users.", icon="done_all"),
             )
 
     def _draw_plans(self) -> None:
-        with section(
-            "Plans", "When a user is due: so much is new, or so much time has passed, while active."
-        ):
+        with section("Plans", "When an active user is due: after this much novelty, or this much time."):
             plans = table(
                 [
                     Column("plan", "Plan"),
@@ -110,48 +105,47 @@ class _PlannerPart:
             )
         plans.show([_plan_row(name, plan) for name, plan in self._planner.plans.items()])
 
-    async def _refresh_truth(self) -> None:
+    async def _refresh_state(self) -> None:
         from ephemera.operations.inspect import planner_state
 
-        assert self._place.engine is not None  # noqa: S101 - it is not drawn otherwise
-        with database_of(self._place.name):
-            truth = await planner_state(self._place.engine, self._planner)
-        self._users.show([_user_row(each, truth.now) for each in truth.users])
-        self._handed.show(f"{truth.enqueued:,}", f"{truth.due:,} are due again, {truth.postponed:,} later")
-        self._show_tick(truth)
+        with database_errors(self._service.name):
+            state = await planner_state(self._service.database, self._planner)
+        self._users.show([_user_row(each, state.now) for each in state.users])
+        self._enqueued.show(f"{state.enqueued:,}", f"{state.due:,} due, {state.postponed:,} postponed")
+        self._show_tick(state)
 
-    def _show_tick(self, truth: PlannerState) -> None:
-        tick = truth.last_tick
+    def _show_tick(self, state: PlannerState) -> None:
+        tick = state.last_tick
         if tick is None:
-            self._mode.show(NOTHING, "no tick yet")
+            self._mode.show(NO_VALUE, "no tick yet")
             self._facts.show([("Last tick", "none yet: is a planner running?")])
             return
         moment = datetime.fromtimestamp(tick.at / 1000, UTC)
-        silent = since(moment, truth.now) > _SILENT
+        overdue = seconds_since(moment, state.now) > _MAX_TICK_AGE
         self._mode.show(
-            "Redis" if tick.mode == "redis" else "SQL alone",
-            tick.problem or "copies in Redis, SQL behind them",
+            "Redis" if tick.mode == "redis" else "SQL only",
+            tick.problem or "reads Redis, backed by SQL",
             "good" if tick.mode == "redis" else "warn",
         )
         self._tick.show(
-            ago(moment, truth.now),
-            "is a planner running?" if silent else f"took {tick.seconds * 1000:.0f} ms",
-            "bad" if silent else "plain",
+            format_age(moment, state.now),
+            "is a planner running?" if overdue else f"took {tick.seconds * 1000:.0f} ms",
+            "bad" if overdue else "plain",
         )
-        self._due.show(f"{tick.candidates:,}", f"due, of {format_count(tick.examined, 'user')} examined")
+        self._due.show(f"{tick.candidates:,}", f"due, of {format_count(tick.examined, 'user')} checked")
         self._facts.show(
             [
-                ("When", clock(moment)),
+                ("When", format_time(moment)),
                 ("Took", f"{tick.seconds * 1000:.0f} ms"),
-                ("Channels looked at", f"{tick.dirty:,}"),
-                ("Users examined", f"{tick.examined:,}"),
+                ("Channels processed", f"{tick.dirty:,}"),
+                ("Users checked", f"{tick.examined:,}"),
                 ("Candidates", f"{tick.candidates:,}"),
-                ("Handed over", f"{tick.enqueued:,}"),
+                ("Enqueued", f"{tick.enqueued:,}"),
                 ("Postponed", f"{tick.postponed:,}"),
-                ("More than a tick takes", "yes: the next one goes on" if tick.full else "no"),
+                ("Truncated", "yes: the next tick continues" if tick.full else "no"),
                 (
-                    "Everything looked at until",
-                    NOTHING if truth.examined_at is None else clock(truth.examined_at),
+                    "Processed until",
+                    NO_VALUE if state.examined_at is None else format_time(state.examined_at),
                 ),
             ]
         )
@@ -159,15 +153,15 @@ class _PlannerPart:
     async def _refresh_dirty(self) -> None:
         from ephemera.operations.inspect import dirty_channels
 
-        dirty: DirtyChannels = await dirty_channels(self._place.store, self._planner)
+        dirty: DirtyChannels = await dirty_channels(self._service.store, self._planner)
         self._channels.show(
             [
-                {"id": channel, "channel": channel, "age": f"{lasting(age)} ago", "age_sort": age}
+                {"id": channel, "channel": channel, "age": f"{format_seconds(age)} ago", "age_sort": age}
                 for channel, age in dirty.oldest
             ]
         )
-        if self._place.engine is not None:
-            self._dirty.show(f"{dirty.count:,}", "wait for the next tick")
+        if self._service.engine is not None:
+            self._dirty.show(f"{dirty.count:,}", "waiting for the next tick")
 
 
 def _user_row(seen: EnqueuedUser, now: datetime) -> dict[str, Any]:
@@ -177,9 +171,9 @@ def _user_row(seen: EnqueuedUser, now: datetime) -> dict[str, Any]:
         "state": "running" if seen.running else "queued",
         "state_tone": "info" if seen.running else "plain",
         "plan": seen.plan,
-        "since": "" if seen.since is None else ago(seen.since, now),
-        "since_sort": 0 if seen.since is None else since(seen.since, now),
-        "until": lasting((seen.until - now).total_seconds()),
+        "since": "" if seen.since is None else format_age(seen.since, now),
+        "since_sort": 0 if seen.since is None else seconds_since(seen.since, now),
+        "until": format_seconds((seen.until - now).total_seconds()),
         "until_sort": (seen.until - now).total_seconds(),
     }
 
@@ -190,11 +184,11 @@ def _plan_row(name: str, plan: Any) -> dict[str, Any]:
         "plan": name,
         "novelty": f"{plan.novelty:,} new",
         "novelty_sort": plan.novelty,
-        "every": lasting(plan.every / 1000),
+        "every": format_seconds(plan.every / 1000),
         "every_sort": plan.every,
-        "active": lasting(plan.active_within / 1000),
+        "active": format_seconds(plan.active_within / 1000),
         "active_sort": plan.active_within,
-        "cooldown": lasting(plan.cooldown / 1000),
+        "cooldown": format_seconds(plan.cooldown / 1000),
         "cooldown_sort": plan.cooldown,
     }
 

@@ -1,4 +1,4 @@
-"""Making one token, or all of a family, void: a form on the page of sessions and tokens."""
+"""The form that revokes a token or a token family, on the page of sessions."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from typing import Any
 from nicegui import ui
 
 from ephemera.console._actions import READ_ONLY
-from ephemera.console._components._confirm import asked_and_done
-from ephemera.console._connections import Place
+from ephemera.console._components._confirm import confirm_and_run
+from ephemera.console._connections import Service
 from ephemera.console._view import View
 from ephemera.patterns.revocation import Revocation
 
 _FAMILY = "family"
-_LONGEST = 512  # characters of an id
+_MAX_ID_LENGTH = 512  # characters of an id
 
 
 class RevokeForm:
-    """A kind, an id, and a button that asks first."""
+    """A kind, an id, and a button that asks for confirmation."""
 
     def __init__(
         self,
         view: View,
-        revocations: Mapping[str, tuple[Place, Revocation]],
+        revocations: Mapping[str, tuple[Service, Revocation]],
         then: Callable[[], Any],
     ) -> None:
         self._view = view
         self._then = then
         self._kinds = {
-            f"{name}/{kind}": (place, declared, kind)
-            for name, (place, declared) in revocations.items()
+            f"{name}/{kind}": (service, declared, kind)
+            for name, (service, declared) in revocations.items()
             for kind in (*declared.kinds, _FAMILY)
         }
         options = {name: _named(*each, many=len(revocations) > 1) for name, each in self._kinds.items()}
         with ui.element("form").classes("e-row").on("submit.prevent", self._ask):
-            self._kind = ui.select(options, value=next(iter(options)), label="What").props("dense outlined")
-            self._id = ui.input("Id").props(f"dense outlined clearable maxlength={_LONGEST}")
+            self._kind = ui.select(options, value=next(iter(options)), label="Type").props("dense outlined")
+            self._id = ui.input("Id").props(f"dense outlined clearable maxlength={_MAX_ID_LENGTH}")
             button = ui.button("Revoke", icon="key_off").props('type="submit" outline no-caps')
         if not view.may_act:
             button.disable()
@@ -46,32 +46,32 @@ class RevokeForm:
 
     async def _ask(self) -> None:
         named = (self._id.value or "").strip()
-        if not named or len(named) > _LONGEST or self._kind.value not in self._kinds:
-            self._view.tell("Give the id of a token (its jti) or of a family first.", "warn")
+        if not named or len(named) > _MAX_ID_LENGTH or self._kind.value not in self._kinds:
+            self._view.notify("Enter the id of a token (its jti) or of a family first.", "warn")
             return
-        place, declared, kind = self._kinds[self._kind.value]
-        what = _named(place, declared, kind, many=len(self._view.places) > 1)
-        await asked_and_done(
+        service, declared, kind = self._kinds[self._kind.value]
+        what = _named(service, declared, kind, many=len(self._view.services) > 1)
+        await confirm_and_run(
             self._view,
             "Revoke",
             what="token.revoke-family" if kind == _FAMILY else "token.revoke",
             target=f"{what} {named}",
-            question=f"Make the {what} {named} void? It cannot be undone.",
-            work=lambda: _revoke(place, declared, kind, named),
-            done="It is void from now on.",
+            question=f"Revoke the {what} {named}? This cannot be undone.",
+            work=lambda: _revoke(service, declared, kind, named),
+            done="It is revoked.",
             then=self._then,
         )
 
 
-async def _revoke(place: Place, declared: Revocation, kind: str, named: str) -> None:
-    live = place.store[declared]
+async def _revoke(service: Service, declared: Revocation, kind: str, named: str) -> None:
+    bound = service.store[declared]
     if kind == _FAMILY:
-        await live.revoke_family(named)
+        await bound.revoke_family(named)
         return
-    # When it expires is not known here: none of its kind lives longer than this.
-    await live.revoke_token(kind, named, until=time.time() + declared.kinds[kind].lives.total_seconds())
+    # Its expiry is not known here; no token of its kind is valid for longer than this.
+    await bound.revoke_token(kind, named, until=time.time() + declared.kinds[kind].lives.total_seconds())
 
 
-def _named(place: Place, _: Revocation, kind: str, *, many: bool) -> str:
+def _named(service: Service, _: Revocation, kind: str, *, many: bool) -> str:
     what = kind if kind == _FAMILY else f"{kind} token"
-    return f"{place.name}: {what}" if many else what
+    return f"{service.name}: {what}" if many else what

@@ -1,4 +1,4 @@
-"""Streams of events: how far each group is, what is pending, and what failed; failures can be tried again."""
+"""Event streams: lag, pending events and dead letters of each group; dead letters can be replayed."""
 
 from __future__ import annotations
 
@@ -22,27 +22,26 @@ from ephemera.console._components import (
     tile,
     tiles,
 )
-from ephemera.console._connections import Place
-from ephemera.console._moments import ago, clock, lasting, since
-from ephemera.console._page import Page
-from ephemera.console._sources import Sources, of_place
-from ephemera.console._view import View
+from ephemera.console._connections import Service
+from ephemera.console._formatting import format_age, format_seconds, format_time, seconds_since
+from ephemera.console._sources import RowSources, service_column
+from ephemera.console._view import Page, View
 from ephemera.operations.inspect import EventStream, KeyFinder
 from ephemera.patterns.events import DeadLetter, Events, StreamInfo
 
-_STREAMS = 100  # of one pattern that are looked at
-_LETTERS = 200  # dead letters that are shown of a stream
-_PENDING = 100  # pending events that are shown of a group
+_MAX_STREAMS = 100  # shown per pattern
+_MAX_LETTERS = 200  # dead letters shown per stream
+_MAX_PENDING = 100  # pending events shown per group
 _SHORT = 160  # characters of an error or an event in a table
 
 
 def build(view: View) -> None:
     """Draw the page."""
-    declared: list[tuple[Place, Events[Any]]] = view.patterns(Events)
+    declared: list[tuple[Service, Events[Any]]] = view.patterns(Events)
     if not declared:
         empty(
-            "No streams of events are declared",
-            "Events(catalogue, 'events:users', UserChanged, ...) declares one: see docs/patterns/events.md.",
+            "No event streams are declared",
+            "Declare Events(catalogue, 'events:users', UserChanged, ...): see docs/patterns/events.md.",
             icon="stream",
         )
         return
@@ -52,9 +51,9 @@ def build(view: View) -> None:
 class _Streams:
     """The page in one browser."""
 
-    def __init__(self, view: View, declared: list[tuple[Place, Events[Any]]]) -> None:
+    def __init__(self, view: View, declared: list[tuple[Service, Events[Any]]]) -> None:
         self._finders = {
-            pair: KeyFinder(pair[0].store.client("queue"), pair[1].keyspace, _STREAMS) for pair in declared
+            pair: KeyFinder(pair[0].store.client("queue"), pair[1].keyspace, _MAX_STREAMS) for pair in declared
         }
         self._streams: dict[str, EventStream] = {}
         self._whole: dict[str, DeadLetter] = {}
@@ -67,7 +66,7 @@ class _Streams:
             )
         with section(
             "Groups",
-            "One that nobody consumes keeps its stream from being trimmed. Open one for its pending events.",
+            "A group without consumers keeps its stream from being trimmed. Open one for its pending events.",
         ):
             self._groups = table(
                 [
@@ -78,11 +77,9 @@ class _Streams:
                     Column("pending", "Pending", kind="number"),
                     Column("consumers", "Consumers", kind="number"),
                     Column("dead", "Dead", kind="number"),
-                    *of_place(view),
+                    *service_column(view),
                 ],
-                empty=Empty(
-                    "No stream is there yet", "The first event that is published makes one.", icon="stream"
-                ),
+                empty=Empty("No streams yet", "The first published event creates one.", icon="stream"),
                 on_open=self._show_pending,
                 actions=[
                     Action(
@@ -90,32 +87,28 @@ class _Streams:
                         "Replay all",
                         "playlist_play",
                         what="event.replay-all",
-                        question=lambda row: (
-                            f"Put all dead letters of {row['group']} back on {row['stream']}?"
-                        ),
+                        question=lambda row: f"Replay all dead letters of {row['group']} on {row['stream']}?",
                         target=lambda row: f"{row['stream']} {row['group']}",
                         work=lambda row: self._streams[row["of"]].replay([], group=row["group"]),
-                        done=_told,
+                        done=_replayed,
                         tone="warn",
                     ),
                 ],
                 view=view,
-                then=lambda: self._refreshing.now(),
+                then=lambda: self._timer.now(),
             )
-        with section(
-            "Dead letters", "Events that a group gave up on. Mend what made them fail, then replay them."
-        ):
+        with section("Dead letters", "Events that failed every attempt. Fix the cause, then replay them."):
             self._letters = table(
                 [
                     Column("stream", "Stream", kind="mono"),
                     Column("group", "Group"),
                     Column("error", "Error"),
                     Column("event", "Event", kind="mono"),
-                    Column("age", "Given up", kind="time"),
+                    Column("age", "Failed", kind="time"),
                 ],
                 empty=Empty(
-                    "No dead letter",
-                    "Every event was handled, or is still being tried.",
+                    "No dead letters",
+                    "Every event was handled, or is still being retried.",
                     icon="mark_email_read",
                 ),
                 on_open=self._show_letter,
@@ -125,32 +118,32 @@ class _Streams:
                         "Replay",
                         "replay",
                         what="event.replay",
-                        question=lambda row: f"Put this event back on {row['stream']} for {row['group']}?",
+                        question=lambda row: f"Replay this event on {row['stream']} for {row['group']}?",
                         target=lambda row: f"{row['stream']} {row['letter']}",
                         work=lambda row: self._streams[row["of"]].replay([row["letter"]]),
-                        done=_told,
+                        done=_replayed,
                     ),
                 ],
                 view=view,
-                then=lambda: self._refreshing.now(),
+                then=lambda: self._timer.now(),
                 search=True,
             )
-        self._sources = Sources(self._show)
-        self._refreshing = view.every(2, self._refresh)
+        self._sources = RowSources(self._show)
+        self._timer = view.every(2, self._refresh)
 
     async def _refresh(self) -> None:
         await self._sources.refresh(
             {pair: partial(self._read, *pair, finder) for pair, finder in self._finders.items()}
         )
 
-    async def _read(self, place: Place, events: Events[Any], finder: KeyFinder) -> list[dict[str, Any]]:
+    async def _read(self, service: Service, events: Events[Any], finder: KeyFinder) -> list[dict[str, Any]]:
         found = []
         for key in await finder.search():
-            of = f"{place.name}/{key}"
-            stream = self._streams.setdefault(of, EventStream(place.store, events, key))
+            of = f"{service.name}/{key}"
+            stream = self._streams.setdefault(of, EventStream(service.store, events, key))
             reading = await stream.info()
-            letters = await stream.dead_letters(_LETTERS) if reading.dead else []
-            found.append({"place": place, "of": of, "reading": reading, "letters": letters})
+            letters = await stream.dead_letters(_MAX_LETTERS) if reading.dead else []
+            found.append({"service": service, "of": of, "reading": reading, "letters": letters})
         return found
 
     def _show(self, found: list[dict[str, Any]]) -> None:
@@ -163,22 +156,22 @@ class _Streams:
         dead = sum(reading.dead for reading in readings)
         lag = sum(group.lag or 0 for reading in readings for group in reading.groups)
         pending = sum(group.pending for reading in readings for group in reading.groups)
-        self._lag.show(f"{lag:,}", "events that a group has not been given")
-        self._pending.show(f"{pending:,}", "given, and not acknowledged")
-        self._dead.show(f"{dead:,}", "given up, until somebody replays them", "bad" if dead else "good")
+        self._lag.show(f"{lag:,}", "events not delivered to a group yet")
+        self._pending.show(f"{pending:,}", "delivered, not acknowledged")
+        self._dead.show(f"{dead:,}", "failed every attempt", "bad" if dead else "good")
 
     async def _show_pending(self, row: dict[str, Any]) -> None:
         stream = self._streams[row["of"]]
-        pending = await stream.pending(row["group"], _PENDING) if row["group_named"] else []
+        pending = await stream.pending(row["group"], _MAX_PENDING) if row["group_named"] else []
         lease = stream.events.delivery.lease.total_seconds()
         with self._panel.open(f"{row['group']} on {row['stream']}"):
             facts(
                 [
-                    ("Length of the stream", f"{row['length']:,}"),
+                    ("Stream length", f"{row['length']:,}"),
                     ("Lag", str(row["lag"])),
                     ("Consumers", str(row["consumers"])),
-                    ("Tried at most", f"{stream.events.delivery.max_deliveries} times"),
-                    ("Lease", lasting(lease)),
+                    ("Max. attempts", f"{stream.events.delivery.max_deliveries}"),
+                    ("Lease", format_seconds(lease)),
                 ]
             )
             listed = table(
@@ -188,7 +181,7 @@ class _Streams:
                     Column("idle", "Idle", kind="time"),
                     Column("deliveries", "Deliveries", kind="number"),
                 ],
-                empty=Empty("Nothing is pending", "Whatever was delivered is acknowledged.", icon="done_all"),
+                empty=Empty("No pending events", "Every delivered event is acknowledged.", icon="done_all"),
             )
             listed.show(
                 [
@@ -196,7 +189,7 @@ class _Streams:
                         "id": each.id,
                         "event": each.id,
                         "consumer": each.consumer,
-                        "idle": lasting(each.idle),
+                        "idle": format_seconds(each.idle),
                         "idle_sort": each.idle,
                         "deliveries": each.deliveries,
                     }
@@ -211,10 +204,10 @@ class _Streams:
                 [
                     ("Stream", letter.stream),
                     ("Group", letter.group),
-                    ("Letter", letter.id),
-                    ("First id", letter.origin),
+                    ("Dead letter id", letter.id),
+                    ("Original id", letter.origin),
                     ("Deliveries", str(letter.deliveries)),
-                    ("Given up", clock(_moment(letter))),
+                    ("Failed", format_time(_moment(letter))),
                 ]
             )
             with section("Error"):
@@ -223,28 +216,30 @@ class _Streams:
                 text_block(_json(letter.event, indent=2))
 
 
-def _told(count: int) -> str:
-    return f"{count:,} dead {'letter was' if count == 1 else 'letters were'} put back."
+def _replayed(count: int) -> str:
+    return f"{count:,} dead {'letter' if count == 1 else 'letters'} replayed."
 
 
-def group_rows(place: Place, of: str, reading: StreamInfo, letters: list[DeadLetter]) -> list[dict[str, Any]]:
-    """The rows of a stream's groups, each with the dead letters of its own."""
-    shared = {"of": of, "stream": reading.key, "length": reading.length, "place": place.name}
+def group_rows(
+    service: Service, of: str, reading: StreamInfo, letters: list[DeadLetter]
+) -> list[dict[str, Any]]:
+    """The rows of a stream's groups, each with its own dead letters."""
+    shared = {"of": of, "stream": reading.key, "length": reading.length, "service": service.name}
     by_group = Counter(letter.group for letter in letters)
-    there = {group.name for group in reading.groups}
-    nobody = {"lag": "", "pending": "", "consumers": ""}
+    existing = {group.name for group in reading.groups}
+    no_group = {"lag": "", "pending": "", "consumers": ""}
     rows: list[dict[str, Any]] = [
         {
-            **shared, **nobody, "id": f"{of}/{name}", "group": name, "group_named": True,
-            "state": "gone", "state_tone": "warn", **_dead(by_group[name], letters),
+            **shared, **no_group, "id": f"{of}/{name}", "group": name, "group_named": True,
+            "state": "deleted", "state_tone": "warn", **_dead(by_group[name], letters),
         }
-        for name in sorted(by_group.keys() - there)
+        for name in sorted(by_group.keys() - existing)
     ]  # fmt: skip
     if not reading.groups and not rows:
-        state = ("unread", "warn") if reading.length else ("empty", "plain")
+        state = ("no group", "warn") if reading.length else ("empty", "plain")
         return [
             {
-                **shared, **nobody, "id": of, "group": "(none)", "group_named": False,
+                **shared, **no_group, "id": of, "group": "(none)", "group_named": False,
                 "state": state[0], "state_tone": state[1], "dead": 0, "actions": [],
             }
         ]  # fmt: skip
@@ -252,7 +247,7 @@ def group_rows(place: Place, of: str, reading: StreamInfo, letters: list[DeadLet
         behind = group.lag or 0
         state = ("caught up", "good") if not behind and not group.pending else ("working", "info")
         if not group.consumers and (behind or group.pending):
-            state = ("nobody consumes", "bad")
+            state = ("no consumers", "bad")
         rows.append(
             {
                 **shared,
@@ -271,8 +266,8 @@ def group_rows(place: Place, of: str, reading: StreamInfo, letters: list[DeadLet
 
 
 def _dead(seen: int, letters: list[DeadLetter]) -> dict[str, Any]:
-    """A group's dead letters, and whether they can be put back; of a stream with very many, the oldest."""
-    if len(letters) < _LETTERS:
+    """A group's dead letters, and whether they can be replayed; only the oldest of very many are known."""
+    if len(letters) < _MAX_LETTERS:
         return {"dead": seen, "actions": ["replay_all"] if seen else []}
     return {"dead": f"{seen}+" if seen else "?", "dead_sort": seen, "actions": ["replay_all"]}
 
@@ -287,13 +282,13 @@ def _letter_row(of: str, letter: DeadLetter) -> dict[str, Any]:
         "group": letter.group,
         "error": _shortened(letter.error),
         "event": _shortened(_json(letter.event)),
-        "age": ago(moment),
-        "age_sort": since(moment),
+        "age": format_age(moment),
+        "age_sort": seconds_since(moment),
     }
 
 
 def _moment(letter: DeadLetter) -> datetime:
-    """When it was given up: the id of a letter begins with the server's milliseconds."""
+    """When it failed: the id of a dead letter starts with the server's milliseconds."""
     return datetime.fromtimestamp(int(letter.id.partition("-")[0]) / 1000, UTC)
 
 

@@ -1,11 +1,11 @@
-// A page whose socket is not let in asks why: whoever is not signed in any more goes to the form.
-// The server tells open sockets by itself; this is for those it cannot reach.
+// A page whose WebSocket is refused asks why; if it is signed out, it opens the sign-in form.
+// The server notifies open sockets itself; this is for pages it cannot reach.
 setInterval(async () => {
   if (!window.socket || window.socket.connected) return;
   try {
     const answer = await fetch("/signed-in", { cache: "no-store" });
     if (answer.status === 401) window.location.assign("/sign-in");
   } catch {
-    // The console itself cannot be reached; the page says so already.
+    // The console cannot be reached; the page already says so.
   }
 }, 1000);

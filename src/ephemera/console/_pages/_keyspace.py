@@ -1,4 +1,4 @@
-"""One space: what is written about it, how long its keys live, and some of them with what they hold."""
+"""One keyspace: its documentation, the TTLs of its keys, and sample entries."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from ephemera.console._components import (
     table,
     text_block,
 )
-from ephemera.console._connections import Place
-from ephemera.console._formatting import HIDDEN, per_cent
-from ephemera.console._page import Page
-from ephemera.console._survey_cache import SpaceFound
-from ephemera.console._view import View
+from ephemera.console._connections import Service
+from ephemera.console._formatting import HIDDEN, format_percent
+from ephemera.console._survey_cache import KeyspaceSurvey
+from ephemera.console._view import Page, View
 from ephemera.keyspace import Keyspace
 from ephemera.operations.audit import TTL_BUCKETS
 from ephemera.operations.documentation import KeyspaceDoc, describe
 from ephemera.operations.formatting import format_duration, format_size
 
-_LINE = 160  # characters of a value in the table
+_MAX_LINE = 160  # characters of a value in the table
 
 
 def build(view: View) -> None:
@@ -37,19 +36,17 @@ def build(view: View) -> None:
     chosen = _chosen(view)
     ui.link("← Keyspaces", "/keyspaces").classes("e-back")
     if chosen is None:
-        problem(
-            "There is no such space", "It may have been renamed: choose one among the keyspaces.", "key_off"
-        )
+        problem("Keyspace not found", "It may have been renamed: choose one from the list.", "key_off")
         return
-    place, space = chosen
-    entry = next(each for catalogue in place.catalogues if catalogue.name == space.catalogue
-                 for each in describe(catalogue) if each.pattern == space.pattern)  # fmt: skip
+    service, keyspace = chosen
+    entry = next(each for catalogue in service.catalogues if catalogue.name == keyspace.catalogue
+                 for each in describe(catalogue) if each.pattern == keyspace.pattern)  # fmt: skip
     with ui.element("div").classes("e-page-title"):
         with ui.element("h1").classes("e-mono"):
-            ui.label(space.pattern)
-        badge(space.kind, "info")
-        badge(space.role, "info" if space.role == "queue" else "plain")
-        if space.sensitive:
+            ui.label(keyspace.pattern)
+        badge(keyspace.kind, "info")
+        badge(keyspace.role, "info" if keyspace.role == "queue" else "plain")
+        if keyspace.sensitive:
             badge("sensitive", "warn")
     with columns():
         with section("Documentation"):
@@ -57,11 +54,11 @@ def build(view: View) -> None:
             _fields(entry)
         with section("Now"):
             now = facts([("Keys", "—")])
-    with section("What is left of lives", "Sampled keys by their time to live."):
-        lives = bars()
+    with section("TTLs", "Sampled keys by remaining TTL."):
+        ttls = bars()
     panel = drawer()
-    shown: list[SpaceFound] = []  # the sample on the page, which stays until another is asked for
-    with section("Entries", _about_entries(space)) as head:
+    shown: list[KeyspaceSurvey] = []  # the sample on the page; it stays until the user asks for another
+    with section("Entries", _about_entries(keyspace)) as head:
         with head:
             ui.button("Another sample", icon="casino", on_click=lambda: shown.clear()).props(
                 "outline no-caps"
@@ -70,24 +67,22 @@ def build(view: View) -> None:
             [
                 Column("key", "Key", "mono"),
                 Column("value", "Value", "mono"),
-                Column("ttl", "Lives for", "time"),
+                Column("ttl", "TTL", "time"),
                 Column("size", "Bytes", "number"),
             ],
-            empty=Empty(
-                "No entry was seen", "Either there is no key, or the survey has not come to it yet.", "inbox"
-            ),
+            empty=Empty("No entries", "There are no keys, or the survey has not reached them yet.", "inbox"),
             on_open=lambda row: _open(panel, row),
         )
         entries.show([])
 
     def refresh() -> None:
         surveys = view.console.surveys
-        surveys.wanted()
-        found = surveys.of(place).spaces.get(space.pattern)
+        surveys.refresh_if_stale()
+        found = surveys.of(service).keyspaces.get(keyspace.pattern)
         if found is None:
             return
-        now.show(_now(found, place.hit_ratios.of(space.pattern), bool(place.hit_ratios.urls)))
-        lives.show(TTL_BUCKETS, [found.state.ttl.get(life, 0) for life in TTL_BUCKETS])
+        now.show(_now(found, service.hit_ratios.of(keyspace.pattern), bool(service.hit_ratios.urls)))
+        ttls.show(TTL_BUCKETS, [found.report.ttl.get(bucket, 0) for bucket in TTL_BUCKETS])
         if found.entries and not shown:
             shown.append(found)
             entries.show([_row(number, each) for number, each in enumerate(found.entries)])
@@ -95,22 +90,22 @@ def build(view: View) -> None:
     view.every(1, refresh)
 
 
-def _chosen(view: View) -> tuple[Place, Keyspace[Any]] | None:
-    wanted, named = view.arguments.get("space"), view.arguments.get("place")
+def _chosen(view: View) -> tuple[Service, Keyspace[Any]] | None:
+    wanted, named = view.arguments.get("keyspace"), view.arguments.get("service")
     return next(
         (
-            (place, space)
-            for place in view.places
-            if place.name == named
-            for space in place.spaces
-            if space.pattern == wanted
+            (service, keyspace)
+            for service in view.services
+            if service.name == named
+            for keyspace in service.keyspaces
+            if keyspace.pattern == wanted
         ),
         None,
     )
 
 
 def _documented(entry: KeyspaceDoc) -> list[tuple[str, str]]:
-    told = [
+    found = [
         ("Purpose", entry.purpose),
         ("Holds", entry.holds),
         ("Lifetime", entry.lifetime),
@@ -122,7 +117,7 @@ def _documented(entry: KeyspaceDoc) -> list[tuple[str, str]]:
         ("At most", f"{entry.max_length:,} entries" if entry.max_length else ""),
         ("Cluster slot by", entry.hash_tag or ""),
     ]
-    return [(name, value) for name, value in told if value]
+    return [(name, value) for name, value in found if value]
 
 
 def _fields(entry: KeyspaceDoc) -> None:
@@ -144,33 +139,33 @@ def _fields(entry: KeyspaceDoc) -> None:
         )
 
 
-def _about_entries(space: Keyspace[Any]) -> str:
-    if space.sensitive:
-        return "The space is declared sensitive: values are not read, and of keys only the pattern is shown."
+def _about_entries(keyspace: Keyspace[Any]) -> str:
+    if keyspace.sensitive:
+        return "The keyspace is declared sensitive: values are not read, and keys appear as the pattern."
     return "A random sample, decoded as declared."
 
 
-def _now(found: SpaceFound, ratio: float | None, told: bool) -> list[tuple[str, str]]:
-    state = found.state
-    keys = f"{state.keys:,}"
-    if state.estimated_keys is not None:
-        keys = f"about {state.estimated_keys.value:,.0f} ({state.keys:,} counted)"
+def _now(found: KeyspaceSurvey, ratio: float | None, known: bool) -> list[tuple[str, str]]:
+    report = found.report
+    keys = f"{report.keys:,}"
+    if report.estimated_keys is not None:
+        keys = f"about {report.estimated_keys.value:,.0f} ({report.keys:,} counted)"
     size = "—"
-    if state.size is not None:
+    if report.size is not None:
         margin = (
             ""
-            if state.size.exact or state.size.high is None
-            else f" (at most {format_size(state.size.high)})"
+            if report.size.exact or report.size.high is None
+            else f" (at most {format_size(report.size.high)})"
         )
-        size = format_size(state.size.value) + margin
+        size = format_size(report.size.value) + margin
     return [
         ("Keys", keys),
         ("Bytes", size),
-        ("Looked at", f"{state.sampled:,}"),
+        ("Sampled", f"{report.sampled:,}"),
         ("Without TTL", f"{found.without_ttl:,} of those"),
-        ("Longest life", format_duration(state.longest_ttl) if state.longest_ttl is not None else "—"),
-        ("Hit ratio", per_cent(ratio) if told else "unknown: give --metrics-url"),
-        ("Not readable", f"{found.unreadable:,} of those"),
+        ("Longest TTL", format_duration(report.longest_ttl) if report.longest_ttl is not None else "—"),
+        ("Hit ratio", format_percent(ratio) if known else "unknown: needs --metrics-url"),
+        ("Undecodable", f"{found.undecodable:,} of those"),
     ]
 
 
@@ -179,9 +174,9 @@ def _row(number: int, entry: Any) -> dict[str, Any]:
     return {
         "id": number,
         "key": entry.key,
-        "value": line if len(line) <= _LINE else f"{line[:_LINE]}…",
+        "value": line if len(line) <= _MAX_LINE else f"{line[:_MAX_LINE]}…",
         "whole": entry.value,
-        "ttl": "no end" if entry.ttl < 0 else format_duration(entry.ttl),
+        "ttl": "no TTL" if entry.ttl < 0 else format_duration(entry.ttl),
         "ttl_sort": entry.ttl,
         "size": "—" if entry.size is None else f"{entry.size:,}",
         "size_sort": entry.size or 0,
@@ -190,11 +185,11 @@ def _row(number: int, entry: Any) -> dict[str, Any]:
 
 def _open(panel: Any, row: dict[str, Any]) -> None:
     with panel.open("Entry"):
-        facts([("Key", row["key"]), ("Lives for", row["ttl"]), ("Bytes", row["size"])])
+        facts([("Key", row["key"]), ("TTL", row["ttl"]), ("Bytes", row["size"])])
         if row["whole"] != HIDDEN:
             text_block(row["whole"])
         else:
-            ui.label("The value is not shown: its space is declared sensitive.").classes("e-note")
+            ui.label("The value is hidden: its keyspace is declared sensitive.").classes("e-note")
 
 
-PAGE = Page("/space", "Keyspace", "key", build, listed=False)
+PAGE = Page("/keyspace", "Keyspace", "key", build, listed=False)

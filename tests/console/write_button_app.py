@@ -1,33 +1,34 @@
-"""A console with one page more, whose buttons write a key: `python -m tests.console.tempting`.
+"""A console with an extra page whose buttons write a key: `python -m tests.console.write_button_app`.
 
-It takes the flags of `ephemera console`, and is what tests of permission press.
+It takes the options of `ephemera console`; the tests of permissions press its buttons.
 """
 
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any
+from unittest.mock import patch
 
+from ephemera import console
 from ephemera.cli import create_app
-from ephemera.console import _server as serving
 from ephemera.console._components import Action, Column, Empty, confirm_button, section, table
-from ephemera.console._page import Page
 from ephemera.console._pages import PAGES
-from ephemera.console._view import View
+from ephemera.console._view import Page, View
 
 KEY = "legacy:written-by-the-console"
 
 
 def build(view: View) -> None:
-    """A button of its own, and one in a row."""
+    """Draw a button, and one in a row."""
 
     async def write() -> None:
-        await view.places[0].store.call("SET", KEY, "written", "EX", 60)
+        await view.services[0].store.call("SET", KEY, "written", "EX", 60)
 
     def work(_: dict[str, Any]) -> Any:
         return write()
 
-    with section("Tempting"):
+    with section("Write button"):
         confirm_button(
             view,
             "Write",
@@ -58,7 +59,6 @@ def build(view: View) -> None:
 
 
 if __name__ == "__main__":
-    pages = (*PAGES, Page("/tempting", "Tempting", "edit", build))
-    serve = serving.serve
-    serving.serve = lambda settings: serve(settings, pages)  # type: ignore[assignment,misc]
-    create_app()(["console", *sys.argv[1:]], prog_name="ephemera")
+    pages = (*PAGES, Page("/write-button", "Write button", "edit", build))
+    with patch.object(console, "serve", partial(console.serve, pages=pages)):
+        create_app()(["console", *sys.argv[1:]], prog_name="ephemera")
