@@ -41,7 +41,7 @@ def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
             if each.listed:
                 page.get_by_role("navigation").get_by_role("link", name=each.title).click()
                 expect(page).to_have_title(f"{each.title} · Ephemera")
-                expect(strip).to_contain_text("comes back by itself")
+                expect(strip).to_contain_text("recovers by itself")
         page.get_by_role("navigation").get_by_role("link", name="Overview").click()
         expect(page.get_by_role("region", name="Advice")).to_contain_text("is it running")
         picture(page, "redis-is-down")

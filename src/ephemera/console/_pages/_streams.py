@@ -53,7 +53,8 @@ class _Streams:
 
     def __init__(self, view: View, declared: list[tuple[Service, Events[Any]]]) -> None:
         self._finders = {
-            pair: KeyFinder(pair[0].store.client("queue"), pair[1].keyspace, _MAX_STREAMS) for pair in declared
+            pair: KeyFinder(pair[0].store.client("queue"), pair[1].keyspace, _MAX_STREAMS)
+            for pair in declared
         }
         self._streams: dict[str, EventStream] = {}
         self._whole: dict[str, DeadLetter] = {}
