@@ -19,8 +19,8 @@ from starlette.routing import Route
 from benchmarks.web_app import HELLO
 from ephemera import Catalogue, connect
 from ephemera.patterns.http_cache import Freshness, HttpCache
-from ephemera.web._http_cache import Served
-from ephemera.web._http_cache_routes import add_resource
+from ephemera.web import ResourceApp
+from ephemera.web.fastapi import add_resource
 
 CATALOGUE = Catalogue("bench-http-cache")
 SITE: HttpCache[None] = HttpCache(CATALOGUE, "bench-site")
@@ -47,7 +47,7 @@ async def hello() -> PlainTextResponse:
     return PlainTextResponse(HELLO)
 
 
-polled = Starlette(routes=[Route("/", Served(TABLE))], lifespan=_with_store)
+polled = Starlette(routes=[Route("/", ResourceApp(TABLE))], lifespan=_with_store)
 documented = FastAPI(lifespan=_with_store)
 add_resource(documented, "/", TABLE)
 plain = FastAPI()

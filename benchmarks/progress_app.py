@@ -18,7 +18,7 @@ from starlette.routing import Route
 
 from ephemera import Catalogue, connect
 from ephemera.patterns.progress import Progress, Snapshot
-from ephemera.web._progress import ProgressResponse, last_event_id
+from ephemera.web import ProgressResponse, last_event_id
 
 
 class Tick(msgspec.Struct):

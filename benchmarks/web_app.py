@@ -5,7 +5,7 @@ The server to use is in the environment variable `BENCH_URL`. Sessions are those
 which read the session, let it slide and count the request all the same. The limit is by client address, and
 so high that nobody meets it: what is measured is what every request pays. The session's read is sent first
 and awaited last, so it shares its trip with the limit's check. `settled` and `settled_bare` are `wrapped` and
-`bare` with `settle()` at their start, as the documentation says to.
+`bare` with `tune_gc()` at their start, as the documentation says to.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from starlette.routing import Route
 from benchmarks.sessions import CATALOGUE, JSON
 from ephemera.keyspace import connect
 from ephemera.patterns.rate_limits import RateLimits, token_bucket
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._gc_tuning import settle
-from ephemera.web._limits import LimitMiddleware
-from ephemera.web._sessions import RequestSession, SessionMiddleware
+from ephemera.web import ClientAddress, LimitMiddleware, RequestSession, SessionMiddleware, tune_gc
 
 HELLO = "Hello, world!"
 REQUESTS = token_bucket("requests", 100_000_000, per=timedelta(minutes=1))
@@ -55,14 +52,14 @@ async def _with_store(_: Starlette) -> AsyncIterator[dict[str, Any]]:
 
 @asynccontextmanager
 async def _settled(_: Starlette) -> AsyncIterator[None]:
-    settle()
+    tune_gc()
     yield
 
 
 @asynccontextmanager
 async def _settled_with_store(application: Starlette) -> AsyncIterator[dict[str, Any]]:
     async with _with_store(application) as state:
-        settle()
+        tune_gc()
         yield state
 
 
@@ -71,7 +68,7 @@ def _behind_both(route: Route, lifespan: Any = _with_store) -> Starlette:
     application.add_middleware(
         LimitMiddleware,
         limits=lambda scope: scope["state"]["store"][LIMITS],
-        claims=lambda scope: [REQUESTS.on(CLIENT.counted(scope))],
+        claims=lambda scope: [REQUESTS.on(CLIENT.network(scope))],
     )
     application.add_middleware(SessionMiddleware, sessions=lambda scope: scope["state"]["store"][JSON])
     return application

@@ -21,7 +21,7 @@ from starsessions import SessionAutoloadMiddleware, SessionMiddleware
 from starsessions.stores.redis import RedisStore
 
 from benchmarks.web_app import HELLO
-from ephemera.web._asgi import ASGIApp, Receive, Scope, Send
+from ephemera.web import ASGIApp, Receive, Scope, Send
 
 
 class Limited:

@@ -37,7 +37,7 @@ class Service:
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.web.generating", url],
+            [sys.executable, "-m", "tests.web.streaming_app", url],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )

@@ -15,7 +15,7 @@ from ephemera.console._access import Access
 from ephemera.console._actions import READ_ONLY, SIGNED_OUT, Actor, act
 from ephemera.console._sign_in import SignInRoutes
 from ephemera.errors import Unavailable
-from ephemera.web._cookies import Cookie
+from ephemera.web import Cookie
 
 WORD = "the right password"
 

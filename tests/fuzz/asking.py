@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
-from ephemera.web._asgi import ASGIApp, Header, Message
+from ephemera.web import ASGIApp, Header, Message
 
 
 class Answer(NamedTuple):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from ephemera import embedded
 from ephemera.keyspace import Store, connect
-from ephemera.web._cookies import Cookie
+from ephemera.web import Cookie
 from tests.fuzz.asking import ask
 from tests.fuzz.trials import Area, Trial
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session
-from tests.web.accounts import application
+from tests.web.session_app import application
 
 _NAME = b"__Host-session"
 _TOKEN = b"@TOKEN"

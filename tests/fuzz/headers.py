@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 
 from ephemera import embedded
 from ephemera.keyspace import Store, connect
-from ephemera.web._client_address import ClientAddress
+from ephemera.web import ClientAddress
 from tests.fuzz.asking import Answer, ask
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
@@ -29,7 +29,7 @@ from tests.patterns.league_site import League, Source
 from tests.patterns.progress_fixtures import PROGRESS, Done, SlideDone, Truth
 from tests.services.services import Served
 from tests.services.slides_people import Person
-from tests.web import gateway, generating, http_cache_site
+from tests.web import http_cache_app, limited_app, streaming_app
 
 _TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')
 _ETAG = b"@ETAG"
@@ -135,7 +135,7 @@ def _names_it(tags: bytes, etag: bytes) -> bool:
 
 class _Pages:
     def __init__(self, league: League, store: Store) -> None:
-        self._app = http_cache_site.application(league, store)
+        self._app = http_cache_app.application(league, store)
 
     async def check(self, case: bytes) -> None:
         """304 exactly when the list names the page's tag, 200 with the page otherwise."""
@@ -156,9 +156,9 @@ def _who(case: tuple[str, str, str]) -> None:
     finder = ClientAddress(_PROXIES, header=header)  # type: ignore[arg-type]
     value = hops.encode("utf-8", "replace")
     scope = {"type": "http", "client": (peer, 1), "headers": [(header.encode(), value)]}
-    found = finder.of(scope)
+    found = finder.address(scope)
     assert found
-    finder.counted(scope)
+    finder.network(scope)
     networks = [ip_network(each) for each in _PROXIES]
     if not any(ip_address(peer) in network for network in networks):
         assert found == str(ip_address(peer)), "a stranger was believed"
@@ -167,7 +167,7 @@ def _who(case: tuple[str, str, str]) -> None:
 
 class _Limited:
     def __init__(self, store: Store) -> None:
-        self._app = gateway.application(store)
+        self._app = limited_app.application(store)
         self._store = store
 
     async def check(self, case: tuple[str, bytes | None]) -> None:
@@ -188,7 +188,7 @@ class _Limited:
 
 class _Events:
     def __init__(self, store: Store) -> None:
-        self._app = generating.application(store, Truth())
+        self._app = streaming_app.application(store, Truth())
         self._store = store
 
     async def check(self, case: tuple[str, bool]) -> None:
@@ -254,7 +254,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
         league.catalogue,
         limit_fixtures.CATALOGUE,
         progress_fixtures.CATALOGUE,
-        *generating.CATALOGUES[1:],
+        *streaming_app.CATALOGUES[1:],
     )
     with embedded.valkey() as server, Services(folder) as services:
         async with connect(server.url, *catalogues, resources=league.resources(Source(1))) as store:

@@ -17,7 +17,7 @@ from ephemera.errors import InvalidValue
 from ephemera.operations.metrics import METRICS, dashboard, dashboard_json, dashboard_sections
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._dashboard_panels import PANELS, level
-from ephemera.web._metrics import MetricsEndpoint
+from ephemera.web import MetricsEndpoint
 from tests.operations.measured import catalogue, parsed, service
 
 _METRIC = re.compile(r"ephemera_[a-z_]+")

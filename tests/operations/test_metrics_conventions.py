@@ -65,7 +65,7 @@ def test_without_the_extra_it_says_which_to_install() -> None:
     script = """
 import asyncio, sys
 sys.modules["prometheus_client"] = None
-import ephemera.cli, ephemera.operations.metrics, ephemera.web._metrics
+import ephemera.cli, ephemera.operations.metrics, ephemera.web.fastapi
 from ephemera.operations.metrics import StoreMetrics
 try:
     StoreMetrics(None)

@@ -16,9 +16,9 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
-from ephemera.web._http_cache_prewarm import PrewarmEndpoint
+from ephemera.web import PrewarmEndpoint
 from tests.patterns.league_site import MINUTE, SECOND, League, Source, connect_league
-from tests.web.http_cache_site import TOKEN, application, ask
+from tests.web.http_cache_app import TOKEN, application, ask
 from tests.wire.waiting import eventually
 
 

@@ -1,4 +1,4 @@
-"""A client of server-sent events, as a browser is one: it reads, remembers its last id, and comes back."""
+"""A client of server-sent events that reads, remembers its last id, and reconnects, as a browser does."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Opened:
 
 @asynccontextmanager
 async def opened(port: int, path: str, last_id: str | None = None) -> AsyncIterator[Opened]:
-    """Ask for events, after an id if one is given."""
+    """Request events, after an id if one is given."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, limit=1 << 20)
     try:
         header = f"Last-Event-ID: {last_id}\r\n" if last_id is not None else ""

@@ -15,7 +15,7 @@ from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from tests.patterns.fanout_fixtures import NOTES, Note
 from tests.patterns.progress_fixtures import Truth
-from tests.web.generating import CATALOGUES, application, serving
+from tests.web.streaming_app import CATALOGUES, application, serving
 from tests.wire.waiting import eventually
 
 
@@ -34,7 +34,7 @@ async def port(store: Store) -> AsyncIterator[int]:
 
 
 async def test_a_push_from_another_process_arrives(server: Valkey, store: Store, port: int) -> None:
-    """What another process pushes to a user arrives on the user's socket, and a broadcast, too."""
+    """A message or a broadcast from another process arrives on the user's socket."""
     async with (
         connect(server.url, *CATALOGUES) as other,
         open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u1") as socket,
@@ -50,8 +50,8 @@ async def test_a_push_from_another_process_arrives(server: Valkey, store: Store,
     assert await store[NOTES].connections(user_id="ws-u1") == []
 
 
-async def test_a_socket_is_told_what_it_may_have_missed(server: Valkey, store: Store, port: int) -> None:
-    """When messages may be lost the client is told to look for itself."""
+async def test_a_client_is_notified_of_missed_messages(server: Valkey, store: Store, port: int) -> None:
+    """Where messages may be lost, the client gets `missed`."""
     async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u2") as socket:
         await eventually(lambda: store[NOTES].local_connections)
         await eventually(lambda: store[NOTES]._registry._subscribed.is_set())
@@ -60,7 +60,7 @@ async def test_a_socket_is_told_what_it_may_have_missed(server: Valkey, store: S
 
 
 async def test_a_client_that_does_not_read_is_dropped(store: Store, port: int) -> None:
-    """Messages that nobody takes are bounded: the connection is released, and closed with 1013."""
+    """Unread messages are bounded: the connection is closed with 1013."""
     big = Note("x" * 1_000_000)
     uri = f"ws://127.0.0.1:{port}/notifications?user=ws-u3"
     async with open_socket(uri, max_size=None, max_queue=1, ping_interval=None, compression=None) as socket:
@@ -79,8 +79,8 @@ async def _read_on(socket: ClientConnection) -> None:
         await socket.recv()
 
 
-async def test_a_store_that_closes_sends_clients_elsewhere(server: Valkey) -> None:
-    """A server that restarts closes its sockets with 1012: clients come back."""
+async def test_a_closing_store_closes_sockets_with_1012(server: Valkey) -> None:
+    """A server that restarts closes its sockets with 1012, so clients reconnect."""
     async with connect(server.url, *CATALOGUES) as store, serving(application(store, Truth())) as port:
         async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u4") as socket:
             await eventually(lambda: store[NOTES].local_connections)

@@ -1,4 +1,4 @@
-"""`/healthz`: one status for load balancers, and the figures for people."""
+"""`/healthz`: one status for load balancers, and details for operators."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import httpx
 
 from ephemera import embedded
 from ephemera.keyspace import Store, connect
-from ephemera.web._health import HealthEndpoint
+from ephemera.web import HealthEndpoint
 from tests.operations.test_health import news
 
 
@@ -19,7 +19,7 @@ def client_of(store: Store, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=httpx.ASGITransport(endpoint), base_url="http://service")
 
 
-async def test_well_then_away_then_well_again() -> None:
+async def test_the_status_follows_the_servers() -> None:
     """200 while the servers of both roles answer, 503 while one does not."""
     cache = {"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}
     with embedded.valkey(config=cache) as first, embedded.valkey(config={"appendonly": "yes"}) as second:
@@ -37,8 +37,8 @@ async def test_well_then_away_then_well_again() -> None:
                 assert (head.status_code, head.content) == (503, b"")
 
 
-async def test_many_who_ask_share_one_check_up() -> None:
-    """A hundred requests at once cost the server one INFO."""
+async def test_concurrent_requests_share_one_check() -> None:
+    """A hundred concurrent requests cost the server one INFO."""
     with embedded.valkey() as server:
         async with connect(server.url, news) as store, client_of(store) as client:
             answers = await asyncio.gather(*(client.get("/healthz") for _ in range(100)))

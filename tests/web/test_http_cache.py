@@ -1,4 +1,4 @@
-"""Resources over HTTP: tags, 304, HEAD, codings, private pages, what is missing, slow or broken."""
+"""Cached resources over HTTP: tags, 304, HEAD, codings, private pages; missing, slow and failing loads."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from starlette.routing import Route
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store
 from ephemera.patterns.cache import cache_engine
-from ephemera.web._http_cache import Served
-from ephemera.web._http_cache_conditions import named, names
-from ephemera.web._http_cache_routes import add_resource
+from ephemera.web import ResourceApp
+from ephemera.web._http_cache import _matches, _matching_tag
+from ephemera.web.fastapi import add_resource
 from tests.patterns.league_site import SECOND, League, Source, connect_league
-from tests.web.http_cache_site import Answer, application, ask, user_of
+from tests.web.http_cache_app import Reply, application, ask, user_of
 from tests.wire.waiting import eventually
 
 
@@ -33,7 +33,7 @@ class Opened:
         self.site = store[league.site]
         self.app: FastAPI = application(league, store)
 
-    async def get(self, target: str, **headers: str) -> Answer:
+    async def get(self, target: str, **headers: str) -> Reply:
         """Ask for a page."""
         return await ask(self.app, target, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
@@ -47,8 +47,8 @@ async def opened(server: Valkey) -> AsyncIterator[Opened]:
         yield Opened(league, store, source)
 
 
-async def test_a_page_says_what_it_is(opened: Opened) -> None:
-    """200 with the body, its tag, its version, who may keep it, and what it depends on."""
+async def test_a_page_has_its_headers(opened: Opened) -> None:
+    """200 with the body, its tag, version, Cache-Control and Vary."""
     answer = await opened.get("/table")
     assert answer.status == 200
     assert answer.body == b'{"points":1,"pad":""}'
@@ -60,8 +60,8 @@ async def test_a_page_says_what_it_is(opened: Opened) -> None:
     assert answer.headers["etag"].startswith('"')
 
 
-async def test_who_has_the_page_gets_304(opened: Opened, server: Valkey) -> None:
-    """No body, the same headers about the page, and no trip to the server for a hundred of them."""
+async def test_a_client_with_the_page_gets_304(opened: Opened, server: Valkey) -> None:
+    """304 has no body and the same headers, and a hundred of them take no round trip."""
     first = await opened.get("/table")
     await opened.get("/table")
     before = _commands(server)
@@ -100,8 +100,8 @@ def _commands(server: Valkey) -> int:
         ("", 200),
     ],
 )
-async def test_if_none_match_is_read_as_the_rfc_has_it(opened: Opened, tags: str, status: int) -> None:
-    """Lists, weak tags and `*`; what is no list of tags is ignored."""
+async def test_if_none_match_follows_the_rfc(opened: Opened, tags: str, status: int) -> None:
+    """Lists, weak tags and `*` match; anything else is ignored."""
     etag = (await opened.get("/table")).headers["etag"]
     await opened.get("/table")
     given = tags.format(etag=etag, bare=etag.strip('"'))
@@ -111,15 +111,15 @@ async def test_if_none_match_is_read_as_the_rfc_has_it(opened: Opened, tags: str
 
 
 def test_several_lines_are_one_list() -> None:
-    """A tag may be in any of them; a list that is longer than any browser's is ignored."""
-    assert names(b'"a", "b"', b'W/"b"')
-    assert named(b'"a", W/"b"', "b") == b'W/"b"'
-    assert named(b"*", "b") is None
-    assert not names(b'"a", ' * 10_000 + b'"b"', b'"b"')
+    """A tag may be in any line; an overlong list is ignored."""
+    assert _matches(b'"a", "b"', b'W/"b"')
+    assert _matching_tag(b'"a", W/"b"', "b") == b'W/"b"'
+    assert _matching_tag(b"*", "b") is None
+    assert not _matches(b'"a", ' * 10_000 + b'"b"', b'"b"')
 
 
-async def test_a_polled_page_is_not_read_before_it_is_worth_it(opened: Opened) -> None:
-    """A process without a copy compares the tag first, and does not fetch the payload."""
+async def test_a_304_does_not_fetch_the_payload(opened: Opened) -> None:
+    """A process without a local page compares the tag first, and does not fetch the payload."""
     opened.source.pad = "".join(chr(33 + number % 90) for number in range(50_000))
     first = await opened.get("/results")
     other = Opened(opened.league, opened.store, opened.source)
@@ -130,7 +130,7 @@ async def test_a_polled_page_is_not_read_before_it_is_worth_it(opened: Opened) -
     assert opened.store[opened.league.results].peek(opened.league.results.at().key) is None
 
 
-async def test_head_says_the_same_without_the_body(opened: Opened) -> None:
+async def test_head_has_the_headers_of_get(opened: Opened) -> None:
     """The headers of GET, its length included; 304 where GET would."""
     get, head = await opened.get("/table"), await ask(opened.app, "/table", "HEAD")
     assert (head.status, head.body, head.headers) == (200, b"", get.headers)
@@ -139,15 +139,15 @@ async def test_head_says_the_same_without_the_body(opened: Opened) -> None:
 
 
 async def test_other_methods_are_refused(opened: Opened) -> None:
-    """405 with what is allowed."""
+    """405 with the allowed methods."""
     answer = await ask(opened.app, "/table", "DELETE")
     assert answer.status == 405
     assert {each.strip() for each in answer.headers["allow"].split(",")} == {"GET", "HEAD"}
 
 
 @pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
-async def test_a_bump_is_seen_by_the_next_poll(opened: Opened) -> None:
-    """Other content, another tag, a larger version, on every page that was changed."""
+async def test_the_next_poll_sees_a_bump(opened: Opened) -> None:
+    """Every changed page has new content, another tag and a larger version."""
     before = {path: await opened.get(path) for path in ("/table", "/results")}
     opened.source.points = 2
     await opened.site.bump(opened.league.table.at(), opened.league.results.at())
@@ -161,8 +161,8 @@ async def test_a_bump_is_seen_by_the_next_poll(opened: Opened) -> None:
     assert len(versions) == 1
 
 
-async def test_gzip_for_those_who_take_it(opened: Opened) -> None:
-    """A large page is sent as it is stored, or plainly; the tag is weak, since it is that of both."""
+async def test_gzip_is_sent_where_accepted(opened: Opened) -> None:
+    """A large page is sent compressed as stored, or plain; the tag is weak, as both share it."""
     opened.source.pad = "goal " * 1000
     zipped = await opened.get("/table", accept_encoding="br, gzip;q=0.8")
     plain = await opened.get("/table", accept_encoding="gzip;q=0")
@@ -185,14 +185,14 @@ async def test_gzip_for_those_who_take_it(opened: Opened) -> None:
     ],
 )
 async def test_a_refused_coding_is_not_sent(opened: Opened, accepted: str, coding: str | None) -> None:
-    """`*` stands for what is not named, and a weight of nothing refuses, however it is written."""
+    """`*` stands for codings that are not named, and a weight of 0 refuses, however it is written."""
     opened.source.pad = "goal " * 1000
     answer = await opened.get("/table", accept_encoding=accepted)
     assert answer.headers.get("content-encoding") == coding
 
 
-async def test_private_pages_are_their_users(opened: Opened) -> None:
-    """The user comes from the session; who is nobody gets 401; shared caches are told to keep out."""
+async def test_private_pages_belong_to_their_user(opened: Opened) -> None:
+    """The user comes from the session; without one the response is 401; shared caches may not store it."""
     opened.source.picks = {"ann": "2:1"}
     ann = await opened.get("/mine", x_user="ann")
     assert b"2:1" in ann.body
@@ -203,12 +203,12 @@ async def test_private_pages_are_their_users(opened: Opened) -> None:
     assert nobody.headers["content-type"] == "application/problem+json"
 
 
-async def test_a_private_resource_needs_to_know_its_user(opened: Opened) -> None:
+async def test_a_private_resource_needs_its_user(opened: Opened) -> None:
     """Without `user=`, or with the user in the path, it cannot be served at all."""
     with pytest.raises(TypeError, match="give user="):
-        Served(opened.league.picks)
+        ResourceApp(opened.league.picks)
     with pytest.raises(TypeError, match="leave out user="):
-        Served(opened.league.table, user=user_of)
+        ResourceApp(opened.league.table, user=user_of)
     with pytest.raises(TypeError, match="not from the path"):
         add_resource(opened.app, "/picks/{user_id}", opened.league.picks, user=user_of)
     with pytest.raises(TypeError, match="nothing gives match_id"):
@@ -222,16 +222,16 @@ async def test_fields_come_from_the_path_or_the_query(opened: Opened) -> None:
     assert b'"match":"1"' in (await opened.get("/live")).body
 
 
-async def test_what_there_is_not_is_404_and_what_cannot_be_is_400(opened: Opened) -> None:
-    """Problem documents; nothing that a client sends is a server error."""
+async def test_a_missing_page_is_404_and_an_invalid_one_400(opened: Opened) -> None:
+    """Both are problem documents; no input is a server error."""
     missing = await opened.get("/md/live/2000")
     assert (missing.status, missing.headers["content-type"]) == (404, "application/problem+json")
     assert (await opened.get("/md/live/2000", if_none_match="*")).status == 404
     assert (await opened.get(f"/live?match_id={'9' * 3000}")).status == 400
 
 
-async def test_no_cache_keeps_a_refusal(opened: Opened) -> None:
-    """A 404 may be kept by default, and be given to a user who has a page: none of them may be."""
+async def test_no_cache_stores_a_refusal(opened: Opened) -> None:
+    """Refusals have `no-store`, as caches may store a 404 by default."""
     answers = [await opened.get("/md/live/2000"), await opened.get("/mine")]
     answers.append(await opened.get(f"/live?match_id={'9' * 3000}"))
     opened.source.broken = True
@@ -242,7 +242,7 @@ async def test_no_cache_keeps_a_refusal(opened: Opened) -> None:
 
 @pytest.mark.parametrize("where", ["route", "router", "application", "included"])
 async def test_a_dependency_that_would_not_run_is_refused(opened: Opened, where: str) -> None:
-    """A check of FastAPI's that a request would pass by unasked is an error, and serves nothing."""
+    """A FastAPI dependency that would not run is an error."""
 
     def refuse() -> None:
         raise HTTPException(403)
@@ -263,8 +263,8 @@ async def test_a_dependency_that_would_not_run_is_refused(opened: Opened, where:
     assert opened.source.loads == 0
 
 
-async def test_nothing_yet_is_202(server: Valkey) -> None:
-    """After a short wait: a short body and Retry-After; the load goes on, and the next poll has the page."""
+async def test_a_page_that_is_not_loaded_yet_is_202(server: Valkey) -> None:
+    """After a short wait: a short body and Retry-After; the load continues for the next poll."""
     league = League(f"w{uuid4().hex[:8]}", wait=SECOND / 10)
     source = Source(1)
     async with connect_league(server.url, league, source) as store:
@@ -286,8 +286,8 @@ async def test_nothing_yet_is_202(server: Valkey) -> None:
         assert opened.source.loads == 1
 
 
-async def test_a_broken_source_is_503(opened: Opened) -> None:
-    """With nothing stale to serve: a problem document and Retry-After; the source is asked once."""
+async def test_a_failing_source_is_503(opened: Opened) -> None:
+    """Without a stale page: a problem document and Retry-After; the source is called once."""
     opened.source.broken = True
     for _ in range(10):
         answer = await opened.get("/results")
@@ -295,7 +295,7 @@ async def test_a_broken_source_is_503(opened: Opened) -> None:
     assert opened.source.loads == 1
 
 
-async def test_a_broken_source_with_a_stale_page_is_200(opened: Opened) -> None:
+async def test_a_failing_source_with_a_stale_page_is_200(opened: Opened) -> None:
     """The stale page is served, and polls of it get 304."""
     first = await opened.get("/results")
     await opened.store[opened.league.results.cache].expire()
@@ -305,8 +305,8 @@ async def test_a_broken_source_with_a_stale_page_is_200(opened: Opened) -> None:
     assert (await opened.get("/results", if_none_match=first.headers["etag"])).status == 304
 
 
-async def test_a_stale_page_says_for_how_long_it_is(opened: Opened) -> None:
-    """A page of a source that fails has the mark of RFC 9211 from a second on; a fresh one has none."""
+async def test_a_stale_page_has_cache_status(opened: Opened) -> None:
+    """A page that is stale for a second has the Cache-Status header of RFC 9211; a fresh one has none."""
     first = await opened.get("/brief")
     assert "cache-status" not in first.headers
     opened.source.broken = True
@@ -318,8 +318,8 @@ async def test_a_stale_page_says_for_how_long_it_is(opened: Opened) -> None:
     assert (polled.status, "cache-status" in polled.headers) == (304, True)
 
 
-async def test_clients_may_keep_a_page_no_longer_than_it_is_fresh(opened: Opened) -> None:
-    """`max-age` is the declared one, or what is left of the page's own time."""
+async def test_max_age_never_exceeds_the_freshness(opened: Opened) -> None:
+    """`max-age` is the declared one, or the rest of the page's freshness."""
     answer = await opened.get("/md/live/1")
     assert answer.headers["cache-control"] == "public, max-age=10"
     live = opened.store[opened.league.live]
@@ -334,7 +334,7 @@ async def test_clients_may_keep_a_page_no_longer_than_it_is_fresh(opened: Opened
     assert (await opened.get("/md/live/1")).headers["cache-control"] == "public, no-cache"
 
 
-async def test_openapi_names_every_answer(opened: Opened) -> None:
+async def test_openapi_documents_every_response(opened: Opened) -> None:
     """Path, query and every status of a resource and of prewarming are documented."""
     paths = opened.app.openapi()["paths"]
     live = paths["/md/live/{match_id}"]["get"]
@@ -348,9 +348,9 @@ async def test_openapi_names_every_answer(opened: Opened) -> None:
 
 
 async def test_starlette_serves_it_below_middlewares_that_change_messages(opened: Opened) -> None:
-    """What a middleware does to one answer is not seen in the next."""
+    """A middleware that changes the messages of one response does not affect the next."""
     opened.source.pad = "x" * 900
-    app = Starlette(routes=[Route("/", Served(opened.league.table, store=lambda _: opened.store))])
+    app = Starlette(routes=[Route("/", ResourceApp(opened.league.table, store=lambda _: opened.store))])
     app.add_middleware(GZipMiddleware, minimum_size=10)
     first = await ask(app, "/")
     for _ in range(3):

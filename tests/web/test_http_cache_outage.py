@@ -1,4 +1,4 @@
-"""Pages without Redis: copies and stale copies, then the loader, then a clear word."""
+"""Pages without Redis: from the local cache, stale pages, then the loader, then 503."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Store
 from ephemera.patterns.cache import cache_engine
 from tests.patterns.league_site import SECOND, League, Source, connect_league
-from tests.web.http_cache_site import application, ask
+from tests.web.http_cache_app import application, ask
 from tests.wire.waiting import eventually
 
 
@@ -31,7 +31,7 @@ class Opened:
 
 @pytest.fixture
 def victim() -> Iterator[Valkey]:
-    """A server for one test alone."""
+    """A server for a single test."""
     with embedded.valkey() as running:
         yield running
         running.resume()
@@ -47,14 +47,14 @@ async def opened(victim: Valkey) -> AsyncIterator[Opened]:
 
 
 async def _polled(opened: Opened, path: str) -> dict[str, str]:
-    """The tag of a page that this process has a copy of."""
+    """The tag of a page that is in the local cache."""
     first = await ask(opened.app, path)
     await ask(opened.app, path)
     return {"if-none-match": first.headers["etag"]}
 
 
-async def test_down_copies_answer(opened: Opened, victim: Valkey) -> None:
-    """304 to whoever has the page, 200 to others, from the copy; the source is left alone."""
+async def test_local_pages_are_served_when_redis_is_down(opened: Opened, victim: Valkey) -> None:
+    """304 for a client with the page, 200 for others, from the local cache, without the source."""
     tags = await _polled(opened, "/results")
     victim.kill()
     await eventually(lambda: not opened.store.client().up)
@@ -64,8 +64,8 @@ async def test_down_copies_answer(opened: Opened, victim: Valkey) -> None:
     assert opened.source.loads == 1
 
 
-async def test_hung_stale_copies_answer_at_once(opened: Opened, victim: Valkey) -> None:
-    """SIGSTOP: once the wire has noticed, a stale page takes no time, and is renewed by the loader."""
+async def test_stale_pages_are_served_at_once_when_redis_hangs(opened: Opened, victim: Valkey) -> None:
+    """After the first timeout, a stale page is served at once, and refreshed by the loader."""
     tags = await _polled(opened, "/brief")
     victim.pause()
     await eventually(lambda: not opened.store.client().up)
@@ -82,8 +82,10 @@ async def test_hung_stale_copies_answer_at_once(opened: Opened, victim: Valkey) 
     assert (answer.status, answer.body) == (200, b'{"points":2}')
 
 
-async def test_hung_the_first_requests_wait_no_longer_than_the_wire(opened: Opened, victim: Valkey) -> None:
-    """SIGSTOP, and a page that this process never had: the loader answers after the wire's timeout."""
+async def test_the_first_requests_to_a_hung_redis_wait_for_the_timeout(
+    opened: Opened, victim: Valkey
+) -> None:
+    """A page that is not in the local cache is loaded after the timeout."""
     victim.pause()
     answer = await ask(opened.app, "/results")
     assert answer.status in (200, 202)
@@ -92,8 +94,8 @@ async def test_hung_the_first_requests_wait_no_longer_than_the_wire(opened: Open
     assert answer.body == b'{"points":1}'
 
 
-async def test_down_the_loader_answers_with_the_same_tags(opened: Opened, victim: Valkey) -> None:
-    """Tags come from the content, so a page made without Redis has the tag it would have with it."""
+async def test_the_loader_produces_the_same_tags_without_redis(opened: Opened, victim: Valkey) -> None:
+    """Tags come from the content, so a page loaded without Redis has the same tag."""
     first = await ask(opened.app, "/results")
     cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
     victim.kill()
@@ -108,8 +110,8 @@ async def test_down_the_loader_answers_with_the_same_tags(opened: Opened, victim
     assert other.headers["x-resource-version"] > first.headers["x-resource-version"]
 
 
-async def test_down_and_the_source_too_is_503(opened: Opened, victim: Valkey) -> None:
-    """Nothing is left: 503 with Retry-After, and the source is not hammered."""
+async def test_a_failing_source_without_redis_is_503(opened: Opened, victim: Valkey) -> None:
+    """503 with Retry-After, and the source is not called again at once."""
     victim.kill()
     await eventually(lambda: not opened.store.client().up)
     opened.source.broken = True
@@ -119,8 +121,8 @@ async def test_down_and_the_source_too_is_503(opened: Opened, victim: Valkey) ->
     assert opened.source.loads == 1
 
 
-async def test_down_and_a_slow_source_is_202(opened: Opened, victim: Valkey) -> None:
-    """The load is shared by all who ask, and they are told to come back."""
+async def test_a_slow_source_without_redis_is_202(opened: Opened, victim: Valkey) -> None:
+    """Concurrent requests share the load, and get 202."""
     victim.kill()
     await eventually(lambda: not opened.store.client().up)
     opened.source.gate.clear()
@@ -135,8 +137,8 @@ async def test_down_and_a_slow_source_is_202(opened: Opened, victim: Valkey) -> 
     assert opened.source.loads == 1
 
 
-async def test_down_a_bump_says_so_and_this_process_loads_anew(opened: Opened, victim: Valkey) -> None:
-    """It raises, so that the caller repeats it; here at least nobody gets the old page any more."""
+async def test_a_bump_without_redis_raises_and_reloads_locally(opened: Opened, victim: Valkey) -> None:
+    """It raises, so that the caller repeats it; this process no longer serves the old page."""
     await _polled(opened, "/results")
     victim.kill()
     await eventually(lambda: not opened.store.client().up)
@@ -146,8 +148,8 @@ async def test_down_a_bump_says_so_and_this_process_loads_anew(opened: Opened, v
     assert (await ask(opened.app, "/results")).body == b'{"points":2}'
 
 
-async def test_back_again_pages_are_asked_for_anew(opened: Opened, victim: Valkey) -> None:
-    """After a restart without its data, what was loaded meanwhile is not trusted over the server's word."""
+async def test_pages_are_validated_again_when_redis_is_back(opened: Opened, victim: Valkey) -> None:
+    """After a restart without its data, local pages are validated against the server again."""
     await _polled(opened, "/results")
     victim.kill()
     await eventually(lambda: not opened.store.client().up)

@@ -1,4 +1,4 @@
-"""Limits in front of an application: admitted, refused, told about, and nothing a request brings is a 500."""
+"""Limits in front of an application: admission, refusal, headers, and no input is a 500."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from hypothesis import strategies as st
 
 from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
-from ephemera.web._asgi import ASGIApp
+from ephemera.web import ASGIApp
 from tests.patterns.limit_fixtures import BRIEF, CATALOGUE, LIMITS, WINDOW, new_subject
-from tests.web.gateway import application, exchange, get
+from tests.web.limited_app import application, exchange, get
 
 _addresses = count(getrandbits(26) << 4)
 
 
 def an_address() -> str:
-    """An address that no other test has, and that no proxy does: 172.16.0.0 and on."""
+    """An address in 172.16.0.0/12 that no other test and no proxy uses."""
     return str(IPv4Address("172.16.0.0") + next(_addresses) % (1 << 30))
 
 
@@ -43,7 +43,7 @@ async def lonely() -> AsyncIterator[ASGIApp]:
         yield application(store)
 
 
-async def test_an_admitted_request_says_how_its_limits_stand(app: ASGIApp) -> None:
+async def test_an_admitted_request_reports_its_limits(app: ASGIApp) -> None:
     """Policy and state are lists of structured fields, an item for each rule."""
     key = (b"x-api-key", new_subject().encode())
     answer = await get(app, "/search", an_address(), headers=[key])
@@ -58,7 +58,7 @@ async def test_an_admitted_request_says_how_its_limits_stand(app: ASGIApp) -> No
 
 
 async def test_a_denied_request_never_reaches_the_application(app: ASGIApp) -> None:
-    """It gets 429 as a problem document with the violated policies, and when to come again."""
+    """It gets 429 as a problem document with the violated policies and Retry-After."""
     client, key = an_address(), (b"x-api-key", new_subject().encode())
     for _ in range(5):
         assert (await get(app, "/search", client)).status == 200
@@ -77,8 +77,8 @@ async def test_a_denied_request_never_reaches_the_application(app: ASGIApp) -> N
         assert f'"window";r=0;t={wait}' in answer.headers["ratelimit"]
 
 
-async def test_what_claims_nothing_is_not_limited(app: ASGIApp) -> None:
-    """Neither by the middleware nor by a route's dependency; and no header is said of it."""
+async def test_a_request_without_claims_is_not_limited(app: ASGIApp) -> None:
+    """Neither the middleware nor a dependency limits it or adds headers."""
     for path in ("/free", "/idle"):
         answer = await get(app, path, an_address())
         assert answer.status == 200
@@ -86,7 +86,7 @@ async def test_what_claims_nothing_is_not_limited(app: ASGIApp) -> None:
 
 
 async def test_a_route_may_have_limits_of_its_own(app: ASGIApp) -> None:
-    """A dependency takes them, gives the decision, sets the same headers and raises the same problem."""
+    """A dependency checks them, returns the decision, sets the same headers and raises the same problem."""
     client = an_address()
     answer = await get(app, "/ask", client)
     assert (answer.status, answer.body) == (200, b"4")
@@ -99,14 +99,14 @@ async def test_a_route_may_have_limits_of_its_own(app: ASGIApp) -> None:
     assert set(json.loads(answer.body)["violated-policies"]) <= {"bucket", "brief"}
 
 
-async def test_a_route_tells_its_refusals_in_openapi(app: ASGIApp) -> None:
+async def test_a_route_documents_its_refusals_in_openapi(app: ASGIApp) -> None:
     """The document of the application lists 429 and 503 for it."""
     document = json.loads((await get(app, "/openapi.json")).body)
     assert {"429", "503"} < document["paths"]["/ask"]["get"]["responses"].keys()
 
 
 async def test_a_websocket_is_refused_before_it_is_accepted(app: ASGIApp) -> None:
-    """Its handshake counts as a request does; the close code says to try again later."""
+    """Its handshake counts as a request; the close code is "try again later"."""
     client = an_address()
     for _ in range(5):
         accepted, *_ = await exchange(app, "websocket", "/ws", client)
@@ -116,8 +116,8 @@ async def test_a_websocket_is_refused_before_it_is_accepted(app: ASGIApp) -> Non
     assert (closed["type"], closed["code"]) == ("websocket.close", 1013)
 
 
-async def test_without_a_server_the_rules_decide(lonely: ASGIApp) -> None:
-    """An open rule serves, and says nothing of its state; a closed one is 503, its capacity reduced."""
+async def test_policies_decide_without_a_server(lonely: ASGIApp) -> None:
+    """An open rule admits without headers; a closed one is 503 with reduced capacity."""
     answer = await get(lonely, "/search", an_address())
     assert answer.status == 200
     assert "ratelimit" not in answer.headers
@@ -130,7 +130,7 @@ async def test_without_a_server_the_rules_decide(lonely: ASGIApp) -> None:
 
 
 async def test_a_subject_that_no_key_can_be_made_of_is_a_bad_request(app: ASGIApp) -> None:
-    """An API key of two thousand bytes is refused as the client's mistake."""
+    """An API key of two thousand bytes is a 400."""
     answer = await get(app, "/search", an_address(), headers=[(b"x-api-key", b"k" * 2000)])
     assert answer.status == 400
     document = json.loads(answer.body)
@@ -138,7 +138,7 @@ async def test_a_subject_that_no_key_can_be_made_of_is_a_bad_request(app: ASGIAp
 
 
 async def test_the_limits_are_those_of_the_application(server: Valkey) -> None:
-    """What the middleware took is seen by the rest of the service, under the client's address."""
+    """Units that the middleware took count for the rest of the service, under the client's address."""
     async with connect(server.url, CATALOGUE) as store:
         client = an_address()
         await get(application(store), "/search", client)
@@ -166,7 +166,7 @@ headers = st.lists(
 
 @contextmanager
 def _asking(url: str) -> Iterator[Callable[..., int]]:
-    """Requests to the service from code without a loop; the status of each."""
+    """A function that sends requests from synchronous code and returns their status."""
     with asyncio.Runner() as runner:
         opened = connect(url, CATALOGUE)
         app = application(runner.run(opened.__aenter__()))
@@ -181,7 +181,7 @@ def _asking(url: str) -> Iterator[Callable[..., int]]:
 
 
 def test_fuzzed_headers_are_never_a_server_error(server: Valkey) -> None:
-    """Whatever addresses and keys a request brings, it is served, refused or denied."""
+    """Whatever addresses and keys a request has, the response is never a server error."""
     with _asking(server.url) as ask:
 
         @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

@@ -1,4 +1,4 @@
-"""`/metrics`: what Prometheus gets, in the format it asks for."""
+"""`/metrics`: the metrics in the format that Prometheus asks for."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.web._metrics import MetricsEndpoint
+from ephemera.web import MetricsEndpoint
 from tests.operations.measured import GREETING, catalogue, parsed
 
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
@@ -20,7 +20,7 @@ _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 
 @pytest.fixture
 async def client(server: Valkey, key: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the endpoint of a store that did something."""
+    """A client of the endpoint of a store with some activity."""
     async with connect(server.url, catalogue) as store:
         await store[GREETING].put("hello", user_id=key)
         metrics = StoreMetrics(store)
@@ -31,8 +31,8 @@ async def client(server: Valkey, key: str) -> AsyncIterator[httpx.AsyncClient]:
             yield made
 
 
-async def test_it_answers_in_prometheus_text(client: httpx.AsyncClient) -> None:
-    """Who asks for nothing in particular gets the text format, which nobody may cache."""
+async def test_the_default_is_prometheus_text(client: httpx.AsyncClient) -> None:
+    """Without an Accept header the response is the text format, with `no-store`."""
     answer = await client.get("/metrics")
     assert answer.status_code == 200
     assert answer.headers["content-type"].startswith("text/plain; version=")
@@ -42,8 +42,8 @@ async def test_it_answers_in_prometheus_text(client: httpx.AsyncClient) -> None:
     assert "# HELP ephemera_keyspace_writes_total Writes and deletions." in answer.text
 
 
-async def test_it_answers_in_openmetrics_when_asked(client: httpx.AsyncClient) -> None:
-    """Prometheus asks for OpenMetrics, whose parser is strict: it must find nothing wrong."""
+async def test_openmetrics_is_served_on_request(client: httpx.AsyncClient) -> None:
+    """The response to Prometheus's Accept header passes the strict OpenMetrics parser."""
     answer = await client.get("/metrics", headers={"accept": _OPEN_METRICS})
     assert answer.headers["content-type"].startswith("application/openmetrics-text")
     families: Any = text_string_to_metric_families(answer.text)  # type: ignore[no-untyped-call]
@@ -53,7 +53,7 @@ async def test_it_answers_in_openmetrics_when_asked(client: httpx.AsyncClient) -
 
 
 async def test_head_and_other_methods(client: httpx.AsyncClient) -> None:
-    """HEAD has headers alone; what is neither is refused."""
+    """HEAD has only headers; other methods are refused."""
     head = await client.head("/metrics")
     assert (head.status_code, head.content) == (200, b"")
     assert int(head.headers["content-length"]) > 1000

@@ -15,15 +15,15 @@ from websockets.asyncio.client import connect as open_socket
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.progress import ENDED
-from ephemera.web._sse import last_event_id
+from ephemera.web import last_event_id
 from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
 from tests.web.event_source import opened
-from tests.web.generating import application, serving
+from tests.web.streaming_app import application, serving
 from tests.wire.waiting import eventually
 
 
 class Service(NamedTuple):
-    """The service under test, and what is behind it."""
+    """The service under test, with its store and its source of truth."""
 
     port: int
     store: Store
@@ -47,8 +47,8 @@ async def service(server: Valkey) -> AsyncIterator[Service]:
         yield running
 
 
-async def test_events_come_as_they_happen(service: Service) -> None:
-    """Past and coming events arrive with their ids, then the end, with the headers that keep proxies away."""
+async def test_events_are_sent_as_they_happen(service: Service) -> None:
+    """Past and new events arrive with their ids, then the end, with headers against buffering."""
     live = service.store[PROGRESS]
     first = await live.append(SlideDone(0), job_id="sse-1")
     async with opened(service.port, "/jobs/sse-1/events") as response:
@@ -68,8 +68,8 @@ async def test_events_come_as_they_happen(service: Service) -> None:
         ]
 
 
-async def test_a_browser_that_comes_back_goes_on(service: Service) -> None:
-    """`Last-Event-ID` gives what follows; the query does where there is no header; the header counts more."""
+async def test_a_browser_that_reconnects_continues(service: Service) -> None:
+    """Events after `Last-Event-ID` are sent, or after the query's id without the header."""
     live = service.store[PROGRESS]
     ids = [await live.append(SlideDone(number), job_id="sse-2") for number in range(4)]
     path = "/jobs/sse-2/events"
@@ -81,20 +81,20 @@ async def test_a_browser_that_comes_back_goes_on(service: Service) -> None:
         assert (await anext(response)).id == ids[3]
 
 
-async def test_what_was_missed_comes_as_a_snapshot(service: Service) -> None:
-    """A client whose stream is gone gets `recovered: false` and the state, then what is new."""
+async def test_missed_events_are_replaced_by_a_snapshot(service: Service) -> None:
+    """A client whose stream expired gets `recovered: false` and the state, then new events."""
     service.truth.slides = 5
     async with opened(service.port, "/jobs/sse-3/events", "5-17") as response:
         snapshot = await anext(response)
         assert snapshot.name == "snapshot"
-        told = {"recovered": False, "ended": False, "state": {"job": "sse-3", "slides": 5}}
-        assert json.loads(snapshot.data) == told
+        expected = {"recovered": False, "ended": False, "state": {"job": "sse-3", "slides": 5}}
+        assert json.loads(snapshot.data) == expected
         entry_id = await service.store[PROGRESS].append(SlideDone(5), job_id="sse-3")
         assert (await anext(response)).id == entry_id
 
 
-async def test_who_has_the_end_is_told_to_stay_away(service: Service) -> None:
-    """204 ends a browser's reconnecting: after the end, after a final snapshot, after the last event."""
+async def test_a_client_that_has_the_end_gets_204(service: Service) -> None:
+    """204 stops a browser from reconnecting: after the end, a final snapshot, or the last event."""
     live = service.store[PROGRESS]
     last = await live.append(Done(0), job_id="sse-4")
     for last_id in (ENDED, last):
@@ -106,8 +106,8 @@ async def test_who_has_the_end_is_told_to_stay_away(service: Service) -> None:
     assert [(event.name, event.id) for event in got] == [("snapshot", ENDED), ("end", ENDED)]
 
 
-async def test_a_quiet_connection_shows_that_it_is_there(service: Service) -> None:
-    """Comments come when nothing else does."""
+async def test_a_quiet_connection_gets_heartbeats(service: Service) -> None:
+    """Comments are sent when there are no events."""
     await service.store[SHORT].append(SlideDone(0), job_id="sse-6")
     async with opened(service.port, "/short/sse-6/events") as response:
         assert (await anext(response)).name == "message"
@@ -116,8 +116,8 @@ async def test_a_quiet_connection_shows_that_it_is_there(service: Service) -> No
                 assert (await anext(response)).name == ":"
 
 
-async def test_a_client_that_leaves_is_released(service: Service) -> None:
-    """When a client is gone, so is its listener, without waiting for an event."""
+async def test_the_listener_of_a_disconnected_client_is_closed(service: Service) -> None:
+    """When a client disconnects, its listener is closed without waiting for an event."""
     live = service.store[PROGRESS]
     await live.append(SlideDone(0), job_id="sse-7")
     async with opened(service.port, "/jobs/sse-7/events") as response:
@@ -126,8 +126,8 @@ async def test_a_client_that_leaves_is_released(service: Service) -> None:
     await eventually(lambda: not live._watcher._streams)
 
 
-async def test_a_client_that_does_not_read_costs_nothing(service: Service) -> None:
-    """A client that stops reading holds up nobody, and its events are not kept for it."""
+async def test_a_client_that_does_not_read_buffers_nothing(service: Service) -> None:
+    """A client that stops reading does not delay others, and its events are not buffered."""
     live = service.store[SHORT]
     await live.append(SlideDone(0), job_id="sse-8")
     async with (
@@ -144,21 +144,21 @@ async def test_a_client_that_does_not_read_costs_nothing(service: Service) -> No
         assert len(stream.mirror.entries) == 3
 
 
-async def test_a_websocket_gets_the_same(service: Service) -> None:
-    """Past and coming events arrive as JSON texts, and the end closes the connection with 1000."""
+async def test_a_websocket_gets_the_same_events(service: Service) -> None:
+    """Past and new events arrive as JSON texts, and the end closes the connection with 1000."""
     live = service.store[PROGRESS]
     first = await live.append(SlideDone(0), job_id="ws-1")
     async with open_socket(f"ws://127.0.0.1:{service.port}/jobs/ws-1/ws") as socket:
-        told = {"id": first, "event": {"type": "slide_completed", "number": 0}}
-        assert json.loads(await socket.recv()) == told
+        expected = {"id": first, "event": {"type": "slide_completed", "number": 0}}
+        assert json.loads(await socket.recv()) == expected
         last = await live.append(Done(1), job_id="ws-1")
         assert json.loads(await socket.recv())["id"] == last
         await socket.wait_closed()
         assert (socket.close_code, socket.close_reason) == (1000, ENDED)
 
 
-async def test_a_websocket_that_comes_back_goes_on(service: Service) -> None:
-    """`?last_event_id=` gives what follows, or a snapshot where something is missing."""
+async def test_a_websocket_that_reconnects_continues(service: Service) -> None:
+    """Events after `?last_event_id=` are sent, or a snapshot where some are missing."""
     live = service.store[PROGRESS]
     ids = [await live.append(SlideDone(number), job_id="ws-2") for number in range(3)]
     base = f"ws://127.0.0.1:{service.port}/jobs/ws-2/ws?last_event_id="
@@ -172,8 +172,8 @@ async def test_a_websocket_that_comes_back_goes_on(service: Service) -> None:
     await eventually(lambda: not live._watcher._streams)
 
 
-async def test_a_store_that_closes_does_not_say_that_it_is_over(server: Valkey) -> None:
-    """A server that restarts ends responses without `end`, and WebSockets with 1012: clients come back."""
+async def test_a_closing_store_does_not_send_the_end(server: Valkey) -> None:
+    """A server that restarts ends responses without `end`, and WebSockets with 1012, so clients reconnect."""
     async with _service(server.url) as service:
         await service.store[PROGRESS].append(SlideDone(0), job_id="sse-9")
         async with (
@@ -189,7 +189,7 @@ async def test_a_store_that_closes_does_not_say_that_it_is_over(server: Valkey) 
 
 
 def test_the_openapi_document_shows_the_events() -> None:
-    """The route's answers are documented: the stream of events, and 204."""
+    """The route's responses are documented: the stream of events, and 204."""
     app = application(None, Truth())  # type: ignore[arg-type]
     answers = app.openapi()["paths"]["/jobs/{job_id}/events"]["get"]["responses"]
     assert "text/event-stream" in answers["200"]["content"]
@@ -197,7 +197,7 @@ def test_the_openapi_document_shows_the_events() -> None:
 
 
 @pytest.mark.parametrize("value", [b"", b"\xff"])
-def test_a_header_of_any_bytes_is_taken(value: bytes) -> None:
-    """A header is never an error; an empty one is none."""
+def test_any_bytes_in_the_header_are_accepted(value: bytes) -> None:
+    """A header is never an error; an empty one is ignored."""
     found = last_event_id({"headers": [(b"last-event-id", value)], "query_string": b"last_event_id=1-2"})
     assert found == ("\xff" if value else "1-2")

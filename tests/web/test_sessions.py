@@ -17,12 +17,10 @@ from starlette.requests import Request
 from ephemera.embedded import Valkey, valkey
 from ephemera.errors import InvalidCookie
 from ephemera.keyspace import connect
-from ephemera.web._asgi import Message, Receive, Scope, Send
-from ephemera.web._cookies import Cookie, for_one_browser
-from ephemera.web._problems import Problem
-from ephemera.web._sessions import RequestSession, SessionMiddleware
+from ephemera.web import Cookie, Message, Problem, Receive, RequestSession, Scope, Send, SessionMiddleware
+from ephemera.web._cookies import private_headers
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user
-from tests.web.accounts import application, browser
+from tests.web.session_app import application, browser
 
 COOKIE = "__Host-session"
 
@@ -35,7 +33,7 @@ async def client(server: Valkey) -> AsyncIterator[httpx.AsyncClient]:
 
 
 async def test_signing_in_and_out(client: httpx.AsyncClient) -> None:
-    """The cookie comes with the sign-in, lets its bearer in, and is void and cleared after the sign-out."""
+    """The sign-in sets the cookie, which authenticates, and the sign-out ends the session and clears it."""
     user = new_user()
     assert (await client.get("/me")).status_code == 401
     signed_in = await client.post(f"/login/{user}")
@@ -54,15 +52,15 @@ async def test_signing_in_and_out(client: httpx.AsyncClient) -> None:
 
 
 async def test_an_ordinary_response_sets_no_cookie(client: httpx.AsyncClient) -> None:
-    """Only a change of the token is worth a header."""
+    """Only a change of the token sets the cookie."""
     await client.post(f"/login/{new_user()}")
     assert "set-cookie" not in (await client.get("/me")).headers
     assert "set-cookie" not in (await client.get("/open")).headers
 
 
 @pytest.mark.standalone("it empties the scripts of one server")
-async def test_every_request_of_a_bearer_lets_the_session_slide(server: Valkey) -> None:
-    """Also one whose route does not look at the session, and whose response is out before Redis answers."""
+async def test_every_request_with_a_cookie_extends_the_session(server: Valkey) -> None:
+    """Also one whose route does not read the session and responds before Redis replies."""
     async with connect(server.url, CATALOGUE) as store:
         token = await store[SLIDING].create(Session(new_user()))
         key = f"session:{store[SLIDING].id_of(token)}"
@@ -75,8 +73,8 @@ async def test_every_request_of_a_bearer_lets_the_session_slide(server: Valkey) 
         assert lives[-1] > 60_000
 
 
-async def test_a_stranger_gets_a_problem_document(client: httpx.AsyncClient) -> None:
-    """401 says what is wrong in the form of RFC 9457, and what would help."""
+async def test_a_request_without_a_session_gets_a_problem_document(client: httpx.AsyncClient) -> None:
+    """401 is a problem document of RFC 9457 that says what to do."""
     refused = await client.get("/me")
     assert refused.status_code == 401
     assert refused.headers["content-type"] == "application/problem+json"
@@ -90,7 +88,7 @@ async def test_a_stranger_gets_a_problem_document(client: httpx.AsyncClient) -> 
 
 
 async def test_rotation_and_update(client: httpx.AsyncClient) -> None:
-    """After a promotion the browser has another token, the old one is void, and the session has changed."""
+    """After `update` and `rotate` the browser has a new token, and the old one is void."""
     await client.post(f"/login/{new_user()}")
     old = client.cookies[COOKIE]
     assert (await client.post("/promote")).json() == {"updated": True, "rotated": True}
@@ -109,8 +107,8 @@ async def test_signing_in_again_ends_the_session_before(client: httpx.AsyncClien
     assert (await client.get("/me", headers={"cookie": f"{COOKIE}={planted}"})).status_code == 401
 
 
-async def test_a_cookie_whose_session_is_over_is_left_alone(client: httpx.AsyncClient) -> None:
-    """A late response to an old token must not take the new one away."""
+async def test_the_cookie_of_an_expired_session_is_left_alone(client: httpx.AsyncClient) -> None:
+    """A late response to an old token must not clear the new one."""
     await client.post(f"/login/{new_user()}")
     old = client.cookies[COOKIE]
     await client.post("/promote")
@@ -118,8 +116,8 @@ async def test_a_cookie_whose_session_is_over_is_left_alone(client: httpx.AsyncC
     assert "set-cookie" not in (await client.get("/open", headers={"cookie": f"{COOKIE}={old}"})).headers
 
 
-async def test_no_shared_cache_keeps_a_cookie(server: Valkey) -> None:
-    """A page that is public for everybody is private when a cookie goes with it."""
+async def test_no_shared_cache_stores_a_cookie(server: Valkey) -> None:
+    """A public page becomes private when it sets a cookie."""
     async with browser(server.url, cookie=Cookie(persistent=True)) as client:
         public = await client.get("/front")
         assert public.headers["cache-control"] == "public, max-age=60, s-maxage=600"
@@ -130,7 +128,7 @@ async def test_no_shared_cache_keeps_a_cookie(server: Valkey) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "becomes"),
+    ("given", "becomes"),
     [
         ([], b"no-store"),
         ([b"no-store"], b"no-store"),
@@ -140,14 +138,14 @@ async def test_no_shared_cache_keeps_a_cookie(server: Valkey) -> None:
         ([b"", b"no-cache"], b"private, no-cache"),
     ],
 )
-def test_a_response_with_a_cookie_is_for_one_browser(told: list[bytes], becomes: bytes) -> None:
-    """Whatever the application said of caching, no shared cache may keep it; browsers may."""
-    headers = [(b"x", b"1"), *((b"Cache-Control", value) for value in told)]
-    assert for_one_browser(iter(headers)) == [(b"x", b"1"), (b"cache-control", becomes)]
+def test_a_response_with_a_cookie_is_private(given: list[bytes], becomes: bytes) -> None:
+    """Whatever the application's Cache-Control, no shared cache may store the response; browsers may."""
+    headers = [(b"x", b"1"), *((b"Cache-Control", value) for value in given)]
+    assert private_headers(iter(headers)) == [(b"x", b"1"), (b"cache-control", becomes)]
 
 
 async def test_a_persistent_cookie_slides(server: Valkey) -> None:
-    """It is sent anew with every response, for as long as the session may now live."""
+    """It is sent with every response, with the session's new lifetime."""
     async with browser(server.url, cookie=Cookie(persistent=True)) as client:
         await client.post(f"/login/{new_user()}")
         token = client.cookies[COOKIE]
@@ -156,7 +154,7 @@ async def test_a_persistent_cookie_slides(server: Valkey) -> None:
 
 
 async def test_a_cookie_for_a_domain(server: Valkey) -> None:
-    """Another name, a domain, a path and another policy for foreign sites appear in the header."""
+    """Another name, domain, path and SameSite policy appear in the header."""
     cookie = Cookie("sid", same_site="strict", domain="example.org", path="/app", secure=False)
     async with browser(server.url, cookie=cookie) as client:
         header = (await client.post(f"/login/{new_user()}")).headers["set-cookie"]
@@ -178,8 +176,8 @@ async def test_a_cookie_for_a_domain(server: Valkey) -> None:
         {"name": "x", "domain": "a\r\nb"},
     ],
 )
-def test_a_cookie_that_browsers_would_refuse_is_refused_here(options: dict[str, Any]) -> None:
-    """What `__Host-` forbids, and what would break the header, fails when it is configured."""
+def test_a_cookie_that_browsers_would_refuse_is_an_error(options: dict[str, Any]) -> None:
+    """Options that `__Host-` forbids, or that would break the header, are an error."""
     with pytest.raises(InvalidCookie):
         Cookie(**options)
 
@@ -200,15 +198,15 @@ def test_a_cookie_that_browsers_would_refuse_is_refused_here(options: dict[str, 
         (b"", None),
     ],
 )
-def test_the_cookie_is_found_where_it_is_and_nowhere_else(header: bytes, value: str | None) -> None:
+def test_the_cookie_is_found_by_its_exact_name(header: bytes, value: str | None) -> None:
     """A cookie's name inside another cookie's name or value is not that cookie."""
     assert Cookie().find([(b"host", b"x"), (b"cookie", header)]) == value
     assert Cookie().find([(b"cookie", b"z=1"), (b"cookie", header)]) == value
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> None:
-    """A bearer is told to come again soon, and keeps the cookie; who needs no session is served as ever."""
+async def test_an_outage_is_503_where_a_session_is_needed(how: str) -> None:
+    """Requests that need a session get 503 with Retry-After and keep the cookie; others are served."""
     with valkey() as server:
         async with browser(server.url) as client:
             await client.post(f"/login/{new_user()}")
@@ -231,8 +229,8 @@ async def test_redis_down_or_hung_is_503_where_a_session_is_needed(how: str) -> 
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_a_read_that_nobody_asked_for_fails_without_a_word(how: str) -> None:
-    """A route that needs no session leaves no error behind that the loop reports as overlooked."""
+async def test_an_unused_read_fails_silently(how: str) -> None:
+    """The failed read of a route that needs no session is not reported as an unretrieved exception."""
     overlooked: list[str] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, about: overlooked.append(about["message"]))
     with valkey() as server:
@@ -247,8 +245,8 @@ async def test_a_read_that_nobody_asked_for_fails_without_a_word(how: str) -> No
     assert overlooked == []
 
 
-async def test_redis_down_can_leave_open_routes_open() -> None:
-    """With `anonymous` a bearer is a stranger on open routes, and nobody is told to sign in by mistake."""
+async def test_an_outage_can_leave_open_routes_open() -> None:
+    """With `anonymous` open routes are served without a session, and protected ones still get 503."""
     with valkey() as server:
         async with browser(server.url, when_down="anonymous") as client:
             await client.post(f"/login/{new_user()}")
@@ -259,7 +257,7 @@ async def test_redis_down_can_leave_open_routes_open() -> None:
 
 
 def test_an_unknown_policy_is_refused() -> None:
-    """A misspelt policy fails when the application is built."""
+    """A misspelt policy is an error when the application is built."""
     with pytest.raises(ValueError, match="when_down"):
         SessionMiddleware(None, None, when_down="maybe")  # type: ignore[arg-type]
 
@@ -269,7 +267,7 @@ def test_an_unknown_policy_is_refused() -> None:
     value=st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")), named=st.booleans()
 )
 def test_any_cookie_is_a_clean_401(server: Valkey, value: bytes, named: bool) -> None:
-    """Whatever bytes stand in the cookie header, the answer is 401, never 500."""
+    """Whatever bytes are in the cookie header, the response is 401, never 500."""
 
     async def ask() -> None:
         async with connect(server.url, CATALOGUE) as store:
@@ -282,7 +280,7 @@ def test_any_cookie_is_a_clean_401(server: Valkey, value: bytes, named: bool) ->
 
 @settings(deadline=None, max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
-def test_any_change_to_a_token_makes_it_worthless(server: Valkey, data: st.DataObject) -> None:
+def test_any_change_to_a_token_makes_it_invalid(server: Valkey, data: st.DataObject) -> None:
     """A token with a character replaced, removed or added opens nothing and breaks nothing."""
 
     async def ask() -> None:
@@ -300,7 +298,7 @@ def test_any_change_to_a_token_makes_it_worthless(server: Valkey, data: st.DataO
 async def _respond(
     app: Any, path: str, headers: list[tuple[bytes, bytes]], kind: str = "http"
 ) -> list[Message]:
-    """What an application sends in answer to a raw scope."""
+    """The messages of an application for a raw scope."""
     sent: list[Message] = []
 
     async def receive() -> Message:
@@ -315,8 +313,8 @@ async def _respond(
     return sent
 
 
-async def test_a_request_without_the_middleware_is_told_what_is_missing(server: Valkey) -> None:
-    """`RequestSession.of` gives what the middleware made, and where there is none names what to add."""
+async def test_a_missing_middleware_is_a_clear_error(server: Valkey) -> None:
+    """`RequestSession.of` raises an error that names the middleware to add."""
     scope: Scope = {"type": "http", "headers": []}
     with pytest.raises(TypeError, match="add SessionMiddleware"):
         RequestSession.of(Request(scope))
@@ -331,7 +329,7 @@ async def test_a_request_without_the_middleware_is_told_what_is_missing(server: 
 
 
 async def test_websockets_have_sessions_too(server: Valkey) -> None:
-    """A WebSocket knows who connects, and a problem before it is accepted closes it."""
+    """A WebSocket has the session, and a problem before it is accepted closes it."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         handle = scope["state"]["session"]
@@ -350,8 +348,8 @@ async def test_websockets_have_sessions_too(server: Valkey) -> None:
         assert closed == [{"type": "websocket.close", "code": 1008, "reason": "Unauthorized"}]
 
 
-async def test_a_problem_after_the_response_began_is_an_error(server: Valkey) -> None:
-    """What is already on its way cannot be taken back, so the server must hear of it."""
+async def test_a_problem_after_the_response_started_is_raised(server: Valkey) -> None:
+    """A response that has started cannot be replaced, so the server gets the exception."""
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": []})
@@ -363,7 +361,7 @@ async def test_a_problem_after_the_response_began_is_an_error(server: Valkey) ->
 
 
 async def test_a_request_leaves_no_garbage_behind(server: Valkey) -> None:
-    """When a request is over its objects are freed at once, without waiting for the garbage collector."""
+    """The objects of a request are freed at its end, without the garbage collector."""
 
     class Exchange:
         """As a server has it: it knows the scope, and its `send` is given to the application."""
@@ -393,7 +391,7 @@ async def test_a_request_leaves_no_garbage_behind(server: Valkey) -> None:
 
 
 async def test_other_scopes_pass(server: Valkey) -> None:
-    """The application's start and end are none of our business."""
+    """Lifespan messages pass through unchanged."""
     seen: list[str] = []
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
@@ -403,7 +401,7 @@ async def test_other_scopes_pass(server: Valkey) -> None:
     assert seen == ["lifespan"]
 
 
-async def test_a_dependency_without_the_middleware_says_so(server: Valkey) -> None:
+async def test_a_dependency_without_the_middleware_is_a_clear_error(server: Valkey) -> None:
     """Forgetting the middleware is a clear error at the first request."""
     async with connect(server.url, CATALOGUE) as store:
         app = application(store)

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
 from ephemera.console._access import Access, SignIn
-from ephemera.web._asgi import Header, Message, Receive, Scope, Send
-from ephemera.web._cookies import Cookie
+from ephemera.web import Cookie, Header, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
     from fastapi import FastAPI

@@ -19,7 +19,7 @@ from ephemera.console._shell import Shell
 from ephemera.console._sign_in import SignInRoutes
 from ephemera.console._view import Page
 from ephemera.errors import EphemeraError
-from ephemera.web._cookies import Cookie
+from ephemera.web import Cookie
 
 
 def create_app(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> Guard:

@@ -13,7 +13,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ephemera.console._access import Access
-from ephemera.web._cookies import Cookie
+from ephemera.web import Cookie
 
 log = logging.getLogger("ephemera.console.access")
 _MAX_FORM = 4096  # bytes of a form

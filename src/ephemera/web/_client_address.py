@@ -1,19 +1,20 @@
-"""Whose request it is, by address: the peer's, or what trusted proxies say of it, and nobody else.
+"""The client's address: that of the peer, or what trusted proxies report.
 
     CLIENT = ClientAddress(trusted=["10.0.0.0/8", "2001:db8:1::/48"])
-    CLIENT.of(scope)       # "203.0.113.7"
-    CLIENT.counted(scope)  # the same, and for IPv6 its network: "2001:db8:2:3::/64"
+    CLIENT.address(scope)  # "203.0.113.7"
+    CLIENT.network(scope)  # the same, and for IPv6 its network: "2001:db8:2:3::/64"
 
-`X-Forwarded-For` is written by whoever sends it, and each proxy appends the address it was called from. So
-the list is read from its right end: as long as the one who speaks is trusted, what it says is believed, and
-the first address that is not trusted is the client. What stands further left may be made up. Without
-`trusted` nobody is believed, and the client is the peer of the connection.
+Any client can send `X-Forwarded-For`, and each proxy appends the address it was called from. So the list is
+read from its right end: as long as the reporting hop is trusted, its report is believed, and the first
+address that is not trusted is the client. Addresses further left may be forged. Without `trusted` no report
+is believed, and the client is the peer of the connection.
 
-One header is read, the one that is configured: a proxy that sets `X-Forwarded-For` passes on a `Forwarded`
-(RFC 7239) of its client's making. What is no address ends the reading at the last trusted one. A server that
-rewrites the peer itself must be told not to (uvicorn: `--no-proxy-headers`), or to trust the same proxies.
+Only the configured header is read: a proxy that sets `X-Forwarded-For` passes on a `Forwarded` (RFC 7239)
+that its client may have forged. Text that is not an address ends the reading at the last trusted hop. A
+server that rewrites the peer itself must not do so (uvicorn: `--no-proxy-headers`), or must trust the same
+proxies.
 
-`counted` is for limits: a home gets 2^64 IPv6 addresses, so that a limit by single address is none.
+Use `network` for limits: a home gets 2^64 IPv6 addresses, so a limit by single address limits nothing.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from ephemera.web._asgi import Scope
 
 Address: TypeAlias = IPv4Address | IPv6Address
 
-_MOST_HOPS = 32
-"""Proxies in a row that are believed; more are a loop or an attack."""
-_NOBODY = "unknown"
-"""The client of a connection that has no address, such as a unix socket."""
+_MAX_HOPS = 32
+"""Trusted proxies in a row; more are a loop or an attack."""
+_UNKNOWN = "unknown"
+"""The client of a connection without an address, such as a unix socket."""
 
 
 class ClientAddress:
@@ -51,28 +52,28 @@ class ClientAddress:
             raise TypeError(f"trusted={trusted!r}: give a list of addresses and networks")
         self._networks = [ip_network(each) for each in trusted]
         self._header = header.encode()
-        self._hops = _forwarded if header == "forwarded" else _appended
+        self._hops = _forwarded_hops if header == "forwarded" else _hops
         self._prefix = ipv6_prefix
 
-    def of(self, scope: Scope) -> str:
-        """The client's address; of a connection without one, `unknown`."""
-        peer: str = (scope.get("client") or (_NOBODY,))[0] or _NOBODY
+    def address(self, scope: Scope) -> str:
+        """The client's address; `unknown` for a connection without one."""
+        peer: str = (scope.get("client") or (_UNKNOWN,))[0] or _UNKNOWN
         if not self._networks:
             return peer
-        address = _address(peer)
-        return peer if address is None else str(self._behind(address, scope))
+        address = _parse(peer)
+        return peer if address is None else str(self._first_untrusted(address, scope))
 
-    def counted(self, scope: Scope) -> str:
-        """What a limit by address should count: an IPv4 address, or an IPv6 network."""
-        return _counted(self.of(scope), self._prefix)
+    def network(self, scope: Scope) -> str:
+        """The subject of a limit by address: an IPv4 address, or an IPv6 network."""
+        return _network(self.address(scope), self._prefix)
 
-    def _behind(self, address: Address, scope: Scope) -> Address:
+    def _first_untrusted(self, address: Address, scope: Scope) -> Address:
         """The first address from the right that is not a trusted proxy's."""
         if not self._trusts(address):
             return address
         lines = [value for name, value in scope["headers"] if name == self._header]
         for hop in self._hops(b",".join(lines).decode("latin-1")):
-            found = _address(hop)
+            found = _parse(hop)
             if found is None:
                 break
             address = found
@@ -85,16 +86,16 @@ class ClientAddress:
 
 
 @lru_cache(maxsize=4096)
-def _counted(client: str, ipv6_prefix: int) -> str:
-    address = _address(client)
+def _network(client: str, ipv6_prefix: int) -> str:
+    address = _parse(client)
     if address is None or address.version == 4:
         return client if address is None else str(address)
     return str(IPv6Network((int(address), ipv6_prefix), strict=False))
 
 
-def _appended(line: str) -> Iterator[str]:
-    """The hops of an X-Forwarded-For, the last one first."""
-    for _ in range(_MOST_HOPS):
+def _hops(line: str) -> Iterator[str]:
+    """The hops of an X-Forwarded-For header, the last one first."""
+    for _ in range(_MAX_HOPS):
         line, comma, hop = line.rpartition(",")
         if hop.strip():
             yield hop.strip()
@@ -102,20 +103,20 @@ def _appended(line: str) -> Iterator[str]:
             return
 
 
-def _forwarded(line: str) -> Iterator[str]:
-    """The `for` of each element of a Forwarded, the last one first; quotes hold no commas in an address."""
-    for element in _appended(line):
+def _forwarded_hops(line: str) -> Iterator[str]:
+    """The `for` of each element of a Forwarded header, the last one first; addresses have no commas."""
+    for element in _hops(line):
         for pair in element.split(";"):
             name, _, value = pair.strip().partition("=")
             if name.lower() == "for":
                 yield value.strip('"')
                 break
         else:
-            yield ""  # a proxy that does not say whom it speaks for
+            yield ""  # a proxy that does not report its peer
 
 
-def _address(text: str) -> Address | None:
-    """The address in a text that may have a port, brackets or a zone; IPv4 inside IPv6 is IPv4."""
+def _parse(text: str) -> Address | None:
+    """Parse an address that may have a port, brackets or a zone; IPv4 inside IPv6 is IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]
     elif text.count(":") == 1:

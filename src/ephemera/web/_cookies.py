@@ -1,4 +1,4 @@
-"""The session cookie: how it is found in a request, and how it is set and cleared."""
+"""The session cookie: finding it in a request, setting and clearing it."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from ephemera.web._asgi import Header
 
 _TOKEN = frozenset("!#$%&'*+-.^_`|~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz")
 
-_FOR_ALL = (b"public", b"s-maxage", b"private=")  # what shared caches are told, or browsers in part
-_SHORT = 512  # bytes of a line that is remembered
+_SHARED_DIRECTIVES = (b"public", b"s-maxage", b"private=")  # they allow a shared cache to store something
+_MAX_CACHED_LINE = 512  # bytes
 
 
 @dataclass(frozen=True)
 class Cookie:
-    """A cookie that no script can read, that goes to this host alone, over TLS alone, not with foreign forms.
+    """A cookie that scripts cannot read, sent only to this host, over TLS, and not with cross-site forms.
 
     The prefix `__Host-` makes browsers enforce it: Secure, Path=/ and no Domain. For a domain or a path
     choose another name; `secure=False` is for development without TLS. A `persistent` cookie outlives the
-    browser's window, and is sent anew with every response so that it slides with its session.
+    browser's window, and is sent again with every response so that it slides with its session.
     """
 
     name: str = "__Host-session"
@@ -47,28 +47,28 @@ class Cookie:
             raise InvalidCookie(
                 f"same_site={self.same_site!r}: use 'lax', 'strict', or 'none' with secure=True"
             )
-        if any(mark in "; ," or not mark.isprintable() for mark in f"{self.domain}{self.path}"):
+        if any(char in "; ," or not char.isprintable() for char in f"{self.domain}{self.path}"):
             raise InvalidCookie(
-                f"domain={self.domain!r}, path={self.path!r} hold marks that end an attribute"
+                f"domain={self.domain!r}, path={self.path!r} contain characters that end an attribute"
             )
 
     def find(self, headers: Iterable[Header]) -> str | None:
-        """The cookie's value in a request, whatever characters it has; None when there is none."""
+        """The cookie's value in a request, whatever characters it has; None without one."""
         for name, line in headers:
             if name == b"cookie":
-                # A browser sends the same line again and again, and looking it up is cheaper than reading it.
-                find = _known_value if len(line) <= _SHORT else _value
+                # A browser keeps sending the same line, and a lookup is cheaper than parsing.
+                find = _cached_value if len(line) <= _MAX_CACHED_LINE else _value
                 if (value := find(line, self._prefix)) is not None:
                     return value
         return None
 
-    def set(self, token: str, life: int) -> bytes:
-        """The header that gives the browser a token; `life` in milliseconds counts if it is persistent."""
-        age = f"; Max-Age={life // 1000}" if self.persistent else ""
+    def set(self, token: str, lifetime: int) -> bytes:
+        """The header that sets the token; `lifetime`, in milliseconds, applies if it is persistent."""
+        age = f"; Max-Age={lifetime // 1000}" if self.persistent else ""
         return f"{self.name}={token}{age}{self._attributes()}".encode()
 
     def clear(self) -> bytes:
-        """The header that makes the browser forget it."""
+        """The header that makes the browser delete it."""
         return f"{self.name}=; Max-Age=0{self._attributes()}".encode()
 
     def _attributes(self) -> str:
@@ -77,21 +77,27 @@ class Cookie:
         return f"; Path={self.path}{domain}; HttpOnly{secure}; SameSite={self.same_site.capitalize()}"
 
 
-def for_one_browser(headers: Iterable[Header]) -> list[Header]:
-    """The headers of a response that sets a cookie: no cache that is shared may keep it, whatever it said."""
+DEFAULT_COOKIE = Cookie()
+
+
+def private_headers(headers: Iterable[Header]) -> list[Header]:
+    """The headers of a response that sets a cookie: no shared cache may store it, whatever they said."""
     rest: list[Header] = []
-    words: list[bytes] = []
+    directives: list[bytes] = []
     for name, value in headers:
         if name.lower() == b"cache-control":
-            words += (word for each in value.split(b",") if (word := each.strip()))
+            directives += (directive for each in value.split(b",") if (directive := each.strip()))
         else:
             rest.append((name, value))
-    names = {word.lower() for word in words}
-    if not words:
-        words = [b"no-store"]
+    names = {directive.lower() for directive in directives}
+    if not directives:
+        directives = [b"no-store"]
     elif b"private" not in names and b"no-store" not in names:
-        words = [b"private", *(word for word in words if not word.lower().startswith(_FOR_ALL))]
-    return [*rest, (b"cache-control", b", ".join(words))]
+        directives = [
+            b"private",
+            *(each for each in directives if not each.lower().startswith(_SHARED_DIRECTIVES)),
+        ]
+    return [*rest, (b"cache-control", b", ".join(directives))]
 
 
 def _value(line: bytes, prefix: bytes) -> str | None:
@@ -104,4 +110,4 @@ def _value(line: bytes, prefix: bytes) -> str | None:
     return line[at + len(prefix) : end if end >= 0 else None].strip(b" \t").decode("latin-1")
 
 
-_known_value = lru_cache(maxsize=4096)(_value)
+_cached_value = lru_cache(maxsize=4096)(_value)

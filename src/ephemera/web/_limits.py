@@ -1,36 +1,52 @@
-"""Limits for web requests: a pure-ASGI middleware that checks before the application runs.
+"""Rate limits for web requests: a pure-ASGI middleware that checks before the application runs.
 
     CLIENT = ClientAddress(trusted=["10.0.0.0/8"])
 
     def claims(scope):
-        return [SEARCH.on(CLIENT.counted(scope))] if scope["path"] == "/search" else []
+        return [SEARCH.on(CLIENT.network(scope))] if scope["path"] == "/search" else []
 
     app = LimitMiddleware(app, lambda scope: scope["state"]["store"][LIMITS], claims)
 
-One trip a request that claims something, none for others, and none for who is known to be denied. The
-response says how the limits stand (`limit_headers`); a denied request gets 429 as a problem document and
-never reaches the application. The decision is at `scope["state"]["limits"]`, to settle or refund it.
+One round trip for a request with claims, none for others, and none for a cached denial. The response reports
+the state of the limits; a denied request gets 429 as a problem document and never reaches the application.
+The decision is at `scope["state"]["limits"]`, to settle or refund it.
 
-What a request brings is never a server error: a subject that no key can be made of is 400. Redis down or
-hung: each rule's `when_down` decides, and a denial is then 503. For FastAPI routes see `limit_dependencies`.
+*Headers.* `RateLimit-Policy` and `RateLimit` of draft-ietf-httpapi-ratelimit-headers-11, which is not an RFC
+yet: two lists of Structured Fields (RFC 9651) with an item for each rule. A policy has the quota `q` and the
+window `w` in seconds; the state has the remaining units `r`, and the seconds `t` until there are more, or all
+of them. `Retry-After` is in whole seconds, rounded up, so a client that obeys it is never early. Partition
+keys are left out, as they would reveal the subject.
+
+*Refusals.* A denial is 429 with the draft's problem type `quota-exceeded`; while Redis is down, when each
+rule's `when_down` decides, it is 503, `temporary-reduced-capacity`. Both name the `violated-policies`, and
+neither may be stored by a cache. A subject that no key can be made of is 400.
 """
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
+from math import ceil
+from time import monotonic
 from typing import TypeAlias
 
 from ephemera.errors import InvalidField
 from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Decision
-from ephemera.web._asgi import ASGIApp, Message, Receive, Scope, Send
-from ephemera.web._limit_headers import limit_headers, refusal
-from ephemera.web._problems import Problem
+from ephemera.web._asgi import (
+    RESPONSE_STARTS,
+    ASGIApp,
+    Header,
+    Message,
+    Problem,
+    Receive,
+    Scope,
+    Send,
+)
 
 Claims: TypeAlias = Iterable[Claim] | Awaitable[Iterable[Claim]]
 
+_PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _REQUESTS = frozenset(("http", "websocket"))
-_STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 
 
 class LimitMiddleware:
@@ -44,55 +60,124 @@ class LimitMiddleware:
         self._claims = claims
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Take what the request claims, then run the application, or refuse the request."""
+        """Check the claims of the request, then run the application, or refuse the request."""
         if scope["type"] not in _REQUESTS:
             return await self._app(scope, receive, send)
         try:
-            decision = await admit(scope, self._limits, self._claims)
+            decision = await check_request(scope, self._limits, self._claims)
         except Problem as problem:
             return await problem(scope, receive, send)
         if decision is None:
             return await self._app(scope, receive, send)
         if not decision.allowed:
-            return await refusal(decision)(scope, receive, send)
+            return await limit_refusal(decision)(scope, receive, send)
         scope.setdefault("state", {})["limits"] = decision
-        # Not a function of its own in here: its cells would be there while the request waits for the server,
-        # and what waits is what Python's collector counts and looks through.
-        return await self._app(scope, receive, partial(_telling, decision, send))
+        # Not a closure: its cells would exist while the request waits, and the garbage collector counts and
+        # traverses them.
+        return await self._app(scope, receive, partial(_send_with_headers, decision, send))
 
 
-def _telling(decision: Decision, send: Send, message: Message) -> Awaitable[None]:
-    """Send a message; the response's start tells how the limits stand."""
-    if message["type"] in _STARTS:
+def _send_with_headers(decision: Decision, send: Send, message: Message) -> Awaitable[None]:
+    """Send a message; add the state of the limits to the start of the response."""
+    if message["type"] in RESPONSE_STARTS:
         message = {**message, "headers": [*message.get("headers", ()), *limit_headers(decision)]}
     return send(message)
 
 
-def admit(
+def check_request(
     scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]
 ) -> Awaitable[Decision | None]:
-    """Take what a request claims; None where that is nothing. A `Problem` for a subject that is none."""
+    """Check the claims of a request; None without claims. Raises a `Problem` for an unusable subject."""
     try:
         claimed = claims(scope)
     except InvalidField as problem:
-        raise _uncountable(problem) from None
-    if claimed.__class__ is list and len(claimed) == 1:  # as most do: no coroutine of ours is between
+        raise _bad_request(problem) from None
+    if claimed.__class__ is list and len(claimed) == 1:  # the usual case: no coroutine in between
         return limits(scope).check(claimed[0])
-    return _admit_any(scope, limits, claimed)
+    return _check_claims(scope, limits, claimed)
 
 
-async def _admit_any(
+async def _check_claims(
     scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Claims
 ) -> Decision | None:
-    """The same for any number of claims, a subject twice claimed once."""
+    """Check any number of claims; a subject that is claimed twice counts once."""
     try:
         claimed = await claims if isinstance(claims, Awaitable) else claims
         single = list({claim.id: claim for claim in claimed}.values())
     except InvalidField as problem:
-        raise _uncountable(problem) from None
+        raise _bad_request(problem) from None
     return await limits(scope).check(*single) if single else None
 
 
-def _uncountable(problem: InvalidField) -> Problem:
+def _bad_request(problem: InvalidField) -> Problem:
     detail = f"This request cannot be counted: its {problem.field} is not usable."
     return Problem(400, "Bad Request", detail)
+
+
+def limit_headers(decision: Decision) -> list[Header]:
+    """The headers with the state of a request's limits; none when the server was down."""
+    claims = decision.claims
+    if decision.taken and len(claims) == 1:  # the usual case
+        remaining, reset = decision.single_state()
+        name, policy = claims[0].header_memo or _render(claims[0])
+        return [policy, (b"ratelimit", b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000)))]
+    if not claims:
+        return []
+    # An admission is new; a denial may have been cached for a while.
+    since = 0 if decision.taken else int((monotonic() - decision.decided_at) * 1000)
+    policies, states = [], []
+    for claim, (remaining, wait, reset) in zip(claims, decision.states(), strict=True):
+        seconds = -((since - (wait if wait > 0 else reset)) // 1000)
+        name, (_, policy) = claim.header_memo or _render(claim)
+        policies.append(policy)
+        states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
+    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
+
+
+def limit_refusal(decision: Decision) -> Problem:
+    """The response to a request that was denied."""
+    violated = decision.violated
+    wait = decision.retry_after
+    headers = [*limit_headers(decision), (b"cache-control", b"no-store")]
+    if wait is not None:
+        headers.append((b"retry-after", b"%d" % _seconds(wait)))
+    names = [outcome.rule for outcome in violated]
+    if decision.degraded:
+        return Problem(
+            503,
+            "Temporary Reduced Capacity",
+            "Requests cannot be counted at the moment, so fewer are served; please try again.",
+            f"{_PROBLEM_TYPES}temporary-reduced-capacity",
+            headers=headers,
+            **{"violated-policies": names},
+        )
+    limits = ", ".join(
+        f"{each.rule} allows {each.limit} per {_window(each.claim.rule.algorithm.per)} s" for each in violated
+    )
+    advice = "It is more than the limit at once." if wait is None else f"Try again in {_seconds(wait)} s."
+    return Problem(
+        429,
+        "Quota Exceeded",
+        f"Too many requests: {limits}. {advice}",
+        f"{_PROBLEM_TYPES}quota-exceeded",
+        headers=headers,
+        **{"violated-policies": names},
+    )
+
+
+def _render(claim: Claim) -> tuple[bytes, Header]:
+    """Render the name of a claim's rule and its RateLimit-Policy, once."""
+    rule = claim.rule
+    name = f'"{rule.name}"'.encode()
+    policy = name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
+    claim.header_memo = rendered = name, (b"ratelimit-policy", policy)
+    return rendered
+
+
+def _window(per: int) -> int:
+    """Whole seconds: the draft has no fractions."""
+    return -(-per // 1000)
+
+
+def _seconds(wait: float) -> int:
+    return max(1, ceil(wait))

@@ -22,10 +22,7 @@ from starlette.responses import Response
 from ephemera import Store
 from ephemera.errors import InvalidToken
 from ephemera.patterns.tokens import Claims, KeyRing, Tokens
-from ephemera.web._asgi import Header, Scope
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limit_headers import limit_headers, refusal
-from ephemera.web._problems import unavailable
+from ephemera.web import ClientAddress, Header, Scope, limit_headers, limit_refusal, unavailable
 from ephemera_services.identity.keys import HOURLY, REVOKED, SLIDING
 from ephemera_services.identity.settings import Settings
 from ephemera_services.identity.sign_ins import Origin, SignIns
@@ -98,17 +95,17 @@ class Gate:
         """Consume one unit of a limit; the response headers, or 429."""
         decision = await self._limits.check(self._rules[rule].on(subject))
         if not decision.allowed:
-            raise refusal(decision)
+            raise limit_refusal(decision)
         return limit_headers(decision)
 
     async def consume_by_address(self, rule: str, scope: Scope) -> list[Header]:
         """Consume one unit of the limit of the client's address."""
-        return await self.consume(rule, self._client.counted(scope))
+        return await self.consume(rule, self._client.network(scope))
 
     def origin(self, request: Request) -> Origin:
         """The address and user agent of a request."""
         agent = "".join(filter(str.isprintable, request.headers.get("user-agent", "")))
-        return Origin(self._client.of(request.scope), agent[:_MAX_USER_AGENT])
+        return Origin(self._client.address(request.scope), agent[:_MAX_USER_AGENT])
 
     def _verify(self, token: str) -> Claims:
         if self._keys is not self._ring.keys:

@@ -9,7 +9,7 @@ from uuid import UUID
 from fastapi import APIRouter, Depends
 
 from ephemera.errors import ServerError
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.identity.access import Access, Bearer
 from ephemera_services.identity.auth_routes import session_list
 from ephemera_services.identity.forms import Ended, NewKey, RedisStats, RoleForm, SessionList

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ephemera.web._problems import Problem
+from ephemera.web import Problem
 from ephemera_services.identity.service import Identity
 from ephemera_services.runtime import DEMO_PASSWORD
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.tokens import Tokens
-from ephemera.web._problems import Problem
+from ephemera.web import Problem
 from ephemera_services.identity.access import Gate
 from ephemera_services.identity.accounts import Accounts
 from ephemera_services.identity.redis_stats import RedisStatistics

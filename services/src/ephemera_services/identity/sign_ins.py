@@ -26,7 +26,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from ephemera import Store
 from ephemera.errors import ConnectionFailed, InvalidToken, SessionsRevoked
 from ephemera.patterns.tokens import Claims, Tokens
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.identity.keys import (
     ACCESS_TOKEN_LIFETIME,
     REFRESH_TOKEN_LIFETIME,

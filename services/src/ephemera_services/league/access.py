@@ -7,9 +7,8 @@ from typing import Annotated, Any
 from fastapi import Depends
 from starlette.requests import HTTPConnection
 
-from ephemera.web._asgi import Scope
-from ephemera.web._session_dependencies import SignedIn, request_session
-from ephemera.web._sessions import RequestSession
+from ephemera.web import RequestSession, Scope
+from ephemera.web.fastapi import SignedIn, request_session
 from ephemera_services.league.keys import Session
 from ephemera_services.league.service import League
 from ephemera_services.runtime import problem

@@ -10,9 +10,7 @@ from fastapi import APIRouter, Response, WebSocket
 from sqlalchemy import delete, insert, update
 
 from ephemera.errors import LoadFailed, StillLoading
-from ephemera.web._fanout import fanout_socket
-from ephemera.web._problems import unavailable
-from ephemera.web._sessions import RequestSession
+from ephemera.web import RequestSession, fanout_websocket, unavailable
 from ephemera_services.league.access import Admin, Service
 from ephemera_services.league.forms import (
     Ad,
@@ -121,7 +119,7 @@ async def news(websocket: WebSocket) -> None:
         await refused(websocket.scope, websocket.receive, websocket.send)
         return
     connection = service.admins.connect(user_id=session.user_id)
-    await fanout_socket(websocket, connection, allowed=handle.lives)
+    await fanout_websocket(websocket, connection, allowed=handle.is_valid)
 
 
 def _same_origin(websocket: WebSocket) -> bool:

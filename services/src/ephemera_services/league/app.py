@@ -5,7 +5,7 @@ from __future__ import annotations
 from fastapi import APIRouter, FastAPI
 from starlette.middleware import Middleware
 
-from ephemera.web._http_cache_routes import add_prewarm
+from ephemera.web.fastapi import add_prewarm
 from ephemera_services.league import admin_routes, public_routes, user_routes
 from ephemera_services.league.figures import Meter
 from ephemera_services.league.keys import SITE, WINDOWS, catalogue

@@ -11,11 +11,17 @@ from time import perf_counter
 
 from ephemera import Store
 from ephemera.patterns.rate_limits import Claim
-from ephemera.web._asgi import ASGIApp, Message, Receive, Scope, Send
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._cookies import Cookie
-from ephemera.web._limits import LimitMiddleware
-from ephemera.web._sessions import SessionMiddleware
+from ephemera.web import (
+    ASGIApp,
+    ClientAddress,
+    Cookie,
+    LimitMiddleware,
+    Message,
+    Receive,
+    Scope,
+    Send,
+    SessionMiddleware,
+)
 from ephemera_services.league.figures import Meter
 from ephemera_services.league.keys import LIMITS, SESSIONS
 from ephemera_services.league.settings import Settings
@@ -74,4 +80,4 @@ class Front:
         return self._limited if path.startswith(_LIVE) else self._app
 
     def _claims(self, scope: Scope) -> list[Claim]:
-        return [self._rule.on(self._client.counted(scope))]
+        return [self._rule.on(self._client.network(scope))]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter
 
-from ephemera.web._http_cache_routes import add_resource
+from ephemera.web.fastapi import add_resource
 from ephemera_services.league.access import SECURED, signed_in_user
 from ephemera_services.league.keys import (
     ACHIEVEMENTS,

@@ -18,7 +18,7 @@ from ephemera.operations.survey import read_server_info
 from ephemera.patterns.fanout import BoundFanout
 from ephemera.patterns.http_cache import BoundHttpCache
 from ephemera.patterns.write_behind import create_tables
-from ephemera.web._problems import Problem
+from ephemera.web import Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
 from ephemera_services.league.figures import Meter

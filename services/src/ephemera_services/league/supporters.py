@@ -19,7 +19,7 @@ from ephemera import Store
 from ephemera.errors import ConnectionFailed, LoadFailed, StillLoading
 from ephemera.patterns.http_cache import PageRef
 from ephemera.patterns.write_behind import Batch, Flusher, RecordTable
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.league.keys import (
     ACHIEVEMENTS,
     ADMINS,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limit_headers import limit_headers, refusal
+from ephemera.web import ClientAddress, limit_headers, limit_refusal
 from ephemera_services.league.access import Caller, Handle, Service
 from ephemera_services.league.forms import (
     Ballot,
@@ -82,8 +81,8 @@ async def comment(match_id: MatchId, form: Comment, caller: Caller, service: Ser
 async def _count(service: Service, request: Request, response: Response) -> None:
     """Count an attempt against the limit of its address."""
     client = ClientAddress(service.settings.trusted_proxies)
-    claim = LIMITS.rules["sign-in"].on(client.counted(request.scope))
+    claim = LIMITS.rules["sign-in"].on(client.network(request.scope))
     decision = await service.store[LIMITS].check(claim)
     if not decision.allowed:
-        raise refusal(decision)
+        raise limit_refusal(decision)
     response.raw_headers.extend(limit_headers(decision))

@@ -24,7 +24,7 @@ from typing import Any
 import uvicorn
 from fastapi import APIRouter, FastAPI
 
-from ephemera.web._gc_tuning import settle
+from ephemera.web import tune_gc
 from ephemera_services.runtime import monitoring
 from ephemera_services.runtime.middleware import BodyLimits, RequestLogging
 from ephemera_services.runtime.problem_documents import install_problem_handlers
@@ -56,7 +56,7 @@ def create_application(
                 app.state.failure = failure
                 logger.exception("the service did not start")
                 raise
-            settle()
+            tune_gc()
             yield
 
     app = FastAPI(

@@ -19,8 +19,7 @@ import time
 from collections.abc import Awaitable, Mapping
 from itertools import count
 
-from ephemera.web._asgi import ASGIApp, Header, Message, Receive, Scope, Send
-from ephemera.web._problems import Problem
+from ephemera.web import ASGIApp, Header, Message, Problem, Receive, Scope, Send
 from ephemera_services.runtime.logs import REQUEST_ID
 from ephemera_services.runtime.problem_documents import problem
 

@@ -29,7 +29,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from ephemera.errors import EphemeraError
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.runtime.problem_documents import NO_BACKEND, unauthorized
 from ephemera_services.runtime.resources import Resources
 from ephemera_services.runtime.settings import InvalidSettings, ServiceSettings

@@ -25,7 +25,7 @@ from starlette.requests import Request
 from starlette.routing import Route
 
 from ephemera.errors import ConnectionFailed, LoadTimeout
-from ephemera.web._problems import Problem, unavailable
+from ephemera.web import Problem, unavailable
 
 _MAX_ERRORS = 20  # reported for one invalid request
 _SECONDS = {"description": "Seconds to wait", "schema": {"type": "integer", "minimum": 0}}

@@ -19,9 +19,7 @@ from starlette.requests import Request
 
 from ephemera import Store
 from ephemera.patterns.rate_limits import Decision
-from ephemera.web._asgi import Header, Scope
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limit_headers import limit_headers, refusal
+from ephemera.web import ClientAddress, Header, Scope, limit_headers, limit_refusal
 from ephemera_services.runtime import problem, unauthorized
 from ephemera_services.scripture.key_set import KeySet
 from ephemera_services.scripture.keys import LIMITS
@@ -83,11 +81,11 @@ class Gate:
 
     async def take(self, rule: str, caller: Caller, scope: Scope) -> Decision:
         """Take one unit of the caller's limit, or raise 429."""
-        subject = f"ip-{self._client.counted(scope)}" if caller.user_id is None else f"user-{caller.user_id}"
+        subject = f"ip-{self._client.network(scope)}" if caller.user_id is None else f"user-{caller.user_id}"
         tier = caller.plan if rule == "ai" or caller.plan == FREE else "paid"
         decision = await self._limits.check(LIMITS[rule][tier].on(subject))
         if not decision.allowed:
-            raise refusal(decision)
+            raise limit_refusal(decision)
         return decision
 
     async def give_back(self, decision: Decision) -> None:

@@ -6,7 +6,7 @@ import logging
 
 from fastapi import APIRouter, Request, Response
 
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.runtime import problems
 from ephemera_services.scripture.access import ANYBODY, admitted
 from ephemera_services.scripture.forms import AnswerView, AskForm, QuotedView

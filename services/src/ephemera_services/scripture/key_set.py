@@ -19,7 +19,7 @@ import msgspec
 
 from ephemera.errors import InvalidToken
 from ephemera.patterns.tokens import Claims, Tokens
-from ephemera.web._problems import unavailable
+from ephemera.web import unavailable
 from ephemera_services.runtime import unauthorized
 from ephemera_services.scripture.settings import Settings
 

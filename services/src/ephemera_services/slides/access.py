@@ -23,10 +23,7 @@ from starlette.requests import HTTPConnection
 from ephemera import Store
 from ephemera.errors import ConnectionFailed
 from ephemera.patterns.rate_limits import Claim
-from ephemera.web._asgi import Header, Scope
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limit_headers import limit_headers, refusal
-from ephemera.web._sessions import RequestSession
+from ephemera.web import ClientAddress, Header, RequestSession, Scope, limit_headers, limit_refusal
 from ephemera_services.runtime import problem
 from ephemera_services.slides.accounts import RoleName
 from ephemera_services.slides.keys import BY_KEY, BY_USER, LOGIN, RATES, CachedSession, PlanLimits
@@ -71,16 +68,16 @@ class Gate:
         """Consume one unit; the response headers, or 429."""
         decision = await self._rates.check(claim)
         if not decision.allowed:
-            raise refusal(decision)
+            raise limit_refusal(decision)
         return limit_headers(decision)
 
     async def consume_login(self, scope: Scope) -> list[Header]:
         """Consume one sign-in attempt of the client's address."""
-        return await self.consume(LOGIN.on(self._client.counted(scope)))
+        return await self.consume(LOGIN.on(self._client.network(scope)))
 
     def address(self, scope: Scope) -> str:
         """The client's address."""
-        return self._client.of(scope)
+        return self._client.address(scope)
 
 
 class RequireRole:
@@ -144,7 +141,7 @@ async def _by_session(service: Slides, connection: HTTPConnection) -> tuple[Call
     if now - session.last_active > _ACTIVITY_RESOLUTION:
         await _touch(handle, now)
     user_id, organization_id = UUID(session.user_id), UUID(session.organization_id)
-    caller = Caller(user_id, organization_id, session.role, limits, [], service, handle.lives)
+    caller = Caller(user_id, organization_id, session.role, limits, [], service, handle.is_valid)
     return caller, BY_USER.at(limits.requests_per_minute).on(session.user_id)
 
 

@@ -7,8 +7,8 @@ from uuid import UUID
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from ephemera.web._session_dependencies import request_session
-from ephemera.web._sessions import RequestSession
+from ephemera.web import RequestSession
+from ephemera.web.fastapi import request_session
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.access import Caller, RequireRole
 from ephemera_services.slides.forms import (

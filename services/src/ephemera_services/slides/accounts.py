@@ -18,7 +18,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import SessionsRevoked
-from ephemera.web._sessions import RequestSession
+from ephemera.web import RequestSession
 from ephemera_services.runtime import Passwords, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
 from ephemera_services.slides.redis_retry import RetryQueue

@@ -5,8 +5,7 @@ from __future__ import annotations
 from fastapi import FastAPI
 from starlette.middleware import Middleware
 
-from ephemera.web._cookies import Cookie
-from ephemera.web._sessions import SessionMiddleware
+from ephemera.web import Cookie, SessionMiddleware
 from ephemera_services.runtime import ServiceDefinition, create_application, web_page_router
 from ephemera_services.slides import (
     account_routes,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ephemera.web._problems import Problem
+from ephemera.web import Problem
 from ephemera_services.runtime import DEMO_PASSWORD
 
 if TYPE_CHECKING:

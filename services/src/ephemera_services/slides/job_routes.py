@@ -11,9 +11,14 @@ from fastapi import APIRouter, Header, Query, Request, Response, WebSocket
 from ephemera.errors import UnknownJob
 from ephemera.patterns.jobs import JobRow
 from ephemera.patterns.progress import Listener, Snapshot
-from ephemera.web._fanout import fanout_socket
-from ephemera.web._problems import Problem
-from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
+from ephemera.web import (
+    EVENT_RESPONSES,
+    Problem,
+    ProgressResponse,
+    fanout_websocket,
+    last_event_id,
+    progress_websocket,
+)
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.access import Caller, authenticate
 from ephemera_services.slides.account_routes import Reader
@@ -42,7 +47,9 @@ async def read(job_id: UUID, caller: Reader) -> JobView:
 _SHOWN = ("kind", "state", "attempts", "result", "created_at", "started_at", "finished_at")
 
 
-@router.get("/jobs/{job_id}/events", responses={**EVENTS, **problems(404, 429)}, response_class=Response)
+@router.get(
+    "/jobs/{job_id}/events", responses={**EVENT_RESPONSES, **problems(404, 429)}, response_class=Response
+)
 async def events(
     job_id: UUID,
     caller: Reader,
@@ -68,7 +75,7 @@ async def live(websocket: WebSocket, job_id: UUID) -> None:
         await _refuse(websocket, refused)
         return
     listener = _listener(caller, job_id, last_event_id(websocket.scope))
-    await progress_socket(websocket, listener, allowed=caller.is_authorized)
+    await progress_websocket(websocket, listener, allowed=caller.is_authorized)
 
 
 @router.websocket("/notifications")
@@ -77,7 +84,7 @@ async def notifications(websocket: WebSocket) -> None:
     caller = await _authenticate(websocket)
     if caller is not None:
         connection = caller.service.store[NOTIFICATIONS].connect(user_id=str(caller.user_id))
-        await fanout_socket(websocket, connection, allowed=caller.is_authorized)
+        await fanout_websocket(websocket, connection, allowed=caller.is_authorized)
 
 
 async def _authenticate(websocket: WebSocket) -> Caller | None:

@@ -1,4 +1,4 @@
-"""A FastAPI application with sessions, as a service would write it, and a browser for it."""
+"""A FastAPI application with sessions, and a browser for it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import httpx
 from fastapi import Depends, FastAPI, Response
 
 from ephemera.keyspace import Store, connect
-from ephemera.web._session_dependencies import SignedIn, request_session
-from ephemera.web._sessions import RequestSession, SessionMiddleware
+from ephemera.web import RequestSession, SessionMiddleware
+from ephemera.web.fastapi import SignedIn, request_session
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session
 
 Handle = Annotated[RequestSession[Session], Depends(request_session)]
@@ -19,7 +19,7 @@ User = Annotated[Session, Depends(SignedIn(Session))]
 
 
 def application(store: Store, **options: Any) -> FastAPI:
-    """Sign in, look, change, sign out."""
+    """An application to sign in, read, change and sign out."""
     app = FastAPI()
     app.add_middleware(SessionMiddleware, sessions=lambda _: store[SLIDING], **options)
 
@@ -59,7 +59,7 @@ def application(store: Store, **options: Any) -> FastAPI:
 
 @asynccontextmanager
 async def browser(url: str, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
-    """A browser on the application, over TLS as far as cookies can tell."""
+    """A browser on the application, over TLS for cookies."""
     async with connect(url, CATALOGUE) as store:
         transport = httpx.ASGITransport(app=application(store, **options))
         async with httpx.AsyncClient(transport=transport, base_url="https://test") as client:

@@ -1,4 +1,4 @@
-"""Limits by who is signed in and at what plan: the session that the other middleware reads is asked."""
+"""Limits by the signed-in user and their plan, read from the session."""
 
 from __future__ import annotations
 
@@ -13,12 +13,9 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store, connect, sliding
 from ephemera.patterns.rate_limits import Claim, RateLimits, sliding_window
 from ephemera.patterns.sessions import Sessions
-from ephemera.web._asgi import ASGIApp, Scope
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limits import LimitMiddleware
-from ephemera.web._sessions import SessionMiddleware
+from ephemera.web import ASGIApp, ClientAddress, LimitMiddleware, Scope, SessionMiddleware
 from tests.patterns.session_fixtures import Session, new_user
-from tests.web.gateway import get
+from tests.web.limited_app import get
 
 CATALOGUE = Catalogue("plans")
 SESSIONS = Sessions(
@@ -30,21 +27,21 @@ SESSIONS = Sessions(
     index="planned-of:{user_id}",
 )
 API = sliding_window("api", {"free": 2, "pro": 4}, per=timedelta(hours=1))
-STRANGERS = sliding_window("strangers", 1, per=timedelta(hours=1))
-LIMITS = RateLimits(CATALOGUE, "planned-limit", API, STRANGERS)
+ANONYMOUS = sliding_window("anonymous", 1, per=timedelta(hours=1))
+LIMITS = RateLimits(CATALOGUE, "planned-limit", API, ANONYMOUS)
 CLIENT = ClientAddress()
 
 
 async def claims(scope: Scope) -> list[Claim]:
-    """A unit of the user's plan, or of the address of who is nobody."""
+    """A unit of the user's plan, or of the address of an anonymous client."""
     session = await scope["state"]["session"].get()
     if session is None:
-        return [STRANGERS.on(CLIENT.counted(scope))]
+        return [ANONYMOUS.on(CLIENT.network(scope))]
     return [API[session.plan].on(session.user_id)]
 
 
 def application(store: Store) -> ASGIApp:
-    """Says hello to whoever has units left; the session is read above the limit."""
+    """An application with the session middleware above the limits."""
 
     async def hello(_: Request) -> PlainTextResponse:
         return PlainTextResponse("hello")
@@ -55,8 +52,8 @@ def application(store: Store) -> ASGIApp:
     return app
 
 
-async def test_a_limit_is_that_of_the_plan_of_who_is_signed_in(server: Valkey) -> None:
-    """Each user has their plan's units wherever they come from, and strangers those of their address."""
+async def test_a_limit_is_that_of_the_users_plan(server: Valkey) -> None:
+    """Each user has their plan's units from any address, and anonymous clients those of their address."""
     async with connect(server.url, CATALOGUE) as store:
         app = application(store)
         for plan, limit in (("free", 2), ("pro", 4)):

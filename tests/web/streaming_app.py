@@ -1,7 +1,7 @@
-"""A service that shows progress and pushes notifications, as its owner would write it, on a real server.
+"""A FastAPI service with progress and notifications, on a real server.
 
-As a program (`python -m tests.web.generating REDIS_URL`) it prints its port; the tests run it so, or in their
-own process by `serving`.
+As a program (`python -m tests.web.streaming_app REDIS_URL`) it prints its port; the tests run it so, or in
+their own process by `serving`.
 """
 
 from __future__ import annotations
@@ -15,9 +15,14 @@ import uvicorn
 from fastapi import FastAPI, Request, Response, WebSocket
 
 from ephemera import Store, connect
-from ephemera.web._fanout import fanout_socket
-from ephemera.web._progress import EVENTS, ProgressResponse, last_event_id, progress_socket
-from ephemera.web._reauthorize import Allowed
+from ephemera.web import (
+    EVENT_RESPONSES,
+    Allowed,
+    ProgressResponse,
+    fanout_websocket,
+    last_event_id,
+    progress_websocket,
+)
 from tests.patterns import fanout_fixtures
 from tests.patterns.fanout_fixtures import NOTES
 from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Truth
@@ -29,13 +34,13 @@ def application(store: Store, truth: Truth, allowed: Allowed | None = None) -> F
     """Progress of jobs by server-sent events and by WebSocket."""
     app = FastAPI()
 
-    @app.get("/jobs/{job_id}/events", responses=EVENTS)
+    @app.get("/jobs/{job_id}/events", responses=EVENT_RESPONSES)
     async def events(request: Request, job_id: str) -> Response:
         after = last_event_id(request.scope)
         listener = store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot)
         return ProgressResponse(listener, allowed=allowed)
 
-    @app.get("/short/{job_id}/events", responses=EVENTS)
+    @app.get("/short/{job_id}/events", responses=EVENT_RESPONSES)
     async def short(request: Request, job_id: str) -> Response:
         after = last_event_id(request.scope)
         return ProgressResponse(store[SHORT].listen(job_id=job_id, after=after, snapshot=truth.snapshot))
@@ -44,18 +49,18 @@ def application(store: Store, truth: Truth, allowed: Allowed | None = None) -> F
     async def live(websocket: WebSocket, job_id: str) -> None:
         after = last_event_id(websocket.scope)
         listener = store[PROGRESS].listen(job_id=job_id, after=after, snapshot=truth.snapshot)
-        await progress_socket(websocket, listener, allowed=allowed)
+        await progress_websocket(websocket, listener, allowed=allowed)
 
     @app.websocket("/notifications")
     async def notifications(websocket: WebSocket, user: str) -> None:
-        await fanout_socket(websocket, store[NOTES].connect(user_id=user), allowed=allowed)
+        await fanout_websocket(websocket, store[NOTES].connect(user_id=user), allowed=allowed)
 
     return app
 
 
 @asynccontextmanager
 async def serving(app: FastAPI) -> AsyncIterator[int]:
-    """A port that the application answers on, in this process."""
+    """Serve an application in this process, and yield its port."""
     config = uvicorn.Config(
         app, port=0, log_level="warning", lifespan="off", timeout_graceful_shutdown=1, ws="websockets-sansio"
     )

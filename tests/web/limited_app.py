@@ -1,4 +1,4 @@
-"""A service behind limits, as its owner would write it, and requests to it as a server makes them."""
+"""A FastAPI service with limits, and raw ASGI requests to it."""
 
 from __future__ import annotations
 
@@ -12,29 +12,26 @@ from ephemera.patterns.rate_limits import (
     Claim,
     Decision,
 )
-from ephemera.web._asgi import ASGIApp, Message, Scope
-from ephemera.web._client_address import ClientAddress
-from ephemera.web._limit_dependencies import LIMITED, Limited, send_problem
-from ephemera.web._limits import LimitMiddleware
-from ephemera.web._problems import Problem
+from ephemera.web import ASGIApp, ClientAddress, LimitMiddleware, Message, Problem, Scope
+from ephemera.web.fastapi import LIMIT_RESPONSES, Limited, send_problem
 from tests.patterns.limit_fixtures import BRIEF, BUCKET, CLOSED, LIMITS, LOG, WINDOW
 
 CLIENT = ClientAddress(trusted=["10.0.0.0/8", "fd00::/8", "192.0.2.1"])
 
 
 def application(store: Store) -> ASGIApp:
-    """Searches are limited by address, and by API key when there is one; questions by the route itself."""
+    """Searches are limited by address and API key in the middleware, questions by the route."""
 
     def claims(scope: Scope) -> Iterable[Claim]:
         if scope["path"] not in ("/search", "/closed", "/ws"):
             return
-        yield (CLOSED if scope["path"] == "/closed" else WINDOW).on(CLIENT.counted(scope))
+        yield (CLOSED if scope["path"] == "/closed" else WINDOW).on(CLIENT.network(scope))
         for name, value in scope["headers"]:
             if name == b"x-api-key":
                 yield LOG.on(value)
 
     async def asked(scope: Scope) -> list[Claim]:
-        return [BUCKET.on(CLIENT.counted(scope)), BRIEF.on(CLIENT.counted(scope)).with_cost(1)]
+        return [BUCKET.on(CLIENT.network(scope)), BRIEF.on(CLIENT.network(scope)).with_cost(1)]
 
     limited = Depends(Limited(lambda _: store[LIMITS], asked))
     app = FastAPI()
@@ -47,7 +44,7 @@ def application(store: Store) -> ASGIApp:
     async def found() -> str:
         return "found"
 
-    @app.get("/ask", responses=LIMITED)
+    @app.get("/ask", responses=LIMIT_RESPONSES)
     async def ask(decision: Decision | None = limited) -> int | None:
         return None if decision is None else decision.remaining
 
@@ -63,7 +60,7 @@ def application(store: Store) -> ASGIApp:
     return app
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A response as a client sees it; `headers` by name in lower case."""
 
     status: int
@@ -73,18 +70,18 @@ class Answer(NamedTuple):
 
 async def get(
     app: ASGIApp, path: str, client: str | None = None, *, headers: Iterable[tuple[bytes, bytes]] = ()
-) -> Answer:
-    """Ask for a path from an address."""
+) -> Reply:
+    """Send a GET request from an address."""
     sent = await exchange(app, "http", path, client, headers)
     start = sent[0]
     found = {name.decode().lower(): value.decode() for name, value in start["headers"]}
-    return Answer(start["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))
+    return Reply(start["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))
 
 
 async def exchange(
     app: ASGIApp, kind: str, path: str, client: str | None, headers: Iterable[tuple[bytes, bytes]] = ()
 ) -> list[Message]:
-    """What an application sends for a request without a body."""
+    """Return the messages of an application for a request without a body."""
     sent: list[Message] = []
 
     async def receive() -> Message:

@@ -1,4 +1,4 @@
-"""Resources as FastAPI routes, in one line each, with their documentation. Needs FastAPI.
+"""Cached resources as documented FastAPI routes, one line each. Needs FastAPI.
 
     add_resource(app, "/api/league/table", TABLE, tags=["league"])
     add_resource(router, "/api/matches/{match_id}/live", LIVE)
@@ -6,16 +6,16 @@
     add_resource(app, "/api/predictions", ACTIVE, query={"range": "6d"})
     add_prewarm(app, "/api/cache/prewarm", SITE, token=os.environ["CACHE_PREWARM_TOKEN"])
 
-A request goes to `Served` directly: FastAPI routes and documents it. Dependencies would not run, so a route
-that has some, of its own or of a router, is refused: limits and sessions are middlewares. `query` names
-fields that come from the query, with what they are when left out.
+FastAPI routes and documents a request, and `ResourceApp` answers it directly. Dependencies would not run, so
+a route that has some, of its own or of a router, is refused: use middlewares for limits and sessions. `query`
+names fields that come from the query, with their defaults.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 from urllib.parse import parse_qs
 
 from fastapi import APIRouter, FastAPI, Query
@@ -25,13 +25,13 @@ from starlette.responses import Response
 from ephemera.keyspace import FieldValue, Store
 from ephemera.patterns.http_cache import HttpCache, Resource
 from ephemera.web._asgi import ASGIApp, Receive, Scope, Send
-from ephemera.web._http_cache import Served, User, state_store
-from ephemera.web._http_cache_prewarm import PrewarmEndpoint
+from ephemera.web._endpoints import PrewarmEndpoint
+from ephemera.web._http_cache import ResourceApp, UserOf, store_from_state
 
-_NOTHING: dict[str, Any] = {}
+_EMPTY: dict[str, Any] = {}
 _PROBLEM = {"application/problem+json": {"schema": {"type": "object"}}}
 _WAIT = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
-_ABOUT = {
+_PAGE_HEADERS = {
     "ETag": {"description": "The tag of this content", "schema": {"type": "string"}},
     "X-Resource-Version": {"description": "Grows with every change", "schema": {"type": "string"}},
     "Cache-Control": {"schema": {"type": "string"}},
@@ -39,27 +39,26 @@ _ABOUT = {
 }
 
 
-class _Direct(APIRoute):
-    """A route that is documented as FastAPI does, and answered by an ASGI application."""
+class _AppRoute(APIRoute):
+    """A route that FastAPI documents and an ASGI application answers."""
 
-    def __init__(self, path: str, endpoint: Callable[..., Any], **about: Any) -> None:
-        super().__init__(path, endpoint, **about)
+    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
+        super().__init__(path, endpoint, **options)
         self._refuse(self.dependencies)
 
     def _refuse(self, dependencies: Sequence[Any]) -> None:
-        """Dependencies of the route, its router or the application would be checks that nobody makes."""
+        """Refuse dependencies of the route, its router or the application, as they would not run."""
         if dependencies:
             raise TypeError(
                 f"{self.path}: dependencies do not run for a cached resource; use a middleware, or user="
             )
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        # Those that a router got when it was included are known to its requests alone.
-        included = scope.get("fastapi", _NOTHING).get("effective_route_context")
+        # Dependencies added when a router was included are known only to its requests.
+        included = scope.get("fastapi", _EMPTY).get("effective_route_context")
         if included is not None:
             self._refuse(included.dependencies)
-        answers: ASGIApp = self.endpoint.answers  # type: ignore[attr-defined]
-        await answers(scope, receive, send)
+        await cast("_Endpoint", self.endpoint).app(scope, receive, send)
 
 
 def add_resource(
@@ -67,18 +66,18 @@ def add_resource(
     path: str,
     resource: Resource[Any],
     *,
-    store: Callable[[Scope], Store] = state_store,
-    user: User | None = None,
+    store: Callable[[Scope], Store] = store_from_state,
+    user: UserOf | None = None,
     query: Mapping[str, str] | None = None,
     fields: Callable[[Scope], Mapping[str, FieldValue]] | None = None,
-    **about: Any,
+    **options: Any,
 ) -> None:
-    """Serve a resource at a path; `about` is what FastAPI takes of a route, such as tags and summary.
+    """Serve a resource at a path; `options` are those of a FastAPI route, such as tags and summary.
 
-    `responses` adds to what the resource answers itself, such as the 429 of a middleware.
+    `responses` adds to those of the resource itself, such as the 429 of a middleware.
     """
     choose = _from_query(query, fields) if query else fields
-    served = Served(resource, store=store, fields=choose, user=user)
+    served = ResourceApp(resource, store=store, fields=choose, user=user)
     parameters = [name for name in resource.fields if f"{{{name}}}" in path]
     if resource.private in parameters:
         raise TypeError(f"{path}: {resource.private} comes from user=, not from the path")
@@ -94,11 +93,11 @@ def add_resource(
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=Query(default), annotation=str)
         for name, default in (query or {}).items()
     ]
-    responses = {**_responses(resource), **about.pop("responses", {})}
-    told = {"summary": resource.cache.keyspace.purpose, **about, "responses": responses}
-    _add(app, path, served, signature, {"methods": ["GET"], **told})
-    # OpenAPI would name both methods alike, so HEAD is served and not told of.
-    _add(app, path, served, signature, {"methods": ["HEAD"], **about, "include_in_schema": False})
+    responses = {**_responses(resource), **options.pop("responses", {})}
+    documented = {"summary": resource.cache.keyspace.purpose, **options, "responses": responses}
+    _add(app, path, served, signature, {"methods": ["GET"], **documented})
+    # OpenAPI would give both methods the same name, so HEAD is served but not documented.
+    _add(app, path, served, signature, {"methods": ["HEAD"], **options, "include_in_schema": False})
 
 
 def add_prewarm(
@@ -107,35 +106,42 @@ def add_prewarm(
     site: HttpCache[Any],
     *,
     token: str,
-    store: Callable[[Scope], Store] = state_store,
-    **about: Any,
+    store: Callable[[Scope], Store] = store_from_state,
+    **options: Any,
 ) -> None:
-    """Let whoever has the token prewarm the site by a POST."""
+    """Let a POST with the token prewarm the site."""
     responses = {
-        202: {"description": "It has begun, or is under way"},
+        202: {"description": "It has started, or is running already"},
         403: {"description": "The token is missing or wrong", "content": _PROBLEM},
     }
-    about = {"status_code": 202, "summary": f"Prewarm {site.name}", "responses": responses, **about}
-    _add(app, path, PrewarmEndpoint(site, token, store=store), [], {"methods": ["POST"], **about})
+    options = {"status_code": 202, "summary": f"Prewarm {site.name}", "responses": responses, **options}
+    _add(app, path, PrewarmEndpoint(site, token, store=store), [], {"methods": ["POST"], **options})
+
+
+class _Endpoint:
+    """What FastAPI documents of a route: its name and its parameters."""
+
+    def __init__(self, name: str, app: ASGIApp, parameters: list[inspect.Parameter]) -> None:
+        self.__name__ = name
+        self.__signature__ = inspect.Signature(parameters)
+        self.app = app
+
+    async def __call__(self) -> Response:
+        raise NotImplementedError  # `_AppRoute` responds instead
 
 
 def _add(
     app: FastAPI | APIRouter,
     path: str,
-    answers: ASGIApp,
-    signature: list[inspect.Parameter],
-    about: dict[str, Any],
+    answering: ASGIApp,
+    parameters: list[inspect.Parameter],
+    options: dict[str, Any],
 ) -> None:
-    async def endpoint() -> Response:
-        raise NotImplementedError  # `_Direct` answers in its place
-
     name = "".join(char if char.isalnum() else "_" for char in path.strip("/"))
-    endpoint.__name__ = about.setdefault("name", name)
-    endpoint.__signature__ = inspect.Signature(signature)  # type: ignore[attr-defined]
-    endpoint.answers = answers  # type: ignore[attr-defined]
+    endpoint = _Endpoint(options.setdefault("name", name), answering, parameters)
     router = app.router if isinstance(app, FastAPI) else app
-    about.setdefault("response_class", Response)
-    router.add_api_route(path, endpoint, route_class_override=_Direct, **about)
+    options.setdefault("response_class", Response)
+    router.add_api_route(path, endpoint, route_class_override=_AppRoute, **options)
 
 
 def _from_query(
@@ -154,20 +160,24 @@ def _from_query(
 
 
 def _responses(resource: Resource[Any]) -> dict[int | str, dict[str, Any]]:
-    """Every status that `Served` may answer with."""
+    """Every status of a `ResourceApp`."""
     found: dict[int | str, dict[str, Any]] = {
         200: {
             "description": "The page",
-            "headers": _ABOUT,
+            "headers": _PAGE_HEADERS,
             "content": {resource.representation.media_type: {}},
         },
-        202: {"description": "It is being prepared", "headers": _WAIT},
-        304: {"description": "The client has it", "headers": _ABOUT},
+        202: {"description": "The page is being prepared", "headers": _WAIT},
+        304: {"description": "The client has the page", "headers": _PAGE_HEADERS},
         404: {"description": "There is no such page", "content": _PROBLEM},
-        503: {"description": "It cannot be made at the moment", "headers": _WAIT, "content": _PROBLEM},
+        503: {
+            "description": "The page cannot be loaded at the moment",
+            "headers": _WAIT,
+            "content": _PROBLEM,
+        },
     }
     if resource.fields:
-        found[400] = {"description": "A part of its name is not usable", "content": _PROBLEM}
+        found[400] = {"description": "A field of the page is invalid", "content": _PROBLEM}
     if resource.private is not None:
-        found[401] = {"description": "Nobody is signed in", "content": _PROBLEM}
+        found[401] = {"description": "No user is signed in", "content": _PROBLEM}
     return found

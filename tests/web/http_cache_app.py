@@ -8,20 +8,20 @@ from typing import Any, NamedTuple
 from fastapi import APIRouter, FastAPI
 
 from ephemera.keyspace import Store
-from ephemera.web._asgi import ASGIApp, Message, Scope
-from ephemera.web._http_cache_routes import add_prewarm, add_resource
+from ephemera.web import ASGIApp, Message, Scope
+from ephemera.web.fastapi import add_prewarm, add_resource
 from tests.patterns.league_site import League
 
 TOKEN = "a-token-of-some-length"
 
 
 def user_of(scope: Scope) -> str | None:
-    """Who is signed in, by a header that stands for a session."""
+    """The signed-in user, by a header instead of a session."""
     return next((value.decode() for name, value in scope["headers"] if name == b"x-user"), None)
 
 
 def application(league: League, store: Store) -> FastAPI:
-    """Every resource in one line."""
+    """The league's resources as routes."""
     app, router = FastAPI(), APIRouter()
     here: dict[str, Any] = {"store": lambda _: store}
     add_resource(app, "/table", league.table, tags=["league"], **here)
@@ -35,7 +35,7 @@ def application(league: League, store: Store) -> FastAPI:
     return app
 
 
-class Answer(NamedTuple):
+class Reply(NamedTuple):
     """A response as a client sees it; `headers` by name in lower case."""
 
     status: int
@@ -45,7 +45,7 @@ class Answer(NamedTuple):
 
 async def ask(
     app: ASGIApp, target: str, method: str = "GET", headers: Mapping[str, str] | None = None
-) -> Answer:
+) -> Reply:
     """Send a request without a body."""
     path, _, query = target.partition("?")
     sent: list[Message] = []
@@ -73,4 +73,4 @@ async def ask(
     }
     await app(scope, receive, send)
     found = {name.decode().lower(): value.decode() for name, value in sent[0]["headers"]}
-    return Answer(sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))
+    return Reply(sent[0]["status"], found, b"".join(message.get("body", b"") for message in sent[1:]))
