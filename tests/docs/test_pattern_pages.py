@@ -32,7 +32,7 @@ def missing_parts(text: str) -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_a_page_has_its_five_parts(page: str) -> None:
-    """Two lines or more of what it is for, code that a test executes, guarantees, what happens without Redis, cost."""
+    """What it is for, code that a test executes, guarantees, what happens without Redis, cost."""
     assert missing_parts(pages()[f"docs/patterns/{page}"]) == []
 
 

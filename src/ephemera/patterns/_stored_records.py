@@ -1,9 +1,9 @@
 """A Struct in one key, as a hash or a JSON value: how it is written, read, and changed in part by a script.
 
 A change names some fields and is checked against their types before anything is sent. In a hash it is one
-HSET of those fields; in a JSON value the script splices the new members into the stored text
-(`lua/json.lua`) and leaves every other byte as it is. Either way two concurrent changes of different fields
-both survive, and what is stored in another shape is never changed.
+HSET of those fields; in a JSON value the script splices the new members into the stored text (`lua/json.lua`)
+and leaves every other byte as it is. Either way two concurrent changes of different fields both survive, and
+what is stored in another shape is never changed.
 """
 
 from __future__ import annotations
@@ -23,64 +23,64 @@ RecordKind: TypeAlias = Literal["hash", "value"]
 """`hash`: a field of the hash for each of the Struct's. `value`: one JSON text."""
 
 
-class Records(Protocol[S]):
-    """One way of storing a Struct."""
+class RecordFormat(Protocol[S]):
+    """A way of storing a Struct."""
 
     read: str
-    """The command that reads all of it, inside a script too."""
+    """The command that reads the whole record, also inside a script."""
 
     def write(self, record: S) -> list[Arg]:
-        """The command that stores a record in a new key: its name, then what follows the key."""
+        """Return the command that stores a record in a new key: its name, then what follows the key."""
 
     def decode(self, reply: Any) -> S | None:
-        """The record out of what `read` gave inside a script, or None when it is not one of this shape."""
+        """Decode what `read` returned inside a script; None when it is not of this shape."""
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
-        """The arguments of `lua/json.lua`'s `change`: the kind, the shape, then name, value, ..."""
+        """Return the arguments of `change` in `lua/json.lua`: the kind, the shape, then name, value, ..."""
 
 
-class HashRecords(Generic[S]):
-    """A hash, one field each."""
+class HashFormat(Generic[S]):
+    """A hash with a field for each field of the Struct."""
 
     read = "HGETALL"
 
-    def __init__(self, space: Keyspace[Any]) -> None:
-        self._codec = cast("RecordCodec[S]", space.codec)
-        self._fields = _Fields(space.pattern, self._codec.struct)
+    def __init__(self, keyspace: Keyspace[Any]) -> None:
+        self._codec = cast("RecordCodec[S]", keyspace.codec)
+        self._fields = _Fields(keyspace.pattern, self._codec.struct)
 
     def write(self, record: S) -> list[Arg]:
-        """HSET of all fields."""
+        """Return an HSET of all fields."""
         return ["HSET", *self._codec.encode(record)]
 
     def decode(self, reply: Any) -> S | None:
-        """The record out of a script's flat reply, or of a map."""
+        """Decode a script's flat reply, or a map."""
         if not isinstance(reply, dict):
             parts = iter(reply)
             reply = dict(zip(parts, parts, strict=True))
         return self._codec.decode(reply)
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
-        """Some fields, as the hash stores them."""
+        """Return some fields, as the hash stores them."""
         return ["hash", self._codec.shape, *self._codec.encode_some(self._fields.checked(changes))]
 
 
-class JsonRecords(Generic[S]):
-    """A JSON text in the envelope of `keyspace.codec`."""
+class JsonFormat(Generic[S]):
+    """A JSON text in the envelope of the keyspace's codec."""
 
     read = "GET"
 
-    def __init__(self, space: Keyspace[Any]) -> None:
-        codec = cast("Codec[S]", space.codec)
+    def __init__(self, keyspace: Keyspace[Any]) -> None:
+        codec = cast("Codec[S]", keyspace.codec)
         self._encode, self.decode = codec.encode, codec.decode
-        self._head = json_head(space.pattern, codec.value_type)
-        self._fields = _Fields(space.pattern, codec.value_type)
+        self._head = json_head(keyspace.pattern, codec.value_type)
+        self._fields = _Fields(keyspace.pattern, codec.value_type)
 
     def write(self, record: S) -> list[Arg]:
-        """SET of the whole text."""
+        """Return a SET of the whole text."""
         return ["SET", self._encode(record)]
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
-        """Some members of the JSON object, each as its quoted name and its raw text."""
+        """Return some members of the JSON object, each as its quoted name and its raw text."""
         flat: list[Arg] = ["value", self._head]
         for name, value in self._fields.checked(changes).items():
             flat += (msgspec.json.encode(self._fields.stored_names[name]), msgspec.json.encode(value))
@@ -98,7 +98,7 @@ class _Fields:
         self.stored_names = {field.name: field.encode_name for field in fields}
 
     def checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """The changes, each of its field's type; `InvalidValue` when one is not, or names no field."""
+        """Return the changes, each of its field's type; `InvalidValue` when one is not, or names no field."""
         if not changes or changes.keys() - self._types.keys():
             fields = f"{self._struct.__name__} with the fields {', '.join(self._types)}"
             raise InvalidValue(self._pattern, fields, ", ".join(changes) or "no field")
@@ -112,11 +112,11 @@ class _Fields:
             raise InvalidValue(self._pattern, expected, type_name(type(value))) from None
 
 
-def records_of(space: Keyspace[Any]) -> Records[Any]:
-    """How a declared space of Structs stores them."""
-    return HashRecords(space) if space.kind == "hash" else JsonRecords(space)
+def record_format(keyspace: Keyspace[Any]) -> RecordFormat[Any]:
+    """Return how a declared keyspace of Structs stores them."""
+    return HashFormat(keyspace) if keyspace.kind == "hash" else JsonFormat(keyspace)
 
 
-def changing(package: str, name: str) -> Script:
-    """The script `lua/<name>.lua` of a package that changes a record, with `lua/json.lua` before it."""
+def load_change_script(package: str, name: str) -> Script:
+    """Load the script `lua/<name>.lua` of a package that changes a record, with `lua/json.lua` before it."""
     return Script.load(package, name, shared=("ephemera.patterns:json",))

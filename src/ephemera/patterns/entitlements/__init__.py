@@ -36,7 +36,7 @@ from ephemera.keyspace import (
     Store,
     check_declaration,
 )
-from ephemera.patterns._fences import Fences, codec_of
+from ephemera.patterns._fences import Fences, fenced_codec
 from ephemera.patterns._stored_records import RecordKind
 
 V = TypeVar("V")
@@ -68,7 +68,7 @@ class Entitlements(Generic[V]):
         check_declaration(catalogue, pattern)
         _check(pattern, lifetime, most_loads, longest_load)
         declare: Any = {"hash": catalogue.hash, "value": catalogue.value}[kind]
-        form = {"codec": codec_of(pattern, value_type)} if kind == "value" else {}
+        form = {"codec": fenced_codec(pattern, value_type)} if kind == "value" else {}
         self.space: Keyspace[Any] = declare(
             pattern,
             value_type,
@@ -108,7 +108,7 @@ class Entitled(Generic[V]):
         """The value, from the cache or by `await load(**fields)`; None when the loader finds none."""
         key = self._cached.key(**fields)
         try:
-            value, fence = await self._fences.look(key)
+            value, fence = await self._fences.read_or_fence(key)
         except REDIS_ERRORS:
             self._stats.errors += 1
             value, fence = None, b""

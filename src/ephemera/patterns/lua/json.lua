@@ -1,18 +1,18 @@
--- A part of other scripts: change(key, at) sets some fields of a record and leaves its lifetime as it is.
+-- A part of other scripts: change(key, at) sets some fields of a record and keeps its TTL.
 -- It takes from ARGV[at] on: 'hash' or 'value'; the shape that the record must have (the field `_v` of a hash, the
 -- head of a JSON envelope); then name, value, ... as they are stored (in JSON: the quoted name, the raw value).
 -- It returns false, and has changed nothing, when the key holds no record of that shape.
 
--- The place of the quote that ends the JSON string which begins at `at`.
+-- The position of the quote that ends the JSON string which begins at `at`.
 local function string_end(text, at)
   at = text:find('["\\]', at + 1)
-  while text:byte(at) == 92 do -- a backslash: the character after it ends nothing
+  while text:byte(at) == 92 do -- a backslash: skip the character after it
     at = text:find('["\\]', at + 2)
   end
   return at
 end
 
--- The place of the last character of the JSON value which begins at `at`, inside an object.
+-- The position of the last character of the JSON value which begins at `at`, inside an object.
 local function value_end(text, at)
   local depth = 0
   while true do
@@ -60,7 +60,7 @@ local function change(key, at)
   local text = redis.call('GET', key)
   if not text or text:sub(1, #shape) ~= shape then return false end
   local whole, object = pcall(spliced, text:sub(#shape + 1, -2), at + 2)
-  if not whole then return false end -- cut off, or not JSON: it reads as a miss, too
+  if not whole then return false end -- truncated, or not JSON: it reads as a miss, too
   redis.call('SET', key, shape .. object .. ']', 'KEEPTTL')
   return true
 end

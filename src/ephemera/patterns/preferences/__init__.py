@@ -36,11 +36,11 @@ from ephemera.keyspace import (
     check_declaration,
     fixed,
 )
-from ephemera.patterns._stored_records import JsonRecords, changing
+from ephemera.patterns._stored_records import JsonFormat, load_change_script
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-MERGE = changing("ephemera.patterns.preferences", "merge")
+MERGE = load_change_script("ephemera.patterns.preferences", "merge")
 
 _WhenDown = Literal["defaults", "raise"]
 
@@ -83,7 +83,7 @@ class Settings(Generic[S]):
         self._values = store[declared.space]
         self._default = declared.record
         self._raises = declared.when_down == "raise"
-        self._records: JsonRecords[S] = JsonRecords(declared.space)
+        self._records: JsonFormat[S] = JsonFormat(declared.space)
         self._run = store.client(declared.space.role).run
         self._life = declared.space.lifetime.milliseconds or 0
 

@@ -14,7 +14,7 @@ import msgspec
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import ConnectionFailed, InvalidValue, SessionsRevoked
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
-from ephemera.patterns._stored_records import Records, changing, records_of
+from ephemera.patterns._stored_records import RecordFormat, load_change_script, record_format
 from ephemera.patterns.sessions._token_keys import SessionKeys
 from ephemera.wire import Arg, PreparedScript, Script
 
@@ -25,7 +25,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 CREATE = Script.load("ephemera.patterns.sessions", "create")
 GET = Script.load("ephemera.patterns.sessions", "get")
-UPDATE = changing("ephemera.patterns.sessions", "update")
+UPDATE = load_change_script("ephemera.patterns.sessions", "update")
 ROTATE = Script.load("ephemera.patterns.sessions", "rotate")
 END = Script.load("ephemera.patterns.sessions", "end")
 END_ALL = Script.load("ephemera.patterns.sessions", "end_all")
@@ -57,7 +57,7 @@ class SessionReader(Generic[S]):
         self._send = store.client(declaration.keyspace.role).send
         self._keys = declaration.keys
         self._reads: BoundedCache[str, PreparedScript] = BoundedCache(_READS_CACHED)
-        records: Records[S] = records_of(declaration.keyspace)
+        records: RecordFormat[S] = record_format(declaration.keyspace)
         self._decode = records.decode
         lifetime = declaration.keyspace.lifetime
         milliseconds = cast("int", lifetime.milliseconds)
@@ -140,7 +140,7 @@ class BoundSessions(Generic[S]):
         client = store.client(declaration.keyspace.role)
         self._run, self._call = client.run, client.call
         self._keys = declaration.keys
-        self._records: Records[S] = records_of(declaration.keyspace)
+        self._records: RecordFormat[S] = record_format(declaration.keyspace)
         self._max_per_user = declaration.max_per_user
         lifetime = declaration.keyspace.lifetime
         self.lifetime = cast("int", lifetime.milliseconds)

@@ -1,9 +1,9 @@
--- Plants a fence in a key that holds nothing, before its value is loaded.
+-- Writes a fence into a key that is empty, before its value is loaded.
 -- KEYS[1]  the key of a cached value
 -- ARGV[1]  'hash' or 'value'
--- ARGV[2]  a fresh fence
+-- ARGV[2]  a new fence
 -- ARGV[3]  how long a load may take, in milliseconds
--- RETURNS  what the key holds already, a value or somebody's fence; nil when the fence was planted
+-- RETURNS  what the key contains already, a value or another fence; nil when the fence was written
 if ARGV[1] == 'hash' then
   local held = redis.call('HGETALL', KEYS[1])
   if #held > 0 then return held end
