@@ -1,5 +1,5 @@
 """The tests, and the programs that they start: all of them wait longer for a server than a service would."""
 
-from tests.patience import be_patient
+from tests.timeouts import use_long_timeouts
 
-be_patient()
+use_long_timeouts()

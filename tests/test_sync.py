@@ -1,4 +1,4 @@
-"""The blocking face: one connection for all threads, usable after fork, refused on a loop."""
+"""The synchronous store: one connection for all threads, usable after a fork, refused in an event loop."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ephemera.sync import SyncStore
 
 @pytest.fixture
 def store(server: Valkey) -> Iterator[SyncStore]:
-    """A blocking store on the shared server."""
+    """A synchronous store on the shared server."""
     with sync.connect(server.url) as opened:
         yield opened
 
 
 def connections(store: SyncStore) -> int:
-    """How many connections of ours the server has."""
+    """The number of our connections to the server."""
     return sum(b"name=ephemera" in line for line in store.call("CLIENT", "LIST").splitlines())
 
 
@@ -50,7 +50,7 @@ def test_threads_get_their_own_replies_over_one_connection(store: SyncStore, key
 
 
 def test_errors_reach_the_calling_thread(store: SyncStore, key: str) -> None:
-    """A server's error is raised where the call was made, and the store goes on working."""
+    """A server's error is raised where the call was made, and the store keeps working."""
     store.call("SET", key, "text", "EX", 60)
     with pytest.raises(ServerError, match="WRONGTYPE"):
         store.call("LPUSH", key, "item")
@@ -68,7 +68,7 @@ def test_blocking_commands_do_not_hold_up_other_threads(store: SyncStore, key: s
 
 
 def test_wait_runs_coroutines_of_the_store(store: SyncStore, key: str) -> None:
-    """Any coroutine made from `aio` runs on the store's own loop and gives its result."""
+    """Any coroutine created from `aio` runs on the store's own loop and returns its result."""
 
     async def twice() -> int:
         await store.aio.call("INCR", key)
@@ -80,7 +80,7 @@ def test_wait_runs_coroutines_of_the_store(store: SyncStore, key: str) -> None:
 
 
 async def test_call_on_an_event_loop_is_refused_and_says_what_to_do(server: Valkey) -> None:
-    """A blocking call inside a coroutine raises instead of stopping the loop."""
+    """A synchronous call inside a coroutine raises instead of blocking the loop."""
     store = await asyncio.to_thread(sync.connect(server.url).__enter__)
     with pytest.raises(SyncCallInEventLoop, match=r"use async with ephemera\.connect.*asyncio\.to_thread"):
         store.call("PING")
@@ -90,7 +90,7 @@ async def test_call_on_an_event_loop_is_refused_and_says_what_to_do(server: Valk
 
 
 def test_call_from_the_stores_own_loop_is_refused(store: SyncStore) -> None:
-    """A coroutine that calls the blocking store it runs on gets an error, not a deadlock."""
+    """A coroutine that calls the synchronous store it runs on gets an error, not a deadlock."""
 
     async def reenter() -> None:
         store.call("PING")
@@ -105,16 +105,16 @@ def test_closed_store_says_so_and_leaves_no_thread(server: Valkey) -> None:
     store.call("PING")
     store.close()
     store.close()
-    assert not [thread for thread in threading.enumerate() if thread.name == "ephemera-blocking"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "ephemera-sync"]
     with pytest.raises(StoreClosed):
         store.call("PING")
 
 
 def test_failed_connect_leaves_no_thread() -> None:
-    """A server that is not there gives the usual clear error and leaves nothing behind."""
+    """A server that is not running gives a clear error and leaves no thread behind."""
     with pytest.raises(CannotConnect, match="Is it running"):
         sync.connect("redis://127.0.0.1:1").call("PING")
-    assert not [thread for thread in threading.enumerate() if thread.name == "ephemera-blocking"]
+    assert not [thread for thread in threading.enumerate() if thread.name == "ephemera-sync"]
 
 
 def test_down_server_fails_every_thread_at_once(server: Valkey) -> None:
@@ -130,7 +130,7 @@ def test_down_server_fails_every_thread_at_once(server: Valkey) -> None:
             assert all(pool.map(ask, range(80)))
 
 
-def test_cluster_is_reached_through_the_same_face(cluster: Cluster, key: str) -> None:
+def test_cluster_works_through_the_same_store(cluster: Cluster, key: str) -> None:
     """Threads on a cluster write to and read from every slot."""
     with sync.connect(cluster.url) as store, ThreadPoolExecutor(8) as pool:
         keys = [f"{key}:{i}" for i in range(100)]
@@ -138,8 +138,8 @@ def test_cluster_is_reached_through_the_same_face(cluster: Cluster, key: str) ->
         assert list(pool.map(lambda one: store.call("GET", one), keys)) == [one.encode() for one in keys]
 
 
-def test_interrupted_call_leaves_its_reply_to_nobody(store: SyncStore, key: str) -> None:
-    """A call that a signal broke off gets no reply later, and neither does the next call by mistake."""
+def test_the_reply_of_an_interrupted_call_is_dropped(store: SyncStore, key: str) -> None:
+    """The late reply of a call that a signal interrupted does not reach the next call."""
 
     def interrupt(number: int, frame: object) -> None:
         raise InterruptedError("a soft time limit")
@@ -158,10 +158,10 @@ def test_interrupted_call_leaves_its_reply_to_nobody(store: SyncStore, key: str)
 @pytest.mark.standalone("it asks one server for what is its own: CLIENT")
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_forked_children_work_and_the_parent_keeps_working(server: Valkey, key: str) -> None:
-    """After fork, children use connections of their own at once, and the parent's is undisturbed."""
+    """After fork, children use connections of their own at once, and the parent's is unaffected."""
     script = f"""
 import os, sys, warnings
-warnings.simplefilter("ignore", DeprecationWarning)  # of fork beside threads: our subject
+warnings.simplefilter("ignore", DeprecationWarning)  # about fork with threads, which is what we test
 from ephemera import sync
 store = sync.connect({server.url!r})
 store.call("SET", {key!r}, 0, "EX", 60)

@@ -1,4 +1,4 @@
-"""The pytest plugin gives users' own suites a clean store on a real server."""
+"""The pytest plugin gives users' own suites an empty store on a real server."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ async def test_writes(ephemera_store):
 async def test_starts_empty_again(ephemera_store):
     assert await ephemera_store.call("DBSIZE") == 0
 
-def test_blocking_starts_empty_too(ephemera_blocking):
-    assert ephemera_blocking.call("DBSIZE") == 0
-    note = ephemera_blocking.wait(ephemera_blocking.aio[NOTE].get(note_id=1))
+def test_sync_store_starts_empty_too(ephemera_sync_store):
+    assert ephemera_sync_store.call("DBSIZE") == 0
+    note = ephemera_sync_store.wait(ephemera_sync_store.aio[NOTE].get(note_id=1))
     assert note is None
 """
 
 
 def pytest_in(folder: Path, *options: str) -> str:
-    """What pytest prints for the suite in a folder."""
+    """The output of pytest for the suite in a folder."""
     command = [sys.executable, "-m", "pytest", "-q", *options]
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=90, check=False)
     return done.stdout + done.stderr
 
 
 def test_each_test_gets_an_empty_store(tmp_path: Path) -> None:
-    """Both stores start empty in every test, whatever the one before left behind."""
+    """Both stores start empty in every test, whatever the previous test left behind."""
     (tmp_path / "test_notes.py").write_text(SUITE)
     assert "3 passed" in pytest_in(tmp_path, "-o", "asyncio_mode=auto")
 

@@ -1,13 +1,13 @@
-"""Fixtures for your own test suite: a clean store on a real server, with nothing to install or to start.
+"""Fixtures for your own test suite: an empty store on a real server that starts by itself.
 
-Installing `ephemera[embedded]` is enough; pytest finds the plugin by itself. One embedded Valkey serves the
-whole session and is emptied before each test that uses it.
+Installing `ephemera-data[embedded]` is enough; pytest finds the plugin by itself. One embedded Valkey serves
+the whole session and is emptied before each test that uses it.
 
     async def test_greeting(ephemera_store):            # with pytest-asyncio or anyio
         await ephemera_store.call("SET", "greeting", "hello", "EX", 60)
 
-    def test_greeting_blocking(ephemera_blocking):      # no event loop needed
-        ephemera_blocking.call("SET", "greeting", "hello", "EX", 60)
+    def test_greeting_sync(ephemera_sync_store):        # no event loop needed
+        ephemera_sync_store.call("SET", "greeting", "hello", "EX", 60)
 
 For typed accessors, override the fixture `ephemera_catalogues` to return your catalogues.
 """
@@ -26,20 +26,20 @@ from ephemera.sync import SyncStore
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Offer the async fixture in the form of the suite's own plugin: pytest-asyncio's, or anyio's."""
+    """Register the async fixture with the plugin of the suite: pytest-asyncio or anyio."""
     fixture: Callable[..., Any] = pytest.fixture
     if config.pluginmanager.hasplugin("asyncio"):
         import pytest_asyncio
 
         fixture = pytest_asyncio.fixture
-    offered = ModuleType("ephemera_async_fixtures")
-    offered.ephemera_store = fixture(_ephemera_store, name="ephemera_store")  # type: ignore[attr-defined]
-    config.pluginmanager.register(offered)
+    plugin = ModuleType("ephemera_async_fixtures")
+    vars(plugin)["ephemera_store"] = fixture(_ephemera_store, name="ephemera_store")
+    config.pluginmanager.register(plugin)
 
 
 @pytest.fixture(scope="session")
 def ephemera_server() -> Iterator[Valkey]:
-    """One embedded Valkey for the whole test session; it ends with it, whatever happens."""
+    """One embedded Valkey for the whole test session; it stops with the session, whatever happens."""
     from ephemera.embedded import valkey
 
     with valkey() as server:
@@ -53,10 +53,10 @@ def ephemera_catalogues() -> Sequence[Catalogue]:
 
 
 @pytest.fixture
-def ephemera_blocking(
+def ephemera_sync_store(
     ephemera_server: Valkey, ephemera_catalogues: Sequence[Catalogue]
 ) -> Iterator[SyncStore]:
-    """A blocking store on the embedded server, which is empty at first."""
+    """A synchronous store on the embedded server, which is empty at first."""
     from ephemera import sync
 
     with sync.connect(ephemera_server.url, *ephemera_catalogues) as store:

@@ -9,7 +9,7 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.wire import _url as url
-from tests.patience import AS_DELIVERED
+from tests.timeouts import DEFAULTS
 from tests.wire.unhandled import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
@@ -22,7 +22,7 @@ def as_patient_as_a_service(request: pytest.FixtureRequest, monkeypatch: pytest.
     Except where a test is marked `patient`: it is about something else, and allows no call to fail.
     """
     if request.node.get_closest_marker("patient") is None:
-        monkeypatch.setattr(url, "TIMEOUT", AS_DELIVERED[0])
+        monkeypatch.setattr(url, "TIMEOUT", DEFAULTS[0])
 
 
 @pytest.fixture

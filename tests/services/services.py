@@ -15,7 +15,7 @@ import httpx
 import msgspec
 
 from ephemera.embedded import free_ports
-from tests.patience import patient
+from tests.timeouts import with_long_timeouts
 
 _STARTS_WITHIN = 60.0  # seconds; machines that run tests are busy
 _URLS = ("EPHEMERA_URL", "EPHEMERA_QUEUE_URL")
@@ -57,7 +57,7 @@ def environment(**variables: str) -> dict[str, str]:
     It waits longer for Redis than it would elsewhere (`patience`), unless a URL says how long.
     """
     usual = {name: value for name, value in os.environ.items() if not name.startswith("EPHEMERA_")}
-    waiting = {name: patient(variables[name]) for name in _URLS if variables.get(name)}
+    waiting = {name: with_long_timeouts(variables[name]) for name in _URLS if variables.get(name)}
     return {**usual, **variables, **waiting}
 
 

@@ -7,7 +7,7 @@ import pytest
 from ephemera.errors import InvalidUrl
 from ephemera.wire import Address, Credentials, Target, parse_url
 from ephemera.wire._url import TlsFiles
-from tests.patience import AS_DELIVERED
+from tests.timeouts import DEFAULTS
 
 
 def test_a_full_url_says_everything() -> None:
@@ -27,7 +27,7 @@ def test_a_full_url_says_everything() -> None:
 def test_everything_has_a_default() -> None:
     """The shortest URL is the local server on the usual port."""
     assert parse_url("redis://") == Target("standalone", (Address("127.0.0.1", 6379),))
-    assert AS_DELIVERED == (0.25, 1.0)  # as docs/wire.md says; the suite itself waits longer
+    assert DEFAULTS == (0.25, 1.0)  # as docs/wire.md says; the suite itself waits longer
 
 
 def test_cluster_nodes_are_listed() -> None:

@@ -1,17 +1,17 @@
-"""The same store for code that does not await: Celery tasks, Flask, Django, scripts.
+"""The same store for synchronous code: Celery tasks, Flask, Django, scripts.
 
 One background thread runs one event loop, and all threads of the process share its connection. Their commands
-are gathered and leave together, so eight threads are faster than eight connections. There is no second
+are batched into one write, so eight threads are faster than eight connections. There is no second
 implementation: `call` is the store's own `call`, and `wait` runs any coroutine of the store or of a pattern.
 
-    store = blocking.connect("redis://localhost", catalogue)
+    store = sync.connect("redis://localhost", catalogue)
     store.call("GET", "greeting")
     store.wait(store.aio[SESSION].get(session_id=sid))
 
-A store connects when it is first used. After a fork (Celery's prefork) the child starts a thread and a
-connection of its own; what the parent had stays with the parent. Pattern objects made from `aio` before a
-fork belong to the parent too: make them where they are used. Calls from an event loop's thread are refused,
-because they would stop that loop.
+A store connects when it is first used. After a fork (Celery's prefork pool) the child starts a thread and a
+connection of its own; the parent keeps its own. Pattern objects made from `aio` before a fork belong to the
+parent too: make them where they are used. Calls from the thread of a running event loop are refused, because
+they would block that loop.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from ephemera.wire import Arg, is_multiplexed, pack_command
 T = TypeVar("T")
 
 _stores: weakref.WeakSet[SyncStore] = weakref.WeakSet()
-_left_to_parent: list[_LoopThread] = []
+_parents_threads: list[_LoopThread] = []
 
 
 def connect(url: str, *catalogues: Catalogue, **options: Any) -> SyncStore:
-    """A store for code that does not await; takes what `ephemera.connect` takes."""
+    """A store for synchronous code; takes the arguments of `ephemera.connect`."""
     return SyncStore(url, catalogues, options)
 
 
 class SyncStore:
-    """A store whose calls wait for their replies; share one among all threads."""
+    """A store whose calls block until the reply; share one among all threads."""
 
     def __init__(self, url: str, catalogues: tuple[Catalogue, ...], options: dict[str, Any]) -> None:
         self._arguments = (url, catalogues, options)
@@ -63,20 +63,20 @@ class SyncStore:
 
     @property
     def aio(self) -> Store:
-        """The store behind this one, to make coroutines for `wait`."""
+        """The async store behind this one, to create coroutines for `wait`."""
         return self._running().store
 
     def call(self, *args: Arg) -> Any:
         """Send a command and return its reply."""
         if asyncio._get_running_loop() is not None:
-            raise _misuse()
+            raise _in_event_loop()
         return self._running().call(args)
 
     def wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine of the store or of a pattern, and return its result."""
         if asyncio._get_running_loop() is not None:
             work.close()
-            raise _misuse()
+            raise _in_event_loop()
         return asyncio.run_coroutine_threadsafe(work, self._running().loop).result()
 
     def close(self) -> None:
@@ -94,7 +94,7 @@ class SyncStore:
     def _start(self) -> _LoopThread:
         with self._starting:
             if self._closed:
-                raise StoreClosed("this blocking store is closed; connect again")
+                raise StoreClosed("this store is closed; connect again")
             if self._thread is None:
                 url, catalogues, options = self._arguments
                 self._thread = _LoopThread(url, catalogues, options)
@@ -102,26 +102,26 @@ class SyncStore:
 
     def _after_fork(self) -> None:
         if self._thread is not None:
-            # Kept, not freed: freeing would unregister the parent's sockets from the loop both share.
-            _left_to_parent.append(self._thread)
+            # Kept, not freed: freeing it would unregister the parent's sockets from their shared event loop.
+            _parents_threads.append(self._thread)
         self._thread = None
         self._starting = threading.Lock()
 
 
 class _Gates(threading.local):
-    """The gate at which this thread waits: a lock that the loop's thread opens. One per thread, reused."""
+    """The lock on which a thread waits until the loop's thread releases it. One per thread, reused."""
 
     def __init__(self) -> None:
         self.renew()
 
     def renew(self) -> None:
-        """Take a new, closed gate; the old one belongs to whoever may still open it."""
+        """Take a new, acquired lock; the reply to an interrupted call may still release the old one."""
         self.gate = threading.Lock()
         self.gate.acquire()
 
 
 class _ThreadReply:
-    """The reply a thread waits for; the wire settles it as it would settle a future."""
+    """The reply that a thread waits for; the wire sets its result as it would set a future's."""
 
     __slots__ = ("_done", "error", "gate", "result")
 
@@ -145,7 +145,7 @@ class _ThreadReply:
         self.gate.release()
 
     def follow(self, future: asyncio.Future[Any]) -> None:
-        """Take over what an awaited call came to."""
+        """Copy the outcome of an awaited call."""
         if future.cancelled():
             self.set_exception(StoreClosed("the store was closed while this call waited"))
         elif (error := future.exception()) is not None:
@@ -155,7 +155,7 @@ class _ThreadReply:
 
 
 class _LoopThread:
-    """An event loop in a thread of its own, with a connected store on it."""
+    """An event loop in its own thread, with a connected store."""
 
     def __init__(self, url: str, catalogues: tuple[Catalogue, ...], options: dict[str, Any]) -> None:
         self.loop = _new_loop()
@@ -164,7 +164,7 @@ class _LoopThread:
         self._scheduled = False
         self._gates = _Gates()
         self._exit = AsyncExitStack()
-        self._thread = threading.Thread(target=self._run, name="ephemera-blocking", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="ephemera-sync", daemon=True)
         self._thread.start()
         try:
             opening = self._exit.enter_async_context(connect_async(url, *catalogues, **options))
@@ -182,7 +182,7 @@ class _LoopThread:
         try:
             reply.gate.acquire()
         except BaseException:
-            # A signal's handler raised: the reply is still to come, and must not open the next call's gate.
+            # A signal handler raised: the reply is still to come, and must not end the next call.
             self._gates.renew()
             raise
         if reply.error is not None:
@@ -196,8 +196,8 @@ class _LoopThread:
         self._thread.join()
 
     def _send_all(self) -> None:
-        """Send what all threads have put down since the last time, in one write."""
-        # Reset before the queue is read: whoever adds after the last read schedules again.
+        """Send the calls of all threads since the last time, in one write."""
+        # Reset before the queue is read: a call that is added after the last read schedules again.
         self._scheduled = False
         calls = self._calls
         send_to = self.store.client().send_to
@@ -228,9 +228,9 @@ def _new_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-def _misuse() -> SyncCallInEventLoop:
+def _in_event_loop() -> SyncCallInEventLoop:
     return SyncCallInEventLoop(
-        "a blocking call on a thread that runs an event loop would stop that loop; "
+        "a synchronous call on the thread of a running event loop would block that loop; "
         "use async with ephemera.connect(...) there, or move this work to a thread (asyncio.to_thread)"
     )
 
