@@ -58,7 +58,7 @@ JSON = Sessions(
 )
 REVOKED = Revocation(
     CATALOGUE,
-    tokens={"access": TokenKind("blacklist:access:{jti}", lives=timedelta(minutes=15), when_down="local")},
+    tokens={"access": TokenKind("blacklist:access:{jti}", lifetime=timedelta(minutes=15), when_down="local")},
 )
 
 

@@ -59,7 +59,7 @@ _NOTES = Fanout(_catalogue, "fuzz:connections:{id}", Note, channel="fuzz:channel
 _PREFERENCES = Preferences(_catalogue, "fuzz:preferences:{id}", Note)
 _PLANS = Entitlements(_catalogue, "fuzz:plan:{id}", Note, lifetime=fixed(seconds=300))
 _REVOKED = Revocation(
-    _catalogue, tokens={"access": TokenKind("fuzz:blacklist:{jti}", lives=timedelta(minutes=15))}
+    _catalogue, tokens={"access": TokenKind("fuzz:blacklist:{jti}", lifetime=timedelta(minutes=15))}
 )
 _EVENTS: Events[Note] = Events(_catalogue, "fuzz:events", Note, purpose="fuzzing")
 _LEAGUE = League("fuzz-league")

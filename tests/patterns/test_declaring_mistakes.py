@@ -69,8 +69,8 @@ DURATIONS: dict[str, Callable[[], object]] = {
     "'e:{id}': lease=300": lambda: _any(events.Events)(
         _new(), "e:{id}", Card, delivery=_any(events.DeliveryPolicy)(lease=300), purpose="x"
     ),
-    "'t:{jti}': lives=300": lambda: revocation.Revocation(
-        _new(), tokens={"access": _any(revocation.TokenKind)("t:{jti}", lives=300)}
+    "'t:{jti}': lifetime=300": lambda: revocation.Revocation(
+        _new(), tokens={"access": _any(revocation.TokenKind)("t:{jti}", lifetime=300)}
     ),
     "'w:v1': prewarm=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, prewarm=300),
     "'w:v1': kept=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, kept=300),

@@ -1,4 +1,4 @@
-"""Traps I2 and I7: revoking what has expired, and checking when nobody can be asked."""
+"""Traps I2 and I7: revoking an expired token, and checking while Redis is down."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patterns.test_revocation import CATALOGUE, REVOKED
 
 
 async def test_i2_revoking_an_expired_token_does_nothing(server: Valkey) -> None:
-    """SETEX with a time that is over fails the sign-out; ours writes nothing and is no error."""
+    """SETEX with a negative time fails the sign-out; ours writes nothing and is not an error."""
     async with connect(server.url, CATALOGUE) as store:
         expired, jti = time.time() - 30, new_user()
         for seconds in (0, int(expired - time.time())):
@@ -25,7 +25,7 @@ async def test_i2_revoking_an_expired_token_does_nothing(server: Valkey) -> None
 
 
 async def _naive_is_blacklisted(store: Store, jti: str) -> bool:
-    """The seed's check, with the handler that such code ends up with."""
+    """The naive check, with the usual error handler."""
     try:
         return bool(await store.call("EXISTS", f"blacklist:access:{jti}"))
     except EphemeraError:
@@ -33,12 +33,12 @@ async def _naive_is_blacklisted(store: Store, jti: str) -> bool:
 
 
 async def test_i7_a_check_that_cannot_be_made_does_not_pass_silently() -> None:
-    """With Redis down the naive check admits a revoked token; ours refuses it, or says that it guesses."""
+    """With Redis down the naive check admits a revoked token; ours refuses it, or says it is not certain."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store, connect(server.url, CATALOGUE) as other:
             revoked, jti = store[REVOKED], new_user()
-            await other[REVOKED].listening()
-            await revoked.listening()
+            await other[REVOKED].wait_subscribed()
+            await revoked.wait_subscribed()
             await revoked.revoke_token("access", jti, until=time.time() + 600)
             await revoked.revoke_token("refresh", jti, until=time.time() + 600)
             await other[REVOKED].check("access", jti=jti)

@@ -64,9 +64,9 @@ REVOKED = Revocation(
     catalogue,
     tokens={
         "access": TokenKind(
-            "blacklist:access:{jti}", lives=ACCESS_TOKEN_LIFETIME
+            "blacklist:access:{jti}", lifetime=ACCESS_TOKEN_LIFETIME
         ),  # without Redis, SQL decides
-        "refresh": TokenKind("blacklist:refresh:{jti}", lives=REFRESH_TOKEN_LIFETIME),
+        "refresh": TokenKind("blacklist:refresh:{jti}", lifetime=REFRESH_TOKEN_LIFETIME),
     },
 )
 

@@ -69,7 +69,7 @@ async def _revoke(service: Service, declared: Revocation, kind: str, named: str)
         await bound.revoke_family(named)
         return
     # Its expiry is not known here; no token of its kind is valid for longer than this.
-    await bound.revoke_token(kind, named, until=time.time() + declared.kinds[kind].lives.total_seconds())
+    await bound.revoke_token(kind, named, until=time.time() + declared.kinds[kind].lifetime.total_seconds())
 
 
 def _named(service: Service, _: Revocation, kind: str, *, many: bool) -> str:

@@ -3,33 +3,36 @@
     REVOKED = Revocation(
         catalogue,
         tokens={
-            "access": TokenKind("blacklist:access:{jti}", lives=timedelta(minutes=15), when_down="local"),
-            "refresh": TokenKind("blacklist:refresh:{jti}", lives=timedelta(days=7)),
+            "access": TokenKind("blacklist:access:{jti}", lifetime=timedelta(minutes=15), when_down="local"),
+            "refresh": TokenKind("blacklist:refresh:{jti}", lifetime=timedelta(days=7)),
         },
     )
     revoked = store[REVOKED]
     await revoked.revoke_token("access", jti, until=exp)
-    verdict = await revoked.check("access", jti=jti, user=sub, issued_at=iat, family=fam)
+    status = await revoked.check("access", jti=jti, user=sub, issued_at=iat, family=fam)
 
-Keys: a flag for each revoked token, until that token expires; for a user the instant before which
-everything issued is void; a flag for each revoked family of refresh tokens; and a channel on which
-revocations are told.
-Lifetimes: no mark ends before the tokens it revokes. Users' and families' marks live as long as the longest
-kind of token and an hour, for tokens that were being issued at that moment. A token that has expired needs
-no mark: revoking it does nothing and says so. Role `queue`: an evicted mark would make a revoked token
-valid again.
-Atomic: each revocation is one write, by the server's clock; an instant never moves back. A check reads up
-to three marks in one trip. Issue tokens with `iat=await revoked.now(user)` and the comparison with a user's
-instant is exact; tokens whose `iat` comes from other clocks need `skew`, the most that those are ahead.
-Down or hung: the policy of each check decides. `closed`: void until somebody can tell (the default).
-`local`: void if this process knows of a revocation, or has not been able to hear of any since it started;
-valid otherwise. `open`: valid. The verdict says that it is not certain. Revoking raises `ConnectionFailed`,
-and what was to be revoked is remembered here at least. Restarted without its data, or failed over: what was
-revoked here in the last five minutes is written again; older marks that are lost make revoked tokens valid
-until they expire, as does evicting; so keep them on a server with persistence.
+*Keys.* A flag for each revoked token; for a user the instant up to which all issued tokens are void; a flag
+for each revoked family of refresh tokens; and a channel on which revocations are published.
+
+*Lifetimes.* No mark expires before the tokens it revokes: that of a token with the token, those of users and
+families after the longest lifetime of a token plus an hour, for tokens that were being issued at that moment.
+An expired token needs no mark: revoking it does nothing and returns False. Role `queue`: an evicted mark
+would make a revoked token valid again.
+
+*Atomicity.* Each revocation is one write, by the server's clock; an instant never moves back. A check reads
+up to three marks in one round trip. If you issue tokens with `iat=await revoked.now(user)`, the comparison
+with a user's instant is exact; tokens whose `iat` comes from other clocks need `skew`, the most that those
+clocks may be ahead.
+
+*When Redis is down.* The policy of each check decides. `closed`: void (the default). `local`: void if this
+process knows of a revocation, or has not been subscribed to revocations since it started; valid otherwise.
+`open`: valid. The status is marked as not certain. Revoking raises `ConnectionFailed`, and this process
+remembers the revocation. After a restart without data or a failover, each process writes its revocations of
+the last five minutes again; older marks that are lost make revoked tokens valid until they expire, as does an
+eviction. So keep them on a server with persistence.
 """
 
-from ephemera.patterns.revocation._checks import RevocationChecks, Verdict, WhenDown
 from ephemera.patterns.revocation._declaration import Revocation, TokenKind
+from ephemera.patterns.revocation._runtime import BoundRevocation, TokenStatus, WhenDown
 
-__all__ = ["Revocation", "RevocationChecks", "TokenKind", "Verdict", "WhenDown"]
+__all__ = ["BoundRevocation", "Revocation", "TokenKind", "TokenStatus", "WhenDown"]

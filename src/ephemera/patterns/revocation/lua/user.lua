@@ -1,12 +1,12 @@
--- Revokes everything that was issued to a user before now, by the server's clock.
+-- Revokes all tokens issued to a user until now, by the server's clock.
 -- KEYS[1]  the user's mark: the instant up to which nothing is valid (microseconds since 1970)
--- ARGV[1]  how long the mark lives, in milliseconds: longer than the longest token
--- ARGV[2]  an instant in place of now, when a revocation is written again that may have been lost; or nothing
--- RETURNS  the instant; it never moves back, also when another server's clock was ahead
+-- ARGV[1]  the lifetime of the mark in milliseconds: longer than that of any token
+-- ARGV[2]  an instant instead of now, when a revocation that may have been lost is repeated; or nothing
+-- RETURNS  the instant; it never moves back, even when another server's clock was ahead
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
 local before = tonumber(redis.call('GET', KEYS[1]) or '0') or 0
-if not (before < 9007199254740992) then before = 0 end -- no instant: somebody else's 'nan', 'inf' or 1e99
+if not (before < 9007199254740992) then before = 0 end -- a foreign value: 'nan', 'inf' or 1e99
 local instant = string.format('%.0f', math.max(tonumber(ARGV[2]) or now, before))
 redis.call('SET', KEYS[1], instant, 'PX', ARGV[1])
 return instant
