@@ -24,7 +24,7 @@ help:
 	@echo "make bench   ours against the peers, in one run; writes benchmarks/results.json and the plot"
 	@echo "make load    load on the league service: ARGS=realistic, worst or prewarm"
 	@echo "make fuzz    hostile keys, values, cookies, tokens, headers, replies, requests: ARGS=\"--seconds 300\""
-	@echo "make faults  the long campaigns of kills and outages: ARGS=\"--minutes 30 --report\" for all services"
+	@echo "make chaos   the long fault campaigns of all services: ARGS=\"--minutes 30 --report\""
 	@echo "make security  the tests behind docs/security.md and the audit; writes docs/proof/security.md"
 	@echo "make audit   known vulnerabilities of what we depend on, and whether it is what we pinned"
 	@echo "make deploy  regenerate the generated files of deploy/"
@@ -79,7 +79,7 @@ docs: $(VENV)/.test-installed
 bench: $(VENV)/.bench-installed
 	$(BIN)/python -m benchmarks $(ARGS)
 
-faults: $(VENV)/.test-installed
+chaos: $(VENV)/.test-installed
 	EPHEMERA_CAMPAIGN=full EPHEMERA_EVENTS=100000 EPHEMERA_FAULT_ROUNDS=1000 \
 	  $(BIN)/python -m pytest tests/chaos --timeout 3600
 	$(BIN)/python -m tests.chaos.campaign $(ARGS)

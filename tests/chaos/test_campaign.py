@@ -1,4 +1,4 @@
-"""The fault campaign in short: two minutes of every kind of fault against all services; all promises hold.
+"""The fault campaign in short: two minutes of every kind of fault against all services; all guarantees hold.
 
 Its seed is another each time; it is printed, with the command that brings the same faults again.
 `make faults` runs it for longer. When it is over, and its servers are still there, things are put wrong by
@@ -18,11 +18,11 @@ import pytest
 from tests.chaos.campaign import SYSTEMS
 from tests.chaos.campaign.campaign import Campaign, Outcome
 from tests.chaos.campaign.ledger import Ledger
-from tests.chaos.campaign.load.driving import Load
 from tests.chaos.campaign.load.feed import FeedLoad
 from tests.chaos.campaign.load.identity import PASSWORD, IdentityLoad, Revoked
 from tests.chaos.campaign.load.league import LeagueLoad
 from tests.chaos.campaign.load.scripture import ScriptureLoad
+from tests.chaos.campaign.load.service_load import Load
 from tests.chaos.campaign.load.slides import SlidesLoad
 from tests.chaos.campaign.report import summary
 from tests.chaos.campaign.schedule import KINDS
@@ -37,7 +37,7 @@ _AGAIN = (
 
 
 class _Ran:
-    """A campaign that was run, and what its checkers said of what was put wrong."""
+    """A finished campaign, and what its checkers reported about injected errors."""
 
     outcome: Outcome
     found: dict[str, list[str]]
@@ -45,7 +45,7 @@ class _Ran:
 
 @pytest.fixture(scope="module")
 def ran() -> _Ran:
-    """A short campaign; its seed and its faults are in the output of whatever fails."""
+    """Run a short campaign; its seed and faults are in the output of a failure."""
     print(_AGAIN)  # noqa: T201
     run, run.found = _Ran(), {}
 
@@ -58,26 +58,26 @@ def ran() -> _Ran:
             run.found[load.system] = load.ledger.violations
 
     try:
-        run.outcome = asyncio.run(Campaign(SEED, _SECONDS, tell=print, afterwards=put_wrong).run())
+        run.outcome = asyncio.run(Campaign(SEED, _SECONDS, log=print, afterwards=put_wrong).run())
     except Exception as problem:
         problem.add_note(_AGAIN)
         raise
     return run
 
 
-def test_everything_that_was_promised_holds_while_everything_fails(ran: _Ran) -> None:
-    """Nothing acknowledged is lost, nothing revoked lives, nothing is done twice, nothing old is read."""
-    told, ledger = summary(ran.outcome), ran.outcome.ledger
-    print(f"{_AGAIN}\n{told}")  # noqa: T201
-    assert ledger.violations == [], f"{_AGAIN}\n{told}"
+def test_all_guarantees_hold_while_everything_fails(ran: _Ran) -> None:
+    """Nothing acknowledged is lost, nothing revoked is accepted, nothing is done twice or read stale."""
+    text, ledger = summary(ran.outcome), ran.outcome.ledger
+    print(f"{_AGAIN}\n{text}")  # noqa: T201
+    assert ledger.violations == [], f"{_AGAIN}\n{text}"
     assert {fault.kind for fault in ran.outcome.faults} == set(KINDS)
     for system in SYSTEMS:
-        assert any(what.startswith(f"{system}.") for what in ledger.acknowledged), told
-        assert any(what.startswith(f"{system}:") for what in ledger.checked), told
+        assert any(what.startswith(f"{system}.") for what in ledger.acknowledged), text
+        assert any(what.startswith(f"{system}:") for what in ledger.checked), text
 
 
 @pytest.mark.parametrize(
-    ("system", "promises"),
+    ("system", "guarantees"),
     [
         ("identity", ["a revoked access token is refused", "a revoked refresh token is refused"]),
         (
@@ -91,29 +91,29 @@ def test_everything_that_was_promised_holds_while_everything_fails(ran: _Ran) ->
         ),
         (
             "scripture",
-            ["nobody reads what an acknowledged ingest has replaced", "an event that was acknowledged"],
+            ["no reader sees what an acknowledged ingest has replaced", "an event that was acknowledged"],
         ),
         ("feed", ["an insight that was acknowledged is in SQL", "a channel's numbers have no gap"]),
         ("league", ["a vote that was acknowledged is in SQL", "a result that was acknowledged is in SQL"]),
     ],
 )
-def test_what_is_wrong_is_found(ran: _Ran, system: str, promises: list[str]) -> None:
-    """A checker reports a living token, a lost vote, a doubled slide, and whatever else was put wrong."""
-    for promise in promises:
-        assert any(promise in violation for violation in ran.found[system]), ran.found[system]
+def test_a_checker_reports_an_injected_error(ran: _Ran, system: str, guarantees: list[str]) -> None:
+    """A valid revoked token, a lost vote and a doubled slide are among the reported errors."""
+    for guarantee in guarantees:
+        assert any(guarantee in violation for violation in ran.found[system]), ran.found[system]
 
 
 async def _living_tokens(load: IdentityLoad) -> None:
-    """Somebody is signed in whose sign-in is said to be over."""
+    """Record a valid sign-in as ended."""
     form = {"email": load.people[0].email, "password": PASSWORD}
-    answer = await load.insist("login", "POST", "/auth/login", json=form)
+    answer = await load.request_until_ok("login", "POST", "/auth/login", json=form)
     tokens = answer.json()
     said = (load.people[0].id, load.services[0], 0.0, time.monotonic(), "logout")
     load.revoked.append(Revoked((tokens["access_token"],), tokens["refresh_token"], *said))
 
 
 async def _lost_vote(load: LeagueLoad) -> None:
-    """A vote was acknowledged that nobody has, and a result that SQL forgot."""
+    """Record a vote and a result that SQL does not have."""
     load.votes.attempted[1, 1] = "home"
     load.votes.acknowledged[1, 1] = time.monotonic()
     result = next(iter(load.results.values()))
@@ -122,21 +122,21 @@ async def _lost_vote(load: LeagueLoad) -> None:
 
 
 async def _old_passage(load: ScriptureLoad) -> None:
-    """A text was acknowledged that nobody reads, and a user was added of whom nobody heard."""
+    """Record a text and a user that do not exist."""
     load.written[1] += 1
     load.acknowledged[1] = load.written[1]
     load.users.append("00000000-0000-0000-0000-000000000000")
 
 
 async def _lost_insight(load: FeedLoad) -> None:
-    """SQL has lost an insight."""
+    """Delete an insight from SQL."""
     channel = next(each for each in load.channels if each.acknowledged)
     seq = min(channel.acknowledged)
     await _sql(load, f"DELETE FROM feed.insights WHERE channel_id = '{channel.name}' AND seq = {seq}")
 
 
 async def _doubled_slide(load: SlidesLoad) -> None:
-    """A slide is there twice, a view not counted, organizations charged twice, and a month overdrawn."""
+    """Double a slide, lose a view, charge organizations twice, and overdraw a month."""
     excused = load.uncertain_views + sum(map(load.lost_in_a_crash, load.views))
     load.views += [time.monotonic()] * (excused + 1)
     await _sql(

@@ -39,7 +39,7 @@ from tests.services.feed_world import feed_world
 
 @asynccontextmanager
 async def _full(server: Valkey) -> AsyncIterator[None]:
-    """A server that refuses to write, for the length of a block."""
+    """Have a server refuse writes within a block."""
     server.ask("CONFIG", "SET", "maxmemory", 1)
     try:
         yield
@@ -48,7 +48,7 @@ async def _full(server: Valkey) -> AsyncIterator[None]:
 
 
 async def _heard(store: Store, job_id: str) -> list[Any]:
-    """What one hears who listens from the beginning: numbers, "missed", "ended"."""
+    """Return what a listener gets from the beginning: numbers, "missed", "ended"."""
 
     async def snapshot(job_id: str) -> Snapshot:
         return Snapshot("by SQL")
@@ -65,8 +65,8 @@ async def _heard(store: Store, job_id: str) -> list[Any]:
     return heard
 
 
-async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> None:
-    """Whoever follows a job is told of the gap where the server took no event, also before the end."""
+async def test_an_event_that_redis_refused_is_reported_as_missed(victim: Valkey) -> None:
+    """A follower of a job gets a notice where the server refused events, also before the end."""
     async with connect(victim.url, CATALOGUE) as store:
         checkpoints = Checkpoints(JOBS.checkpoints, PROGRESS, store)
         checkpoint = checkpoints.open("job", 1, "worker")
@@ -83,10 +83,8 @@ async def test_an_event_that_redis_refused_is_told_as_missed(victim: Valkey) -> 
         assert await _heard(store, "job") == [1, "missed", 3, 4, "missed", "ended"]
 
 
-async def test_a_worker_that_takes_over_tells_that_events_are_missing(
-    victim: Valkey, postgres: Postgres
-) -> None:
-    """Steps of a worker that died while the server took no events are in SQL: its successor says so."""
+async def test_a_worker_that_takes_over_reports_missing_events(victim: Valkey, postgres: Postgres) -> None:
+    """Steps of a worker that died while the server refused events are in SQL: its successor reports it."""
     sql = postgres.database("faults_untold")
     async with opened(victim.url, sql) as first, opened(victim.url, sql) as second:
         job_id = await first.enqueue(generate, 1)
@@ -122,7 +120,7 @@ async def _work() -> None:
 async def test_an_event_that_is_published_twice_has_its_effect_once(
     victim: Valkey, postgres: Postgres
 ) -> None:
-    """Redis hears an event and its answer is lost, so the outbox repeats it: history has it once."""
+    """Redis gets an event and its answer is lost, so the outbox repeats it: history has it once."""
     database = postgres.database("faults_outbox")
     victim.ask("SET", SERVER_IDENTITY.key(), "scripture")
     with Network() as network:
@@ -140,7 +138,7 @@ async def test_an_event_that_is_published_twice_has_its_effect_once(
                 await sql.execute(insert(users).values(row))
                 number = await outbox.add(sql, UserCreated(str(user)))
             network.trouble(line, "half-open")
-            assert not await outbox.publish(number), "nobody can tell whether it was heard"
+            assert not await outbox.publish(number), "it is unknown whether Redis got it"
             network.heal(line)
             await _handled(victim, "gl:events:users", times=2)
     with psycopg.connect(database) as checking:
@@ -175,7 +173,7 @@ async def _handled(server: Valkey, stream: str, times: int) -> None:
         while True:
             published: Any = server.ask("XREVRANGE", stream, "+", "-")
             groups: Any = server.ask("XINFO", "GROUPS", stream)
-            # What a group has read is told by where it stands: it counts nothing before its first entry.
+            # Only a group's position tells what it has read: it counts nothing before its first entry.
             states = [dict(zip(group[::2], group[1::2], strict=True)) for group in groups]
             if len(published) >= times and all(
                 state["last-delivered-id"] == published[0][0] and state["pending"] == 0 for state in states
@@ -185,7 +183,7 @@ async def _handled(server: Valkey, stream: str, times: int) -> None:
 
 
 async def test_a_worker_outlives_a_server_that_refuses(victim: Valkey, postgres: Postgres) -> None:
-    """Demoted in a fail-over, or full, the server answers a worker's commands with errors: it goes on."""
+    """A demoted or full server answers a worker's commands with errors, and the worker continues."""
     sql = postgres.database("faults_refused")
     async with opened(victim.url, sql) as jobs:
         with Worker(victim.url, sql) as worker:
@@ -201,18 +199,18 @@ async def test_a_worker_outlives_a_server_that_refuses(victim: Valkey, postgres:
 
 
 async def _answered(server: Valkey, *errors: str) -> None:
-    """Wait until the server has answered somebody with one of these errors."""
+    """Wait until the server has answered with one of these errors."""
     async with asyncio.timeout(60):
         while not any(f"errorstat_{error}:" in str(server.ask("INFO", "errorstats")) for error in errors):
             await asyncio.sleep(0.05)
 
 
 class _Lost(Exception):
-    """Whatever ends a run before its time."""
+    """The error that ends a run early."""
 
 
-async def test_a_run_that_fails_leaves_its_user_to_others(victim: Valkey, postgres: Postgres) -> None:
-    """The row of a user whose run ended early is free: nobody waits for the end of a run that is no more."""
+async def test_a_failed_run_frees_its_user(victim: Valkey, postgres: Postgres) -> None:
+    """The row of a user whose run ended early is free, so the next run need not wait for its deadline."""
     places = {"EPHEMERA_URL": victim.url, "EPHEMERA_DATABASE_URL": postgres.database("faults_given_up")}
     async with feed_world(places, pro_novelty=1) as world:
         await world.aggregator.subscribe("ann", "news", "pro")

@@ -19,7 +19,7 @@ from tests.chaos.campaign.ledger import Ledger, Timeline
 from tests.chaos.campaign.load.charges import Job, bounds
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.proxy import TROUBLES, Network, Proxy
-from tests.chaos.campaign.schedule import BRISK, KINDS, LINES, schedule, targets
+from tests.chaos.campaign.schedule import FAST, KINDS, LINES, schedule, targets
 
 _MEMBERS = ("identity-0", "identity-1", "slides-worker-0")
 _ALL = (
@@ -30,24 +30,24 @@ _ALL = (
 _PATIENCE = 60.0  # seconds
 
 
-def test_a_seed_brings_the_same_faults_again() -> None:
-    """All of a schedule follows from its seed, and another seed has another."""
+def test_a_seed_repeats_the_same_faults() -> None:
+    """A schedule follows from its seed alone, and another seed gives another one."""
     assert schedule(7, 600, _MEMBERS) == schedule(7, 600, _MEMBERS)
     assert schedule(7, 600, _MEMBERS) != schedule(8, 600, _MEMBERS)
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_every_kind_comes_before_one_comes_again(seed: int) -> None:
+def test_every_kind_occurs_before_one_repeats(seed: int) -> None:
     """A short campaign has each kind of fault, however short, and no fault is longer than its pace allows."""
-    faults = schedule(seed, 5, _MEMBERS, pace=BRISK)
+    faults = schedule(seed, 5, _MEMBERS, pace=FAST)
     assert {fault.kind for fault in faults[: len(KINDS)]} == set(KINDS)
-    assert all(fault.seconds <= BRISK.fault[1] for fault in faults)
+    assert all(fault.seconds <= FAST.fault[1] for fault in faults)
     assert [fault.at for fault in faults] == sorted(fault.at for fault in faults)
 
 
 @pytest.mark.parametrize("seed", range(50))
-def test_everyone_is_hit_before_one_is_hit_again(seed: int) -> None:
-    """Half an hour has every kind of fault against all it may hit, and one of each sort of process first."""
+def test_every_target_is_hit_before_one_repeats(seed: int) -> None:
+    """Half an hour has every kind of fault against all its targets, one of each sort of process first."""
     faults = schedule(seed, 1800, _ALL)
     assert faults == schedule(seed, 1800, _ALL)
     for kind in KINDS:
@@ -62,19 +62,19 @@ def test_everyone_is_hit_before_one_is_hit_again(seed: int) -> None:
 
 
 def test_a_line_gets_every_trouble() -> None:
-    """Each line is cut, frozen, half-open and slow before one of these comes again."""
+    """Each line is cut, frozen, half-open and slow before one of these repeats."""
     faults = schedule(1, 1800, _ALL, only=["network"])
     assert {(fault.target, fault.how) for fault in faults[:12]} == set(product(LINES, TROUBLES))
 
 
-def test_only_the_kinds_that_are_asked_for_come() -> None:
-    """`--only` leaves out all others."""
+def test_only_the_requested_kinds_occur() -> None:
+    """`--only` excludes all others."""
     assert {fault.kind for fault in schedule(1, 300, _MEMBERS, only=["clock", "kill"])} == {"clock", "kill"}
 
 
 @pytest.fixture(scope="module")
 def network() -> Iterator[Network]:
-    """Proxies for this file."""
+    """The proxies of this file."""
     with Network() as running:
         yield running
 
@@ -96,8 +96,8 @@ def _asked(connection: socket.socket) -> bytes:
     return connection.recv(100)
 
 
-def test_a_line_that_is_cut_ends_its_connections_and_takes_none(network: Network, line: Proxy) -> None:
-    """RST for those there are and those that come, until it is healed."""
+def test_a_cut_line_resets_and_refuses_connections(network: Network, line: Proxy) -> None:
+    """Existing and new connections are reset until the line is healed."""
     with _connected(line) as before:
         network.trouble(line, "cut")
         with pytest.raises(ConnectionResetError):
@@ -115,7 +115,7 @@ def _ended(connection: socket.socket) -> bool:
 
 
 def _refused(port: int) -> bool:
-    """Whether a new connection is ended at once, be it while it is made."""
+    """Whether a new connection is ended at once."""
     try:
         with socket.create_connection(("127.0.0.1", port), _PATIENCE) as connection:
             return _ended(connection)
@@ -139,7 +139,7 @@ def test_a_frozen_line_holds_what_is_sent_until_it_is_healed(network: Network, l
 def test_a_half_open_line_loses_the_answers_alone(
     network: Network, line: Proxy, server: Valkey, key: str
 ) -> None:
-    """What is sent takes effect, nobody hears of it, and healing ends the connection."""
+    """A request takes effect, its answer is lost, and healing ends the connection."""
     with _connected(line) as connection:
         network.trouble(line, "half-open")
         connection.sendall(f"SET {key} there\r\n".encode())
@@ -155,7 +155,7 @@ def test_a_half_open_line_loses_the_answers_alone(
 
 
 def test_a_slow_line_is_late_both_ways(network: Network, line: Proxy) -> None:
-    """A question and its answer each take at least as long as the line is late."""
+    """A request and its answer each take at least the delay."""
     with _connected(line) as connection:
         network.trouble(line, "delay", 0.1)
         began = time.monotonic()
@@ -176,8 +176,8 @@ for line in sys.stdin:
 """
 
 
-def test_a_clock_jumps_in_a_process_that_runs(tmp_path: Path) -> None:
-    """Whatever Python reads the time by is wrong by the same, at once, and its timers are not."""
+def test_a_clock_jumps_in_a_running_process(tmp_path: Path) -> None:
+    """Every way to read the time is off by the same amount at once; timers are not affected."""
     clock = tmp_path / "clock"
     shifted_clock.make(clock)
     command = [sys.executable, "-c", _LOOKS, str(clock)]
@@ -198,8 +198,8 @@ def test_a_clock_jumps_in_a_process_that_runs(tmp_path: Path) -> None:
     assert struct.unpack("d", clock.read_bytes()) == (0.0,)
 
 
-def test_a_limit_that_was_exceeded_is_found_unless_counting_began_anew() -> None:
-    """Six of five is a finding; not where the cache lost what it had in between."""
+def test_an_exceeded_limit_is_found_unless_counting_restarted() -> None:
+    """Six of five is a finding, unless the cache lost its data in between."""
     ledger = Ledger()
     for subject in ("greedy", "excused"):
         book = LimitBook(ledger, "identity", f"sign-ins of the {subject}", 5, 3600)
@@ -212,11 +212,11 @@ def test_a_limit_that_was_exceeded_is_found_unless_counting_began_anew() -> None
 
 
 def test_a_limit_counts_again_after_its_time() -> None:
-    """Admissions that are further apart than the window are no finding."""
+    """Admissions in different windows are no finding."""
     ledger = Ledger()
     book = LimitBook(ledger, "league", "live", 2, 10)
     for at in (0.0, 4.0, 10.5, 14.5):
-        book.admit("somebody", Admitted(at, at + 0.1))
+        book.admit("a subject", Admitted(at, at + 0.1))
     book.check()
     assert ledger.violations == []
 
@@ -224,8 +224,8 @@ def test_a_limit_counts_again_after_its_time() -> None:
 _COST = (1, 4, 500)
 
 
-def test_a_presentation_that_is_charged_twice_or_not_at_all_is_found() -> None:
-    """One that has settled is charged once, and one that has not, once at most."""
+def test_a_missing_or_double_charge_is_found() -> None:
+    """A settled presentation is charged once, an unsettled one at most once."""
     jobs = [Job("acme", _COST, 10.0, 11.0), Job("acme", _COST, 20.0, None), Job("other", _COST, None, None)]
     found = bounds(jobs, [])
     assert found["acme"].lacks((0, 0, 0))
@@ -243,15 +243,15 @@ def test_a_presentation_that_is_charged_twice_or_not_at_all_is_found() -> None:
 def test_a_charge_is_in_doubt_only_where_the_master_died_while_it_was_settled(
     crash: tuple[float, float], excused: int
 ) -> None:
-    """A crash before it was filed, or after it was settled, excuses nothing, and none excuses a second."""
+    """A crash before the filing or after the settlement excuses nothing, and none excuses a second charge."""
     found = bounds([Job("acme", _COST, 10.0, 11.0)], [crash])["acme"]
     assert found.in_doubt == excused
     assert found.lacks((0, 0, 0)) == (not excused)
     assert found.exceeds((2, 8, 1000))
 
 
-def test_the_timeline_knows_what_was_disturbed_when() -> None:
-    """A part is disturbed while its trouble lasts and shortly after, and others are not."""
+def test_the_timeline_records_disturbances() -> None:
+    """A part is disturbed during a fault and shortly after; other parts are not."""
     timeline = Timeline()
     timeline.note("queue", 10, 20)
     assert timeline.disturbed(("queue",), 15, 16)

@@ -1,10 +1,10 @@
-"""Which fault comes when: all of it follows from the seed, so the seed of a failure brings the same again.
+"""The schedule of faults: it follows from the seed alone, so the seed of a failure repeats it.
 
-The kinds of faults are dealt like cards: each of them comes before any of them comes a second time. So are
-those whom a kind of fault may hit: each of them is hit before any of them is a second time, one process of
-each sort first; and so are the ways of doing it. How long it lasts is drawn. A pause follows, in which things
-heal. What does not follow from the seed is how fast this machine is; a replay has the same faults at the same
-moments, and load that was drawn from the same numbers, but not the same nanoseconds.
+The kinds of faults are dealt like cards: each kind occurs once before any kind occurs again. The same holds
+for the targets of a kind, one process of each sort first, and for its variants. The duration is random. A
+pause follows, in which the services recover. The speed of the machine does not follow from the seed: a
+replay has the same faults at the same times, and a load drawn from the same numbers, but not the same
+interleaving.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = {
     "kill": "SIGKILL of a service, a worker, the cache, the queue's master or PostgreSQL",
     "stop": "SIGSTOP of a service, a worker, the cache or the queue's master, and SIGCONT later",
     "network": "a line to the cache, the queue or PostgreSQL that is cut, frozen, half-open or slow",
-    "failover": "the queue's replica takes over: in an orderly way, from a dead master, or from one cut off",
+    "failover": "the queue's replica takes over: orderly, from a dead master, or from one that is cut off",
     "memory": "the cache evicts, or the queue refuses to write",
     "sql": "PostgreSQL answers late, or a table is locked",
     "clock": "the wall clock of a service or a worker jumps, forwards or backwards, and back",
@@ -27,14 +27,14 @@ KINDS = {
 LINES = ("cache", "queue", "sql")
 _JUMPS = (-86_400.0, -7200.0, -1200.0, -60.0, -5.0, 5.0, 60.0, 600.0, 7200.0, 86_400.0)
 _SHORT = 2.5
-"""Seconds for which the queue may be away without being replaced (`servers.DOWN_AFTER` is longer)."""
+"""Seconds for which the queue may be down without a failover (`servers.DOWN_AFTER` is longer)."""
 
 
 class Fault(NamedTuple):
-    """One fault: what happens to whom, how, for how many seconds, and how much of it."""
+    """One fault: its kind, target, variant, duration in seconds, and amount."""
 
     at: float
-    """Seconds from the beginning."""
+    """Seconds from the start."""
     kind: str
     target: str
     how: str
@@ -48,38 +48,38 @@ class Fault(NamedTuple):
 
 
 class Pace(NamedTuple):
-    """How long faults last, and how long the pauses after them are, in seconds: least and most."""
+    """The shortest and longest duration of faults, and of the pauses after them, in seconds."""
 
     fault: tuple[float, float]
     healing: tuple[float, float]
 
 
-USUAL = Pace(fault=(1.0, 12.0), healing=(4.0, 10.0))
-BRISK = Pace(fault=(0.8, 2.0), healing=(1.0, 1.8))
+NORMAL = Pace(fault=(1.0, 12.0), healing=(4.0, 10.0))
+FAST = Pace(fault=(0.8, 2.0), healing=(1.0, 1.8))
 """For a campaign of less than two minutes."""
 
 
 def schedule(
-    seed: int, seconds: float, members: Sequence[str], only: Sequence[str] = (), pace: Pace = USUAL
+    seed: int, seconds: float, members: Sequence[str], only: Sequence[str] = (), pace: Pace = NORMAL
 ) -> list[Fault]:
-    """The faults of a campaign of so many seconds against these processes, in order; each kind comes."""
+    """Return the faults of a campaign against these processes, in order; each kind occurs."""
     chance = random.Random(seed)
     cards = _Cards(chance)
     kinds = tuple(only) or tuple(KINDS)
     faults: list[Fault] = []
     at = chance.uniform(*pace.healing)
     while at < seconds or len(faults) < len(kinds):
-        kind = cards.dealt("kind", kinds)
-        target = cards.dealt(f"target of {kind}", targets(kind, members))
+        kind = cards.deal("kind", kinds)
+        target = cards.deal(f"target of {kind}", targets(kind, members))
         length = round(chance.uniform(*pace.fault), 1)
-        fault = _drawn(chance, cards, kind, target, length)._replace(at=round(at, 1))
+        fault = _draw(chance, cards, kind, target, length)._replace(at=round(at, 1))
         faults.append(fault)
         at += fault.seconds + chance.uniform(*pace.healing)
     return faults
 
 
 def targets(kind: str, members: Sequence[str]) -> list[str]:
-    """All whom a kind of fault may hit."""
+    """Return the possible targets of a kind of fault."""
     match kind:
         case "kill":
             return [*members, "cache", "queue", "postgres"]
@@ -98,34 +98,34 @@ def targets(kind: str, members: Sequence[str]) -> list[str]:
 
 
 class _Cards:
-    """Piles of cards, by name: each card of a pile comes once, as chance has it, before one comes again."""
+    """Shuffled piles by name: each card of a pile is dealt once before one is dealt again."""
 
     def __init__(self, chance: random.Random) -> None:
         self._chance = chance
         self._piles: dict[str, list[str]] = {}
 
-    def dealt(self, pile: str, cards: Sequence[str]) -> str:
-        """The next card of a pile, which these are shuffled for when it is used up."""
+    def deal(self, pile: str, cards: Sequence[str]) -> str:
+        """Deal the next card of a pile; an empty pile is shuffled from these cards."""
         left = self._piles.get(pile)
         if not left:
             left = self._piles[pile] = self._shuffled(cards)
         return left.pop(0)
 
     def _shuffled(self, cards: Sequence[str]) -> list[str]:
-        """In an order of chance, but the second process of a sort (`feed-1`) after the first of all."""
+        """Shuffle, but with the second process of a sort (`feed-1`) after the first of every sort."""
         mixed = self._chance.sample(cards, len(cards))
         sorts = [_sort(card) for card in mixed]
         return sorted(mixed, key=lambda card: _sort(card) in sorts[: mixed.index(card)])
 
 
 def _sort(card: str) -> str:
-    """A process without its number; anything else is its own sort."""
+    """Return a process without its number; anything else is its own sort."""
     return card.rstrip("0123456789")
 
 
-def _drawn(chance: random.Random, cards: _Cards, kind: str, target: str, length: float) -> Fault:
+def _draw(chance: random.Random, cards: _Cards, kind: str, target: str, length: float) -> Fault:
     def way(*ways: str) -> str:
-        return cards.dealt(f"way of {kind} {_sort(target)}", ways)
+        return cards.deal(f"way of {kind} {_sort(target)}", ways)
 
     if target == "queue" and kind in ("stop", "network"):
         length = min(length, _SHORT)

@@ -62,7 +62,7 @@ class Queue:
         until(self.is_whole, "the queue's replica")
 
     def url(self, database: int) -> str:
-        """What a service is told."""
+        """Return the environment of a service."""
         hosts = ",".join(f"{LOOPBACK}:{each.port}" for each in self.sentinels)
         return f"redis+sentinel://{hosts}/{NAME}/{database}"
 

@@ -1,10 +1,10 @@
-"""What SQL charges organizations: between the least and the most that their presentations can have cost.
+"""What SQL charges organizations: between the minimum and the maximum that their presentations can have cost.
 
-The last step of a presentation's job settles what it used: in the queue, under an id, so that it counts once;
-a flusher brings it to SQL. So each that has recorded this step is charged once, and one that has not, once at
-most. It was settled between the record of the step before and its own. If a queue's master died meanwhile,
-its successor may not know of it, and the charge may be lost; it is not made twice for that, because a batch
-rests for longer than replicas lag before SQL has it.
+The last step of a presentation's job settles its usage: in the queue, under an id, so that it counts once; a
+flusher writes it to SQL. So each job that has recorded this step is charged once, and one that has not, at
+most once. It was settled between the record of the previous step and its own. If a queue's master died in
+between, its successor may not know of it, and the charge may be lost. It is not made twice because of it: a
+batch waits longer than replicas lag before it is written to SQL.
 """
 
 from __future__ import annotations

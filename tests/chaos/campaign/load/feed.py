@@ -1,11 +1,11 @@
-"""Feed under load: what was published is clustered, once, with Redis and without.
+"""Feed under load: every published insight is clustered exactly once, with Redis and without.
 
-Promised, and checked here:
+Guaranteed, and checked here:
 
-- an insight that was acknowledged is in SQL under its number, and a channel's numbers have no gap;
-- in the end every subscriber's clusters rest on all insights of their channels: none is left out, none is
-  in two clusters, and versions go 1, 2, 3. All of it is in SQL, so no loss of Redis excuses anything;
-- publishing works while Redis is away: it is refused only where SQL cannot be asked.
+- an acknowledged insight is in SQL under its number, and a channel's numbers have no gap;
+- in the end every subscriber's clusters include all insights of their channels: none is missing, none is in
+  two clusters, and versions are 1, 2, 3. All of it is in SQL, so no loss of Redis excuses anything;
+- publishing works while Redis is down: it is refused only when SQL is unavailable.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from uuid import uuid4
 
 from ephemera.embedded import LOOPBACK, free_ports
-from tests.chaos.campaign.load.driving import Load
+from tests.chaos.campaign.load.service_load import Load
 from tests.chaos.campaign.processes import Member
 
 _INSIGHTS = 60  # of a channel; then another user with another channel comes
@@ -30,7 +30,7 @@ _ENDS = ("today", "again", "at last", "on Monday", "in the morning", "once more"
 
 @dataclass
 class Channel:
-    """A channel with one subscriber: what was sent, and which numbers were acknowledged with which text."""
+    """A channel with one subscriber: what was sent, and the acknowledged numbers with their texts."""
 
     name: str
     user: str
@@ -40,14 +40,14 @@ class Channel:
 
 
 class FeedLoad(Load):
-    """Publishers, and a subscriber to each channel who reads."""
+    """Publishers, and a reading subscriber for each channel."""
 
     system = "feed"
     patience = 330.0
-    """A user whose worker died, and of whom the stream has forgotten, is handed over again after 300 s."""
+    """A user whose worker died, and whom the stream has lost, is enqueued again after 300 s."""
 
     def staff(self) -> list[Member]:
-        """One or two processes that serve, and as many that plan and cluster."""
+        """Return one or two serving processes, and as many that plan and cluster."""
         environment = {
             "EPHEMERA_FEED_TICK_SECONDS": "1",
             "EPHEMERA_FEED_PRO_NOVELTY": "1",
@@ -71,13 +71,13 @@ class FeedLoad(Load):
         ]
 
     async def prepare(self) -> None:
-        """The first channels."""
+        """Create the first channels."""
         self.channels: list[Channel] = []
         for _ in range(2):
             await self._subscribe(self._new_channel())
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
-        """Who does what."""
+        """Return the actors."""
         return [self._publish, self._publish, self._read]
 
     async def settle(self) -> None:
@@ -88,7 +88,7 @@ class FeedLoad(Load):
         await self.eventually("everything published is clustered", self._unclustered)
 
     async def check(self) -> None:
-        """Every insight once in SQL, and once in its subscriber's clusters."""
+        """Check that every insight is once in SQL and once in its subscriber's clusters."""
         rows = self.rows("SELECT channel_id, seq, text, insight_id FROM feed.insights")
         there = {(str(channel), int(seq)): str(text) for channel, seq, text, _ in rows}
         for channel in self.channels:
@@ -163,11 +163,11 @@ class FeedLoad(Load):
 
     async def _insist_on(self, channel: Channel) -> None:
         path = f"/feed/users/{channel.user}/subscriptions/{channel.name}"
-        await self.insist("subscribe", "PUT", path, json={"plan": "pro"})
+        await self.request_until_ok("subscribe", "PUT", path, json={"plan": "pro"})
         channel.subscribed = True
 
     async def _publish(self) -> None:
-        """One more insight; a full channel is replaced."""
+        """Publish an insight; a full channel is replaced."""
         channel = self.chance.choice(self.channels[-2:])
         if not channel.subscribed:
             await self._subscribe(channel)
@@ -191,7 +191,7 @@ class FeedLoad(Load):
         await self.rest(0.5)
 
     async def _read(self) -> None:
-        """A subscriber reads, which keeps them active."""
+        """Read as a subscriber, which keeps them active."""
         channel = self.chance.choice(self.channels[-3:])
         await self.ask("read", self.any_service(), "GET", f"/feed/users/{channel.user}")
         await self.rest(0.8)

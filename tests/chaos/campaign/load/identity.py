@@ -1,16 +1,16 @@
-"""Identity under load: what was revoked is void, what was made is there, nobody guesses beyond the limit.
+"""Identity under load: revoked credentials stay invalid, accounts persist, and password guessing is limited.
 
-Promised, and checked here:
+Guaranteed, and checked here:
 
-- a refresh token of an ended sign-in is never taken again, whatever happens to Redis: SQL knows;
-- an access token is refused on every process from the acknowledgement of its revocation on, whether the
-  queue is there or not: SQL is asked then. Excused, as documented: where the acknowledgement fell into the
-  last second of a queue's master that died, until the process that made it has written it again, and for
-  good only if that process is gone, too;
-- at most 5 sign-ins an hour from an address, in stretches in which the cache lost nothing;
-- a profile read after an update has it: at once on the process that made it, soon on others, always in the
+- a refresh token of an ended sign-in is never accepted again, whatever happens to Redis: SQL has it;
+- an access token is refused on every process once its revocation is acknowledged, whether the queue is
+  available or not: SQL is asked then. Excused, as documented: if the acknowledgement fell into the last
+  second of a queue's master that died, until the process that made it has written it again, and permanently
+  only if that process died, too;
+- at most 5 sign-ins per hour from an address, in periods in which the cache lost nothing;
+- a profile read after an update shows it: at once on the process that made it, soon on others, always in the
   end;
-- an account that was made is there.
+- an account that was created exists.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from uuid import uuid4
 
-from tests.chaos.campaign.load.driving import Answer, Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.load.service_load import Answer, Load
 from tests.chaos.campaign.processes import Member
 
 PASSWORD = "correct horse battery"
@@ -36,7 +36,7 @@ _PEOPLE = 3  # who act side by side
 
 
 class Revoked(NamedTuple):
-    """Tokens whose revocation was acknowledged: by whom, when, and how."""
+    """Tokens whose revocation was acknowledged: by which process, when, and how."""
 
     access: tuple[str, ...]
     refresh: str
@@ -48,7 +48,7 @@ class Revoked(NamedTuple):
 
 
 class Person:
-    """Somebody with an account, and what their profile should say."""
+    """A user with an account, and the expected contents of their profile."""
 
     def __init__(self, email: str, user_id: str) -> None:
         self.email = email
@@ -60,12 +60,12 @@ class Person:
 
 
 class IdentityLoad(Load):
-    """Users who sign in and out, thieves who try what they have found, and guessers."""
+    """Users who sign in and out, attackers with revoked tokens, and password guessers."""
 
     system = "identity"
 
     def staff(self) -> list[Member]:
-        """Two processes: what one revokes, the other must refuse."""
+        """Return two processes: what one revokes, the other must refuse."""
         plenty = {
             f"EPHEMERA_IDENTITY_{name}_PER_HOUR": "1000000"
             for name in ("PROFILE_READS", "PROFILE_UPDATES", "UPLOADS")
@@ -80,7 +80,7 @@ class IdentityLoad(Load):
         return [self.member(place, "serve", "identity", **environment) for place in (0, 1)]
 
     async def prepare(self) -> None:
-        """Some people, and the books."""
+        """Create users, and the books of limits."""
         self.registered: list[str] = []
         self.revoked: deque[Revoked] = deque(maxlen=_REMEMBERED)
         self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", LOGINS, _HOUR)
@@ -90,16 +90,16 @@ class IdentityLoad(Load):
         self._free = list(self.people)
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
-        """Users, thieves, a guesser."""
+        """Return the actors."""
         return [*[self._live] * _PEOPLE, self._steal, self._steal, self._guess, self._register]
 
     async def settle(self) -> None:
-        """Sessions need no time; caches may be told late of the last updates."""
+        """Wait for caches, which may get the last updates late; sessions need no wait."""
         for person in self.people:
             await self.eventually("the last profile update is seen everywhere", self._stale(person))
 
     async def check(self) -> None:
-        """Everything revoked is tried once more, everywhere; accounts and limits are counted."""
+        """Try every revoked token on every process, and check accounts and limits."""
         for revoked in list(self.revoked):
             for member in self.services:
                 await self._try_access(revoked, member)
@@ -114,7 +114,7 @@ class IdentityLoad(Load):
     async def _newcomer(self) -> Person:
         email = f"{uuid4().hex}@example.com"
         form = {"email": email, "password": PASSWORD, "first_name": "0", "last_name": "Tester"}
-        made = await self.insist("register", "POST", "/auth/register", json=form)
+        made = await self.request_until_ok("register", "POST", "/auth/register", json=form)
         self.registered.append(email)
         return Person(email, made.json()["user_id"])
 
@@ -127,7 +127,7 @@ class IdentityLoad(Load):
         await self.rest(2.0)
 
     async def _live(self) -> None:
-        """One sign-in of somebody who is not busy, from its beginning to its acknowledged end."""
+        """One sign-in of an idle user, from its beginning to its acknowledged end."""
         person = self._free.pop(0)
         try:
             await self._sign_in_and_out(person)
@@ -152,7 +152,7 @@ class IdentityLoad(Load):
                 tokens = renewed.json()
                 access.append(tokens["access_token"])
             elif renewed is None or renewed.status != 503:
-                return  # used up, or not: nobody can tell
+                return  # used up or not: unknown
         await self._end(person, access, tokens)
 
     async def _use_profile(self, person: Person, token: str) -> None:
@@ -172,7 +172,7 @@ class IdentityLoad(Load):
             self._judge_profile(person, answer)
 
     def _judge_profile(self, person: Person, answer: Answer) -> None:
-        """Nobody else changes this person, so what was acknowledged before the question is the least."""
+        """Only one actor changes this user, so what was acknowledged before the read is the least."""
         seen = int(answer.json()["first_name"])
         if seen >= person.acknowledged:
             self.ledger.expect(True, self.system, "a profile read has the last update")
@@ -181,7 +181,7 @@ class IdentityLoad(Load):
         both = [member for member in (answer.member, person.by) if member is not None]
         parts = ("cache", *(name for each in both for name in (each.name, f"stall:{each.name}")))
         if soon or self.timeline.disturbed(parts, person.at - 1, answer.ended):
-            self.excuse("a profile was old while its cache was away, or for a moment on another process")
+            self.excuse("a profile was stale while its cache was down, or briefly on another process")
             return
         detail = f"{answer.member.name} said {seen}, {person.acknowledged} was acknowledged"
         self.ledger.expect(False, self.system, "a profile read has the last update", detail)
@@ -230,7 +230,7 @@ class IdentityLoad(Load):
         return {"authorization": f"Bearer {self._admin}"}
 
     async def _steal(self) -> None:
-        """Try a token that was revoked, mostly one of the last ones."""
+        """Try a revoked token, mostly a recent one."""
         if self.revoked:
             recent = self.chance.random() < 0.7
             place = -1 - self.chance.randrange(min(4, len(self.revoked))) if recent else 0
@@ -251,7 +251,7 @@ class IdentityLoad(Load):
         if answer.status != 200:
             self.ledger.expect(True, self.system, "a revoked access token is refused")
             return
-        unwritten = revoked.by.started_at != revoked.instance or self.away(
+        unwritten = revoked.by.started_at != revoked.instance or self.may_be_cut_off(
             "queue", revoked.by, answer.began, answer.ended
         )
         if unwritten and self.lost_in_a_crash(revoked.at):

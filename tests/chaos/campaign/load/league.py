@@ -1,16 +1,16 @@
-"""The league under load: no vote is lost or counted twice, no result is unseen once it is acknowledged.
+"""The league under load: no vote is lost or counted twice, and every acknowledged result is shown.
 
-Promised, and checked here:
+Guaranteed, and checked here:
 
-- a vote that was acknowledged is in SQL once, with its choice; and no vote that nobody cast. Excused: the
+- an acknowledged vote is in SQL once, with its choice, and SQL has no vote that was not cast. Excused: the
   last second of a queue's master that died;
-- a result that was acknowledged is seen by every poll that begins later, on every process. Excused, as
-  documented: while the cache is away or a process hangs (copies are served), and for about a trip on other
+- every poll that begins after a result was acknowledged shows it, on every process. Excused, as documented:
+  while the cache is down or a process hangs (local copies are served), and for about a round trip on other
   processes;
-- a tag stands for one content only, and 304 is said of what the client has;
-- a session that was ended is never taken again: the cache may lose it, and nothing brings it back;
-- at most 15 requests in 10 seconds on live routes from an address, in stretches in which the cache was
-  there.
+- an ETag stands for one content only, and 304 is answered only for what the client has;
+- an ended session is never accepted again: the cache may lose it, and nothing brings it back;
+- at most 15 requests in 10 seconds on live routes from an address, in periods in which the cache was
+  available.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from uuid import uuid4
 
 from ephemera_services.league import DEMO_ADMINISTRATOR
 from ephemera_services.runtime import DEMO_PASSWORD
-from tests.chaos.campaign.load.driving import Answer, Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.load.service_load import Answer, Load
 from tests.chaos.campaign.processes import Member
 
 _RESULTS, _TABLE = "/api/league/results", "/api/league/table"
@@ -34,7 +34,7 @@ _CHOICES = ("home", "draw", "away")
 
 @dataclass
 class Result:
-    """A match whose result is corrected again and again: a number that only grows."""
+    """A match whose result is corrected repeatedly: a number that only grows."""
 
     match_id: int
     written: int = 0
@@ -55,19 +55,19 @@ class Result:
 
 @dataclass
 class Votes:
-    """What was cast: every attempt, and what was acknowledged, with its moment."""
+    """Votes: every attempt, and what was acknowledged, with its time."""
 
     attempted: dict[tuple[int, int], str] = field(default_factory=dict)
     acknowledged: dict[tuple[int, int], float] = field(default_factory=dict)
 
 
 class LeagueLoad(Load):
-    """Voters, a referee, readers who poll, and one who polls too often."""
+    """Voters, a referee, polling readers, and one reader who polls too often."""
 
     system = "league"
 
     def staff(self) -> list[Member]:
-        """Two processes with a season, and no limit on sign-ins."""
+        """Return two processes with a season and no limit on sign-ins."""
         environment = {
             "EPHEMERA_LEAGUE_PASSWORD_MEMORY": "8",
             "EPHEMERA_LEAGUE_SECURE_COOKIES": "false",
@@ -77,7 +77,7 @@ class LeagueLoad(Load):
         return [self.member(place, "serve", "league", **environment) for place in (0, 1)]
 
     async def prepare(self) -> None:
-        """Find the matches: the last four of the season are for results, the other open ones for votes."""
+        """Find the matches: the last four of the season for results, the other open ones for votes."""
         found = self.rows("SELECT id FROM league.matches WHERE status <> 'finished' ORDER BY id")
         ids = [int(number) for (number,) in found]
         self.results = {number: Result(number) for number in ids[-4:]}
@@ -91,18 +91,18 @@ class LeagueLoad(Load):
         self._hasty = self.any_address()
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
-        """Who does what."""
+        """Return the actors."""
         return [self._vote, self._vote, self._finalize, self._poll, self._poll, self._hurry, self._return]
 
     async def settle(self) -> None:
-        """Votes come to SQL within seconds, or when a dead process's batch is taken over."""
+        """Wait for the votes: they reach SQL within seconds, or when a dead process's batch is claimed."""
         await self.eventually("a vote that was acknowledged is in SQL", self._missing_votes)
         for result in self.results.values():
             if result.written:
                 await self._see_last(result)
 
     async def check(self) -> None:
-        """Every vote as it was cast, none that was not, and what is over stays over."""
+        """Check that SQL has exactly the votes that were cast, and that ended sessions stay ended."""
         found = {(user, match): choice for user, match, choice in self._cast()}
         for vote, choice in found.items():
             cast = self.votes.attempted.get(vote)
@@ -226,7 +226,7 @@ class LeagueLoad(Load):
             parts = ("cache", answer.member.name, f"stall:{answer.member.name}")
             if soon or self.timeline.disturbed(parts, at - 1, answer.ended):
                 self.excuse(
-                    "a result was old while the cache was away or its process hung, or for a moment elsewhere"
+                    "a result was stale while the cache was down or its process hung, or briefly elsewhere"
                 )
                 continue
             detail = (
@@ -237,7 +237,7 @@ class LeagueLoad(Load):
         self.ledger.expect(True, self.system, "a result is seen once it is acknowledged")
 
     async def _see_last(self, result: Result) -> None:
-        """All processes show what SQL has, in the end, and that is at least what was acknowledged."""
+        """Check that all processes show what SQL has, and that it is at least what was acknowledged."""
         ((home, away),) = self.rows(
             "SELECT home_goals, away_goals FROM league.matches WHERE id = %s", result.match_id
         )
@@ -250,7 +250,7 @@ class LeagueLoad(Load):
         )
 
     async def _hurry(self) -> None:
-        """Somebody polls a live route too often."""
+        """Poll a live route too often."""
         path = f"/api/matches/{self._matches[0]}/versions"
         answer = await self.ask("hurry", self.any_service(), "GET", path, address=self._hasty)
         if answer is not None and answer.status in (200, 202, 304) and "ratelimit" in answer.headers:
@@ -258,7 +258,7 @@ class LeagueLoad(Load):
         await self.rest(0.35)
 
     async def _return(self) -> None:
-        """Somebody comes with the cookie of a session that is over."""
+        """Try the cookie of an ended session."""
         if self.ended:
             await self._come_back(self.chance.choice(self.ended[-50:]), self.any_service())
         await self.rest(0.5)

@@ -1,9 +1,8 @@
-"""Whether a limit was exceeded: more admissions than it allows, in a time in which nothing excuses it.
+"""Whether a limit was exceeded: more admissions than it allows, in a period in which nothing excuses it.
 
-Counters have the role `cache`: when the cache loses what it had, counting starts anew (at most one more
-limit), and when it cannot be asked, a rule's own policy decides. So admissions are judged in stretches that
-lie wholly between two such moments. A request lasts; it was counted at some moment between its beginning
-and its end.
+Counters have the role `cache`: when the cache loses data, counting starts again (at most one more limit),
+and when it is unavailable, a rule's own policy decides. So admissions are judged in periods that lie wholly
+between two such times. A request takes time; it was counted at some time between its start and its end.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ _PARTS = ("cache", "cache-lost")
 
 
 class Admitted(NamedTuple):
-    """A request that a limit let pass: when it began and had ended, and the clock's hour (or minute) then."""
+    """A request that a limit admitted: its start and end, and the clock's hour (or minute) then."""
 
     began: float
     ended: float
@@ -34,11 +33,11 @@ class LimitBook:
         self._admitted: dict[str, list[Admitted]] = defaultdict(list)
 
     def admit(self, subject: str, admitted: Admitted) -> None:
-        """A request of a subject was let pass."""
+        """Record an admitted request of a subject."""
         self._admitted[subject].append(admitted)
 
     def check(self) -> None:
-        """Report every subject of whom more was admitted than the limit, within its time, undisturbed."""
+        """Report every subject that exceeded the limit within an undisturbed window."""
         for subject, admitted in self._admitted.items():
             worst = max((self._together(place, admitted) for place in range(len(admitted))), default=0)
             self._ledger.expect(
@@ -49,7 +48,7 @@ class LimitBook:
             )
 
     def _together(self, first: int, admitted: list[Admitted]) -> int:
-        """How many were surely admitted within one window that begins with this one."""
+        """Count the requests that were certainly admitted within one window that begins with this one."""
         start = admitted[first]
         found = 0
         for each in admitted[first:]:

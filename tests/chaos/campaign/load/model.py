@@ -1,4 +1,4 @@
-"""A model for the slides: it speaks OpenAI's chat completions, slowly enough to be interrupted."""
+"""A language model for the slides: OpenAI's chat completions, slow enough to be interrupted."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ TOKENS = 100
 
 
 class Model:
-    """Answers each question after `seconds`; `with` it."""
+    """Answers each request after `seconds`; a context manager."""
 
     def __init__(self, seconds: float) -> None:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
-                """Answer one question."""
+                """Answer one request."""
                 body = json.loads(self.rfile.read(int(self.headers["content-length"])))
                 time.sleep(seconds)
                 content = json.dumps(_answer(body["messages"][-1]["content"]))
@@ -32,7 +32,7 @@ class Model:
                 self.wfile.write(data)
 
             def log_message(self, *_: Any) -> None:
-                """Say nothing."""
+                """Log nothing."""
 
         class Server(ThreadingHTTPServer):
             daemon_threads = True
@@ -52,8 +52,8 @@ class Model:
         self._server.server_close()
 
 
-def _answer(wish: str) -> dict[str, Any]:
-    outline = re.match(r"Write the outline of a presentation of (\d+) slides on: (.*)", wish)
+def _answer(prompt: str) -> dict[str, Any]:
+    outline = re.match(r"Write the outline of a presentation of (\d+) slides on: (.*)", prompt)
     if outline is not None:
         titles = [f"{outline[2]}, part {number}" for number in range(1, int(outline[1]) + 1)]
         return {"title": outline[2], "slides": titles}

@@ -1,9 +1,9 @@
-"""Somebody on a small plan who asks for more than it allows, all the time: by the minute and by the month.
+"""A user on a small plan who constantly asks for more than it allows: by the minute and by the month.
 
-Promised: no more presentations are accepted in a month than the plan has, and no more requests are let pass
-in a minute. Excused for the month: one more for each presentation whose reservation, or whose charge, a
-queue's master took along when it died; and for each whose beginning nobody was told, as its reservation was
-given back by whoever did not know that SQL had it.
+Guaranteed: no more presentations are accepted in a month than the plan allows, and no more requests in a
+minute. Excused for the month: one more for each presentation whose reservation or charge was lost with a
+queue's master; and one more for each whose acceptance was not answered, because its reservation was released
+by a process that did not know that SQL had it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from datetime import UTC, datetime
 
 from ephemera_services.slides.plans import PLANS
 from tests.chaos.campaign.load.charges import Bounds
-from tests.chaos.campaign.load.driving import Answer, Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.load.service_load import Answer, Load
 
 EMAIL = "ivan@studio.example"
 _PLAN = PLANS["free"]
@@ -29,7 +29,7 @@ WHOSE = "SELECT organization_id::text FROM slides.users WHERE email = %s"
 
 
 class Overdraft:
-    """What one person on the plan `free` asked for, and got."""
+    """What one user on the plan `free` requested, and got."""
 
     def __init__(self, load: Load, slides: int) -> None:
         self._load = load
@@ -39,10 +39,10 @@ class Overdraft:
         )
         self._since = datetime.now(UTC)
         self.accepted: dict[str, tuple[float, float]] = {}
-        """When each job was asked for and had been accepted, by its id."""
+        """When each job was requested and accepted, by its id."""
 
     async def ask(self, cookie: Mapping[str, str]) -> Answer | None:
-        """Ask for a presentation, whatever was answered before."""
+        """Request a presentation, whatever was answered before."""
         load, minute = self._load, int(time.time() // _MINUTE)
         answer = await load.ask(
             "overdraw", load.any_service(), "POST", "/presentations", json=self._form, headers=cookie
@@ -55,7 +55,7 @@ class Overdraft:
         return answer
 
     def check(self, charges: Callable[[], Mapping[str, tuple[Bounds, object]]]) -> None:
-        """Report more than the plan has, for the month and for the minute."""
+        """Report what exceeds the plan, for the month and for the minute."""
         load = self._load
         self._rate.check()
         ((taken,),), ((whose,),) = load.rows(BEGUN, EMAIL), load.rows(WHOSE, EMAIL)

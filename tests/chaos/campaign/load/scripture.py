@@ -1,13 +1,12 @@
-"""Scripture under load: after an acknowledged ingest nobody reads the old; each event takes effect once.
+"""Scripture under load: after an acknowledged ingest no reader sees old text; each event takes effect once.
 
-Promised, and checked here:
+Guaranteed, and checked here:
 
-- when an ingest is acknowledged, no reader sees the old passage, on any process, whatever hangs or is away.
+- once an ingest is acknowledged, no reader sees the old passage, on any process, whatever hangs or is down.
   Nothing excuses this one;
-- of each user who was added, and each plan that was changed, history has one row, and of each who was added
-  there is one mail of welcome. Nothing excuses a loss: SQL has the event until replicas do;
-- at most 40 words of the lexicon a minute from an address, by a bucket that refills, while the cache is
-  there.
+- for each user who was added, and each plan that was changed, history has one row, and for each user who was
+  added there is one welcome mail. Nothing excuses a loss: SQL has the event until replicas have it;
+- at most 40 words of the lexicon per minute from an address, by a token bucket, while the cache is available.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ from uuid import uuid4
 import msgspec
 
 from ephemera.patterns.tokens import Claims, KeyRing, Tokens
-from tests.chaos.campaign.load.driving import Answer, Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
+from tests.chaos.campaign.load.service_load import Answer, Load
 from tests.chaos.campaign.processes import Member
 
 _VERSES = 4
@@ -31,12 +30,12 @@ _PLENTY = "1000000"
 
 
 class ScriptureLoad(Load):
-    """An editor who takes passages in, readers, users who come, and one reader in a hurry."""
+    """An editor who ingests passages, readers, new users, and one reader who exceeds the limit."""
 
     system = "scripture"
 
     def staff(self) -> list[Member]:
-        """Two processes that handle events, too."""
+        """Return two processes, which also handle events."""
         self._tokens, keys = _issuer()
         key_set = self.folder / "jwks.json"
         key_set.write_bytes(keys)
@@ -49,7 +48,7 @@ class ScriptureLoad(Load):
         return [self.member(place, "serve", "scripture", **environment) for place in (0, 1)]
 
     async def prepare(self) -> None:
-        """The first text of each verse."""
+        """Ingest the first text of each verse."""
         self.written = dict.fromkeys(range(1, _VERSES + 1), 0)
         self.acknowledged = dict.fromkeys(self.written, 0)
         self._at: dict[int, float] = {}
@@ -59,20 +58,20 @@ class ScriptureLoad(Load):
         self._attempted: set[str] = set()
         self.words = LimitBook(self.ledger, self.system, "words from an address", 2 * _WORDS, _MINUTE)
         self._hasty = self.any_address()
-        await self.insist(
+        await self.request_until_ok(
             "ingest", "POST", "/ingest/passages", json=self._document(*self.written), headers=self._admin()
         )
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
-        """Who does what."""
+        """Return the actors."""
         return [self._ingest, self._read, self._read, self._read, self._add_user, self._hurry]
 
     async def settle(self) -> None:
-        """Events come after their outbox, and after a dead consumer's lease."""
+        """Wait for events, which may have to wait for the outbox and a dead consumer's lease."""
         await self.eventually("an event that was acknowledged is handled", self._unhandled)
 
     async def check(self) -> None:
-        """Everything once, and the passages as they were taken in."""
+        """Check that everything took effect once, and that the passages are as ingested."""
         history = Counter(
             (str(user), str(what))
             for user, what in self.rows("SELECT user_id, what FROM scripture.user_history")
@@ -105,7 +104,7 @@ class ScriptureLoad(Load):
         }
 
     async def _ingest(self) -> None:
-        """Take new texts of one or two verses in."""
+        """Ingest new texts of one or two verses."""
         verses = self.chance.sample(list(self.written), self.chance.choice([1, 2]))
         for verse in verses:
             self.written[verse] += 1
@@ -125,7 +124,7 @@ class ScriptureLoad(Load):
         await self.rest(0.1)
 
     async def _read(self) -> None:
-        """A reader asks for a passage, or for its chapter."""
+        """Read a passage, or its chapter."""
         least = dict(self.acknowledged)
         if self.chance.random() < 0.7:
             verse = self.chance.choice(list(least))
@@ -149,12 +148,12 @@ class ScriptureLoad(Load):
         self.ledger.expect(
             least <= seen,
             self.system,
-            "nobody reads what an acknowledged ingest has replaced",
+            "no reader sees what an acknowledged ingest has replaced",
             f"{answer.member.name} gave text {seen} of verse {verse}, {since:.2f} s after {least} was there",
         )
 
     async def _add_user(self) -> None:
-        """A user comes, and perhaps pays."""
+        """Add a user, who may change plan."""
         user = str(uuid4())
         self._attempted.add(user)
         form = {"user_id": user, "email": f"{user}@example.com", "name": "Ann", "plan": "free"}
@@ -178,7 +177,7 @@ class ScriptureLoad(Load):
         await self.rest(0.6)
 
     async def _hurry(self) -> None:
-        """Somebody reads the lexicon too fast: a full bucket and what refills are twice the limit at most."""
+        """Read the lexicon too fast: a full bucket and its refill admit at most twice the limit."""
         answer = await self.ask(
             "hurry", self.any_service(), "GET", f"/lexicon/{self._word}", address=self._hasty
         )
@@ -201,6 +200,6 @@ class ScriptureLoad(Load):
 
 
 def _issuer() -> tuple[Tokens, bytes]:
-    """Who signs the tokens of administrators, and the public keys."""
+    """The issuer of administrators' tokens, and its public keys."""
     ring = KeyRing.generate(overlap=timedelta(days=1))
     return Tokens(ring, "ephemera-identity", "ephemera"), msgspec.json.encode(ring.jwks())

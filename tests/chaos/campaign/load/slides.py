@@ -1,22 +1,22 @@
-"""Slides under load: what was accepted is written once, progress has no gap, and the blocked stay out.
+"""Slides under load: accepted presentations are written once, progress has no gaps, blocked users stay out.
 
-Promised, and checked here:
+Guaranteed, and checked here:
 
-- a presentation that was accepted is written in the end: its job is done, once, its slides are numbered 1
-  to n with none missing and none doubled, and each of its steps is recorded once. SQL has it, so nothing
-  excuses a loss;
-- a worker goes on whatever happens to its servers;
-- who follows a job gets every event once and in order, or is told that some were missed, and gets its end;
-- a session of a user who was blocked is never taken again: the cache may lose it, and nothing brings it
-  back;
-- each view of a shared presentation that was answered is counted once. Excused: the last second of a
-  queue's master that died, in which a view may be lost; none is counted twice for that;
-- each presentation is charged once, with its slides and its tokens: what SQL has of an organization's usage
-  in the end is not less than what its settled jobs cost, nor more than all its jobs. Excused: a job that was
-  settling when a queue's master died, which may not be charged; none is charged twice for that;
-- at most 10 attempts to sign in a minute from an address, in stretches in which the cache lost nothing;
-- a plan that has no limit has none: the change of a plan is not lost, nor undone by an old copy;
-- no more presentations in a month, and no more requests in a minute, than a plan has: `overdraft`.
+- an accepted presentation is written in the end: its job is done, once, its slides are numbered 1 to n with
+  none missing and none doubled, and each of its steps is recorded once. SQL has it, so nothing excuses a
+  loss;
+- a worker keeps running whatever happens to its servers;
+- a client that follows a job gets every event once and in order, or a notice that some were missed, and gets
+  the end;
+- a session of a blocked user is never accepted again: the cache may lose it, and nothing brings it back;
+- each answered view of a shared presentation is counted once. Excused: the last second of a queue's master
+  that died, in which a view may be lost; none is counted twice because of it;
+- each presentation is charged once, with its slides and its tokens: an organization's usage in SQL is in the
+  end not less than what its settled jobs cost, nor more than all its jobs. Excused: a job that was settling
+  when a queue's master died, which may not be charged; none is charged twice because of it;
+- at most 10 sign-in attempts per minute from an address, in periods in which the cache lost nothing;
+- a plan without a limit has none: the change of a plan is neither lost nor undone by a stale copy;
+- no more presentations in a month, and no more requests in a minute, than a plan allows: `overdraft`.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ import httpx
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides.keys import USAGE
 from tests.chaos.campaign.load.charges import CHARGED, JOBS, MEASURES, Bounds, Job, bounds
-from tests.chaos.campaign.load.driving import Load
 from tests.chaos.campaign.load.limits import Admitted, LimitBook
 from tests.chaos.campaign.load.model import TOKENS, Model
 from tests.chaos.campaign.load.overdraft import EMAIL, Overdraft
+from tests.chaos.campaign.load.service_load import Load
 from tests.chaos.campaign.processes import Member
 
 _ADMIN, _EDITOR = "root@company.example", "anna@company.example"
@@ -51,23 +51,23 @@ _FOLLOWED_FOR = 150.0  # seconds: while all is quiet, SQL is asked for the end e
 
 @dataclass
 class Deck:
-    """A presentation that was accepted, and what was told of it."""
+    """An accepted presentation, and the events that a follower got."""
 
     presentation_id: str
     job_id: str
-    told: list[tuple[str, int]] = field(default_factory=list)
+    events: list[tuple[str, int]] = field(default_factory=list)
     missed: bool = False
     ended: bool = False
     position: str = ""  # the last event's id
 
 
 class SlidesLoad(Load):
-    """Authors who follow their presentations, an administrator who blocks, and visitors of a shared one."""
+    """Authors who follow their presentations, an administrator who blocks users, and visitors."""
 
     system = "slides"
 
     def staff(self) -> list[Member]:
-        """One or two processes that serve, and two workers: one goes on where the other dies."""
+        """Return one or two serving processes, and two workers: one continues where the other dies."""
         self._model = Model(_THINKS)
         self._following: set[asyncio.Task[None]] = set()
         environment = {
@@ -108,22 +108,24 @@ class SlidesLoad(Load):
         self.logins = LimitBook(self.ledger, self.system, "sign-ins from an address", _LOGINS, _MINUTE)
         self._guesser = self.any_address()
         self.overdraft = Overdraft(self, _SLIDES)
-        answer = await self.insist(
+        answer = await self.request_until_ok(
             "sign in", "POST", "/auth/login", json={"email": _ADMIN, "password": DEMO_PASSWORD}
         )
         path = f"/admin/organizations/{answer.json()['organization_id']}/plan"
         plan = {"plan": "enterprise", "requests_per_minute": 1_000_000}
-        await self.insist("plan", "PUT", path, json=plan, headers=await self._as(_ADMIN))
+        await self.request_until_ok("plan", "PUT", path, json=plan, headers=await self._as(_ADMIN))
         form = {"topic": "A shared one", "slides": _SLIDES}
-        made = await self.insist(
+        made = await self.request_until_ok(
             "present", "POST", "/presentations", json=form, headers=await self._as(_EDITOR)
         )
         self._shared = made.json()["presentation_id"]
         path = f"/presentations/{self._shared}/shares"
-        self._link = (await self.insist("share", "POST", path, headers=await self._as(_EDITOR))).json()["url"]
+        self._link = (
+            await self.request_until_ok("share", "POST", path, headers=await self._as(_EDITOR))
+        ).json()["url"]
 
     def actors(self) -> list[Callable[[], Awaitable[None]]]:
-        """Who does what."""
+        """Return the actors."""
         return [self._present, self._view, self._view, self._block, self._return, self._guess, self._overdraw]
 
     async def settle(self) -> None:
@@ -135,7 +137,7 @@ class SlidesLoad(Load):
         await self.eventually("a presentation that was written is charged", self._uncharged)
 
     async def check(self) -> None:
-        """Each presentation whole, each view counted, each follower told, and the blocked still out."""
+        """Check presentations, views, followers, charges, and that blocked users stay out."""
         for deck in self.decks:
             self._check_deck(deck)
         for cookie in self.blocked:
@@ -173,16 +175,18 @@ class SlidesLoad(Load):
             (kind, each) for each in range(1, _SLIDES + 1) for kind in ("slide_started", "slide_completed")
         ]
         if deck.missed:
-            in_order = deck.told == sorted(set(deck.told), key=whole.index)
-            self.ledger.expect(in_order, self.system, "no event is told twice", f"{deck.job_id}: {deck.told}")
+            in_order = deck.events == sorted(set(deck.events), key=whole.index)
+            self.ledger.expect(
+                in_order, self.system, "no event is delivered twice", f"{deck.job_id}: {deck.events}"
+            )
         else:
             self.ledger.expect(
-                deck.told == whole,
+                deck.events == whole,
                 self.system,
                 "progress has no gap and no double",
-                f"{deck.job_id}: {deck.told}",
+                f"{deck.job_id}: {deck.events}",
             )
-        self.ledger.expect(deck.ended, self.system, "who follows a job is told its end", deck.job_id)
+        self.ledger.expect(deck.ended, self.system, "a follower of a job gets its end", deck.job_id)
 
     def _check_charges(self) -> None:
         for organization, (limits, charged) in self._charges().items():
@@ -251,7 +255,7 @@ class SlidesLoad(Load):
         return "" if counted >= least else f"{counted} of {len(self.views)}, {lost} of them in a crash"
 
     async def _as(self, email: str) -> dict[str, str]:
-        """The cookie of somebody, who signs in if need be."""
+        """Return a user's cookie, after a sign-in if needed."""
         if email not in self._cookies:
             cookie = await self._sign_in(email)
             if cookie:
@@ -328,12 +332,12 @@ class SlidesLoad(Load):
         self.ledger.acknowledged["slides.progress"] += 1
         kind = data.get("event_type")
         if kind in ("slide_started", "slide_completed"):
-            deck.told.append((kind, data["slide_number"]))
+            deck.events.append((kind, data["slide_number"]))
         elif kind in ("generation_done", "error"):
             deck.ended = True
         elif data.get("recovered") is False:
             deck.ended = deck.ended or bool(data.get("ended"))
-            if deck.told or deck.ended or data["state"]["slides_completed"]:  # else it has not begun
+            if deck.events or deck.ended or data["state"]["slides_completed"]:  # else it has not begun
                 deck.missed = True
                 self.excuse("progress was missed, and said to be")
 
@@ -379,7 +383,7 @@ class SlidesLoad(Load):
         return await self.rest(1.0)
 
     async def _return(self) -> None:
-        """Somebody who was blocked comes back with their cookie."""
+        """Try the cookie of a blocked user."""
         if self.blocked:
             await self._come_back(self.chance.choice(self.blocked[-50:]), self.any_service())
         await self.rest(0.5)
@@ -392,14 +396,14 @@ class SlidesLoad(Load):
             )
 
     async def _overdraw(self) -> None:
-        """Somebody on a small plan wants more than it has."""
+        """Ask for more than a small plan allows."""
         answer = await self.overdraft.ask(await self._as(EMAIL))
         if answer is not None and answer.status == 401:
             self._cookies.pop(EMAIL, None)
         await self.rest(3.0)
 
     async def _guess(self) -> None:
-        """Somebody tries passwords from one address, faster than is allowed."""
+        """Guess passwords from one address, faster than is allowed."""
         minute = int(time.time() // _MINUTE)
         form = {"email": _EDITOR, "password": "a guess"}
         answer = await self.ask(

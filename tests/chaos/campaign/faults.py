@@ -1,4 +1,4 @@
-"""How each fault is done and undone; the timeline is told what was disturbed, and what was lost, and when."""
+"""Injects each fault and undoes it; the timeline records what was disturbed, what was lost, and when."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from tests.chaos.campaign.campaign import World
 
 REPLICATION_LAG = 1.0
-"""Seconds before a crash of the queue's master of which the new one may know nothing, as documented."""
-_ANSWERED_WITHIN = 2.0  # seconds from the queue's answer to ours, on a busy machine
-_LOCKED = {
+"""Seconds before a crash of the queue's master that the new one may not have, as documented."""
+_ANSWER_DELAY = 2.0  # seconds from the queue's answer to ours, on a busy machine
+_LOCKABLE = {
     "identity": ("users", "sign_ins"),
     "slides": ("jobs", "jobs_steps", "presentations"),
     "scripture": ("texts", "delayed_events", "user_history"),
@@ -30,15 +30,15 @@ _LOCKED = {
 }
 
 
-async def inflict(world: World, fault: Fault) -> None:
-    """Do a fault, wait for its length, and undo it."""
+async def inject(world: World, fault: Fault) -> None:
+    """Inject a fault, wait for its duration, and undo it."""
     match fault.kind:
         case "kill":
             await _kill(world, fault)
         case "stop":
             await _stop(world, fault)
         case "network":
-            await _trouble(world, fault)
+            await _disturb_line(world, fault)
         case "failover":
             await _fail_over(world, fault)
         case "memory":
@@ -58,17 +58,17 @@ async def inflict(world: World, fault: Fault) -> None:
 async def _kill(world: World, fault: Fault) -> None:
     servers = world.servers
     match fault.target:
-        case "cache":  # it keeps nothing: it comes back empty
+        case "cache":  # it persists nothing: it restarts empty
             with _disturbing(world, "cache", "cache-lost"):
                 await asyncio.to_thread(servers.cache.kill)
                 await asyncio.to_thread(servers.cache.restart)
                 await asyncio.to_thread(world.mark)
-        case "queue":  # it has its file, and is back before it is missed
+        case "queue":  # it has its file, and restarts before a failover
             with _disturbing(world, "queue"):
                 node = servers.queue.nodes[servers.queue.master()]
                 await asyncio.to_thread(node.kill)
                 await asyncio.to_thread(node.restart)
-                await _whole(world)
+                await _wait_for_replica(world)
         case "postgres":
             with _disturbing(world, "sql"):
                 await asyncio.to_thread(servers.postgres.kill)
@@ -93,18 +93,18 @@ async def _stop(world: World, fault: Fault) -> None:
         finally:
             resume()
         if fault.target == "queue":
-            await _whole(world)
+            await _wait_for_replica(world)
 
 
-async def _trouble(world: World, fault: Fault) -> None:
+async def _disturb_line(world: World, fault: Fault) -> None:
     line = _line(world, fault.target)
     with _disturbing(world, fault.target):
-        await _bad(world, line, fault.how, fault.seconds, fault.amount)  # type: ignore[arg-type]
+        await _disturb(world, line, fault.how, fault.seconds, fault.amount)  # type: ignore[arg-type]
         if fault.target == "queue":
-            await _whole(world)
+            await _wait_for_replica(world)
 
 
-async def _bad(world: World, line: Proxy, how: Trouble, seconds: float, late: float) -> None:
+async def _disturb(world: World, line: Proxy, how: Trouble, seconds: float, late: float) -> None:
     world.network.trouble(line, how, late)
     try:
         await asyncio.sleep(seconds)
@@ -120,18 +120,18 @@ async def _fail_over(world: World, fault: Fault) -> None:
             await asyncio.to_thread(queue.fail_over)
         else:
             await _replace(world, before, dead=fault.how == "from a dead master")
-        await _whole(world)
+        await _wait_for_replica(world)
 
 
 async def _replace(world: World, old: int, *, dead: bool) -> None:
-    """Take the master away until the replica leads, and bring it back as the replica of that."""
+    """Remove the master until the replica leads, and bring it back as a replica."""
     queue, node = world.servers.queue, world.servers.queue.nodes[old]
     if dead:
         await asyncio.to_thread(node.kill)
     else:
         world.network.trouble(queue.lines[old], "cut")
     gone = time.monotonic()
-    world.ledger.timeline.note("queue-crash", gone - REPLICATION_LAG, gone + _ANSWERED_WITHIN)
+    world.ledger.timeline.note("queue-crash", gone - REPLICATION_LAG, gone + _ANSWER_DELAY)
     try:
         await asyncio.to_thread(until, lambda: queue.master() != old, "a fail-over", 20 * DOWN_AFTER / 1000)
     finally:
@@ -174,9 +174,9 @@ def _setting(node: object, name: str) -> str:
 async def _slow_sql(world: World, fault: Fault) -> None:
     if fault.how == "late":
         with _disturbing(world, "sql"):
-            await _bad(world, world.servers.sql_line, "delay", fault.seconds, fault.amount)
+            await _disturb(world, world.servers.sql_line, "delay", fault.seconds, fault.amount)
         return
-    tables = _LOCKED[fault.target]
+    tables = _LOCKABLE[fault.target]
     table = tables[int(fault.seconds * 10) % len(tables)]
     with _disturbing(world, "sql"):
         await asyncio.to_thread(_lock, world, fault.target, table, fault.seconds)
@@ -189,7 +189,7 @@ def _lock(world: World, system: str, table: str, seconds: float) -> None:
         time.sleep(seconds)
 
 
-async def _whole(world: World) -> None:
+async def _wait_for_replica(world: World) -> None:
     try:
         await asyncio.to_thread(until, world.servers.queue.is_whole, "the queue with its replica")
     except (TimeoutError, EmbeddedError) as problem:
