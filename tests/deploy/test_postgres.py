@@ -10,7 +10,7 @@ import psycopg
 
 from ephemera import embedded
 from ephemera.embedded import Postgres
-from ephemera.embedded._postgres_install import ordinary_user, runnable_install
+from ephemera.embedded._postgresql import ordinary_user, runnable_install
 
 FOLDER = Path(__file__).parents[2] / "deploy/postgres"
 NAMES = ("identity", "slides")

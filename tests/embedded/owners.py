@@ -1,4 +1,4 @@
-"""Processes that own embedded servers, for tests that end them in every way."""
+"""Processes that own embedded servers, for tests that end them in various ways."""
 
 from __future__ import annotations
 
@@ -17,19 +17,20 @@ from ephemera.embedded import _processes as processes
 
 SCRIPT = """
 import json, os, signal, sys, threading, time
+from ephemera.embedded import cluster, postgres, sentinel, valkey
 
-def tell(**facts):
+def report(**facts):
     print(json.dumps(facts), flush=True)
 
-def tell_servers(*servers):
-    tell(supervisors=[s.supervisor_pid for s in servers], folders=[str(s.log.parent) for s in servers])
+def report_servers(*servers):
+    report(supervisors=[s.supervisor_pid for s in servers], folders=[str(s.log.parent) for s in servers])
 
 """
-WAIT = 90.0  # seconds; a Sentinel that stood still for two does nothing for thirty
+WAIT = 90.0  # seconds; a Sentinel that was frozen for two does nothing for thirty
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait until the condition holds; false when it does not in time."""
+    """Whether the condition holds in time."""
     deadline = time.monotonic() + WAIT
     while not condition():
         if time.monotonic() > deadline:
@@ -39,7 +40,7 @@ def eventually(condition: Callable[[], bool]) -> bool:
 
 
 def alive(pid: int) -> bool:
-    """Tell whether a process runs; one that nobody has waited for yet does not."""
+    """Whether a process is running; a zombie is not."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
@@ -52,7 +53,7 @@ def family(supervisor: int) -> list[int]:
 
 
 class Owner:
-    """Another Python that runs a script, which tells what it did as lines of JSON."""
+    """Another Python process, whose script reports what it did as lines of JSON."""
 
     def __init__(self, script: str, python: str = sys.executable, user: int | None = None) -> None:
         paths = [str(processes.wheel_folder(name).parent) for name in ("ephemera", "hiredis")]
@@ -66,8 +67,8 @@ class Owner:
             start_new_session=True,
         )
 
-    def hears(self) -> dict[str, Any]:
-        """Return the next thing that the script tells."""
+    def next_report(self) -> dict[str, Any]:
+        """Return the next report of the script."""
         assert self.process.stdout is not None
         facts: dict[str, Any] = json.loads(self.process.stdout.readline())
         return facts
@@ -88,7 +89,7 @@ class Owner:
         self.process.stdout.close()
 
 
-def python_for_everybody() -> str | None:
+def python_for_any_user() -> str | None:
     """Return a Python like ours that an ordinary user can run, if there is one."""
     for python in (sys.executable, shutil.which("python3", path="/usr/bin:/usr/local/bin:/bin")):
         if python and version_as_nobody(python) == sys.version_info[:2]:

@@ -1,4 +1,4 @@
-"""An embedded cluster is whole when returned, and fails over as a real one does."""
+"""An embedded cluster is complete when returned, and fails over as a real one does."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def info(node: Valkey) -> dict[str, str]:
     return dict(line.split(":") for line in str(node.ask("CLUSTER", "INFO")).split())
 
 
-def test_it_is_whole_when_returned_and_gone_when_stopped() -> None:
-    """Every node is well and covers all slots, every replica is in sync, and stop() ends them all."""
+def test_it_is_complete_when_returned_and_gone_when_stopped() -> None:
+    """Every node is healthy and covers all slots, every replica is in sync, and stop() ends them all."""
     with cluster() as running:
         assert running.url == "redis+cluster://" + ",".join(f"127.0.0.1:{n.port}" for n in running.nodes)
         assert [node.role() for node in running.nodes] == ["master"] * 3 + ["replica"] * 3
@@ -45,7 +45,7 @@ def test_writes_reach_every_replica() -> None:
 
 
 def test_a_dead_master_is_replaced_and_returns_as_a_replica() -> None:
-    """After the node timeout a replica leads; the old master, restarted, follows it."""
+    """After the node timeout a replica is promoted; the old master, restarted, replicates it."""
     with cluster(node_timeout=1000) as running:
         old, new = running.nodes[0], running.nodes[3]
         old.kill()
@@ -58,7 +58,7 @@ def test_a_dead_master_is_replaced_and_returns_as_a_replica() -> None:
 def test_masters_alone_form_a_cluster_and_lost_ports_are_replaced(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Without replicas all slots are covered, also when a planned port was taken by somebody else."""
+    """Without replicas all slots are covered, also when another process took a planned port."""
     with socket.create_server(("127.0.0.1", 0)) as other:
         choices = [[*ports.free_ports(3), other.getsockname()[1]], ports.free_ports(4)]
         monkeypatch.setattr("ephemera.embedded._cluster.free_ports", lambda _: choices.pop(0))
@@ -71,5 +71,5 @@ def test_the_plan_covers_every_slot_once() -> None:
     """Whatever the number of masters, their slots are 0 to 16383 without gap or overlap."""
     for masters in (1, 2, 3, 5, 7):
         plan = Plan(masters, 1)
-        ranges = [plan.slots(seat) for seat in plan.seats[:masters]]
+        ranges = [plan.slots(node) for node in plan.nodes[:masters]]
         assert [slot for first, last in ranges for slot in range(first, last + 1)] == list(range(16384))

@@ -1,4 +1,4 @@
-"""An embedded server ends with its owner, however that ends, and with nothing less."""
+"""An embedded server ends with its owner, however the owner ends, and not before."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 
 from ephemera.embedded import Postgres, Valkey, postgres, valkey
 from ephemera.errors import EmbeddedError
-from tests.embedded.owners import Owner, alive, eventually, family, python_for_everybody
+from tests.embedded.owners import Owner, alive, eventually, family, python_for_any_user
 
 STARTS = {
     "valkey": "servers = [valkey()]",
@@ -23,71 +23,71 @@ STARTS = {
 }
 FORK = """
 if os.fork() == 0:
-    tell(survivor=os.getpid())
+    report(survivor=os.getpid())
     time.sleep(60)
     os._exit(0)
 """
 
 
-def everything_of(facts: dict[str, Any]) -> list[int]:
-    """Return the ids of all processes that belong to the servers told of."""
+def processes_of(facts: dict[str, Any]) -> list[int]:
+    """Return the ids of all processes of the reported servers."""
     return [pid for supervisor in facts["supervisors"] for pid in family(supervisor)]
 
 
-def assert_all_gone(processes: list[int], folders: list[str]) -> None:
-    """Wait for the end of the processes and of the folders."""
+def assert_none_left(processes: list[int], folders: list[str]) -> None:
+    """Wait until the processes have ended and the folders are removed."""
     assert eventually(lambda: not any(map(alive, processes)))
     assert eventually(lambda: not any(Path(folder).exists() for folder in folders))
 
 
 def test_a_killed_owner_leaves_nothing() -> None:
     """SIGKILL of the owner ends its servers and removes their folders."""
-    with Owner(f"{STARTS['valkey']}\ntell_servers(*servers)\nsignal.pause()") as owner:
-        facts = owner.hears()
-        processes = everything_of(facts)
+    with Owner(f"{STARTS['valkey']}\nreport_servers(*servers)\nsignal.pause()") as owner:
+        facts = owner.next_report()
+        processes = processes_of(facts)
         assert len(processes) == 2
         owner.kill()
-        assert_all_gone(processes, facts["folders"])
+        assert_none_left(processes, facts["folders"])
 
 
 @pytest.mark.parametrize("kind", STARTS)
-def test_a_child_that_outlives_the_owner_keeps_nothing_alive(kind: str) -> None:
+def test_a_child_that_outlives_the_owner_keeps_no_server_alive(kind: str) -> None:
     """A forked child holds the owner's pipes, and still the servers end with the owner."""
-    with Owner(f"{STARTS[kind]}\ntell_servers(*servers)\n{FORK}\nsignal.pause()") as owner:
-        facts = owner.hears()
-        survivor = owner.hears()["survivor"]
-        processes = everything_of(facts)
+    with Owner(f"{STARTS[kind]}\nreport_servers(*servers)\n{FORK}\nsignal.pause()") as owner:
+        facts = owner.next_report()
+        survivor = owner.next_report()["survivor"]
+        processes = processes_of(facts)
         owner.kill()
-        assert_all_gone(processes, facts["folders"])
+        assert_none_left(processes, facts["folders"])
         assert alive(survivor)
         os.kill(survivor, signal.SIGKILL)
 
 
 def test_an_owner_that_just_exits_leaves_nothing() -> None:
-    """An owner that never calls stop() need not."""
-    with Owner(f"{STARTS['valkey']}\ntell_servers(*servers)\nsys.stdin.readline()") as owner:
-        facts = owner.hears()
-        processes = everything_of(facts)
+    """An owner may exit without calling stop()."""
+    with Owner(f"{STARTS['valkey']}\nreport_servers(*servers)\nsys.stdin.readline()") as owner:
+        facts = owner.next_report()
+        processes = processes_of(facts)
         assert owner.process.stdin is not None
         owner.process.stdin.close()
         assert owner.process.wait() == 0
-        assert_all_gone(processes, facts["folders"])
+        assert_none_left(processes, facts["folders"])
 
 
 def test_stop_works_while_a_forked_child_lives() -> None:
     """stop() does not depend on pipes that a forked child still holds."""
-    script = f"server = valkey()\ntell_servers(server)\n{FORK}\nserver.stop()\ntell(stopped=1)\n"
+    script = f"server = valkey()\nreport_servers(server)\n{FORK}\nserver.stop()\nreport(stopped=1)\n"
     with Owner(script) as owner:
-        facts = owner.hears()
-        told = [owner.hears(), owner.hears()]
-        survivor = next(one["survivor"] for one in told if "survivor" in one)
+        facts = owner.next_report()
+        reports = [owner.next_report(), owner.next_report()]
+        survivor = next(one["survivor"] for one in reports if "survivor" in one)
         assert not any(Path(folder).exists() for folder in facts["folders"])
         assert alive(survivor)
         os.kill(survivor, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("start", [valkey, postgres])
-def test_a_killed_supervisor_takes_its_server_along(start: Callable[[], Valkey | Postgres]) -> None:
+def test_a_killed_supervisor_ends_its_server(start: Callable[[], Valkey | Postgres]) -> None:
     """SIGKILL of the supervisor ends the server and its children, and stop() removes the folder."""
     with start() as server:
         processes = family(server.supervisor_pid)
@@ -97,7 +97,7 @@ def test_a_killed_supervisor_takes_its_server_along(start: Callable[[], Valkey |
 
 
 def test_a_server_lost_with_its_supervisor_can_be_restarted() -> None:
-    """The next command says what happened, and restart() begins anew on the same port."""
+    """The next command says what happened, and restart() starts an empty server on the same port."""
     with valkey() as server:
         os.kill(server.supervisor_pid, signal.SIGKILL)
         with pytest.raises(EmbeddedError, match=r"restart\(\)"):
@@ -111,11 +111,11 @@ def test_a_supervisor_asked_to_end_stops_its_server() -> None:
     with valkey() as server:
         processes, folder = family(server.supervisor_pid), server.log.parent
         os.kill(server.supervisor_pid, signal.SIGTERM)
-        assert_all_gone(processes, [str(folder)])
+        assert_none_left(processes, [str(folder)])
 
 
-def test_the_end_of_the_starting_thread_is_not_the_end() -> None:
-    """A server started by a thread lives on when that thread has ended."""
+def test_the_server_outlives_the_thread_that_started_it() -> None:
+    """A server started by a thread keeps running when that thread has ended."""
     started: list[Valkey] = []
     thread = threading.Thread(target=lambda: started.append(valkey()))
     thread.start()
@@ -125,7 +125,7 @@ def test_the_end_of_the_starting_thread_is_not_the_end() -> None:
         assert server.ask("PING") == "PONG"
 
 
-def test_a_forked_child_neither_stops_nor_commands() -> None:
+def test_a_forked_child_cannot_control_the_server() -> None:
     """A child that leaves the `with` block, or calls kill(), leaves its parent's server alone."""
     script = """
 from ephemera.errors import EmbeddedError
@@ -134,47 +134,47 @@ with valkey() as server:
         try:
             server.kill()
         except EmbeddedError as refusal:
-            tell(refusal=str(refusal))
+            report(refusal=str(refusal))
         server.stop()
         os._exit(0)
     os.wait()
-    tell(answer=server.ask("PING"))
+    report(answer=server.ask("PING"))
 """
     with Owner(script) as owner:
-        assert "forks" in owner.hears()["refusal"]
-        assert owner.hears()["answer"] == "PONG"
+        assert "forks" in owner.next_report()["refusal"]
+        assert owner.next_report()["answer"] == "PONG"
 
 
 def test_control_c_leaves_the_server_to_its_owner() -> None:
-    """SIGINT to the owner's process group lets the owner still use the server, then stop it."""
+    """After SIGINT to its process group the owner can still use the server, then stop it."""
     script = """
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job starts with it ignored
 with valkey() as server:
     try:
-        tell_servers(server)
+        report_servers(server)
         signal.pause()
     except KeyboardInterrupt:
-        tell(answer=server.ask("PING"))
+        report(answer=server.ask("PING"))
 """
     with Owner(script) as owner:
-        facts = owner.hears()
-        processes = everything_of(facts)
+        facts = owner.next_report()
+        processes = processes_of(facts)
         os.killpg(owner.process.pid, signal.SIGINT)
-        assert owner.hears()["answer"] == "PONG"
-        assert_all_gone(processes, facts["folders"])
+        assert owner.next_report()["answer"] == "PONG"
+        assert_none_left(processes, facts["folders"])
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can become an ordinary user; these all ran as one")
 @pytest.mark.parametrize("kind", ["valkey", "postgres"])
 def test_an_ordinary_user_can_run_it(kind: str) -> None:
-    """Without root, the server starts as oneself, answers, and ends with its owner."""
-    python = python_for_everybody()
+    """Without root, the server runs as its owner's user, answers, and ends with its owner."""
+    python = python_for_any_user()
     if python is None:
         pytest.skip("no Python of this version that an ordinary user can run")
     user = getpwnam("daemon").pw_uid
-    with Owner(f"{STARTS[kind]}\ntell_servers(*servers)\nsignal.pause()", python, user) as owner:
-        facts = owner.hears()
-        processes = everything_of(facts)
+    with Owner(f"{STARTS[kind]}\nreport_servers(*servers)\nsignal.pause()", python, user) as owner:
+        facts = owner.next_report()
+        processes = processes_of(facts)
         assert {Path(f"/proc/{pid}").stat().st_uid for pid in processes} == {user}
         owner.kill()
-        assert_all_gone(processes, facts["folders"])
+        assert_none_left(processes, facts["folders"])

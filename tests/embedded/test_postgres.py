@@ -1,4 +1,4 @@
-"""Embedded PostgreSQL: ready when returned, crash-safe, root or not, and no trace when stopped."""
+"""Embedded PostgreSQL: ready when returned, crash-safe, with or without root, no trace when stopped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 from ephemera.embedded import Postgres, postgres
-from ephemera.embedded import _postgres_install as postgres_install
+from ephemera.embedded import _postgresql as postgresql
 from ephemera.embedded import _processes as processes
 from ephemera.errors import EmbeddedError
 from tests.embedded.owners import alive, family
@@ -77,7 +77,7 @@ def test_a_database_is_created_once(server: Postgres) -> None:
 
 
 def test_a_database_that_cannot_be_made_is_an_error(server: Postgres) -> None:
-    """What PostgreSQL says about a name is in the error."""
+    """The error contains what PostgreSQL says about the name."""
     with pytest.raises(EmbeddedError, match="zero-length"):
         server.database("")
 
@@ -104,7 +104,7 @@ def test_commits_survive_a_kill_and_stop_leaves_nothing(server: Postgres) -> Non
 
 
 def test_an_open_connection_does_not_delay_a_restart(server: Postgres) -> None:
-    """restart() ends the connections of clients that would not leave."""
+    """restart() ends the connections of clients that stay connected."""
     with psycopg.connect(server.url) as client:
         client.execute("SELECT 1")
         server.restart()
@@ -131,7 +131,7 @@ def test_pause_hangs_open_connections_too(server: Postgres) -> None:
 
 
 def test_a_data_folder_survives_its_server(open_folder: Path) -> None:
-    """Data in a folder given, even where initdb once crashed, is safe, for one server, and kept."""
+    """Data in a given folder, even where initdb once crashed, is kept, and used by one server at a time."""
     crashed = open_folder / ".data.ephemera-initdb"
     crashed.mkdir()
     (crashed / "PG_VERSION").write_text("18\n")
@@ -148,7 +148,7 @@ def test_a_data_folder_survives_its_server(open_folder: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_refused(open_folder: Path) -> None:
-    """A folder that holds something else is left as it is."""
+    """A folder with other contents is left as it is."""
     data = open_folder / "data"
     data.mkdir()
     (data / "letter.txt").write_text("mine")
@@ -161,7 +161,7 @@ def test_a_folder_with_other_files_is_refused(open_folder: Path) -> None:
 
 @as_root
 def test_roots_own_folder_is_refused_and_left_alone(open_folder: Path) -> None:
-    """No folder of root's changes hands so that PostgreSQL can run."""
+    """A folder of root's never changes its owner so that PostgreSQL can run."""
     with pytest.raises(EmbeddedError, match="does not run as root"):
         postgres(data=open_folder)
     assert open_folder.stat().st_uid == 0
@@ -181,18 +181,18 @@ def test_programs_that_others_cannot_reach_are_copied_once(
     tmp_path: Path, open_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the wheel in a private folder, root's readable copy is run; a tampered one is not."""
-    name = postgres_install.PACKAGE
+    name = postgresql.PACKAGE
     installed = processes.wheel_folder(name).parent
     tmp_path.chmod(0o700)
     for part in (name, f"{name}.libs"):
         (tmp_path / part).symlink_to(installed / part)
-    monkeypatch.setattr(postgres_install, "wheel_folder", lambda name: tmp_path / name)
+    monkeypatch.setattr(postgresql, "wheel_folder", lambda name: tmp_path / name)
     monkeypatch.setattr("tempfile.tempdir", str(open_folder))
     with postgres() as running:
         assert query(running.url, "SELECT 1") == [(1,)]
     (copy,) = open_folder.iterdir()
     assert (copy.stat().st_uid, copy.stat().st_mode & 0o777) == (0, 0o755)
-    assert postgres_install.runnable_install((65534, 65534)) == copy / name / postgres_install.INSTALL
+    assert postgresql.runnable_install((65534, 65534)) == copy / name / postgresql.INSTALL
     copy.chmod(0o777)
     with pytest.raises(EmbeddedError, match="remove it"):
         postgres()

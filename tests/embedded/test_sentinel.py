@@ -1,4 +1,4 @@
-"""Embedded Sentinels see everyone when returned, and replace a dead master."""
+"""Embedded Sentinels see all servers when returned, and replace a dead master."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def running() -> Iterator[Sentinel]:
         yield servers
 
 
-def test_they_see_everyone_when_returned(running: Sentinel) -> None:
+def test_they_see_all_servers_when_returned(running: Sentinel) -> None:
     """The Sentinels know each other, the master and every replica at once."""
     hosts = ",".join(f"127.0.0.1:{node.port}" for node in running.sentinels)
     assert running.url == f"redis+sentinel://{hosts}/mymaster"
@@ -34,7 +34,7 @@ def test_they_see_everyone_when_returned(running: Sentinel) -> None:
 
 
 def test_a_dead_master_is_replaced_even_if_a_sentinel_hangs(running: Sentinel) -> None:
-    """Two Sentinels agree on a replica; the third learns of it when it goes on."""
+    """Two Sentinels agree on a replica; the third learns of it when it is resumed."""
     first = running.master
     running.sentinels[0].pause()
     first.kill()
@@ -47,9 +47,9 @@ def test_a_dead_master_is_replaced_even_if_a_sentinel_hangs(running: Sentinel) -
 
 def test_stop_leaves_nothing(running: Sentinel) -> None:
     """stop() ends every server and removes every folder, and may be repeated."""
-    everyone = [*running.sentinels, *running.nodes]
-    processes = [pid for node in everyone for pid in family(node.supervisor_pid)]
+    servers = [*running.sentinels, *running.nodes]
+    processes = [pid for node in servers for pid in family(node.supervisor_pid)]
     running.stop()
     running.stop()
     assert not any(map(alive, processes))
-    assert not any(node.log.parent.exists() for node in everyone)
+    assert not any(node.log.parent.exists() for node in servers)

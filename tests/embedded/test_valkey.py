@@ -1,4 +1,4 @@
-"""Embedded Valkey: ready when returned, restarted where it was, and no trace when stopped."""
+"""Embedded Valkey: ready when returned, restarts on the same port, leaves no trace when stopped."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.embedded.owners import alive, family
 
 
 def test_it_is_ready_when_returned() -> None:
-    """The server that answers on the URL's port is the one whose pid is told."""
+    """The server that answers on the URL's port has the reported pid."""
     with valkey() as server:
         assert server.url == f"redis://127.0.0.1:{server.port}"
         assert send_command(("127.0.0.1", server.port), "PING") == "PONG"
@@ -32,7 +32,7 @@ def test_it_listens_on_loopback_only() -> None:
 
 
 def test_it_can_listen_on_a_unix_socket_alone() -> None:
-    """With `unix` there is no port, and the URL names a socket that only its user may reach."""
+    """With `unix` there is no port, and the URL names a socket that only its user can reach."""
     with valkey(unix=True) as server:
         path = Path(server.url.removeprefix("unix://"))
         assert path.parent.stat().st_mode & 0o077 == 0
@@ -58,7 +58,7 @@ def test_two_run_at_once() -> None:
         assert one.pid != other.pid
 
 
-def test_a_temporary_server_saves_nothing_and_config_is_followed() -> None:
+def test_a_temporary_server_saves_nothing_and_config_is_applied() -> None:
     """Without a data folder there are no snapshots; `config` reaches the server."""
     with valkey(config={"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}) as server:
         assert server.ask("CONFIG", "GET", "save") == ["save", ""]
@@ -79,7 +79,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_append_only_file() -> N
 
 
 def test_a_data_folder_survives_its_server(tmp_path: Path) -> None:
-    """Data in a folder given is there for the next server, and only that folder is left."""
+    """Data in a given folder is there for the next server, and only that folder is left."""
     with valkey(data=tmp_path / "data") as server:
         server.ask("SET", "key", "kept")
     with valkey(data=str(tmp_path / "data")) as server:
@@ -87,7 +87,7 @@ def test_a_data_folder_survives_its_server(tmp_path: Path) -> None:
         assert server.data == tmp_path / "data"
 
 
-def test_a_stopped_server_starts_anew_where_it_was() -> None:
+def test_a_stopped_server_restarts_empty_on_its_socket() -> None:
     """restart() after stop() gives an empty server on the same socket, as its folder was removed."""
     server = valkey(unix=True)
     server.ask("SET", "key", "lost")
@@ -101,7 +101,7 @@ def test_a_stopped_server_starts_anew_where_it_was() -> None:
 
 
 def test_a_running_server_restarts_in_good_order() -> None:
-    """restart() of a running server stops it first, so nothing is lost that it can save."""
+    """restart() of a running server stops it first, so that it saves its data."""
     with valkey(config={"save": "3600 1"}) as server:
         server.ask("SET", "key", "saved")
         server.restart()
@@ -127,7 +127,7 @@ def test_a_paused_server_can_be_stopped() -> None:
 
 
 def test_the_password_is_needed_and_never_shown() -> None:
-    """Only `url` holds the password, whatever characters it has."""
+    """Only `url` contains the password, whatever characters it has."""
     with valkey(password='p@ss "w/ö\\rd') as server:
         assert server.ask("PING") == "PONG"
         assert server.url.startswith("redis://:p%40ss%20%22w%2F%C3%B6%5Crd@127.0.0.1:")
@@ -152,7 +152,7 @@ def test_a_failed_start_shows_the_log_and_no_secret() -> None:
 
 
 def test_a_port_in_use_is_named() -> None:
-    """A fixed port that somebody has is an error that says what to do."""
+    """A fixed port that is in use is an error that says what to do."""
     with valkey() as server:
         with pytest.raises(EmbeddedError, match=r"Address already in use[\s\S]*Give another port"):
             valkey(port=server.port)
@@ -160,7 +160,7 @@ def test_a_port_in_use_is_named() -> None:
 
 
 def test_a_free_port_lost_to_another_process_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When somebody takes the chosen port first, the next one is tried."""
+    """When another process binds the chosen port first, the next one is tried."""
     with valkey() as server:
         choices = [[server.port], ports.free_ports(1)]
         monkeypatch.setattr("ephemera.embedded._valkey.free_ports", lambda _: choices.pop(0))
@@ -168,18 +168,18 @@ def test_a_free_port_lost_to_another_process_is_replaced(monkeypatch: pytest.Mon
             assert other.port != server.port
 
 
-def test_a_port_inside_the_range_of_clients_is_never_chosen() -> None:
-    """A port that a client could get by chance might be gone when the server restarts."""
+def test_a_port_in_the_ephemeral_range_is_never_chosen() -> None:
+    """A client could get such a port by chance, and the server could not restart on it."""
     assert max(ports.free_ports(50)) < ports.first_ephemeral()
 
 
-def test_a_port_given_to_another_process_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What one process was given, no other gets while it lives, though nobody listens there."""
+def test_a_port_reserved_by_another_process_is_not_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port stays reserved for a process until it ends, even while no server listens on it."""
     monkeypatch.setattr(ports, "LOWEST", 20_000)
     monkeypatch.setattr(ports, "first_ephemeral", lambda: 20_001)  # a thousand to choose from
     script = (
         "import sys\n"
-        "from ephemera.embedded import ports\n"
+        "from ephemera.embedded import _ports as ports\n"
         "ports.LOWEST, ports.first_ephemeral = 20_000, lambda: 20_001\n"
         "print(*ports.free_ports(300), flush=True)\n"
         "sys.stdin.read()\n"
@@ -205,7 +205,7 @@ def test_a_missing_wheel_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_supervisor_that_cannot_start_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where no folder can be made, the start fails at once and leaves no process."""
+    """Where no folder can be created, the start fails at once and leaves no process."""
     monkeypatch.setattr("ephemera.embedded._server.temporary_name", lambda: tmp_path / "no" / "such")
     with pytest.raises(EmbeddedError, match="supervisor"):
         Valkey(0, [])
@@ -220,8 +220,8 @@ def test_a_long_temporary_path_is_avoided_for_sockets(
         assert server.ask("PING") == "PONG"
 
 
-def test_another_server_that_does_not_start_is_told_by_its_variable(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who named a program that is none is told where it was named."""
+def test_a_bad_binary_variable_is_named_in_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When the variable does not name a program, the error says so."""
     monkeypatch.setenv("EPHEMERA_VALKEY_BINARY", "/nope")
     with pytest.raises(EmbeddedError, match=r"EPHEMERA_VALKEY_BINARY=/nope") as raised:
         valkey()

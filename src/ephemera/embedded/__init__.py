@@ -5,7 +5,7 @@ be installed and root is not needed.
 """
 
 from ephemera.embedded._cluster import Cluster, cluster
-from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, free_ports, start_on_free_ports
 from ephemera.embedded._postgresql import Postgres, postgres
 from ephemera.embedded._processes import poll_until
 from ephemera.embedded._resp import send_command
@@ -21,11 +21,11 @@ __all__ = [
     "Valkey",
     "cluster",
     "free_ports",
-    "on_free_ports",
     "poll_until",
     "postgres",
     "send_command",
     "sentinel",
+    "start_on_free_ports",
     "valkey",
     "valkey_binary",
 ]

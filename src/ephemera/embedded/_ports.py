@@ -1,13 +1,13 @@
-"""Free ports on loopback, for servers that may have to be restarted on the same one.
+"""Free ports on loopback, for servers that may be restarted on the same one.
 
-They are taken below the system's range for outgoing connections. A port inside it can be lost while
-its server is down: to any client that happens to get it as its own port, even to one that tries to
-reach that very server and, on loopback, connects to itself.
+They are chosen below the system's ephemeral range. A port in that range can be lost while its server is down:
+to any client that gets it as its local port, even to one that tries to reach that very server and, on
+loopback, connects to itself.
 
-A port that was given out stays reserved by its process, also while nobody listens there: two programs that
-start servers side by side never choose the same one. The reservation is an abstract Unix socket named after
-the port, which the kernel takes back when the process ends; where there are none (outside Linux) the server's
-own bind is all there is.
+A port that was handed out stays reserved by its process, also while no server listens on it, so two programs
+that start servers side by side never choose the same one. The reservation is an abstract Unix socket named
+after the port, which the kernel releases when the process ends. Outside Linux there are none, and only the
+server's own bind decides.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ LOOPBACK = "127.0.0.1"
 LOWEST = 10_240
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL = 32_768
-ATTEMPTS = 5  # times that new ports are tried before giving up
-MOST_RESERVED = 512  # ports of one process; the oldest are given back
+ATTEMPTS = 5  # with new ports each
+MOST_RESERVED = 512  # ports of one process; the oldest are released
 
 _reserved: deque[int] = deque()  # file descriptors, oldest first
 
 
-def on_free_ports(start: Callable[[], Started]) -> Started:
-    """Call `start`, again when the ports it chose were taken before its servers had them."""
+def start_on_free_ports(start: Callable[[], Started]) -> Started:
+    """Call `start`, and again if another process took the ports it chose before its servers could bind."""
     for _ in range(ATTEMPTS - 1):
         try:
             return start()
@@ -46,7 +46,7 @@ def on_free_ports(start: Callable[[], Started]) -> Started:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return ports that nobody listens on or was given; the server's own bind has the last word."""
+    """Return ports that are neither in use nor reserved; the server's own bind still decides."""
     ports: list[int] = []
     while len(ports) < count:
         port = random.randrange(LOWEST, max(first_ephemeral(), LOWEST + 1000))
@@ -64,7 +64,7 @@ def first_ephemeral() -> int:
 
 
 def is_free(port: int) -> bool:
-    """Tell whether a server could listen on this port of loopback now."""
+    """Whether a server could listen on this port of loopback now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -75,7 +75,7 @@ def is_free(port: int) -> bool:
 
 
 def _reserve(port: int) -> bool:
-    """Keep a port for this process; tell whether it was still to be had."""
+    """Reserve a port for this process; False if another process has it."""
     if sys.platform != "linux":
         return True
     mark = socket.socket(socket.AF_UNIX)

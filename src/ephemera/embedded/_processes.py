@@ -1,8 +1,8 @@
-"""A supervised server process, seen from its owner: start, signal, stop, and wait until it is ready.
+"""A supervised server process, from its owner's side: start, signal, stop, and wait until it is ready.
 
-`Supervised` speaks to one `supervisor.py`, which does the work and makes the guarantees. Only the process
-that made it may command it; in a forked child `close` does nothing, so a child that leaves the owner's
-`with` block, or exits, does not take the server away from its parent.
+`SupervisedProcess` talks to one supervisor (`_supervisor.py`), which does the work and makes the guarantees.
+Only the process that created it may control it. In a forked child `close` does nothing, so a child that
+leaves the owner's `with` block, or exits, does not stop its parent's server.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ def temporary_name() -> Path:
     """Return a new path in the temporary folder, short enough to hold a unix socket."""
     parent = tempfile.gettempdir()
     if len(os.fsencode(parent)) > LONGEST_SOCKET_FOLDER - len("/ephemera-0123456789ab"):
-        parent = "/tmp"  # noqa: S108 -- the folder itself is made anew, for us alone
+        parent = "/tmp"  # the folder itself is created by us, with mode 700
     return Path(parent, f"ephemera-{secrets.token_hex(6)}")
 
 
 def poll_until(condition: Callable[[], bool], seconds: float) -> bool:
-    """Wait until the condition holds; false when it did not in that time."""
+    """Whether the condition holds within some seconds."""
     deadline = time.monotonic() + seconds
     pause = 0.002
     while not condition():
@@ -59,8 +59,8 @@ def poll_until(condition: Callable[[], bool], seconds: float) -> bool:
     return True
 
 
-class Supervised:
-    """One server process and its temporary folder, which both end with the owner."""
+class SupervisedProcess:
+    """One server process and its temporary folder; both end with the owner."""
 
     def __init__(
         self,
@@ -71,13 +71,13 @@ class Supervised:
         grace: float,
         death: int,
     ) -> None:
-        """Start the supervisor, which makes the folder; see `supervisor.Spec` for the rest."""
+        """Start the supervisor, which creates the folder; see `_supervisor.Spec` for the parameters."""
         self.folder = folder
         self.log = folder / "log"
         self._pid: int | None = None
         self._owner = os.getpid()
         self._grace = grace
-        self._orders = 0
+        self._requests = 0
         self._received = b""
         self._lock = threading.Lock()
         self._process = self._spawn(
@@ -102,43 +102,43 @@ class Supervised:
 
     @property
     def pid(self) -> int:
-        """The id of the server, also after its end."""
+        """The process id of the server, also after it ended."""
         if self._pid is None:
             raise EmbeddedError("the server was not started")
         return self._pid
 
     @property
     def supervisor_pid(self) -> int:
-        """The id of the process that watches over the server."""
+        """The process id of the supervisor."""
         return self._process.pid
 
     def is_open(self) -> bool:
-        """Tell whether there is a supervisor to command."""
+        """Whether the supervisor is running."""
         return self._process.poll() is None
 
     def start(self, command: list[str]) -> None:
         """Start the server with this command line."""
-        self._order(do="start", command=command)
+        self._request(do="start", command=command)
 
     def exit_code(self) -> int | None:
         """Return the server's exit code, negative for a signal; None while it runs."""
-        return self._order(do="poll")
+        return self._request(do="poll")
 
     def signal(self, number: int) -> None:
         """Signal the server and its children."""
-        self._order(do="signal", signal=number)
+        self._request(do="signal", signal=number)
 
     def halt(self, number: int) -> None:
-        """End the server with this signal and wait for that; its folder stays."""
-        self._order(do="stop", signal=number)
+        """Stop the server with this signal and wait for its end; its folder stays."""
+        self._request(do="stop", signal=number)
 
     def wait(self, seconds: float) -> int | None:
-        """Return the exit code of a process that is to end by itself; None if it does not."""
+        """Return the exit code of a process that ends by itself; None if it does not in time."""
         poll_until(lambda: self.exit_code() is not None, seconds)
         return self.exit_code()
 
     def close(self) -> None:
-        """End the server and its supervisor and remove the temporary folder; may be repeated."""
+        """Stop the server and its supervisor and remove the temporary folder; may be called again."""
         if os.getpid() != self._owner:
             return
         with self._lock:
@@ -159,40 +159,40 @@ class Supervised:
 
     def _pipes(self) -> tuple[IO[bytes], IO[bytes]]:
         stdin, stdout = self._process.stdin, self._process.stdout
-        assert stdin is not None  # noqa: S101
-        assert stdout is not None  # noqa: S101
+        assert stdin is not None
+        assert stdout is not None
         return stdin, stdout
 
-    def _order(self, **order: object) -> int | None:
+    def _request(self, **request: object) -> int | None:
         if os.getpid() != self._owner:
             raise EmbeddedError(
-                "an embedded server is commanded by the process that started it, not by its forks"
+                "an embedded server is controlled by the process that started it, not by its forks"
             )
         with self._lock:
-            self._orders += 1
-            self._write({"number": self._orders, **order})
+            self._requests += 1
+            self._write({"number": self._requests, **request})
             return self._answer()
 
-    def _write(self, order: dict[str, object]) -> None:
+    def _write(self, request: dict[str, object]) -> None:
         try:
-            self._pipes()[0].write(json.dumps(order).encode() + b"\n")
+            self._pipes()[0].write(json.dumps(request).encode() + b"\n")
         except (BrokenPipeError, ValueError):
             raise EmbeddedError("the server was stopped: restart() it first") from None
 
     def _answer(self) -> int | None:
-        """Return the exit code told in answer to the last order, not to one that was interrupted."""
+        """Return the exit code in the answer to the last request, skipping answers to interrupted ones."""
         while True:
             while b"\n" not in self._received:
                 self._received += self._read(self._pipes()[1].fileno())
             line, _, self._received = self._received.partition(b"\n")
             state = json.loads(line)
-            if state["number"] == self._orders:
+            if state["number"] == self._requests:
                 self._pid = state["pid"]
                 exit_code: int | None = state["exit"]
                 return exit_code
 
     def _read(self, pipe: int) -> bytes:
-        """Read some; a fork may hold the other end open, so its closing is not waited for."""
+        """Read some bytes; a fork may hold the other end open, so end-of-file alone does not show its end."""
         poller = select.poll()
         poller.register(pipe, select.POLLIN)
         while self._process.poll() is None:
@@ -214,7 +214,7 @@ class Supervised:
         return "\n".join(lines[-LOG_TAIL:])
 
     def wait_until(self, ready: Callable[[], bool], name: str, seconds: float) -> None:
-        """Return when `ready` says so; raise with the end of the log when it never will."""
+        """Wait until `ready` is true; raise with the end of the log if the server ends or is too slow."""
         if poll_until(lambda: ready() or self.exit_code() is not None, seconds):
             if (code := self.exit_code()) is None:
                 return

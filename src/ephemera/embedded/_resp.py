@@ -1,18 +1,23 @@
-"""One command to one server over a connection of its own, synchronously.
+"""One synchronous command over a new connection.
 
-This is how the embedded servers are asked whether they are ready, and how clusters are formed. It is no
-client: `ephemera.connect` is.
+It is used to check whether embedded servers are ready, and to form clusters. For anything else use
+`ephemera.connect`.
 """
 
 from __future__ import annotations
 
 import socket
+from collections.abc import Callable
+from typing import cast
 
 import hiredis
 
 from ephemera.errors import ServerError
 
 Address = tuple[str, int] | str
+
+# hiredis annotates its argument as a tuple of one.
+_pack = cast("Callable[[tuple[str | int, ...]], bytes]", hiredis.pack_command)
 
 
 def send_command(
@@ -42,7 +47,7 @@ def open_socket(address: Address, timeout: float) -> socket.socket:
 
 def exchange(connection: socket.socket, reader: hiredis.Reader, *words: str | int) -> object:
     """Send one command and read one whole reply."""
-    connection.sendall(hiredis.pack_command(words))  # type: ignore[arg-type]  # says 1-tuples only
+    connection.sendall(_pack(words))
     while (reply := reader.gets()) is False:
         data = connection.recv(65536)
         if not data:

@@ -1,8 +1,8 @@
 """A master, its replicas and three Sentinels on loopback, ready when returned.
 
-The Sentinels start with a configuration that already names each other and the replicas, so none of
-them waits for the rounds, seconds apart, in which they would find out. A master that does not
-answer for `down_after` is replaced; two of the three must agree, so one of them may be lost, too.
+The Sentinels start with a configuration that already lists each other and the replicas, so they need none of
+the discovery rounds, which are seconds apart. A master that does not answer for `down_after` is replaced; two
+of the three must agree, so one of them may be lost, too.
 """
 
 from __future__ import annotations
@@ -10,10 +10,9 @@ from __future__ import annotations
 import secrets
 from functools import partial
 
-from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
+from ephemera.embedded._ports import LOOPBACK, free_ports, start_on_free_ports
 from ephemera.embedded._server import Stoppable
-from ephemera.embedded._start_all import follows, start_all, stop_all, wait_for_all
-from ephemera.embedded._valkey import Valkey
+from ephemera.embedded._valkey import Valkey, replicates, start_all, stop_all, wait_for
 from ephemera.errors import EmbeddedError
 
 NAME = "mymaster"
@@ -23,24 +22,24 @@ READY_TIMEOUT = 30.0  # seconds
 
 
 def sentinel(replicas: int = 1, *, down_after: int = 1000) -> Sentinel:
-    """Return a master watched by three Sentinels; `down_after` is in milliseconds."""
-    return on_free_ports(lambda: Sentinel(replicas, down_after))
+    """Start a master watched by three Sentinels; `down_after` is in milliseconds."""
+    return start_on_free_ports(lambda: Sentinel(replicas, down_after))
 
 
 class Sentinel(Stoppable):
     """A running master with replicas and Sentinels; leaving its `with` block stops them all."""
 
     def __init__(self, replicas: int, down_after: int) -> None:
-        """Start the master, so that no Sentinel ever misses it, then the rest at once."""
+        """Start the master first, so that no Sentinel ever misses it, then the rest at the same time."""
         ports = free_ports(1 + replicas + SENTINELS)
-        data, watching = ports[:-SENTINELS], ports[-SENTINELS:]
-        names = {port: secrets.token_hex(20) for port in watching}
-        master = Valkey(data[0], [])
+        data_ports, sentinel_ports = ports[:-SENTINELS], ports[-SENTINELS:]
+        ids = {port: secrets.token_hex(20) for port in sentinel_ports}
+        master = Valkey(data_ports[0], [])
         try:
             others = start_all(
                 [
-                    *(partial(start_replica, port, data[0]) for port in data[1:]),
-                    *(partial(start_sentinel, port, names, data, down_after) for port in watching),
+                    *(partial(start_replica, port, data_ports[0]) for port in data_ports[1:]),
+                    *(partial(start_sentinel, port, ids, data_ports, down_after) for port in sentinel_ports),
                 ]
             )
         except BaseException:
@@ -59,40 +58,40 @@ class Sentinel(Stoppable):
 
     @property
     def url(self) -> str:
-        """What to give to a client: the Sentinels' addresses and the master's name."""
+        """The URL for clients, with the Sentinels' addresses and the master's name."""
         hosts = ",".join(f"{LOOPBACK}:{node.port}" for node in self.sentinels)
         return f"redis+sentinel://{hosts}/{NAME}"
 
     @property
     def master(self) -> Valkey:
-        """The server that the Sentinels name as the master now, even if it has just died."""
+        """The server that the Sentinels name as the master at present, even if it has just died."""
         for view in self.sentinels:
             try:
                 address = view.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", NAME)
             except OSError:
                 continue
-            assert isinstance(address, list)  # noqa: S101
+            assert isinstance(address, list)
             return next(node for node in self.nodes if node.port == int(address[1]))
-        raise EmbeddedError("none of the Sentinels answers: restart() one to know the master")
+        raise EmbeddedError("none of the Sentinels answers: restart() one to find the master")
 
     @property
     def replicas(self) -> list[Valkey]:
-        """The servers that are not the master now."""
+        """The servers that are not the master at present."""
         master = self.master
         return [node for node in self.nodes if node is not master]
 
     def stop(self) -> None:
-        """End every server and remove the temporary folders; a second time does nothing."""
+        """Stop every server and remove the temporary folders; calling it again does nothing."""
         stop_all([*self.sentinels, *self.nodes])
 
     def _wait(self) -> None:
-        if not wait_for_all(self._is_ready, READY_TIMEOUT):
+        if not wait_for(self._is_ready, READY_TIMEOUT):
             view = self.sentinels[0].ask("SENTINEL", "MASTERS")
-            raise EmbeddedError(f"the Sentinels do not see all after {READY_TIMEOUT} s: {view}")
+            raise EmbeddedError(f"the Sentinels do not see all servers after {READY_TIMEOUT} s: {view}")
 
     def _is_ready(self) -> bool:
         master, *replicas = self.nodes
-        linked = all(follows(replica, master.port) for replica in replicas)
+        linked = all(replicates(replica, master.port) for replica in replicas)
         return linked and all(sees(view, len(replicas)) for view in self.sentinels)
 
 
@@ -101,17 +100,17 @@ def start_replica(port: int, master: int) -> Valkey:
     return Valkey(port, [f"replicaof {LOOPBACK} {master}"])
 
 
-def start_sentinel(port: int, names: dict[int, str], data: list[int], down_after: int) -> Valkey:
-    """Start one Sentinel that knows the others, the master (first of `data`) and the replicas."""
+def start_sentinel(port: int, ids: dict[int, str], data_ports: list[int], down_after: int) -> Valkey:
+    """Start one Sentinel that knows the others, the master (first of `data_ports`) and the replicas."""
     settings = [
-        f"sentinel myid {names[port]}",
-        f"sentinel monitor {NAME} {LOOPBACK} {data[0]} {QUORUM}",
+        f"sentinel myid {ids[port]}",
+        f"sentinel monitor {NAME} {LOOPBACK} {data_ports[0]} {QUORUM}",
         f"sentinel down-after-milliseconds {NAME} {down_after}",
         f"sentinel failover-timeout {NAME} {3 * down_after}",
-        *(f"sentinel known-replica {NAME} {LOOPBACK} {replica}" for replica in data[1:]),
+        *(f"sentinel known-replica {NAME} {LOOPBACK} {replica}" for replica in data_ports[1:]),
         *(
-            f"sentinel known-sentinel {NAME} {LOOPBACK} {other} {name}"
-            for other, name in names.items()
+            f"sentinel known-sentinel {NAME} {LOOPBACK} {other} {sentinel_id}"
+            for other, sentinel_id in ids.items()
             if other != port
         ),
     ]
@@ -119,7 +118,7 @@ def start_sentinel(port: int, names: dict[int, str], data: list[int], down_after
 
 
 def sees(view: Valkey, replicas: int) -> bool:
-    """Tell whether a Sentinel is in touch with the master, the replicas and the other Sentinels."""
+    """Whether a Sentinel is connected to the master, the replicas and the other Sentinels."""
     flags = [
         dict(zip(entry[::2], entry[1::2], strict=True))["flags"]
         for kind in ("MASTERS", "REPLICAS", "SENTINELS")
@@ -129,7 +128,7 @@ def sees(view: Valkey, replicas: int) -> bool:
 
 
 def entries(view: Valkey, kind: str) -> list[list[str]]:
-    """Return what a Sentinel knows of this kind, each as names and values in turn."""
+    """Return what a Sentinel knows of this kind, each as a flat list of names and values."""
     reply = view.ask("SENTINEL", kind, *([] if kind == "MASTERS" else [NAME]))
-    assert isinstance(reply, list)  # noqa: S101
+    assert isinstance(reply, list)
     return reply

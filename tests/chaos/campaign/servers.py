@@ -21,10 +21,10 @@ import hiredis
 import psycopg
 
 from ephemera import embedded
-from ephemera.embedded import LOOPBACK, Valkey, free_ports, on_free_ports
+from ephemera.embedded import LOOPBACK, Valkey, free_ports, start_on_free_ports
 from ephemera.embedded._resp import exchange, open_socket
 from ephemera.embedded._sentinel import NAME, SENTINELS, entries, start_sentinel
-from ephemera.embedded._start_all import start_all
+from ephemera.embedded._valkey import start_all
 from ephemera.errors import EmbeddedError, ServerError
 from ephemera.keyspace import SERVER_IDENTITY
 from tests.chaos.campaign import SYSTEMS
@@ -120,7 +120,7 @@ class Servers:
         with ExitStack() as stack:
             self.postgres = stack.enter_context(embedded.postgres())
             self.cache = stack.enter_context(embedded.valkey(config=_CACHE))
-            self.queue = on_free_ports(lambda: Queue(self._network))
+            self.queue = start_on_free_ports(lambda: Queue(self._network))
             stack.callback(self.queue.stop)
             self._databases = {name: self.postgres.database(name) for name in SYSTEMS}
             socket = self._databases[SYSTEMS[0]].partition("host=")[2]
