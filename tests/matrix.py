@@ -1,27 +1,45 @@
-"""Which tests are a matrix: the same test on another server, or as a restricted user.
+"""Which tests `make test` leaves to `make test-matrix`.
 
-`make test` runs each test once, on the embedded server. A run of it with the parameter of another server
-(Redis 7, a cluster, Sentinel) is marked `matrix` here; a test that is one by its nature, such as a service on
-the users of `ephemera acl`, carries the marker itself. `make test-matrix` runs them.
+`make test` runs each test once, on the embedded server. Left out are:
+
+- `matrix`: the same test on another server (Redis 7, a cluster, Sentinel) or as a restricted user. A run whose
+  parameter names another server is marked here, and so are the files below.
+- `campaign`: tests that kill, freeze and restart processes for seconds or minutes.
+- `wheels`: tests that install both wheels (`make test-wheels`).
 """
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+TESTS = Path(__file__).parent
 OTHER_SERVERS = frozenset(("redis", "redis7", "redis 7", "redis7-tls", "cluster", "sentinel"))
+MARKED = {
+    "chaos": "campaign",
+    "cli/test_demo_tour.py": "campaign",
+    "deploy/test_servers.py": "matrix",  # services as restricted users, on the servers of deploy/
+    "security/test_services.py": "matrix",  # services as the users of `ephemera acl`
+    "services/test_scripture_cluster.py": "matrix",
+}
+"""Files and folders that are marked as a whole."""
 
 
 def configure(config: pytest.Config) -> None:
     """Declare the markers."""
-    config.addinivalue_line("markers", "matrix: the same test on another server or as another user")
-    config.addinivalue_line("markers", "campaign: minutes of faults or of the whole demonstration")
+    config.addinivalue_line("markers", "matrix: the same test on another server or as a restricted user")
+    config.addinivalue_line("markers", "campaign: seconds or minutes of faults, or the whole demonstration")
     config.addinivalue_line("markers", "wheels: builds both wheels and installs them without the clone")
 
 
 def mark(items: list[pytest.Item]) -> None:
-    """Mark every run of a test on a server other than the embedded one."""
+    """Mark what belongs to the matrix."""
     for item in items:
+        path = item.path.relative_to(TESTS).as_posix()
+        for name, marker in MARKED.items():
+            if path == name or path.startswith(f"{name}/"):
+                item.add_marker(marker)
         parameters = getattr(item, "callspec", None)
         if parameters is not None and OTHER_SERVERS.intersection(_texts(parameters.params)):
             item.add_marker(pytest.mark.matrix)
