@@ -2,8 +2,8 @@
 
 `make test` runs each test once, on the embedded server. Left out are:
 
-- `matrix`: the same test on another server (Redis 7, a cluster, Sentinel) or as a restricted user. A run whose
-  parameter names another server is marked here, and so are the files below.
+- `matrix`: the same test on another server (Redis 7, a cluster, Sentinel) or as a restricted user. A run with
+  the parameter of another server is marked here, and so are the files below.
 - `campaign`: tests that kill, freeze and restart processes for seconds or minutes.
 - `wheels`: tests that install both wheels (`make test-wheels`).
 """
