@@ -10,7 +10,7 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.wire import _url as url
 from tests.timeouts import DEFAULTS
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

@@ -11,9 +11,9 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.wire import NodeClient, Subscription
-from tests.wire.clients import single
+from tests.wire.clients import node_client
+from tests.wire.conditions import answered
 from tests.wire.forwarders import Forwarder, forwarding
-from tests.wire.waiting import answered
 
 _SECONDS = 1.5
 
@@ -57,7 +57,7 @@ async def _call(client: NodeClient, name: int, until: float) -> tuple[int, int]:
 async def test_nobody_is_left_waiting_or_misled(server: Valkey) -> None:
     """Over a line that fails all the time, every call ends in its own reply or in a failed connection."""
     async with forwarding(server) as forwarder:
-        async with single(f"redis://{forwarder.address}?timeout=0.08&max_in_flight=20") as client:
+        async with node_client(f"redis://{forwarder.address}?timeout=0.08&max_in_flight=20") as client:
             until = asyncio.get_running_loop().time() + _SECONDS
             disturbing = asyncio.create_task(_disturb(forwarder, until))
             outcomes = await asyncio.gather(*(_call(client, name, until) for name in range(50)))
@@ -71,8 +71,8 @@ async def test_nobody_is_left_waiting_or_misled(server: Valkey) -> None:
 @pytest.mark.on_both_loops
 async def test_listeners_miss_nothing_unknowingly(server: Valkey) -> None:
     """Over such a line a listener hears all messages in order, or finds a mark where some may be missing."""
-    async with forwarding(server) as forwarder, single(server.url) as sender:
-        async with single(f"redis://{forwarder.address}?timeout=0.08") as client:
+    async with forwarding(server) as forwarder, node_client(server.url) as sender:
+        async with node_client(f"redis://{forwarder.address}?timeout=0.08") as client:
             until = asyncio.get_running_loop().time() + _SECONDS
             async with client.subscribe("bad line") as messages:
                 disturbing = asyncio.create_task(_disturb(forwarder, until))

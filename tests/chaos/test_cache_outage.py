@@ -15,7 +15,7 @@ from ephemera.errors import ConnectionFailed
 from ephemera.keyspace import Catalogue, connect
 from ephemera.patterns.cache import Cache, LocalCache
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, Profile, Table, user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 BRIEF = Catalogue("brief")
 NUMBERS = Cache(

@@ -13,10 +13,10 @@ from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import OutcomeUnknown, Unavailable
 from ephemera.wire import ClusterClient, Invalidations, key_slot
-from tests.chaos.health import heal, masters, replica_of
+from tests.chaos.cluster_health import heal, masters, replica_of
 from tests.chaos.slot_moves import owner
-from tests.wire.clients import clustered
-from tests.wire.waiting import answered, eventually
+from tests.wire.clients import cluster_client
+from tests.wire.conditions import answered, eventually
 
 _NODE_TIMEOUT = 1.0  # seconds
 # A master that has just started refuses to vote, and an election that failed is repeated only after 4 s.
@@ -93,7 +93,7 @@ class _Load:
 @pytest.mark.patient
 async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None:
     """A manual fail-over costs callers no error, though the master changes under them."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         load = await _Load.started(client)
         replica = replica_of(servers, masters(servers)[0])
         replica.ask("CLUSTER", "FAILOVER")
@@ -104,7 +104,7 @@ async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None
 
 async def test_copies_are_dropped_when_a_master_steps_down(servers: Servers) -> None:
     """Who keeps copies of keys is told that all may have changed when their master is another one."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         heard: list[Invalidations] = []
         await client.track(heard.append)
         await client.call("SET", "copied", "1")
@@ -122,7 +122,7 @@ async def test_copies_are_dropped_when_a_master_steps_down(servers: Servers) -> 
 
 async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
     """Reads from a replica that dies are served by its master from then on."""
-    async with clustered(f"{servers.url}?read_from=replicas") as client:
+    async with cluster_client(f"{servers.url}?read_from=replicas") as client:
         await client.call("SET", "standin", "value")
         replica = replica_of(servers, owner(servers, key_slot("standin")))
         await eventually(lambda: replica.ask("CLUSTER", "COUNTKEYSINSLOT", key_slot("standin")) == 1)
@@ -136,7 +136,7 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
 async def test_a_master_dies_under_load(voting: Servers, hurt: str) -> None:
     """A master killed or frozen: true outcomes only, and service soon after the node timeout."""
     victim = masters(voting)[0]
-    async with clustered(voting.url) as client:
+    async with cluster_client(voting.url) as client:
         load = await _Load.started(client)
         getattr(victim, hurt)()
         begun = time.monotonic()
@@ -151,7 +151,7 @@ async def test_a_master_dies_under_load(voting: Servers, hurt: str) -> None:
 
 async def test_shard_channels_survive_their_master(voting: Servers) -> None:
     """A shard channel whose master dies is heard from the next one, and the gap is told."""
-    async with clustered(voting.url) as client, client.subscribe("{shard}", kind="shard") as messages:
+    async with cluster_client(voting.url) as client, client.subscribe("{shard}", kind="shard") as messages:
         assert await client.call("SPUBLISH", "{shard}", "before") == 1
         assert (await anext(messages)).data == b"before"
         owner(voting, key_slot("{shard}")).kill()
@@ -165,7 +165,7 @@ async def test_shard_channels_survive_their_master(voting: Servers) -> None:
 
 async def test_channels_are_heard_from_another_node(servers: Servers) -> None:
     """When the node that a channel was heard from dies, it is heard from another, and the gap is told."""
-    async with clustered(servers.url) as client, client.subscribe("news") as messages:
+    async with cluster_client(servers.url) as client, client.subscribe("news") as messages:
         hub = next(n for n in servers.nodes if "sub=1 " in str(n.ask("CLIENT", "LIST", "TYPE", "pubsub")))
         hub.kill()
         message = await asyncio.wait_for(anext(messages), 3)

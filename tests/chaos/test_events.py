@@ -24,10 +24,10 @@ from ephemera.errors import ConnectionFailed, OutcomeUnknown, Unavailable
 from ephemera.patterns.events import Delivery
 from ephemera.wire import key_slot
 from tests.chaos.event_worker import CATALOGUE, EFFECTS, EVENTS, GROUP, ONCE, Happened, work
-from tests.chaos.replicas import caught_up
+from tests.chaos.replication import caught_up
 from tests.chaos.slot_moves import owner
 from tests.patterns.event_fixtures import settled, until
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 _EVENTS = int(os.environ.get("EPHEMERA_EVENTS", "5000"))
 _WORKERS = 3

@@ -23,7 +23,7 @@ from ephemera.errors import ConnectionFailed, LockLost, OutcomeUnknown, Unavaila
 from ephemera.patterns.locks import HeldLock, Locks
 from tests.chaos.lock_worker import GUARD, READ, TABLE, WRITE
 from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, LOCKS, free, queued
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 _LEASE = 0.6  # seconds, of BRIEF
 

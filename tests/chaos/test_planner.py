@@ -22,7 +22,7 @@ from ephemera.patterns.planner import Dataset, Task
 from tests.chaos.planner_worker import BEFORE
 from tests.patterns.planner_world import HOUR, World, database, each, ids, world
 from tests.resources import with_resources
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 _RUN_STEPS = ["begin", "build", "save", "commit", "follow", "invalidated"]
 _TICK_STEPS = [step for step in BEFORE if step.startswith("tick.")] + ["tick.enqueue"]

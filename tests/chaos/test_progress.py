@@ -21,11 +21,11 @@ from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.patterns.progress import Listener, Missed
 from ephemera.wire import key_slot
-from tests.chaos.replicas import caught_up
+from tests.chaos.replication import caught_up
 from tests.chaos.slot_moves import owner
 from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
 from tests.web.event_source import opened
-from tests.wire.waiting import answered, eventually
+from tests.wire.conditions import answered, eventually
 
 CLIENTS = 500
 EVENTS = 150

@@ -13,7 +13,7 @@ from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Store, connect
 from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Rule
 from tests.patterns.limit_fixtures import CATALOGUE, CLOSED, LIMITS, SHARED, WINDOW, new_subject
-from tests.wire.waiting import answered, eventually
+from tests.wire.conditions import answered, eventually
 
 _TIMEOUT = 3.0  # seconds
 

@@ -13,9 +13,9 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import OutcomeUnknown, Unavailable
 from ephemera.wire import NodeClient
-from tests.wire.clients import connection_of, single
-from tests.wire.scripted import Peer, listening
-from tests.wire.waiting import answered, eventually
+from tests.wire.clients import connection_of, node_client
+from tests.wire.conditions import answered, eventually
+from tests.wire.scripted_server import Peer, scripted_server
 
 _CALLERS = 20
 _ROUNDS = 4
@@ -61,7 +61,7 @@ async def _served(callers: list[_Caller], more: int) -> None:
 @pytest.mark.on_both_loops
 async def test_killed_and_restarted_under_load(durable: Valkey) -> None:
     """Counts are never above what may have been executed, nor below what was acknowledged."""
-    async with single(durable.url) as client:
+    async with node_client(durable.url) as client:
         stopped = asyncio.Event()
         callers = [_Caller(client, name) for name in range(_CALLERS)]
         running = [asyncio.create_task(caller.run(stopped)) for caller in callers]
@@ -84,7 +84,7 @@ async def test_killed_and_restarted_under_load(durable: Valkey) -> None:
 
 async def test_reads_survive_a_dropped_connection(server: Valkey, key: str) -> None:
     """Reads in flight on a connection that is dropped are sent again on the next one, unseen."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         await client.call("SET", key, "value")
         reads = [client.call("GET", key) for _ in range(100)]
         await asyncio.sleep(0)  # now they have left
@@ -95,7 +95,7 @@ async def test_reads_survive_a_dropped_connection(server: Valkey, key: str) -> N
 
 async def test_writes_do_not(server: Valkey, key: str) -> None:
     """Writes in flight on a dropped connection fail as unknown, those not yet sent as not executed."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         sent = [client.call("INCR", key) for _ in range(10)]
         await asyncio.sleep(0)
         unsent = [client.call("INCR", key) for _ in range(10)]
@@ -109,7 +109,7 @@ async def test_writes_do_not(server: Valkey, key: str) -> None:
 
 async def test_a_killed_client_connects_again(server: Valkey, key: str) -> None:
     """CLIENT KILL, as by an operator, costs the reads nothing."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         number = await client.call("CLIENT", "ID")
         await client.call("SET", key, "value")
         for _ in range(5):
@@ -121,7 +121,7 @@ async def test_a_killed_client_connects_again(server: Valkey, key: str) -> None:
 
 async def test_reads_are_not_repeated_for_ever(victim: Valkey) -> None:
     """When the next connection does not come up at once, reads fail as unavailable and do not wait."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         await client.call("SET", "x", "1")
         victim.pause()
         read = client.call("GET", "x")
@@ -133,7 +133,7 @@ async def test_reads_are_not_repeated_for_ever(victim: Valkey) -> None:
 
 async def test_closing_while_reads_wait_for_the_next_connection(victim: Valkey) -> None:
     """Reads that wait to be sent again are settled when the client is closed meanwhile."""
-    async with single(f"{victim.url}?connect_timeout=5&timeout=3") as client:
+    async with node_client(f"{victim.url}?connect_timeout=5&timeout=3") as client:
         victim.pause()
         read = client.call("GET", "x")
         await asyncio.sleep(0)
@@ -147,7 +147,7 @@ async def test_closing_while_reads_wait_for_the_next_connection(victim: Valkey) 
 async def test_starting_before_the_server(victim: Valkey) -> None:
     """A client that starts while its server is away says so at each call, and serves once it is there."""
     await asyncio.to_thread(victim.kill)
-    async with single(victim.url, required=False) as client:
+    async with node_client(victim.url, required=False) as client:
         with pytest.raises(Unavailable, match="connection refused"):
             await client.call("GET", "x")
         await asyncio.to_thread(victim.restart)
@@ -160,7 +160,7 @@ async def test_a_server_that_is_loading_counts_as_down(tmp_path: Path) -> None:
     slowly = {"key-load-delay": "8000", "loading-process-events-interval-bytes": "1024"}
     config = {"enable-debug-command": "yes", **slowly}
     with embedded.valkey(data=tmp_path, config=config) as server:
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             await client.call("DEBUG", "POPULATE", 2000, "filler", 100)
             await client.call("SAVE")
             server.kill()
@@ -185,9 +185,9 @@ async def test_a_server_that_hangs_up_at_once_is_not_stormed() -> None:
 
     async def hang_up(peer: Peer) -> None:
         nonlocal welcomed
-        await peer.welcome()
+        await peer.handshake()
         welcomed += 1
 
-    async with listening(hang_up) as address, single(f"redis://{address}", required=False):
+    async with scripted_server(hang_up) as address, node_client(f"redis://{address}", required=False):
         await asyncio.sleep(0.5)
     assert 3 < welcomed < 30

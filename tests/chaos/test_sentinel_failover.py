@@ -11,8 +11,8 @@ from ephemera import embedded
 from ephemera.embedded import Sentinel, Valkey
 from ephemera.errors import OutcomeUnknown, Unavailable
 from ephemera.wire import NodeClient
-from tests.wire.clients import single
-from tests.wire.waiting import answered, eventually
+from tests.wire.clients import node_client
+from tests.wire.conditions import answered, eventually
 
 _DOWN_AFTER = 500  # milliseconds
 
@@ -68,7 +68,7 @@ async def _follows(client: NodeClient, watched: Sentinel, old: Valkey, within: f
 async def test_a_manual_failover_is_followed(watched: Sentinel) -> None:
     """SENTINEL FAILOVER under load: true outcomes only, and the client is at the new master by itself."""
     old = watched.master
-    async with single(watched.url) as client, client.subscribe("news") as messages:
+    async with node_client(watched.url) as client, client.subscribe("news") as messages:
         load = _Load(client)
         await eventually(lambda: load.done > 100)
         watched.sentinels[0].ask("SENTINEL", "FAILOVER", "mymaster")
@@ -90,7 +90,7 @@ async def _heard(client: NodeClient) -> None:
 async def test_a_master_that_dies_is_replaced(watched: Sentinel) -> None:
     """SIGKILL under load: true outcomes only, and the client is at the new master by itself."""
     old = watched.master
-    async with single(watched.url) as client:
+    async with node_client(watched.url) as client:
         load = _Load(client)
         await eventually(lambda: load.done > 100)
         old.kill()
@@ -104,7 +104,7 @@ async def test_a_replica_is_no_master(watched: Sentinel) -> None:
     """A write that a demoted master refuses fails as not executed; a client waits for a real master."""
     master = watched.master
     other = next(node for node in watched.nodes if node is not master)
-    async with single(watched.url) as client:
+    async with node_client(watched.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", "list", 0))
         await eventually(lambda: "blocked_clients:1\r\n" in str(master.ask("INFO", "clients")))
         master.ask("REPLICAOF", "127.0.0.1", other.port)
@@ -122,6 +122,6 @@ async def test_a_majority_of_sentinels_is_enough(watched: Sentinel) -> None:
     dead, frozen, _ = watched.sentinels
     dead.kill()
     frozen.pause()
-    async with single(watched.url) as client:
+    async with node_client(watched.url) as client:
         assert await client.call("PING") == b"PONG"
     frozen.resume()

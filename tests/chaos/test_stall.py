@@ -14,9 +14,9 @@ from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, Unavailable
 from ephemera.wire import NodeClient
 from tests.wire.certificates import Authority
-from tests.wire.clients import single
+from tests.wire.clients import node_client
+from tests.wire.conditions import answered, eventually
 from tests.wire.forwarders import forwarding
-from tests.wire.waiting import answered, eventually
 
 _TIMEOUT = 0.25  # seconds, the default
 _HELD_UP = 3.0  # seconds by which a busy machine may delay a test
@@ -33,7 +33,7 @@ async def _failure(client: NodeClient, *words: str) -> tuple[float, ConnectionFa
 @pytest.mark.on_both_loops
 async def test_a_frozen_server_is_noticed_in_time_and_resumed(victim: Valkey) -> None:
     """SIGSTOP: first calls fail after the timeout, later ones under 1 ms; SIGCONT: back soon."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         load = [asyncio.create_task(_load(client, name)) for name in range(20)]
         await eventually(lambda: all(task.get_name() == "loaded" for task in load))
         victim.pause()
@@ -70,7 +70,7 @@ async def _echo(client: NodeClient, name: int) -> None:
 
 async def test_what_a_frozen_server_leaves_unknown(victim: Valkey) -> None:
     """What was sent to a server that froze fails as unknown if it is a write, as unavailable if a read."""
-    async with single(f"{victim.url}?max_in_flight=2") as client:
+    async with node_client(f"{victim.url}?max_in_flight=2") as client:
         await client.call("PING")
         victim.pause()
         calls = [client.call("INCR", "x"), client.call("GET", "x"), client.call("INCR", "y")]
@@ -81,7 +81,7 @@ async def test_what_a_frozen_server_leaves_unknown(victim: Valkey) -> None:
 
 async def test_a_frozen_server_is_noticed_while_nobody_calls(victim: Valkey) -> None:
     """An idle connection is asked after every second, so the first caller need not find out."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         victim.pause()
         await eventually(lambda: not client.up, within=1 + _TIMEOUT + _HELD_UP)
         victim.resume()
@@ -92,7 +92,7 @@ async def test_a_frozen_server_is_noticed_while_nobody_calls(victim: Valkey) -> 
 @pytest.mark.parametrize("held_up_by", ["a callback", "a reader"])
 async def test_a_loop_that_is_held_up_is_no_stall(server: Valkey, held_up_by: str) -> None:
     """A loop blocked by its own work for longer than the timeout does not blame the server, however often."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         for value in ("first", "second"):
             reply = asyncio.ensure_future(client.call("ECHO", value))
             if held_up_by == "a callback":
@@ -106,7 +106,7 @@ async def test_a_loop_that_is_held_up_is_no_stall(server: Valkey, held_up_by: st
 @pytest.mark.on_both_loops
 async def test_a_machine_that_stood_still_is_no_stall(victim: Valkey) -> None:
     """Client and server are held up together, and the client goes on first: the server may still answer."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         for value in ("first", "second"):
             victim.pause()
             reply = asyncio.ensure_future(client.call("ECHO", value))
@@ -119,7 +119,7 @@ async def test_a_machine_that_stood_still_is_no_stall(victim: Valkey) -> None:
 
 async def test_a_server_that_hangs_while_the_loop_is_held_up_is_noticed(victim: Valkey) -> None:
     """It gets its time once more, and not again and again."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         victim.pause()
         reply = asyncio.ensure_future(client.call("ECHO", "lost"))
         await asyncio.sleep(0)
@@ -147,7 +147,7 @@ def _read_slowly(seconds: float) -> None:
 @pytest.mark.on_both_loops
 async def test_a_loop_held_up_between_timers_is_no_stall(server: Valkey) -> None:
     """A loop that stutters, again and again, with calls always in flight, keeps its connection."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         done = asyncio.Event()
 
         async def stutter() -> None:
@@ -172,7 +172,10 @@ async def test_a_slow_line_is_no_stall(server: Valkey, tmp_path: Path, way: str)
     value = b"z" * 6_000_000
     async with forwarding(server, tls=context) as forwarder:
         secured = f"rediss://{forwarder.address}?ca={authority.ca}" if authority else ""
-        async with single(secured or f"redis://{forwarder.address}") as client, single(server.url) as direct:
+        async with (
+            node_client(secured or f"redis://{forwarder.address}") as client,
+            node_client(server.url) as direct,
+        ):
             await direct.call("SET", "stall:slow", value)
             words = ("GET", "stall:slow") if way == "back" else ("SET", "stall:slow", value)
             forwarder.pause_between_pieces = 0.008
@@ -186,7 +189,7 @@ async def test_a_slow_line_is_no_stall(server: Valkey, tmp_path: Path, way: str)
 
 async def test_a_server_that_freezes_in_the_middle_of_a_large_write(victim: Valkey) -> None:
     """A large write to a frozen server stops moving soon, and is given up in time."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         victim.pause()
         begun = time.perf_counter()
         with pytest.raises(OutcomeUnknown, match="no answer for 250 ms"):
@@ -196,7 +199,7 @@ async def test_a_server_that_freezes_in_the_middle_of_a_large_write(victim: Valk
 
 async def test_a_forgotten_line_is_noticed(server: Valkey) -> None:
     """A line that swallows everything, without a word, is a stall as well; the next line serves."""
-    async with forwarding(server) as forwarder, single(f"redis://{forwarder.address}") as client:
+    async with forwarding(server) as forwarder, node_client(f"redis://{forwarder.address}") as client:
         forwarder.gate.clear()
         took, error = await _failure(client, "GET", "x")
         assert took < _TIMEOUT + _HELD_UP

@@ -26,9 +26,9 @@ from ephemera.errors import ConnectionFailed
 from ephemera.patterns.write_behind import Flusher
 from tests.chaos import flush_worker
 from tests.chaos.flush_worker import CATALOGUE, COUNTED, NOTED, NOTES, PAGES, STEPS, Noted
-from tests.chaos.replicas import caught_up
+from tests.chaos.replication import caught_up
 from tests.patterns.write_behind_fixtures import sql_url
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 ROUNDS = int(os.environ.get("EPHEMERA_FAULT_ROUNDS", "8"))
 SEED = int(os.environ.get("EPHEMERA_FAULT_SEED", "0")) or random.randrange(1, 10**6)

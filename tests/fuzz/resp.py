@@ -21,7 +21,7 @@ from ephemera.wire import Client, Script, open_client
 from tests.fuzz.replies import ERRORS, GARBAGE, PUSHES, VALUES, bulk
 from tests.fuzz.resp_elsewhere import ELSEWHERE
 from tests.fuzz.trials import Area, Trial
-from tests.wire.scripted import Peer, listening
+from tests.wire.scripted_server import Peer, scripted_server
 
 OPTIONS = "timeout=0.1&connect_timeout=0.5"
 _SCRIPT = Script("fuzz", "return KEYS[1]")
@@ -71,7 +71,7 @@ class _Conversation:
         at, turn = 0, 0
         while at < len(data):
             size = max(sizes[turn % len(sizes)], len(data) // 50)
-            await self._peer.say(data[at : at + size])
+            await self._peer.send(data[at : at + size])
             at, turn = at + size, turn + 1
             await asyncio.sleep(0)
 
@@ -109,7 +109,7 @@ class _Server:
 
     async def converse(self, peer: Peer) -> None:
         """Break the first two connections as the case says, and serve the others well."""
-        await peer.welcome()
+        await peer.handshake()
         conversation = _Conversation(peer)
         self.conversations.append(conversation)
         listening_to_it = asyncio.create_task(conversation.listen())
@@ -150,7 +150,7 @@ async def _own_reply_or_error(
 ) -> None:
     calls, steps, sizes = case
     server = _Server(steps, sizes)
-    async with listening(server.converse) as address, _client(address) as client:
+    async with scripted_server(server.converse) as address, _client(address) as client:
         if client is None:
             return  # it broke in its first moment, which is another trial
         tasks = [asyncio.ensure_future(_call(client, kind, f"key:{n}")) for n, (kind, _) in enumerate(calls)]

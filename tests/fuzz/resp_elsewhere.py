@@ -12,7 +12,7 @@ from ephemera.errors import EphemeraError
 from ephemera.wire import open_client
 from tests.fuzz.replies import ERRORS, GARBAGE, PUSHES, VALUES, bulk
 from tests.fuzz.trials import Trial
-from tests.wire.scripted import Peer, listening
+from tests.wire.scripted_server import Peer, scripted_server
 
 _OPTIONS = "timeout=0.1&connect_timeout=0.3"
 _anything = st.one_of(VALUES, ERRORS, GARBAGE, PUSHES)
@@ -37,12 +37,12 @@ async def _first_words(case: list[bytes]) -> None:
     async def converse(peer: Peer) -> None:
         for answer in case:
             await peer.command()
-            await peer.say(answer)
+            await peer.send(answer)
         while True:
             await peer.command()
-            await peer.say(b"+OK\r\n")
+            await peer.send(b"+OK\r\n")
 
-    async with listening(converse) as address:
+    async with scripted_server(converse) as address:
         for scheme in ("redis", "redis+cluster"):
             with suppress(EphemeraError):
                 async with asyncio.timeout(5), open_client(f"{scheme}://{address}/?{_OPTIONS}") as client:
@@ -53,19 +53,19 @@ async def _heard(case: list[bytes]) -> None:
     """Subscribe and track, while the server pushes these."""
 
     async def converse(peer: Peer) -> None:
-        await peer.welcome()
+        await peer.handshake()
         first = await peer.command()
         if first[0] == b"SUBSCRIBE":
-            await peer.say(b">3\r\n" + bulk(b"subscribe") + bulk(first[1]) + b":1\r\n")
+            await peer.send(b">3\r\n" + bulk(b"subscribe") + bulk(first[1]) + b":1\r\n")
         else:
-            await peer.say(b"+OK\r\n")
+            await peer.send(b"+OK\r\n")
         for push in case:
-            await peer.say(push)
+            await peer.send(push)
         if first[0] == b"SUBSCRIBE":
-            await peer.say(b">3\r\n" + bulk(b"message") + bulk(b"news") + bulk(b"last"))
-        await peer.wait_for_the_end()
+            await peer.send(b">3\r\n" + bulk(b"message") + bulk(b"news") + bulk(b"last"))
+        await peer.wait_for_disconnect()
 
-    async with listening(converse) as address:
+    async with scripted_server(converse) as address:
         with suppress(EphemeraError):
             async with asyncio.timeout(5), open_client(f"redis://{address}?{_OPTIONS}") as client:
                 changed: list[Any] = []
@@ -102,16 +102,16 @@ async def _mapped(case: tuple[list[bytes], list[bytes]]) -> None:
     maps, answers = case
 
     async def converse(peer: Peer) -> None:
-        await peer.welcome(mode="cluster")
+        await peer.handshake(mode="cluster")
         turn = 0
         while True:
             words = await peer.command()
             said = maps if words[0] == b"CLUSTER" else answers
             answer = said[turn % len(said)]
-            await peer.say(answer.replace(b"@HERE", peer_address.encode()))
+            await peer.send(answer.replace(b"@HERE", peer_address.encode()))
             turn += 1
 
-    async with listening(converse) as peer_address:
+    async with scripted_server(converse) as peer_address:
         with suppress(EphemeraError):
             async with (
                 asyncio.timeout(8),
@@ -129,14 +129,14 @@ async def _told(case: list[bytes]) -> None:
     """A Sentinel that answers these when it is asked for the master, and pushes them as well."""
 
     async def converse(peer: Peer) -> None:
-        await peer.welcome(mode="sentinel")
+        await peer.handshake(mode="sentinel")
         turn = 0
         while True:
             await peer.command()
-            await peer.say(case[turn % len(case)])
+            await peer.send(case[turn % len(case)])
             turn += 1
 
-    async with listening(converse) as address:
+    async with scripted_server(converse) as address:
         with suppress(EphemeraError):
             async with (
                 asyncio.timeout(8),

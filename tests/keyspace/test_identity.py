@@ -33,7 +33,7 @@ from ephemera.keyspace import (
 )
 from ephemera.keyspace import _server_identity as identity
 from ephemera.wire import open_client
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 GRAPH_MODULE = """
 int RedisModule_OnLoad(void **context) {

@@ -28,8 +28,8 @@ from ephemera.wire import Arg, open_client
 from tests.keyspace.spaces import OPERATIONS, SPACES
 from tests.keyspace.spaces import catalogue as every_kind
 from tests.least_privilege import admitted
+from tests.wire.conditions import answered
 from tests.wire.debian_redis import BINARY, DebianRedis
-from tests.wire.waiting import answered
 
 SOURCE = Path(ephemera.__file__).parent
 

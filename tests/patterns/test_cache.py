@@ -17,8 +17,8 @@ from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.patterns.cache import Cache, Loading, LocalCache
 from tests.chaos.conftest import victim
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, TAGGED, WHOLE, Profile, Table, user
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import answered, eventually
+from tests.wire.conditions import answered, eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors", "victim"]
 

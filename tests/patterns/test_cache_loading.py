@@ -14,7 +14,7 @@ from ephemera.errors import LoadTimeout, StoreClosed, Unavailable
 from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Loading
 from tests.patterns.profiles import CATALOGUE, PLAIN, SOFT, TAGGED, Profile, Table, user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 LASTING = Catalogue("profiles-waited-for")
 PATIENT = Cache(

@@ -15,7 +15,7 @@ from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, connect, fixed, sliding
 from ephemera.patterns.entitlements import Entitlements
 from tests.patterns.session_fixtures import new_user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 class PlanLimits(msgspec.Struct):

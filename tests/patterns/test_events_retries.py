@@ -28,7 +28,7 @@ from tests.patterns.event_fixtures import (
     until,
     users,
 )
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

@@ -15,8 +15,8 @@ from ephemera.errors import ConnectionFailed, InvalidDeclaration, SlowConsumer
 from ephemera.patterns.fanout import MISSED, Fanout
 from tests.chaos.conftest import victim
 from tests.patterns.fanout_fixtures import CATALOGUE, NOTES, Note
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import answered, eventually
+from tests.wire.conditions import answered, eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors", "victim"]
 

@@ -25,7 +25,7 @@ from tests.patterns.league_site import (
     load_results,
     load_table,
 )
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from ephemera.keyspace import Store
 from ephemera.patterns.cache import cache_engine
 from ephemera.patterns.http_cache import Resource
 from tests.patterns.league_site import League, Opened, Source, connect_league
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

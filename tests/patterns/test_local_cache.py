@@ -20,7 +20,7 @@ from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, LocalCache, Storage
 from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
 from tests.patterns.profiles import CATALOGUE, COPIED, TAGGED, Profile, Table, user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ephemera.patterns.locks._held_lock import RENEWER
 from ephemera.wire import key_slot
 from tests.patterns.lease_expiry import outlive_the_lease, renew_often
 from tests.patterns.lock_fixtures import ALONE, CATALOGUE, LOCKS, PAIRS, free, queued, until
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

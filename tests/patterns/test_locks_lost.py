@@ -12,7 +12,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import LockLost
 from ephemera.patterns.locks import HeldLock, Locks
 from tests.patterns.lock_fixtures import CATALOGUE, KEPT, LOCKS, free
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

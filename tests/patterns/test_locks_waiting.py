@@ -17,8 +17,8 @@ from ephemera.patterns.locks import Locks
 from tests.chaos.conftest import victim
 from tests.patterns.lease_expiry import renew_often
 from tests.patterns.lock_fixtures import BRIEF, CATALOGUE, KEPT, LOCKS, free, queued
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors", "victim"]
 

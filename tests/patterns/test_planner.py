@@ -18,7 +18,7 @@ from ephemera.patterns.planner import Dataset, Plan, Task, TickLimits, UserFacts
 from tests.chaos.conftest import victim
 from tests.patterns.planner_world import DAY, HOUR, PLANS, World, database, declare, ids, world
 from tests.resources import with_resources
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 __all__ = ["victim"]
 

@@ -15,7 +15,7 @@ from ephemera.patterns.planner import TickLimits, UserFacts, decide
 from ephemera.wire import NodeClient
 from tests.patterns.planner_world import DAY, HOUR, PLANS, World, database, each, ids, world
 from tests.resources import with_resources
-from tests.wire.waiting import answered, eventually
+from tests.wire.conditions import answered, eventually
 
 _NOWHERE = "redis://127.0.0.1:1"
 

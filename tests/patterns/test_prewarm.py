@@ -20,7 +20,7 @@ from ephemera.errors import ConnectionFailed
 from ephemera.patterns.http_cache import Freshness, PrewarmReport
 from tests.patterns.league_site import SECOND, League, Opened, Source, connect_league
 from tests.web.http_cache_app import TOKEN, application, ask
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

@@ -26,8 +26,8 @@ from tests.patterns.progress_fixtures import (
     collect,
     shown,
 )
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

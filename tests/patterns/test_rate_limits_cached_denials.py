@@ -19,7 +19,7 @@ from ephemera.patterns.rate_limits import (
     sliding_window,
 )
 from tests.patterns.limit_fixtures import BRIEF, CATALOGUE, DAY, KINDS, LIMITS, LOG, WINDOW, new_subject
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 

@@ -15,7 +15,7 @@ from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidLifetim
 from ephemera.keyspace import Catalogue, Store, connect
 from ephemera.patterns.revocation import Revocation, TokenKind, TokenStatus
 from tests.patterns.session_fixtures import new_user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 CATALOGUE = Catalogue("tokens")
 REVOKED = Revocation(

@@ -23,8 +23,8 @@ from ephemera.patterns.semantic_cache import (
     SemanticCache,
 )
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

@@ -15,7 +15,7 @@ from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, fixed, sliding
 from ephemera.patterns.semantic_cache import Asking, Matching, Qdrant, Scope, SemanticCache
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

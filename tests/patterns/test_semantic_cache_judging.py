@@ -13,8 +13,8 @@ from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.patterns.semantic_cache import Matching, Neighbour, Qdrant, Scope, SemanticCache, Shadow
 from tests.patterns.outline_cache import Compass, Model, Outline, scope, semantic_cache
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

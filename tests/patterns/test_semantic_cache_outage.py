@@ -16,8 +16,8 @@ from ephemera.patterns.semantic_cache import Qdrant, ScoredPoint
 from ephemera.patterns.semantic_cache import _neighbours as neighbours
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.patterns.qdrant_server import QdrantServer
-from tests.wire.unhandled import no_unhandled_errors
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

@@ -8,7 +8,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Scope
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Outline, scope, semantic_cache
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 

@@ -13,7 +13,7 @@ from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.keyspace import connect
 from ephemera.patterns.sessions import BoundSessions
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 OPERATIONS: dict[str, Callable[[BoundSessions[Session], str], Awaitable[object]]] = {
     "get": lambda sessions, token: sessions.get(token),

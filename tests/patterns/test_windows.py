@@ -14,7 +14,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace import Catalogue
 from ephemera.patterns.windows import Freshness, Windows
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 HOUR, MINUTE, SECOND = timedelta(hours=1), timedelta(minutes=1), timedelta(seconds=1)
 OUTSIDE, INSIDE = (

@@ -16,7 +16,7 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store
 from ephemera.patterns.cache import Cache, Loading, LocalCache
 from tests.patterns.profiles import CATALOGUE, COPIED, PLAIN, Profile, Table, user
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import Store, connect
 from tests.patterns.session_fixtures import new_user
 from tests.patterns.test_entitlements import CATALOGUE, LIMITS, PlanLimits, Table
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

@@ -19,7 +19,7 @@ from ephemera.keyspace import Store
 from ephemera.web import PrewarmEndpoint
 from tests.patterns.league_site import MINUTE, SECOND, League, Source, connect_league
 from tests.web.http_cache_app import TOKEN, application, ask
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

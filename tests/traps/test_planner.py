@@ -18,7 +18,7 @@ from tests.patterns.trips import Counting
 from tests.resources import with_resources
 from tests.traps.interrupted import Interrupted
 from tests.traps.naive_feed import NaiveFeed
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from ephemera.embedded import Valkey
 from tests.patterns.fanout_fixtures import NOTES, Note
 from tests.patterns.progress_fixtures import Truth
 from tests.web.streaming_app import CATALOGUES, application, serving
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 @pytest.fixture

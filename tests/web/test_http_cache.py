@@ -22,7 +22,7 @@ from ephemera.web._http_cache import _matches, _matching_tag
 from ephemera.web.fastapi import add_resource
 from tests.patterns.league_site import SECOND, League, Source, connect_league
 from tests.web.http_cache_app import Reply, application, ask, user_of
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 class Opened:

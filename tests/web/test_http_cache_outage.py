@@ -17,7 +17,7 @@ from ephemera.keyspace import Store
 from ephemera.patterns.cache import cache_engine
 from tests.patterns.league_site import SECOND, League, Source, connect_league
 from tests.web.http_cache_app import application, ask
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 class Opened:

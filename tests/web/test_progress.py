@@ -19,7 +19,7 @@ from ephemera.web import last_event_id
 from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, Truth
 from tests.web.event_source import opened
 from tests.web.streaming_app import application, serving
-from tests.wire.waiting import eventually
+from tests.wire.conditions import eventually
 
 
 class Service(NamedTuple):

@@ -13,7 +13,7 @@ from tests import server_choice
 
 
 @asynccontextmanager
-async def single(url: str, *, required: bool = True) -> AsyncIterator[NodeClient]:
+async def node_client(url: str, *, required: bool = True) -> AsyncIterator[NodeClient]:
     """The client of one server, or of a Sentinel-watched one."""
     if url.startswith(tuple(server_choice.STANDING_IN)):
         pytest.skip("it is about the client of one server; tests/wire/test_cluster*.py are about a cluster's")
@@ -23,7 +23,7 @@ async def single(url: str, *, required: bool = True) -> AsyncIterator[NodeClient
 
 
 @asynccontextmanager
-async def clustered(url: str, *, required: bool = True) -> AsyncIterator[ClusterClient]:
+async def cluster_client(url: str, *, required: bool = True) -> AsyncIterator[ClusterClient]:
     """The client of a cluster."""
     async with open_client(url, required=required) as client:
         assert isinstance(client, ClusterClient)

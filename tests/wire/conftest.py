@@ -8,8 +8,8 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.wire import NodeClient
-from tests.wire.clients import single
-from tests.wire.unhandled import no_unhandled_errors
+from tests.wire.clients import node_client
+from tests.wire.unhandled_errors import no_unhandled_errors
 
 __all__ = ["no_unhandled_errors"]
 
@@ -17,5 +17,5 @@ __all__ = ["no_unhandled_errors"]
 @pytest.fixture
 async def client(server: Valkey) -> AsyncIterator[NodeClient]:
     """A client of the shared server."""
-    async with single(server.url) as connected:
+    async with node_client(server.url) as connected:
         yield connected

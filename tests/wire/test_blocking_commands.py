@@ -19,8 +19,8 @@ from ephemera.errors import (
     UnsupportedCommand,
 )
 from ephemera.wire import NodeClient
-from tests.wire.clients import single
-from tests.wire.waiting import eventually
+from tests.wire.clients import node_client
+from tests.wire.conditions import eventually
 
 
 def _blocked(server: Valkey) -> int:
@@ -126,7 +126,7 @@ async def test_a_time_limit_must_be_one(client: NodeClient, key: str, limit: Any
 async def test_a_server_that_hangs_is_noticed_after_the_calls_own_time() -> None:
     """A blocking call to a frozen server fails after its own time and one timeout more."""
     with embedded.valkey() as server:
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             # Two connections, so that none has to be opened when nobody answers.
             await asyncio.gather(*(client.call("BLPOP", "x", 0.01) for _ in range(2)))
             server.pause()
@@ -141,7 +141,7 @@ async def test_a_server_that_hangs_is_noticed_after_the_calls_own_time() -> None
 async def test_a_server_that_dies_is_told_to_those_who_wait() -> None:
     """A waiter whose server is killed is told, though it waits for ever."""
     with embedded.valkey() as server:
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             waiting = asyncio.ensure_future(client.call("BLPOP", "x", 0))
             await eventually(lambda: _blocked(server) == 1)
             server.kill()
@@ -154,7 +154,7 @@ async def test_a_server_that_dies_is_told_to_those_who_wait() -> None:
 
 async def test_closing_ends_those_who_wait(server: Valkey, key: str) -> None:
     """Closing a client ends its waiters, also those that are still opening their connection."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
         await eventually(lambda: _blocked(server) == 1)
         opening = asyncio.ensure_future(client.call("BLPOP", key, 0))

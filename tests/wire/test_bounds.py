@@ -13,7 +13,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import ServerError, Unavailable
 from ephemera.wire._connection import Connection
-from tests.wire.clients import connection_of, single
+from tests.wire.clients import connection_of, node_client
 from tests.wire.forwarders import forwarding
 
 _MEGABYTE = 1024 * 1024
@@ -23,7 +23,7 @@ _MEGABYTE = 1024 * 1024
 async def test_a_64_megabyte_value(server: Valkey, key: str) -> None:
     """A value of 64 MB goes there and back while others are served, with the usual timeout."""
     value = bytes(range(256)) * (64 * 4096)
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         written = asyncio.ensure_future(client.call("SET", key, value))
         others = [client.call("ECHO", f"{n}") for n in range(100)]
         assert await asyncio.gather(*others) == [b"%d" % n for n in range(100)]
@@ -53,7 +53,7 @@ async def test_a_million_calls_are_bounded_by_the_limit(
     server: Valkey, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of a million calls made at once no more than the limit are in flight, and each gets its own reply."""
-    async with single(f"{server.url}?max_in_flight=1000") as client:
+    async with node_client(f"{server.url}?max_in_flight=1000") as client:
         await client.call("SET", key, b"".join(b"%07d" % n for n in range(1_000_000)))
         connection = connection_of(client)
         peak = _Peak(connection, monkeypatch)
@@ -77,7 +77,7 @@ async def _settled(calls: list[Any]) -> list[bytes]:
 
 async def test_waiting_costs_arguments_only(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """Callers that wait for room hold their arguments and a future, not packed commands."""
-    async with single(f"{server.url}?max_in_flight=10") as client:
+    async with node_client(f"{server.url}?max_in_flight=10") as client:
         value = b"x" * 10_000
         tracemalloc.start()
         try:
@@ -91,7 +91,7 @@ async def test_waiting_costs_arguments_only(server: Valkey, monkeypatch: pytest.
 
 async def test_bytes_in_flight_are_bounded(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
     """The bytes in flight exceed their limit by one command at most."""
-    async with single(f"{server.url}?max_in_flight_bytes={_MEGABYTE}") as client:
+    async with node_client(f"{server.url}?max_in_flight_bytes={_MEGABYTE}") as client:
         peak = _Peak(connection_of(client), monkeypatch)
         value = b"y" * 100_000
         assert set(await _settled([client.call("ECHO", value) for _ in range(300)])) == {value}
@@ -100,7 +100,7 @@ async def test_bytes_in_flight_are_bounded(server: Valkey, monkeypatch: pytest.M
 
 async def test_who_waits_is_served_in_order(server: Valkey) -> None:
     """Callers above the limit are served first come, first served, latecomers after them."""
-    async with single(f"{server.url}?max_in_flight=3") as client:
+    async with node_client(f"{server.url}?max_in_flight=3") as client:
         order: list[int] = []
 
         async def ask(n: int) -> None:
@@ -113,7 +113,7 @@ async def test_who_waits_is_served_in_order(server: Valkey) -> None:
 
 async def test_cancelled_while_waiting_for_room(server: Valkey) -> None:
     """Callers cancelled while they wait for room are never sent, and hold nobody up."""
-    async with single(f"{server.url}?max_in_flight=5") as client:
+    async with node_client(f"{server.url}?max_in_flight=5") as client:
         await client.call("DEL", "bounds:sent")
         calls: list[Any] = [client.call("RPUSH", "bounds:sent", n) for n in range(1000)]
         for call in calls[5:]:
@@ -128,7 +128,7 @@ async def test_cancelled_while_waiting_for_room(server: Valkey) -> None:
 @pytest.mark.parametrize("wrong", [object(), "\ud800"])
 async def test_an_argument_that_cannot_be_sent_while_waiting(server: Valkey, wrong: Any) -> None:
     """An argument that is none fails its own caller, also when it was waiting for room."""
-    async with single(f"{server.url}?max_in_flight=2") as client:
+    async with node_client(f"{server.url}?max_in_flight=2") as client:
         calls = [client.call("ECHO", n) for n in range(10)]
         bad = client.call("GET", wrong)
         after = client.call("ECHO", "after")
@@ -141,7 +141,7 @@ async def test_an_argument_that_cannot_be_sent_while_waiting(server: Valkey, wro
 
 async def test_errors_make_room_too(server: Valkey, key: str) -> None:
     """A limit of one is enough for any mix of replies and errors."""
-    async with single(f"{server.url}?max_in_flight=1") as client:
+    async with node_client(f"{server.url}?max_in_flight=1") as client:
         await client.call("SET", key, "text")
         calls = [client.call("INCR" if n % 2 else "GET", key) for n in range(200)]
         replies = await asyncio.gather(*calls, return_exceptions=True)
@@ -150,7 +150,7 @@ async def test_errors_make_room_too(server: Valkey, key: str) -> None:
 
 async def test_a_flood_of_errors_is_as_good_as_one_of_replies(server: Valkey, key: str) -> None:
     """Very many errors at once, as after a restart or a fail-over, take a few times what replies take."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         await client.call("SET", key, "text")
 
         async def seconds(*words: str) -> float:
@@ -167,7 +167,7 @@ async def test_a_flood_of_errors_is_as_good_as_one_of_replies(server: Valkey, ke
 async def test_who_waits_for_room_is_told_when_the_connection_ends(server: Valkey) -> None:
     """When a crowded connection is lost, those still waiting for room fail as not executed, at once."""
     async with forwarding(server) as forwarder:
-        async with single(f"redis://{forwarder.address}?max_in_flight=10") as client:
+        async with node_client(f"redis://{forwarder.address}?max_in_flight=10") as client:
             forwarder.gate.clear()
             calls = [client.call("INCR", "bounds:lost") for _ in range(1000)]
             await asyncio.sleep(0)

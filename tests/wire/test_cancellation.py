@@ -10,7 +10,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.wire import NodeClient
-from tests.wire.clients import connection_of, single
+from tests.wire.clients import connection_of, node_client
 
 _CANCELLATIONS = 100_000
 
@@ -23,7 +23,7 @@ async def _echo(client: NodeClient, value: str) -> None:
 @pytest.mark.on_both_loops
 async def test_a_hundred_thousand_cancellations_disturb_nobody(server: Valkey) -> None:
     """Callers cancelled at random moments cost no other caller its reply, and no reconnection."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         stopped = asyncio.Event()
         honest = [asyncio.create_task(_honest(client, name, stopped)) for name in range(8)]
         cancelled = 0

@@ -15,13 +15,13 @@ from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CrossSlot, ServerError, UnsupportedCommand
 from ephemera.wire import Address, ClusterClient, Script, command_name, key_slot
 from ephemera.wire._slots import parse_redirection
-from tests.wire.clients import clustered
+from tests.wire.clients import cluster_client
 
 
 @pytest.fixture
 async def client(cluster: Servers) -> AsyncIterator[ClusterClient]:
     """A client of the shared cluster."""
-    async with clustered(cluster.url) as connected:
+    async with cluster_client(cluster.url) as connected:
         yield connected
 
 
@@ -137,7 +137,7 @@ async def test_errors_name_their_command_and_key(client: ClusterClient) -> None:
 async def test_one_node_of_the_url_is_enough(cluster: Servers) -> None:
     """A URL with a single node, be it a replica, finds the whole cluster."""
     for node in (cluster.nodes[0], cluster.nodes[-1]):
-        async with clustered(f"redis+cluster://127.0.0.1:{node.port}") as client:
+        async with cluster_client(f"redis+cluster://127.0.0.1:{node.port}") as client:
             assert client.up
             assert {n.endpoint.name for n in client.nodes()} == {
                 f"127.0.0.1:{m.port}" for m in cluster.nodes[:3]

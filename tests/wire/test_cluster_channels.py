@@ -9,13 +9,13 @@ import pytest
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import ServerError
 from ephemera.wire import Invalidations, Message
-from tests.wire.clients import clustered
-from tests.wire.waiting import eventually
+from tests.wire.clients import cluster_client
+from tests.wire.conditions import eventually
 
 
 async def test_a_message_published_anywhere_is_heard(cluster: Servers) -> None:
     """Plain channels are heard whichever node the message is published on."""
-    async with clustered(cluster.url) as client, client.subscribe("news") as messages:
+    async with cluster_client(cluster.url) as client, client.subscribe("news") as messages:
         for node in cluster.nodes:
             node.ask("PUBLISH", "news", node.port)
         heard = {int((await asyncio.wait_for(anext(messages), 60)).data) for _ in cluster.nodes}
@@ -26,7 +26,7 @@ async def test_a_message_published_anywhere_is_heard(cluster: Servers) -> None:
 
 async def test_patterns_are_heard_across_nodes(cluster: Servers) -> None:
     """Patterns are heard across nodes, too."""
-    async with clustered(cluster.url) as client, client.subscribe("news:*", kind="pattern") as messages:
+    async with cluster_client(cluster.url) as client, client.subscribe("news:*", kind="pattern") as messages:
         for n in range(6):
             await client.call("PUBLISH", f"news:{n}", n)
         assert {(await anext(messages)).data for _ in range(6)} == {b"%d" % n for n in range(6)}
@@ -35,7 +35,7 @@ async def test_patterns_are_heard_across_nodes(cluster: Servers) -> None:
 async def test_shard_channels_of_every_slot(cluster: Servers) -> None:
     """One subscription may have shard channels of many nodes; each is heard from its own."""
     names = [f"shard:{n}" for n in range(20)]
-    async with clustered(cluster.url) as client, client.subscribe(*names, kind="shard") as messages:
+    async with cluster_client(cluster.url) as client, client.subscribe(*names, kind="shard") as messages:
         for name in names:
             assert await client.call("SPUBLISH", name, name) == 1
         heard = {(await anext(messages)).channel.decode() for _ in names}
@@ -54,9 +54,9 @@ async def test_invalidations_come_from_every_node(cluster: Servers) -> None:
     """Changes of keys on all nodes are told, of those read and of those with a prefix."""
     keys = {f"tracked:{n}" for n in range(30)}
     async with (
-        clustered(cluster.url) as reading,
-        clustered(cluster.url) as watching,
-        clustered(cluster.url) as other,
+        cluster_client(cluster.url) as reading,
+        cluster_client(cluster.url) as watching,
+        cluster_client(cluster.url) as other,
     ):
         read: list[Invalidations] = []
         watched: list[Invalidations] = []
@@ -70,7 +70,7 @@ async def test_invalidations_come_from_every_node(cluster: Servers) -> None:
 
 async def test_a_refused_wish_is_forgotten_everywhere(cluster: Servers) -> None:
     """Tracking that a node refuses is an error, and no node keeps it for its next connection."""
-    async with clustered(cluster.url) as client:
+    async with cluster_client(cluster.url) as client:
         await client.track(lambda _: None, prefixes=["a"])
         with pytest.raises(ServerError, match="overlaps"):
             await client.track(lambda _: None, prefixes=["ab"])

@@ -8,8 +8,8 @@ import re
 from ephemera.embedded import Cluster as Servers
 from ephemera.embedded import Valkey
 from ephemera.wire import key_slot
-from tests.wire.clients import clustered
-from tests.wire.waiting import eventually
+from tests.wire.clients import cluster_client
+from tests.wire.conditions import eventually
 
 
 def _served(node: Valkey, command: str) -> int:
@@ -29,7 +29,7 @@ async def test_reads_go_to_replicas_and_writes_to_masters(cluster: Servers) -> N
     """With read_from=replicas reads are run by replicas, writes and scripts by masters."""
     masters, replicas = cluster.nodes[:3], cluster.nodes[3:]
     keys = [f"replica:{n}" for n in range(30)]
-    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+    async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
         await asyncio.gather(*(client.call("SET", key, key) for key in keys))
         for key in keys:
             await _replicated(cluster, key)
@@ -47,7 +47,7 @@ async def test_reads_go_to_replicas_and_writes_to_masters(cluster: Servers) -> N
 
 async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Servers) -> None:
     """Without the option no connection is made to a replica."""
-    async with clustered(cluster.url) as client:
+    async with cluster_client(cluster.url) as client:
         before = [_served(node, "get") for node in cluster.nodes[3:]]
         await asyncio.gather(*(client.call("GET", f"master:{n}") for n in range(30)))
         assert [_served(node, "get") for node in cluster.nodes[3:]] == before
@@ -56,7 +56,7 @@ async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Server
 
 async def test_the_map_is_read_without_changing_connections(cluster: Servers) -> None:
     """Reading the map of slots again keeps the connections, to replicas as well."""
-    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+    async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
         nodes = dict(client._nodes._by_address)
         for _ in range(6):
             await client._nodes._refresh()

@@ -11,7 +11,7 @@ from ephemera.embedded import Valkey
 from ephemera.errors import UnsupportedCommand
 from ephemera.wire import NodeClient
 from ephemera.wire import _commands as commands
-from tests.wire.clients import single
+from tests.wire.clients import node_client
 from tests.wire.debian_redis import BINARY, DebianRedis
 
 # Reads by the server's word, but for the master alone: TOUCH is about eviction there.
@@ -35,7 +35,7 @@ def known_to(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
 async def _described(url: str) -> dict[str, dict[str, Any]]:
     """Flags and first key of every command and subcommand, by name."""
     described: dict[str, dict[str, Any]] = {}
-    async with single(url) as client:
+    async with node_client(url) as client:
         pending = list(await client.call("COMMAND"))
         while pending:
             name, _, flags, first, *rest = pending.pop()

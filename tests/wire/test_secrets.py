@@ -13,8 +13,8 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Sentinel, Valkey
 from ephemera.errors import EphemeraError, ServerError
 from ephemera.wire import open_client, parse_url
-from tests.wire.clients import connection_of, single
-from tests.wire.scripted import Peer, listening
+from tests.wire.clients import connection_of, node_client
+from tests.wire.scripted_server import Peer, scripted_server
 
 _CANARY = "canary-5e1f"
 
@@ -55,7 +55,7 @@ async def test_a_connected_client_hides_its_password(
     guarded: Valkey, logged: pytest.LogCaptureFixture
 ) -> None:
     """No representation of a client or of its parts, and no error of a call, shows the password."""
-    async with single(guarded.url) as client:
+    async with node_client(guarded.url) as client:
         with pytest.raises(ServerError) as caught:
             await client.call("NOSUCHCOMMAND", _CANARY)
         async with client.subscribe("news"):
@@ -69,7 +69,7 @@ async def test_a_lost_connection_hides_its_password(
     guarded: Valkey, logged: pytest.LogCaptureFixture
 ) -> None:
     """Neither the log of a lost connection nor the errors of its callers show the password."""
-    async with single(guarded.url) as client:
+    async with node_client(guarded.url) as client:
         lost = client.call("INCR", "counter")
         client.link.drop("test")
         with pytest.raises(EphemeraError) as caught:
@@ -109,11 +109,11 @@ async def test_a_strange_server_gives_nothing_away(logged: pytest.LogCaptureFixt
 
     async def answer(peer: Peer) -> None:
         await peer.command()
-        await peer.say(reply.encode())
+        await peer.send(reply.encode())
         if reply:
-            await peer.wait_for_the_end()
+            await peer.wait_for_disconnect()
 
-    async with listening(answer) as address:
+    async with scripted_server(answer) as address:
         await _fails(f"redis://:{_CANARY}@{address}")
 
 
@@ -131,7 +131,7 @@ async def test_starting_without_a_server_gives_nothing_away(
 ) -> None:
     """The warning of a store that starts while its server refuses it has no password in it."""
     url = f"redis://:{_CANARY}x@127.0.0.1:{guarded.port}"
-    async with single(url, required=False) as client:
+    async with node_client(url, required=False) as client:
         with pytest.raises(EphemeraError) as caught:
             await client.call("GET", "anything")
         assert "password is wrong" in str(caught.value)

@@ -11,8 +11,8 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ServerError, StoreClosed, UnsupportedCommand
 from ephemera.wire import Message, NodeClient, Subscription
-from tests.wire.clients import connection_of, single
-from tests.wire.waiting import eventually
+from tests.wire.clients import connection_of, node_client
+from tests.wire.conditions import eventually
 
 
 def _connections(server: Valkey) -> int:
@@ -122,7 +122,7 @@ async def test_a_channel_that_is_not_allowed() -> None:
     """A channel that the user's ACL forbids is an error of joining it, and leaves nothing behind."""
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&open:*")
-        async with single(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
+        async with node_client(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
             with pytest.raises(ServerError, match="NOPERM"):
                 async with client.subscribe("open:1", "closed:1"):
                     pass
@@ -136,7 +136,7 @@ async def test_a_permission_withdrawn_ends_the_listener() -> None:
     """When a channel may not be joined again after a lost connection, its listener gets the error."""
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&a", "&b")
-        async with single(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
+        async with node_client(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
             async with client.subscribe("a") as kept, client.subscribe("b") as lost:
                 server.ask("ACL", "SETUSER", "ann", "resetchannels", "&a")
                 with pytest.raises(ServerError, match="NOPERM"):
@@ -146,7 +146,7 @@ async def test_a_permission_withdrawn_ends_the_listener() -> None:
 
 async def test_closing_ends_the_iteration(server: Valkey, key: str) -> None:
     """When the client is closed, listeners get what had arrived, and their loop ends."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         subscription = client.subscribe(key)
         messages = await subscription.__aenter__()
         await client.call("PUBLISH", key, "last")
@@ -159,7 +159,7 @@ async def test_closing_ends_the_iteration(server: Valkey, key: str) -> None:
 
 async def test_closing_while_somebody_joins(server: Valkey, key: str) -> None:
     """A subscription that is being opened while the client closes fails, and leaves no connection."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         joining = asyncio.ensure_future(client.subscribe(key).__aenter__())
         await asyncio.sleep(0)
     with pytest.raises(StoreClosed):

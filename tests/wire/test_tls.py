@@ -11,7 +11,7 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect
 from tests.wire.certificates import Authority
-from tests.wire.clients import single
+from tests.wire.clients import node_client
 from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.forwarders import forwarding
 
@@ -39,7 +39,7 @@ def debian(authority: Authority) -> Iterator[DebianRedis]:
 
 async def _refusal(url: str) -> CannotConnect:
     with pytest.raises(CannotConnect) as caught:
-        async with single(url):
+        async with node_client(url):
             pass
     return caught.value
 
@@ -50,7 +50,7 @@ async def test_a_private_authority_is_trusted_when_named(
 ) -> None:
     """With the authority's certificate in the URL, calls go through TLS, large ones as well."""
     async with forwarding(server, tls=authority.server_context("127.0.0.1")) as forwarder:
-        async with single(f"rediss://{forwarder.address}?ca={authority.ca}") as client:
+        async with node_client(f"rediss://{forwarder.address}?ca={authority.ca}") as client:
             value = b"x" * 3_000_000
             await client.call("SET", key, value)
             assert await client.call("GET", key) == value
@@ -89,7 +89,7 @@ async def test_a_client_certificate_is_shown(server: Valkey, authority: Authorit
     certificate, private = authority.certify("client")
     async with forwarding(server, tls=context) as forwarder:
         url = f"rediss://{forwarder.address}?ca={authority.ca}"
-        async with single(f"{url}&cert={certificate}&key={private}") as client:
+        async with node_client(f"{url}&cert={certificate}&key={private}") as client:
             assert await client.call("PING") == b"PONG"
         error = await _refusal(url)
     assert "If it requires a client certificate, give it: rediss://host?cert=" in error.advice
@@ -124,7 +124,7 @@ async def test_unusable_files_are_named(folder: Path, authority: Authority, opti
 async def test_closing_does_not_wait_for_a_frozen_peer(server: Valkey, authority: Authority) -> None:
     """A peer that does not answer TLS's farewell delays closing by one timeout, not by TLS's own 30 s."""
     async with forwarding(server, tls=authority.server_context("127.0.0.1")) as forwarder:
-        async with single(f"rediss://{forwarder.address}?ca={authority.ca}&timeout=0.1") as client:
+        async with node_client(f"rediss://{forwarder.address}?ca={authority.ca}&timeout=0.1") as client:
             await client.call("PING")
             forwarder.gate.clear()
             frozen = [client.call("GET", "anything")]
@@ -137,7 +137,7 @@ async def test_closing_does_not_wait_for_a_frozen_peer(server: Valkey, authority
 @pytest.mark.on_both_loops
 async def test_debian_redis_with_tls(debian: DebianRedis, authority: Authority) -> None:
     """Debian's Redis 7 is reached over TLS by the name in its certificate."""
-    async with single(f"rediss://localhost:{debian.tls_port}?ca={authority.ca}") as client:
+    async with node_client(f"rediss://localhost:{debian.tls_port}?ca={authority.ca}") as client:
         assert await client.call("PING") == b"PONG"
         async with client.subscribe("news") as messages:
             await client.call("PUBLISH", "news", "hello")
@@ -159,7 +159,7 @@ async def test_debian_redis_wants_a_client_certificate(authority: Authority) -> 
     certificate, private = authority.certify("client")
     with DebianRedis(authority, client_certificates=True) as redis:
         url = f"rediss://localhost:{redis.tls_port}?ca={authority.ca}"
-        async with single(f"{url}&cert={certificate}&key={private}") as client:
+        async with node_client(f"{url}&cert={certificate}&key={private}") as client:
             assert await client.call("PING") == b"PONG"
         error = await _refusal(url)
     assert "cert=" in error.advice

@@ -9,14 +9,14 @@ import pytest
 from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed
 from ephemera.wire import Invalidations, Message
-from tests.wire.clients import single
-from tests.wire.waiting import eventually
+from tests.wire.clients import node_client
+from tests.wire.conditions import eventually
 
 
 @pytest.mark.on_both_loops
 async def test_a_restart_is_told_on_every_channel(victim: Valkey) -> None:
     """After a restart each listener finds a mark on each of its channels, then what is published anew."""
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         async with client.subscribe("a", "b") as plain, client.subscribe("p*", kind="pattern") as pattern:
             victim.kill()
             await asyncio.to_thread(victim.restart)
@@ -30,7 +30,7 @@ async def test_a_restart_is_told_on_every_channel(victim: Valkey) -> None:
 
 async def test_a_frozen_server_is_told_though_nobody_calls(victim: Valkey) -> None:
     """A server that freezes is noticed on the connection of the listeners, too, and the gap is told."""
-    async with single(victim.url) as client, client.subscribe("news") as messages:
+    async with node_client(victim.url) as client, client.subscribe("news") as messages:
         victim.pause()
         await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
         victim.resume()
@@ -39,7 +39,7 @@ async def test_a_frozen_server_is_told_though_nobody_calls(victim: Valkey) -> No
 
 async def test_joining_while_the_server_is_away(victim: Valkey) -> None:
     """Joining a channel while the server is away fails at once, and is as good as never tried."""
-    async with single(victim.url) as client, client.subscribe("known") as messages:
+    async with node_client(victim.url) as client, client.subscribe("known") as messages:
         victim.kill()
         await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
         with pytest.raises(ConnectionFailed):
@@ -52,7 +52,7 @@ async def test_joining_while_the_server_is_away(victim: Valkey) -> None:
 
 async def test_leaving_while_the_server_is_away(victim: Valkey) -> None:
     """A channel left while the server is away is not joined again."""
-    async with single(victim.url) as client, client.subscribe("known") as messages:
+    async with node_client(victim.url) as client, client.subscribe("known") as messages:
         async with client.subscribe("left"):
             victim.kill()
             await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
@@ -64,7 +64,7 @@ async def test_leaving_while_the_server_is_away(victim: Valkey) -> None:
 async def test_copies_are_dropped_on_a_restart(victim: Valkey) -> None:
     """Who keeps copies of keys is told that all may have changed, and of changes after the restart."""
     heard: list[Invalidations] = []
-    async with single(victim.url) as client:
+    async with node_client(victim.url) as client:
         await client.track(heard.append)
         await client.call("GET", "x")
         victim.kill()

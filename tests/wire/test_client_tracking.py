@@ -10,8 +10,8 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.errors import ServerError
 from ephemera.wire import Invalidations, NodeClient
-from tests.wire.clients import connection_of, single
-from tests.wire.waiting import eventually
+from tests.wire.clients import connection_of, node_client
+from tests.wire.conditions import eventually
 
 
 async def test_a_key_that_was_read_is_watched(client: NodeClient, server: Valkey, key: str) -> None:
@@ -87,7 +87,7 @@ async def test_a_listener_that_fails_harms_nobody(server: Valkey, key: str, drop
     def fail(_: Invalidations) -> None:
         raise mistake
 
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         await client.track(fail)
         await client.track(heard.append)
         await client.call("GET", key)
@@ -120,7 +120,7 @@ async def test_watching_starts_with_the_server() -> None:
     heard: list[Invalidations] = []
     with embedded.valkey() as server:
         server.kill()
-        async with single(server.url, required=False) as client:
+        async with node_client(server.url, required=False) as client:
             await client.track(heard.append)
             await asyncio.to_thread(server.restart)
             await eventually(lambda: client.up)

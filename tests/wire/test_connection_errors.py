@@ -12,14 +12,14 @@ import pytest
 from ephemera import embedded
 from ephemera.embedded import Cluster, Sentinel, Valkey
 from ephemera.errors import CannotConnect
-from tests.wire.clients import single
-from tests.wire.scripted import Peer, listening
+from tests.wire.clients import node_client
+from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def _refusal(url: str) -> CannotConnect:
     """The error of opening a URL; it names an address, a problem and an advice."""
     with pytest.raises(CannotConnect) as caught:
-        async with single(url):
+        async with node_client(url):
             pass
     assert caught.value.address
     assert caught.value.problem
@@ -97,10 +97,10 @@ async def test_a_file_that_is_no_socket(tmp_path: Path) -> None:
 
 async def _says(greeting: bytes, problem: str) -> None:
     async def greet(peer: Peer) -> None:
-        await peer.say(greeting)
-        await peer.wait_for_the_end()
+        await peer.send(greeting)
+        await peer.wait_for_disconnect()
 
-    async with listening(greet) as address:
+    async with scripted_server(greet) as address:
         error = await _refusal(f"redis://{address}")
     assert problem in error.problem
     assert "Is it a Redis or Valkey server" in error.advice
@@ -127,9 +127,9 @@ async def test_a_server_that_says_nothing() -> None:
     """A server that accepts and stays silent is not waited for longer than the timeout."""
 
     async def ignore(peer: Peer) -> None:
-        await peer.wait_for_the_end()
+        await peer.wait_for_disconnect()
 
-    async with listening(ignore) as address:
+    async with scripted_server(ignore) as address:
         begun = asyncio.get_running_loop().time()
         error = await _refusal(f"redis://{address}?timeout=0.1")
         assert asyncio.get_running_loop().time() - begun < 5
@@ -143,7 +143,7 @@ async def test_a_server_that_closes_at_once() -> None:
     async def hang_up(peer: Peer) -> None:
         await peer.command()
 
-    async with listening(hang_up) as address:
+    async with scripted_server(hang_up) as address:
         error = await _refusal(f"redis://{address}")
     assert "closed the connection" in error.problem or "connection lost" in error.problem
     assert "Is it a Redis or Valkey server" in error.advice
@@ -156,10 +156,10 @@ async def test_a_server_of_another_age(said: dict[str, str], problem: str) -> No
     """A server that is too old, or that answers HELLO with something unknown, is refused."""
 
     async def greet(peer: Peer) -> None:
-        await peer.welcome(**said)
-        await peer.wait_for_the_end()
+        await peer.handshake(**said)
+        await peer.wait_for_disconnect()
 
-    async with listening(greet) as address:
+    async with scripted_server(greet) as address:
         error = await _refusal(f"redis://{address}")
     assert problem in error.problem
     assert "Redis" in error.advice
@@ -177,9 +177,9 @@ async def test_a_server_without_resp3(refusal: bytes) -> None:
 
     async def refuse(peer: Peer) -> None:
         while await peer.command():
-            await peer.say(refusal + b"\r\n")
+            await peer.send(refusal + b"\r\n")
 
-    async with listening(refuse) as address:
+    async with scripted_server(refuse) as address:
         error = await _refusal(f"redis://{address}")
     assert error.advice == "Ephemera needs Redis 7 or Valkey"
 
@@ -215,12 +215,12 @@ async def test_a_sentinel_that_names_no_address() -> None:
     """An answer that is no host and port is told as that."""
 
     async def confuse(peer: Peer) -> None:
-        await peer.welcome(mode="sentinel")
+        await peer.handshake(mode="sentinel")
         await peer.command()
-        await peer.say(b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\nx\r\n")
-        await peer.wait_for_the_end()
+        await peer.send(b"*2\r\n$9\r\n127.0.0.1\r\n$1\r\nx\r\n")
+        await peer.wait_for_disconnect()
 
-    async with listening(confuse) as address:
+    async with scripted_server(confuse) as address:
         error = await _refusal(f"redis+sentinel://{address}/mymaster")
     assert "it names a master without an address" in error.problem
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from ephemera.embedded import Cluster, Sentinel, Valkey
-from tests.wire import leaving_nothing
+from tests.wire import leak_check_program
 
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
@@ -20,7 +20,17 @@ def test_nothing_is_left(server: Valkey, cluster: Cluster, sentinel: Sentinel, l
         nobody = f"127.0.0.1:{closed.getsockname()[1]}"
         absent = f"redis://{nobody} redis+cluster://{nobody} redis+sentinel://{nobody}/main"
         urls = f"{server.url} {cluster.url} {cluster.url}?read_from=replicas {sentinel.url}"
-        command = [sys.executable, "-X", "dev", "-W", "error", leaving_nothing.__file__, loop, urls, absent]
+        command = [
+            sys.executable,
+            "-X",
+            "dev",
+            "-W",
+            "error",
+            leak_check_program.__file__,
+            loop,
+            urls,
+            absent,
+        ]
         ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     noise = [line for line in ended.stderr.splitlines() if not line.startswith("starting without")]
     assert (noise, ended.stdout, ended.returncode) == ([], "", 0)

@@ -11,15 +11,15 @@ from ephemera.embedded import Valkey, free_ports
 from ephemera.embedded import Valkey as ServerProcess
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, StoreClosed
 from ephemera.wire import NodeClient
-from tests.wire.clients import connection_of, single
+from tests.wire.clients import connection_of, node_client
+from tests.wire.conditions import eventually
 from tests.wire.debian_redis import BINARY, DebianRedis
-from tests.wire.scripted import Peer, listening
-from tests.wire.waiting import eventually
+from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def test_databases_are_apart(server: Valkey, key: str) -> None:
     """The number in the URL is the database of all calls, also after a reconnection and for blocking ones."""
-    async with single(f"{server.url}/3") as third, single(server.url) as zeroth:
+    async with node_client(f"{server.url}/3") as third, node_client(server.url) as zeroth:
         await third.call("RPUSH", key, "here")
         assert await zeroth.call("EXISTS", key) == 0
         connection_of(third).abort("dropped by the test")
@@ -32,7 +32,7 @@ async def test_databases_are_apart(server: Valkey, key: str) -> None:
 async def test_unix_sockets() -> None:
     """A server on a unix socket is reached by its path, with its password and database."""
     with embedded.valkey(unix=True, password="päss/word?@") as server:
-        async with single(f"{server.url}?db=2") as client:
+        async with node_client(f"{server.url}?db=2") as client:
             await client.call("SET", "x", "1")
             assert b" db=2 " in await client.call("CLIENT", "INFO")
             async with client.subscribe("news") as messages:
@@ -42,7 +42,7 @@ async def test_unix_sockets() -> None:
 
 async def test_the_client_has_a_name(server: Valkey) -> None:
     """Connections are named, `ephemera` or as the URL says, so that an operator knows whose they are."""
-    async with single(server.url) as usual, single(f"{server.url}?client_name=web-1") as named:
+    async with node_client(server.url) as usual, node_client(f"{server.url}?client_name=web-1") as named:
         assert await usual.call("CLIENT", "GETNAME") == b"ephemera"
         assert await named.call("CLIENT", "GETNAME") == b"web-1"
         async with named.subscribe("news"):
@@ -54,13 +54,13 @@ async def test_acl_users() -> None:
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">p@ss", "~ann:*", "+@all")
         server.ask("ACL", "SETUSER", "open", "on", "nopass", "~*", "+@all")
-        async with single(f"redis://ann:p%40ss@127.0.0.1:{server.port}") as client:
+        async with node_client(f"redis://ann:p%40ss@127.0.0.1:{server.port}") as client:
             assert await client.call("ACL", "WHOAMI") == b"ann"
             assert await client.call("SET", "ann:1", "x") == b"OK"
             with pytest.raises(ServerError, match="NOPERM") as caught:
                 await client.call("SET", "bob:1", "x")
             assert (caught.value.command, caught.value.key) == ("SET", "bob:1")
-        async with single(f"redis://open@127.0.0.1:{server.port}") as client:
+        async with node_client(f"redis://open@127.0.0.1:{server.port}") as client:
             assert await client.call("ACL", "WHOAMI") == b"open"
 
 
@@ -69,10 +69,10 @@ async def test_sentinels_have_their_own_password(server: Valkey) -> None:
     settings = [f"sentinel monitor main 127.0.0.1 {server.port} 1"]
     with ServerProcess(free_ports(1)[0], settings, password="theirs", sentinel=True) as sentinel:
         url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/2?sentinel_password"
-        async with single(f"{url}=theirs") as client:
+        async with node_client(f"{url}=theirs") as client:
             assert b" db=2 " in await client.call("CLIENT", "INFO")
         with pytest.raises(CannotConnect, match="the user name or password is wrong"):
-            async with single(f"{url}=wrong"):
+            async with node_client(f"{url}=wrong"):
                 pass
 
 
@@ -80,7 +80,7 @@ async def test_sentinels_have_their_own_password(server: Valkey) -> None:
 async def test_redis_7_serves_as_well() -> None:
     """Debian's Redis 7 is served as Valkey is: calls, scripts, blocking, channels, tracking."""
     with DebianRedis() as redis:
-        async with single(redis.url) as client:
+        async with node_client(redis.url) as client:
             heard: list[object] = []
             await client.track(heard.append)
             assert await client.call("HSET", "h", "f", "v") == 1
@@ -96,7 +96,7 @@ async def test_redis_7_serves_as_well() -> None:
 
 async def test_calls_after_closing(server: Valkey) -> None:
     """A closed client refuses every call, and closing it twice does nothing."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         await client.call("PING")
     for words in (("GET", "x"), ("PING",), ("BLPOP", "x", 1), ("get", "x")):
         with pytest.raises(StoreClosed, match="open a new one"):
@@ -108,10 +108,10 @@ async def test_calls_after_closing(server: Valkey) -> None:
 @pytest.mark.parametrize("limit", [1000, 10])
 async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str, limit: int) -> None:
     """Calls made before closing get their replies, also those that were waiting for room."""
-    async with single(f"{server.url}?max_in_flight={limit}") as client:
+    async with node_client(f"{server.url}?max_in_flight={limit}") as client:
         calls = [client.call("INCR", key) for _ in range(100)]
     assert await asyncio.gather(*calls) == list(range(1, 101))
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         await client.call("DEL", key)
 
 
@@ -119,7 +119,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
     """A server that no longer answers delays closing by one timeout; its callers are told."""
     with embedded.valkey() as server:
         loop = asyncio.get_running_loop()
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             server.pause()
             call = client.call("INCR", "x")
             large = client.call("SET", "y", b"x" * 20_000_000)
@@ -133,7 +133,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
 async def test_cancelled_while_closing() -> None:
     """A close that is cancelled has closed all the same: no connection and no task stays."""
     with embedded.valkey() as server:
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             server.pause()
             call = client.call("GET", "x")
             closing = asyncio.create_task(client.aclose())
@@ -150,7 +150,7 @@ async def test_cancelled_while_connecting(server: Valkey) -> None:
     """A caller cancelled at any moment of connecting leaves no task and no connection behind."""
 
     async def connect() -> None:
-        async with single(server.url) as client:
+        async with node_client(server.url) as client:
             await client.call("PING")
 
     for moments in range(25):
@@ -172,19 +172,19 @@ async def test_lost_in_the_middle_of_a_handshake() -> None:
         if refusals:
             refusals -= 1
             await peer.command()
-            await peer.say(b"%3\r\n+server\r\n")
+            await peer.send(b"%3\r\n+server\r\n")
             return
-        await peer.welcome()
-        await peer.wait_for_the_end()
+        await peer.handshake()
+        await peer.wait_for_disconnect()
 
-    async with listening(moody) as address, single(f"redis://{address}", required=False) as client:
+    async with scripted_server(moody) as address, node_client(f"redis://{address}", required=False) as client:
         await eventually(lambda: client.up)
         assert refusals == 0
 
 
 async def test_closing_while_reconnecting(client: NodeClient, server: Valkey) -> None:
     """A client closed in the middle of reconnecting does not come up again afterwards."""
-    async with single(server.url) as reconnecting:
+    async with node_client(server.url) as reconnecting:
         for moments in range(6):
             if reconnecting.up:
                 connection_of(reconnecting).abort("dropped by the test")

@@ -10,9 +10,9 @@ from ephemera import embedded
 from ephemera.embedded import Cluster as Servers
 from ephemera.errors import CannotConnect, StoreClosed, Unavailable
 from ephemera.wire import key_slot
-from tests.wire.clients import clustered
-from tests.wire.scripted import Peer, listening
-from tests.wire.waiting import answered, eventually
+from tests.wire.clients import cluster_client
+from tests.wire.conditions import answered, eventually
+from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def test_a_cluster_without_slots() -> None:
@@ -20,10 +20,10 @@ async def test_a_cluster_without_slots() -> None:
     with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
         url = f"redis+cluster://127.0.0.1:{node.port}"
         with pytest.raises(CannotConnect, match=r"without slots.*--cluster create"):
-            async with clustered(url):
+            async with cluster_client(url):
                 pass
         assert len(asyncio.all_tasks()) == 1
-        async with clustered(url, required=False) as client:
+        async with cluster_client(url, required=False) as client:
             assert not client.up
             with pytest.raises(Unavailable):
                 await client.call("GET", "x")
@@ -37,7 +37,7 @@ async def test_half_a_cluster_is_not_up() -> None:
     served, unserved = "a", "b"
     with embedded.valkey(config=config) as node:
         node.ask("CLUSTER", "ADDSLOTS", key_slot(served))
-        async with clustered(f"redis+cluster://127.0.0.1:{node.port}") as client:
+        async with cluster_client(f"redis+cluster://127.0.0.1:{node.port}") as client:
             await answered(lambda: client.call("SET", served, "1"))
             assert not client.up
             with pytest.raises(Unavailable, match=f"no node serves slot {key_slot(unserved)}"):
@@ -52,7 +52,7 @@ async def test_a_user_who_may_not_see_the_map() -> None:
     with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
         node.ask("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-cluster")
         with pytest.raises(CannotConnect, match="Allow the user CLUSTER SLOTS by ACL"):
-            async with clustered(f"redis+cluster://ann:pw@127.0.0.1:{node.port}"):
+            async with cluster_client(f"redis+cluster://ann:pw@127.0.0.1:{node.port}"):
                 pass
         assert len(asyncio.all_tasks()) == 1
 
@@ -60,7 +60,7 @@ async def test_a_user_who_may_not_see_the_map() -> None:
 async def test_the_same_problem_is_told_once(cluster: Servers) -> None:
     """What is wrong with all nodes alike, such as the password, is told once, with its own advice."""
     with pytest.raises(CannotConnect) as caught:
-        async with clustered(cluster.url.replace("//", "//ann:wrong@")):
+        async with cluster_client(cluster.url.replace("//", "//ann:wrong@")):
             pass
     assert str(caught.value).count("password is wrong") == 1
     assert "ACL LIST" in caught.value.advice
@@ -70,7 +70,7 @@ async def test_cancelled_while_connecting(cluster: Servers) -> None:
     """A caller cancelled at any moment of connecting leaves no task behind."""
 
     async def connect() -> None:
-        async with clustered(cluster.url) as client:
+        async with cluster_client(cluster.url) as client:
             await client.call("PING")
 
     for moments in range(20):
@@ -84,7 +84,7 @@ async def test_cancelled_while_connecting(cluster: Servers) -> None:
 async def test_closing_while_the_map_is_read(cluster: Servers) -> None:
     """A client closed in the middle of reading its map again leaves no task, and refuses calls."""
     for moments in range(10):
-        async with clustered(f"{cluster.url}?read_from=replicas") as client:
+        async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
             client._nodes.refresh_soon()
             await asyncio.sleep(moments * 0.0003)
         assert len(asyncio.all_tasks()) == 1
@@ -97,24 +97,24 @@ async def test_redirected_to_nowhere() -> None:
     """A command that is sent on to a node that cannot be reached fails as not executed, also on closing."""
 
     async def stray(peer: Peer) -> None:
-        await peer.welcome(mode="cluster")
+        await peer.handshake(mode="cluster")
         while True:
             words = await peer.command()
             if words[0] == b"CLUSTER":
-                await peer.say(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
+                await peer.send(b"*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n_\r\n:%d\r\n" % port)
             elif words[1:] == [b"refused"]:
-                await peer.say(b"-MOVED 1 127.0.0.1:1\r\n")
+                await peer.send(b"-MOVED 1 127.0.0.1:1\r\n")
             elif words[1:] == [b"silent"]:
-                await peer.say(b"-ASK 1 %s\r\n" % silent.encode())
+                await peer.send(b"-ASK 1 %s\r\n" % silent.encode())
             else:
-                await peer.say(b"+PONG\r\n")
+                await peer.send(b"+PONG\r\n")
 
     async def ignore(peer: Peer) -> None:
-        await peer.wait_for_the_end()
+        await peer.wait_for_disconnect()
 
-    async with listening(ignore) as silent, listening(stray) as address:
+    async with scripted_server(ignore) as silent, scripted_server(stray) as address:
         port = int(address.rpartition(":")[2])
-        async with clustered(f"redis+cluster://{address}?connect_timeout=1") as client:
+        async with cluster_client(f"redis+cluster://{address}?connect_timeout=1") as client:
             with pytest.raises(Unavailable, match="refused"):
                 await client.call("GET", "refused")
             pending = client.call("GET", "silent")
@@ -141,12 +141,12 @@ async def test_a_map_that_makes_no_sense(told: bytes) -> None:
     """A node whose map of slots is none is a clean error that says so."""
 
     async def confuse(peer: Peer) -> None:
-        await peer.welcome(mode="cluster")
+        await peer.handshake(mode="cluster")
         await peer.command()
-        await peer.say(told)
-        await peer.wait_for_the_end()
+        await peer.send(told)
+        await peer.wait_for_disconnect()
 
-    async with listening(confuse) as address:
+    async with scripted_server(confuse) as address:
         with pytest.raises(CannotConnect, match="its reply to CLUSTER SLOTS is malformed"):
-            async with clustered(f"redis+cluster://{address}"):
+            async with cluster_client(f"redis+cluster://{address}"):
                 pytest.fail("it must not open")

@@ -12,7 +12,7 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError, StoreClosed, Unavailable
 from ephemera.wire import Client, NodeClient, Script, ScriptPrefix, open_client, pack_argument
-from tests.wire.waiting import answered
+from tests.wire.conditions import answered
 
 ADD = Script(
     "add_all", "for n = 2, #ARGV do redis.call('INCRBY', KEYS[1], ARGV[1] * ARGV[n]) end return 'OK'"

@@ -13,10 +13,10 @@ from ephemera.embedded import Valkey
 from ephemera.errors import ConnectionFailed, OutcomeUnknown, ServerError
 from ephemera.wire import NodeClient, Script
 from ephemera.wire._connection import Connection
-from tests.wire.clients import single
+from tests.wire.clients import node_client
+from tests.wire.conditions import eventually
 from tests.wire.forwarders import forwarding
-from tests.wire.scripted import Peer, listening
-from tests.wire.waiting import eventually
+from tests.wire.scripted_server import Peer, scripted_server
 
 _NESTED = (
     b"*3\r\n%2\r\n+a\r\n*2\r\n:1\r\n#t\r\n$1\r\nb\r\n~2\r\n,1.5\r\n_\r\n"
@@ -43,16 +43,16 @@ async def test_replies_split_at_every_byte(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setattr(Connection, "data_received", seen)
 
     async def dribble(peer: Peer) -> None:
-        await peer.welcome()
+        await peer.handshake()
         for _ in range(4):
             await peer.command()
         pieces.clear()
         for position in range(len(stream)):
-            await peer.say(stream[position : position + 1])
+            await peer.send(stream[position : position + 1])
             await eventually(partial(_arrived, pieces, position))
-        await peer.wait_for_the_end()
+        await peer.wait_for_disconnect()
 
-    async with listening(dribble) as address, single(f"redis://{address}") as client:
+    async with scripted_server(dribble) as address, node_client(f"redis://{address}") as client:
         heard: list[Any] = []
         client._invalidation_listeners.append(heard.append)
         replies = await asyncio.gather(*(client.call("GET", "x") for _ in range(4)), return_exceptions=True)
@@ -65,7 +65,10 @@ async def test_replies_split_at_every_byte(monkeypatch: pytest.MonkeyPatch) -> N
 
 async def test_a_real_server_one_byte_at_a_time(server: Valkey, key: str) -> None:
     """A real server's replies, dealt out byte by byte, are whole again when they reach their callers."""
-    async with forwarding(server, piece=1) as forwarder, single(f"redis://{forwarder.address}") as client:
+    async with (
+        forwarding(server, piece=1) as forwarder,
+        node_client(f"redis://{forwarder.address}") as client,
+    ):
         await client.call("HSET", key, "field", "välue", "other", b"\r\n\x00")
         calls = [client.call("HGETALL", key), client.call("ECHO", "x" * 500), client.call("HLEN", key)]
         assert await asyncio.gather(*calls) == [
@@ -166,12 +169,12 @@ async def test_what_is_no_reply_ends_the_connection(nonsense: bytes) -> None:
     """What cannot be understood goes to nobody: the connection ends and its callers fail."""
 
     async def babble(peer: Peer) -> None:
-        await peer.welcome()
+        await peer.handshake()
         await peer.command()
-        await peer.say(nonsense)
-        await peer.wait_for_the_end()
+        await peer.send(nonsense)
+        await peer.wait_for_disconnect()
 
-    async with listening(babble) as address, single(f"redis://{address}") as client:
+    async with scripted_server(babble) as address, node_client(f"redis://{address}") as client:
         calls = [client.call("INCR", "x"), client.call("INCR", "y")]
         for error in await asyncio.gather(*calls, return_exceptions=True):
             assert isinstance(error, OutcomeUnknown)
@@ -182,12 +185,12 @@ async def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
     """A reply more than there were commands is not kept for the next caller."""
 
     async def oversupply(peer: Peer) -> None:
-        await peer.welcome()
+        await peer.handshake()
         await peer.command()
-        await peer.say(b":1\r\n:2\r\n")
-        await peer.wait_for_the_end()
+        await peer.send(b":1\r\n:2\r\n")
+        await peer.wait_for_disconnect()
 
-    async with listening(oversupply) as address, single(f"redis://{address}") as client:
+    async with scripted_server(oversupply) as address, node_client(f"redis://{address}") as client:
         assert await client.call("INCR", "x") == 1
         with pytest.raises(ConnectionFailed):
             await client.call("INCR", "x")
@@ -197,11 +200,11 @@ async def test_a_reply_to_what_has_not_left_yet_is_nobodys() -> None:
     """A reply too many is not given to a command that is still to be sent, such as a script's second try."""
 
     async def oversupply(peer: Peer) -> None:
-        await peer.welcome()
+        await peer.handshake()
         await peer.command()
-        await peer.say(b"-NOSCRIPT no such script\r\n$8\r\nsomebody\r\n")
-        await peer.wait_for_the_end()
+        await peer.send(b"-NOSCRIPT no such script\r\n$8\r\nsomebody\r\n")
+        await peer.wait_for_disconnect()
 
-    async with listening(oversupply) as address, single(f"redis://{address}") as client:
+    async with scripted_server(oversupply) as address, node_client(f"redis://{address}") as client:
         with pytest.raises(ConnectionFailed):
             await client.run(Script("mine", "return 'mine'"), [])

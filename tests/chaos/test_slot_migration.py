@@ -13,8 +13,8 @@ from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
 from ephemera.wire import ClusterClient, Script, key_slot
 from tests.chaos.slot_moves import Move, identity, owner
-from tests.wire.clients import clustered
-from tests.wire.waiting import eventually
+from tests.wire.clients import cluster_client
+from tests.wire.conditions import eventually
 
 pytestmark = pytest.mark.patient
 
@@ -62,7 +62,7 @@ async def _all_served(callers: list[_Caller], more: int = 1) -> None:
 @pytest.mark.on_both_loops
 async def test_slots_move_under_load(servers: Servers) -> None:
     """While slots move, no caller gets a wrong reply or an error, and every call is executed once."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         stopped = asyncio.Event()
         tags = [f"move{n}" for n in range(10)]
         callers = [_Caller(client, f"{{{tag}}}:{n}") for tag in tags for n in range(4)]
@@ -79,7 +79,7 @@ async def test_slots_move_under_load(servers: Servers) -> None:
 
 async def test_slots_move_at_once_under_load(servers: Servers) -> None:
     """Valkey's own atomic migration of many slots is not seen by callers either."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         stopped = asyncio.Event()
         source, target = servers.nodes[0], servers.nodes[1]
         first, last = _range_of(source)
@@ -106,7 +106,7 @@ def _range_of(node: Valkey) -> tuple[int, int]:
 
 async def test_a_key_that_is_already_there_is_asked_for(servers: Servers) -> None:
     """While a slot moves, a key is read and written where it is: at the source, or by ASK at the target."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         await client.call("MSET", "{ask}:here", "1", "{ask}:there", "2")
         move = _move_of(servers, key_slot("{ask}"))
         move.begin()
@@ -122,7 +122,7 @@ async def test_a_key_that_is_already_there_is_asked_for(servers: Servers) -> Non
 
 async def test_keys_on_both_sides_are_waited_for(servers: Servers) -> None:
     """A command whose keys are on both sides (TRYAGAIN) is tried until they are together."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         await client.call("MSET", "{both}:1", "1", "{both}:2", "2")
         move = _move_of(servers, key_slot("{both}"))
         move.begin()
@@ -137,7 +137,7 @@ async def test_keys_on_both_sides_are_waited_for(servers: Servers) -> None:
 
 async def test_keys_that_stay_apart_are_given_up(servers: Servers) -> None:
     """A command whose keys stay on both sides fails as not executed, after about a timeout."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         await client.call("MSET", "{apart}:1", "1", "{apart}:2", "2")
         move = _move_of(servers, key_slot("{apart}"))
         move.begin()
@@ -150,7 +150,7 @@ async def test_keys_that_stay_apart_are_given_up(servers: Servers) -> None:
 
 async def test_nodes_that_disagree_for_a_moment(servers: Servers) -> None:
     """When source and target name each other for a while, a caller waits until they agree."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         await client.call("SET", "{dispute}", "1")
         move = _move_of(servers, key_slot("{dispute}"))
         move.begin()
@@ -169,7 +169,7 @@ def _blocked(*nodes: Valkey) -> bool:
 
 async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
     """A caller blocked in BLPOP while its slot moves waits on at the new place, and gets its element."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", "{wait}:list", 10))
         move = _move_of(servers, key_slot("{wait}"))
         await eventually(lambda: _blocked(move.source))
@@ -182,7 +182,7 @@ async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
 
 async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
     """A blocking command that begins while its slot moves follows ASK."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         move = _move_of(servers, key_slot("{asked}"))
         move.begin()
         await client.call("RPUSH", "{asked}:list", "element")
@@ -192,7 +192,7 @@ async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
 
 async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
     """Listeners of a shard channel are told of the gap when its slot moves, and hear its new master."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         async with (
             client.subscribe("{shard}", kind="shard") as one,
             client.subscribe("{shard}", kind="shard") as two,
@@ -210,7 +210,7 @@ async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
 
 async def test_joining_a_shard_channel_that_has_just_moved(servers: Servers) -> None:
     """A newcomer whose map of slots is old finds its shard channel all the same."""
-    async with clustered(servers.url) as client:
+    async with cluster_client(servers.url) as client:
         for _ in _move_of(servers, key_slot("{late}")).steps():
             pass
         async with client.subscribe("{late}", kind="shard") as messages:
@@ -221,7 +221,7 @@ async def test_joining_a_shard_channel_that_has_just_moved(servers: Servers) -> 
 async def test_keys_that_moved_are_told_as_changed(servers: Servers) -> None:
     """Who keeps copies of keys hears of those that moved, and of their changes at the new place."""
     heard: list[list[bytes] | None] = []
-    async with clustered(servers.url) as client, clustered(servers.url) as other:
+    async with cluster_client(servers.url) as client, cluster_client(servers.url) as other:
         await client.track(heard.append)
         await client.call("SET", "{copy}", "1")
         await client.call("GET", "{copy}")

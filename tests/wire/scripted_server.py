@@ -31,33 +31,33 @@ class Peer:
         words: list[bytes] = command
         return words
 
-    async def say(self, data: bytes) -> None:
+    async def send(self, data: bytes) -> None:
         """Send some bytes, at once and on their own."""
         self._writer.write(data)
         await self._writer.drain()
 
-    async def welcome(self, **said: str) -> None:
+    async def handshake(self, **said: str) -> None:
         """Answer the client's first words, HELLO to PING, as Redis 7 would."""
         facts = {"server": "redis", "version": "7.4.0", "mode": "standalone", "role": "master"} | said
         while True:
             match (await self.command())[0]:
                 case b"HELLO":
-                    await self.say(b"%%%d\r\n" % len(facts))
+                    await self.send(b"%%%d\r\n" % len(facts))
                     for name, value in facts.items():
-                        await self.say(f"+{name}\r\n+{value}\r\n".encode())
+                        await self.send(f"+{name}\r\n+{value}\r\n".encode())
                 case b"PING":
-                    return await self.say(b"+PONG\r\n")
+                    return await self.send(b"+PONG\r\n")
                 case _:
-                    await self.say(b"+OK\r\n")
+                    await self.send(b"+OK\r\n")
 
-    async def wait_for_the_end(self) -> None:
+    async def wait_for_disconnect(self) -> None:
         """Say nothing more, until the client goes."""
         while await self._reader.read(65536):
             pass
 
 
 @asynccontextmanager
-async def listening(conversation: Conversation, **options: Any) -> AsyncIterator[str]:
+async def scripted_server(conversation: Conversation, **options: Any) -> AsyncIterator[str]:
     """A server that has this conversation with every client; gives its host:port."""
     serving: set[asyncio.Task[None]] = set()
 

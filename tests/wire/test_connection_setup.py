@@ -7,8 +7,8 @@ import pytest
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ServerError
 from ephemera.wire import NodeClient, as_text
-from tests.wire.clients import clustered, connection_of, single
-from tests.wire.waiting import eventually
+from tests.wire.clients import cluster_client, connection_of, node_client
+from tests.wire.conditions import eventually
 
 NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
 
@@ -30,7 +30,7 @@ async def _lose(client: NodeClient) -> None:
 @pytest.mark.valkey("CLIENT NO-TOUCH came with Redis 7.2")
 async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey) -> None:
     """What was set up holds at once, and again after the connection was lost."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         assert "T" not in await flags(client)
         await client.add_setup(*NO_TOUCH)
         await client.add_setup(*NO_TOUCH)
@@ -41,7 +41,7 @@ async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey)
 
 async def test_what_the_server_refuses_is_not_tried_again(server: Valkey) -> None:
     """A refused command raises, and does not keep the next connection from being opened."""
-    async with single(server.url) as client:
+    async with node_client(server.url) as client:
         with pytest.raises(ServerError):
             await client.add_setup("CLIENT", "NO-SUCH-THING", "ON")
         await _lose(client)
@@ -53,8 +53,8 @@ async def test_reads_go_to_masters_or_to_replicas(cluster: Cluster) -> None:
     masters, replicas = (
         {f"127.0.0.1:{node.port}" for node in part} for part in (cluster.nodes[:3], cluster.nodes[3:])
     )
-    async with clustered(cluster.url) as client:
+    async with cluster_client(cluster.url) as client:
         assert {str(node.endpoint) for node in client.readers()} == masters
-    async with clustered(f"{cluster.url}?read_from=replicas") as client:
+    async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
         assert {str(node.endpoint) for node in client.readers()} == replicas
         assert {str(node.endpoint) for node in client.nodes()} == masters
