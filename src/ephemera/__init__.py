@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
     from ephemera.patterns.embedders import Lexical, MiniLM, OpenAICompatible
     from ephemera.patterns.entitlements import Entitlements
-    from ephemera.patterns.events import Events
+    from ephemera.patterns.events import DeliveryPolicy, Events
     from ephemera.patterns.fanout import Fanout
     from ephemera.patterns.http_cache import HttpCache, Representation
     from ephemera.patterns.jobs import Job, Jobs
     from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
     from ephemera.patterns.locks import Locks
-    from ephemera.patterns.planner import Plan, Planner
+    from ephemera.patterns.planner import Plan, Planner, PlannerTables, TickLimits
     from ephemera.patterns.preferences import Preferences
     from ephemera.patterns.progress import Progress
     from ephemera.patterns.rate_limits import (
@@ -48,24 +48,61 @@ if TYPE_CHECKING:
         token_bucket,
     )
     from ephemera.patterns.revocation import Revocation, TokenKind
-    from ephemera.patterns.semantic_cache import Qdrant, Scope, SemanticBackend, SemanticCache
+    from ephemera.patterns.semantic_cache import (
+        Asking,
+        Matching,
+        Qdrant,
+        Scope,
+        SemanticBackend,
+        SemanticCache,
+    )
     from ephemera.patterns.sessions import Sessions
     from ephemera.patterns.tokens import KeyRing, Tokens
-    from ephemera.patterns.usage import Usage
+    from ephemera.patterns.usage import Usage, UsageTable
     from ephemera.patterns.windows import Windows
-    from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords, Flusher
+    from ephemera.patterns.write_behind import (
+        CounterTable,
+        DeferredCounters,
+        DeferredRecords,
+        Flusher,
+        RecordTable,
+    )
 
 _PATTERNS = {
-    "cache": ("Cache", "Freshness", "Loading", "LocalCache", "Storage"),
-    "embedders": ("Lexical", "MiniLM", "OpenAICompatible"),
+    "cache": (
+        "Cache",
+        "Freshness",
+        "Loading",
+        "LocalCache",
+        "Storage",
+    ),
+    "embedders": (
+        "Lexical",
+        "MiniLM",
+        "OpenAICompatible",
+    ),
     "entitlements": ("Entitlements",),
-    "events": ("Events",),
+    "events": (
+        "DeliveryPolicy",
+        "Events",
+    ),
     "fanout": ("Fanout",),
-    "http_cache": ("HttpCache", "Representation"),
-    "jobs": ("Job", "Jobs"),
+    "http_cache": (
+        "HttpCache",
+        "Representation",
+    ),
+    "jobs": (
+        "Job",
+        "Jobs",
+    ),
     "langgraph_checkpoints": ("GraphCheckpoints",),
     "locks": ("Locks",),
-    "planner": ("Plan", "Planner"),
+    "planner": (
+        "Plan",
+        "Planner",
+        "PlannerTables",
+        "TickLimits",
+    ),
     "preferences": ("Preferences",),
     "progress": ("Progress",),
     "rate_limits": (
@@ -77,13 +114,35 @@ _PATTERNS = {
         "sliding_window",
         "token_bucket",
     ),
-    "revocation": ("Revocation", "TokenKind"),
-    "semantic_cache": ("Qdrant", "Scope", "SemanticBackend", "SemanticCache"),
+    "revocation": (
+        "Revocation",
+        "TokenKind",
+    ),
+    "semantic_cache": (
+        "Asking",
+        "Matching",
+        "Qdrant",
+        "Scope",
+        "SemanticBackend",
+        "SemanticCache",
+    ),
     "sessions": ("Sessions",),
-    "tokens": ("KeyRing", "Tokens"),
-    "usage": ("Usage",),
+    "tokens": (
+        "KeyRing",
+        "Tokens",
+    ),
+    "usage": (
+        "Usage",
+        "UsageTable",
+    ),
     "windows": ("Windows",),
-    "write_behind": ("DeferredCounters", "DeferredRecords", "Flusher"),
+    "write_behind": (
+        "CounterTable",
+        "DeferredCounters",
+        "DeferredRecords",
+        "Flusher",
+        "RecordTable",
+    ),
 }
 """The names of each pattern that can be imported from here; a test compares it with the imports above."""
 
@@ -116,9 +175,12 @@ __all__ = [
 ]
 __all__ += errors.__all__
 __all__ += [
+    "Asking",
     "Cache",
+    "CounterTable",
     "DeferredCounters",
     "DeferredRecords",
+    "DeliveryPolicy",
     "Entitlements",
     "Events",
     "Fanout",
@@ -134,14 +196,17 @@ __all__ += [
     "LocalCache",
     "LocalShare",
     "Locks",
+    "Matching",
     "MiniLM",
     "OpenAICompatible",
     "Plan",
     "Planner",
+    "PlannerTables",
     "Preferences",
     "Progress",
     "Qdrant",
     "RateLimits",
+    "RecordTable",
     "Representation",
     "Revocation",
     "Rule",
@@ -150,9 +215,11 @@ __all__ += [
     "SemanticCache",
     "Sessions",
     "Storage",
+    "TickLimits",
     "TokenKind",
     "Tokens",
     "Usage",
+    "UsageTable",
     "Windows",
     "fixed_window",
     "local_share",

@@ -27,6 +27,7 @@ from ephemera.keyspace._scalars import DECODE_ERRORS, field_codec, scalar_codec
 
 V = TypeVar("V")
 CodecName: TypeAlias = Literal["json", "msgpack"]
+"""The codecs that a declaration may name."""
 
 _LAYOUT = "1"
 _FORMS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}

@@ -51,6 +51,7 @@ SERVER_IDENTITY = RESERVED.value(
     saves="writes into another service's database",
     if_lost="a store that opens refuses the server until it is marked again",
 )
+"""The key that holds the name of a server."""
 
 CHECK_IDENTITY = Script.load("ephemera.keyspace", "identity")
 _RESTORE_EVERY = 60.0  # seconds

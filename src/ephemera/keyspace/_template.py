@@ -22,6 +22,7 @@ from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongF
 from ephemera.keyspace._field_values import FieldCodec, FieldValue, special_characters
 
 Fields = Mapping[str, FieldValue]
+"""The fields of one key, by name."""
 
 MAX_KEY_LENGTH = 1024
 """The longest key allowed, in bytes, unless its declaration says otherwise."""
