@@ -25,7 +25,7 @@ from ephemera_services.feed.cluster_queue import LOST
 from ephemera_services.runtime import Secret
 from ephemera_services.runtime import open_resources as opened_system
 from ephemera_services.scripture import Settings, UserCreated
-from ephemera_services.scripture.app import described
+from ephemera_services.scripture.app import service_definition
 from ephemera_services.scripture.outbox import Outbox
 from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.tables import users
@@ -129,7 +129,7 @@ async def test_an_event_that_is_published_twice_has_its_effect_once(
             url=Secret(f"redis://127.0.0.1:{line.port}"), database_url=Secret(database), consumers=True
         )
         async with (
-            opened_system(settings, described(settings)) as resources,
+            opened_system(settings, service_definition(settings)) as resources,
             open_scripture(settings, resources),
         ):
             user, outbox = uuid4(), Outbox(resources.engine, resources.store)
@@ -153,9 +153,9 @@ async def test_an_event_that_died_with_its_master_is_published_again(
     victim.ask("SET", SERVER_IDENTITY.key(), "scripture")
     database = postgres.database("faults_lost_event")
     settings = Settings(url=Secret(victim.url), database_url=Secret(database))
-    async with opened_system(settings, described(settings)) as resources:
+    async with opened_system(settings, service_definition(settings)) as resources:
         outbox = Outbox(resources.engine, resources.store)
-        async with outbox.relaying():
+        async with outbox.relay():
             async with resources.engine.begin() as sql:
                 number = await outbox.add(sql, UserCreated(str(uuid4())))
             assert await outbox.publish(number)

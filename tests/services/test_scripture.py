@@ -130,7 +130,7 @@ def test_a_topic_needs_passages_that_are_there(scripture: Served) -> None:
     admin = administrator(scripture)
     topic = {"id": "peace", "title": "Peace", "summary": "Of peace.", "passages": ["john.99.1"]}
     refused = admin.ask("POST", "/ingest/topics", json={"items": [topic]})
-    assert (refused.status_code, refused.json()["detail"]) == (422, "The corpus has no john.99.1.")
+    assert (refused.status_code, refused.json()["detail"]) == (422, "The corpus does not have john.99.1.")
     assert ingest(scripture, "topics", {**topic, "passages": ["ps.23.4"]})["topics"] == ["peace"]
     assert scripture.client.get("/topics/peace").json()["passages"] == ["ps.23.4"]
 

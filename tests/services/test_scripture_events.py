@@ -132,7 +132,7 @@ def test_a_mail_server_that_refuses_is_asked_again(
     with worker(places, tmp_path, mails):
         ann = subscriber(gateway, "paid")
         eventually(lambda: ann.email in mails.recipients(), 60)
-        sent = "SELECT 1 FROM scripture.mails WHERE key = %s AND carrier = 'smtp' AND sent_at IS NOT NULL"
+        sent = "SELECT 1 FROM scripture.mails WHERE key = %s AND transport = 'smtp' AND sent_at IS NOT NULL"
         eventually(lambda: rows(places, sent, f"welcome:{ann.id}"))
         eventually(lambda: _settled(places))
     assert mails.refused == 3

@@ -118,7 +118,7 @@ def test_one_ingest_of_a_schema_at_a_time(
     entry = {"id": "g1", "language": "greek", "lemma": "ἄλφα", "transliteration": "a", "gloss": "alpha"}
     with ingest_held_up(one, places, valkey, _topic("first")) as held_up:
         busy = administrator(other).ask("POST", "/ingest/topics", json={"items": [_topic("second")]})
-        assert (busy.status_code, "under way" in busy.json()["detail"]) == (409, True)
+        assert (busy.status_code, "in progress" in busy.json()["detail"]) == (409, True)
         assert ingest(other, "lexicon", {**entry, "definition": "The first letter."})["lexicon"] == ["g1"]
     assert held_up.answer.result(20).status_code == 200
 

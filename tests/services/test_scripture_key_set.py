@@ -49,7 +49,7 @@ async def _published() -> AsyncIterator[tuple[_Publisher, KeySet]]:
     port = server.sockets[0].getsockname()[1]
     settings = Settings(jwks=f"http://127.0.0.1:{port}/", issuer=TOKENS.issuer, audience=TOKENS.audience)
     async with server:
-        async with KeySet.opened(settings) as keys:
+        async with KeySet.open(settings) as keys:
             yield publisher, keys
         await publisher.ended()
 

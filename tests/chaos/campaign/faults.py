@@ -24,7 +24,7 @@ _ANSWER_DELAY = 2.0  # seconds from the queue's answer to ours, on a busy machin
 _LOCKABLE = {
     "identity": ("users", "sign_ins"),
     "slides": ("jobs", "jobs_steps", "presentations"),
-    "scripture": ("texts", "delayed_events", "user_history"),
+    "scripture": ("texts", "outbox_events", "user_history"),
     "feed": ("insights", "user_stats", "channels"),
     "league": ("votes", "matches"),
 }

@@ -1,4 +1,4 @@
-"""A reader's preferences; and for administrators, users, their plans, and what plans have."""
+"""A reader's preferences; and for administrators, users, plans and features."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from ephemera_services.scripture.forms import (
     Feature,
     FeatureForm,
     FeatureView,
-    LookForm,
     Plan,
     PlanForm,
+    PreferencesForm,
     UserForm,
     UserView,
 )
-from ephemera_services.scripture.keys import Look
+from ephemera_services.scripture.keys import ReadingPreferences
 
 router = APIRouter(tags=["accounts"])
 Reader = Annotated[Caller, Depends(Bearer())]
@@ -28,36 +28,36 @@ Admin = Annotated[Caller, Depends(Bearer(admin=True))]
 
 
 @router.get("/me/preferences")
-async def preferences(caller: Reader) -> LookForm:
-    """How the caller likes to read; kept for seven days after the last change, then the defaults again."""
+async def preferences(caller: Reader) -> PreferencesForm:
+    """The caller's reading preferences; stored for seven days after the last change."""
     found = await caller.service.preferences.get(user_id=str(caller.user_id))
-    return LookForm.model_validate(found, from_attributes=True)
+    return PreferencesForm.model_validate(found, from_attributes=True)
 
 
 @router.put("/me/preferences")
-async def set_preferences(form: LookForm, caller: Reader) -> LookForm:
-    """Change how the caller likes to read."""
-    look = msgspec.convert(form.model_dump(), Look)
-    await caller.service.preferences.replace(look, user_id=str(caller.user_id))
+async def set_preferences(form: PreferencesForm, caller: Reader) -> PreferencesForm:
+    """Change the caller's reading preferences."""
+    chosen = msgspec.convert(form.model_dump(), ReadingPreferences)
+    await caller.service.preferences.replace(chosen, user_id=str(caller.user_id))
     return form
 
 
 @router.post("/users", status_code=201, responses=problems(403, 409))
 async def create_user(form: UserForm, caller: Admin) -> UserView:
-    """Add a user, and tell whoever wants to know."""
-    await caller.service.people.create(form.user_id, form.email, form.name, form.plan)
+    """Create a user, and publish an event."""
+    await caller.service.users.create(form.user_id, form.email, form.name, form.plan)
     return UserView(user_id=form.user_id, plan=form.plan)
 
 
 @router.put("/users/{user_id}/plan", responses=problems(403, 404))
 async def change_plan(user_id: UUID, form: PlanForm, caller: Admin) -> UserView:
-    """Give a user a plan, from their next request on."""
-    await caller.service.people.change_plan(user_id, form.plan)
+    """Set a user's plan, effective from their next request on."""
+    await caller.service.users.change_plan(user_id, form.plan)
     return UserView(user_id=user_id, plan=form.plan)
 
 
 @router.put("/plans/{plan}/features/{feature}", responses=problems(403))
 async def change_feature(plan: Plan, feature: Feature, form: FeatureForm, caller: Admin) -> FeatureView:
-    """Give a plan a feature or take it away, from the next request on."""
-    await caller.service.people.change_feature(plan, feature, allowed=form.allowed)
+    """Add a feature to a plan or remove it, effective from the next request on."""
+    await caller.service.users.change_feature(plan, feature, allowed=form.allowed)
     return FeatureView(plan=plan, feature=feature, allowed=form.allowed)

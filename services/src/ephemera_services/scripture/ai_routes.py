@@ -1,4 +1,4 @@
-"""Questions: the same one's answer, a similar one's, or the model's."""
+"""Questions, answered from the cache or by the model."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from fastapi import APIRouter, Request, Response
 
 from ephemera.web import unavailable
 from ephemera_services.runtime import problems
-from ephemera_services.scripture.access import ANYBODY, admitted
-from ephemera_services.scripture.forms import AnswerView, AskForm, QuotedView
+from ephemera_services.scripture.access import OPTIONAL_TOKEN, admit
+from ephemera_services.scripture.forms import AnswerView, AskForm, QuotationView
 from ephemera_services.scripture.models import ModelFailed
 
 router = APIRouter(tags=["ai"])
 logger = logging.getLogger(__name__)
 
 
-@router.post("/ai/ask", responses=problems(401, 403, 429), openapi_extra=ANYBODY)
+@router.post("/ai/ask", responses=problems(401, 403, 429), openapi_extra=OPTIONAL_TOKEN)
 async def ask(form: AskForm, request: Request, response: Response) -> AnswerView:
-    """An answer from the corpus; 5 an hour on the free plan, and what fails is not counted."""
-    caller = await admitted(request, "ai")
-    await caller.must_have("ai")
+    """Answer a question from the corpus; 5 per hour on the free plan, failures are not counted."""
+    caller = await admit(request, "ai")
+    await caller.require_feature("ai")
     service = caller.service
     try:
         found = await service.answers.ask(form.question, form.translation, form.passages)
     except ModelFailed as failed:
         logger.warning("the model failed", extra={"problem": str(failed)})
         if caller.decision is not None:
-            await service.gate.give_back(caller.decision)
+            await service.gate.refund(caller.decision)
         raise unavailable(
-            "The model gives no answer at the moment; please try again.", retry_after=5
+            "The model does not answer at the moment; please try again.", retry_after=5
         ) from None
     response.raw_headers.extend(caller.headers)
     return AnswerView(
         id=found.id,
         answer=found.value.text,
-        passages=[QuotedView.model_validate(each, from_attributes=True) for each in found.value.passages],
+        passages=[QuotationView.model_validate(each, from_attributes=True) for each in found.value.passages],
         model=found.value.model,
         how=found.origin,
         similarity=found.similarity,

@@ -1,7 +1,7 @@
-"""Answers to questions: the same question's from Redis, a similar one's by its neighbour, else the model's.
+"""Answers to questions: from the cache by exact match or by similarity, else from the model.
 
-An answer is right only for the passages it was made from, the translation, the model and its instructions,
-so all of them are in its scope or its sources: an ingest that changes a passage ends what rests on it.
+An answer is valid only for its passages, translation, model and instructions, so all of them are in its scope
+or its sources: an ingest that changes a passage invalidates the answers based on it.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from ephemera import Store
 from ephemera.patterns.embedders import OpenAICompatible as Embeddings
 from ephemera.patterns.semantic_cache import Answer, BoundSemanticCache, Qdrant, SemanticBackend
 from ephemera_services.scripture.keys import ANSWERS, AnswerScope
-from ephemera_services.scripture.models import Extractive, Model, OpenAICompatible
+from ephemera_services.scripture.models import ChatModel, ExtractiveModel, Model
 from ephemera_services.scripture.records import AiAnswer
 from ephemera_services.scripture.search import Search
 from ephemera_services.scripture.settings import Settings
 
-_MOST_PASSAGES = 8
+_MAX_PASSAGES = 8
 
 
 def semantic_backend(settings: Settings) -> SemanticBackend:
@@ -32,20 +32,22 @@ def semantic_backend(settings: Settings) -> SemanticBackend:
 
 
 class Answers:
-    """Answers questions, each once."""
+    """Answers questions, each of them once."""
 
-    def __init__(self, kept: BoundSemanticCache[AiAnswer, AnswerScope], model: Model, search: Search) -> None:
-        self.kept = kept
+    def __init__(
+        self, cache: BoundSemanticCache[AiAnswer, AnswerScope], model: Model, search: Search
+    ) -> None:
+        self.cache = cache
         self._model = model
         self._search = search
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, settings: Settings, store: Store, search: Search) -> AsyncIterator[Answers]:
-        """The model, the embedder and the vectors of the settings."""
+    async def open(cls, settings: Settings, store: Store, search: Search) -> AsyncIterator[Answers]:
+        """Open the model, the embedder and the vector store of the settings."""
         key = None if settings.model_key is None else settings.model_key.reveal()
         url = settings.model_url
-        model = Extractive() if url is None else OpenAICompatible(url, settings.model_name, key)
+        model = ExtractiveModel() if url is None else ChatModel(url, settings.model_name, key)
         backend: SemanticBackend = store.resource(ANSWERS, "a SemanticBackend", SemanticBackend)
         for part in (backend.vectors, backend.embedder):  # closed after the cache that uses them
             if isinstance(part, (Qdrant, Embeddings)):
@@ -56,7 +58,7 @@ class Answers:
             await model.aclose()
 
     async def ask(self, question: str, translation: str, about: Sequence[str]) -> Answer[AiAnswer]:
-        """An answer; `ModelFailed` when there is none."""
+        """Answer a question; `ModelFailed` if the model does not answer."""
         scope = AnswerScope(
             organization="scripture",
             provider=self._model.provider,
@@ -69,10 +71,10 @@ class Answers:
 
         async def ask(prompt: str) -> AiAnswer:
             named = await self._search.named(about, translation)
-            related = await self._search.related(prompt, translation, _MOST_PASSAGES)
+            related = await self._search.related(prompt, translation, _MAX_PASSAGES)
             others = [each for each in related if each.id not in about]
-            passages = [*named, *others][: max(_MOST_PASSAGES, len(named))]
+            passages = [*named, *others][: max(_MAX_PASSAGES, len(named))]
             reply = await self._model.answer(prompt, passages)
             return AiAnswer(text=reply.text, passages=passages, model=self._model.name, tokens=reply.tokens)
 
-        return await self.kept.get_or_ask(question, scope, ask)
+        return await self.cache.get_or_ask(question, scope, ask)

@@ -1,4 +1,4 @@
-"""The application: `ephemera serve scripture`, or mounted under a prefix beside other systems."""
+"""The application: `ephemera serve scripture`, or mounted under a prefix beside other services."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
 from ephemera_services.scripture.tables import metadata
 
-__all__ = ["Settings", "create_app", "described"]
+__all__ = ["Settings", "create_app", "service_definition"]
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, which opens what it needs when it starts; `InvalidSettings` when it could not."""
+    """Return the application, which opens its resources at startup; `InvalidSettings` if it cannot."""
     return create_application(
         settings,
-        described(settings),
+        service_definition(settings),
         lambda resources: open_scripture(settings, resources),
         content_routes.router,
         ai_routes.router,
@@ -29,9 +29,9 @@ def create_app(settings: Settings) -> FastAPI:
     )
 
 
-def described(settings: Settings) -> ServiceDefinition:
-    """What the service is made of."""
-    settings.checked()
+def service_definition(settings: Settings) -> ServiceDefinition:
+    """The definition of the service for some settings."""
+    settings.check()
     return ServiceDefinition(
         "scripture",
         "A content gateway: passages, chapters, topics, a lexicon, and answers.",

@@ -1,38 +1,50 @@
-"""Who hears events: mails for notifications, a welcome and a history for users, caches for ingests.
+"""The event consumers: mails for notifications, a welcome and a history for users, caches for ingests.
 
-Ten events at a time in each group, each acknowledged when it is handled; what fails is tried again, and is a
-dead letter at last (`ephemera events dead`, `ephemera events replay`). A consumer that died is known after
-ten seconds of silence, and its events are taken over.
+Each group handles ten events at a time and acknowledges each when it is done. A failure is retried, and
+finally becomes a dead letter (`ephemera events dead`, `ephemera events replay`). The events of a consumer
+that died are claimed by others after ten seconds.
 
 | stream | group | does |
 |---|---|---|
-| notifications | `notifications-workers` | sends the mail, once for each key |
-| users | `users-welcome` | has the user notified |
+| notifications | `notifications-workers` | sends the mail, once per key |
+| users | `users-welcome` | publishes a notification |
 | users | `users-history` | writes a row, exactly once (`OnceGuard`) |
-| ingest | `content` | ends what the ingest changed in every cache, also if its process died before it could |
+| ingest | `content` | invalidates what the ingest changed, also if its process died before it could |
+
+Mails are sent by SMTP if a URL is configured, and otherwise only stored in the table `mails`. The table has
+one row per key: a sent mail is not sent again, however often its event is delivered. If a process dies
+between sending and recording it, it is sent twice, with the same Message-ID.
 """
 
 from __future__ import annotations
 
+import asyncio
+import smtplib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from email.message import EmailMessage
+from email.utils import formatdate
+from hashlib import sha256
+from typing import Protocol
+from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
-from sqlalchemy import insert, select, text
+from sqlalchemy import func, insert, select, text, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
+from ephemera.errors import EphemeraError
 from ephemera.patterns.events import Delivery
 from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
 from ephemera_services.scripture.invalidation import Invalidation
 from ephemera_services.scripture.keys import INGESTS, NOTIFICATIONS, USERS
-from ephemera_services.scripture.mail import Mailer
 from ephemera_services.scripture.outbox import Outbox
-from ephemera_services.scripture.tables import ONCE, user_history, users
+from ephemera_services.scripture.tables import ONCE, mails, user_history, users
 
 
-class UserUnknown(Exception):
-    """An event about a user whom SQL does not have, perhaps not yet."""
+class UnknownUser(Exception):
+    """An event about a user that SQL does not have, perhaps not yet."""
 
 
 class Consumers:
@@ -48,51 +60,147 @@ class Consumers:
         self._invalidation = invalidation
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
-        """Handle events, and publish those that were left behind, while the block lasts."""
+    async def run(self) -> AsyncIterator[None]:
+        """Handle events and relay the outbox within a block."""
         async with AsyncExitStack() as stack:
             for consumer in (
                 self._notifications.consume("notifications-workers", self._mailer.handle),
                 self._users.consume("users-welcome", self.welcome),
-                self._users.consume("users-history", self.remember),
-                self._ingests.consume("content", self.forget),
+                self._users.consume("users-history", self.record_history),
+                self._ingests.consume("content", self.invalidate),
             ):
                 await stack.enter_async_context(consumer)
-            await stack.enter_async_context(self._outbox.relaying())
+            await stack.enter_async_context(self._outbox.relay())
             yield
 
     async def welcome(self, event: UserCreated | UserChanged, delivery: Delivery) -> None:
-        """Have a user notified of what happened to them."""
+        """Notify a user of what happened to their account."""
         async with self._engine.connect() as sql:
             wanted = select(users.c.email, users.c.name).where(users.c.id == UUID(event.user_id))
             user = (await sql.execute(wanted)).one_or_none()
         if user is None:
-            raise UserUnknown(f"there is no user {event.user_id}")
+            raise UnknownUser(f"there is no user {event.user_id}")
         match event:
             case UserCreated():
                 key, subject = f"welcome:{event.user_id}", "Welcome"
-                words = "it is good to have you here."
+                body = "your account is ready."
             case UserChanged():
-                key, subject = f"plan:{event.user_id}:{_named(event) or delivery.origin}", "Your plan"
-                words = f"your plan is {event.plan!r} now."
-        message = Notification(
-            key=key, to=user.email, subject=subject, text=f"Dear {user.name},\n\n{words}\n"
-        )
+                key, subject = f"plan:{event.user_id}:{_event_name(event) or delivery.origin}", "Your plan"
+                body = f"your plan is {event.plan!r} now."
+        message = Notification(key=key, to=user.email, subject=subject, text=f"Dear {user.name},\n\n{body}\n")
         await self._notifications.publish(message)
 
-    async def remember(self, event: UserCreated | UserChanged, delivery: Delivery) -> None:
-        """Write what happened to a user into their history, once."""
+    async def record_history(self, event: UserCreated | UserChanged, delivery: Delivery) -> None:
+        """Record what happened to a user, exactly once."""
         what = "created" if isinstance(event, UserCreated) else f"plan {event.plan}"
         async with self._engine.begin() as sql:
-            claimed = await sql.execute(text(ONCE.named), ONCE.values(delivery, event=_named(event)))
+            claimed = await sql.execute(text(ONCE.named), ONCE.values(delivery, event=_event_name(event)))
             if ONCE.is_first(claimed.one_or_none()):
                 await sql.execute(insert(user_history).values(user_id=event.user_id, what=what))
 
-    async def forget(self, event: ContentChanged, _: Delivery) -> None:
-        """End what an ingest changed in every cache."""
+    async def invalidate(self, event: ContentChanged, _: Delivery) -> None:
+        """Invalidate what an ingest changed in every cache."""
         await self._invalidation.apply(event)
 
 
-def _named(event: UserCreated | UserChanged) -> str | None:
-    """The name of an event, however often it was published; None of one from before it had one."""
+def _event_name(event: UserCreated | UserChanged) -> str | None:
+    """The stable name of an event, however often it is published; None for events without a number."""
     return f"outbox-{event.number}" if event.number else None
+
+
+_TIMEOUT = 10.0  # seconds
+_PORTS = {"smtp": 25, "smtps": 465}
+
+
+class MailFailed(EphemeraError):
+    """The mail server refused a mail; without its message, which may name the recipient."""
+
+
+class MailTransport(Protocol):
+    """Sends mails."""
+
+    name: str
+
+    async def send(self, message: EmailMessage) -> bool:
+        """Send a mail, or raise; False if it is only stored."""
+
+
+class NoMailServer:
+    """Sends nothing: mails stay in the table."""
+
+    name = "outbox"
+
+    async def send(self, message: EmailMessage) -> bool:  # noqa: ARG002 - the protocol's
+        """Do nothing: the table has it."""
+        return False
+
+
+class SmtpTransport:
+    """A mail server: `smtp://` with STARTTLS if offered, `smtps://` for implicit TLS."""
+
+    name = "smtp"
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._host, self._port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
+        self._user = unquote(parts.username or "")
+        self._password = unquote(parts.password or "")
+        self._tls = parts.scheme == "smtps"
+
+    async def send(self, message: EmailMessage) -> bool:
+        """Hand a mail to the server, or raise `MailFailed`."""
+        try:
+            await asyncio.to_thread(self._send, message)
+        except smtplib.SMTPResponseException as refused:
+            raise MailFailed(f"the mail server answered {refused.smtp_code}") from None
+        except OSError as problem:  # includes SMTP's other errors
+            raise MailFailed(f"the mail server is unavailable: {type(problem).__name__}") from None
+        return True
+
+    def _send(self, message: EmailMessage) -> None:
+        kind = smtplib.SMTP_SSL if self._tls else smtplib.SMTP
+        with kind(self._host, self._port, timeout=_TIMEOUT) as server:
+            if not self._tls and server.has_extn("starttls"):
+                server.starttls()
+            if self._user:
+                server.login(self._user, self._password)
+            server.send_message(message)
+
+
+class Mailer:
+    """Handles notifications."""
+
+    def __init__(self, engine: AsyncEngine, transport: MailTransport, sender: str) -> None:
+        self._engine = engine
+        self._transport = transport
+        self._sender = sender
+
+    async def handle(self, notification: Notification, _: Delivery) -> None:
+        """Send a notification, unless it was sent."""
+        if await self._is_sent(notification):
+            return
+        if await self._transport.send(self._message(notification)):
+            done = update(mails).where(mails.c.key == notification.key).values(sent_at=func.now())
+            async with self._engine.begin() as sql:
+                await sql.execute(done)
+
+    async def _is_sent(self, notification: Notification) -> bool:
+        row = {
+            "key": notification.key,
+            "to": notification.to,
+            "subject": notification.subject,
+            "text": notification.text,
+            "transport": self._transport.name,
+        }
+        async with self._engine.begin() as sql:
+            await sql.execute(upsert(mails).values(row).on_conflict_do_nothing())
+            sent = await sql.execute(select(mails.c.sent_at).where(mails.c.key == notification.key))
+            return sent.scalar_one() is not None
+
+    def _message(self, notification: Notification) -> EmailMessage:
+        message = EmailMessage()
+        message["From"], message["To"] = self._sender, notification.to
+        message["Subject"], message["Date"] = notification.subject, formatdate()
+        message["Message-ID"] = f"<{sha256(notification.key.encode()).hexdigest()[:32]}@scripture>"
+        message.set_content(notification.text)
+        return message

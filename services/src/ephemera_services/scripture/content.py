@@ -1,6 +1,6 @@
-"""Content as SQL has it, through the caches: what does not exist is None, and not cached.
+"""Content from SQL through the caches. What does not exist is None, and is not cached.
 
-Down or hung Redis: a copy that is young enough, and then SQL, bounded by the cache's own limits.
+*When Redis is down*, a recent local copy is used, and then SQL, within the cache's own load limits.
 """
 
 from __future__ import annotations
@@ -12,14 +12,22 @@ from sqlalchemy import Row, Select, select
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera_services.scripture.books import BOOKS, reference
 from ephemera_services.scripture.keys import CHAPTERS, LEXICON, PARTS, PASSAGES, TOPICS
-from ephemera_services.scripture.records import Chapter, LexiconEntry, Part, Passage, Topic, Verse
+from ephemera_services.scripture.records import (
+    BOOKS,
+    Chapter,
+    LexiconEntry,
+    Part,
+    Passage,
+    Topic,
+    Verse,
+    reference,
+)
 from ephemera_services.scripture.tables import lexicon, parts, passages, texts, topics
 
 
 class Content:
-    """What the routes read."""
+    """The content that the routes read."""
 
     def __init__(self, engine: AsyncEngine, store: Store) -> None:
         self._engine = engine
@@ -31,7 +39,7 @@ class Content:
         return await self._passages.get_or_load(self._load_passage, passage_id=passage_id)
 
     async def part(self, passage_id: str, suffix: str) -> Part:
-        """One of what belongs to a passage; empty where nothing was taken in."""
+        """A part of a passage, such as its words; empty if none was ingested."""
         return await self._parts.get_or_load(self._load_part, passage_id=passage_id, suffix=suffix)
 
     async def chapter(self, book_id: str, chapter: int, translation: str) -> Chapter | None:

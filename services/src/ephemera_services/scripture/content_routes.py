@@ -1,4 +1,4 @@
-"""Reading: passages with what belongs to them, chapters, topics, the lexicon, and search."""
+"""Reading: passages with their parts, chapters, topics, the lexicon, and search."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ import msgspec
 from fastapi import APIRouter, Request, Response
 
 from ephemera_services.runtime import problem, problems
-from ephemera_services.scripture.access import ANYBODY, Caller, admitted
+from ephemera_services.scripture.access import OPTIONAL_TOKEN, Caller, admit
 from ephemera_services.scripture.forms import (
     BookPath,
     ChapterPath,
     ChapterView,
-    Found,
     Include,
     LexiconView,
     PassagePath,
     PassageView,
     SearchQuery,
+    SearchResults,
     TopicPath,
     TopicView,
     TranslationQuery,
@@ -28,7 +28,7 @@ from ephemera_services.scripture.forms import (
 
 router = APIRouter(tags=["content"])
 _encode = msgspec.json.Encoder().encode
-_READING = problems(401, 404, 429)
+_PROBLEMS = problems(401, 404, 429)
 
 
 @router.get(
@@ -36,67 +36,76 @@ _READING = problems(401, 404, 429)
     response_model=PassageView,
     response_model_exclude_none=True,
     responses=problems(401, 403, 404, 429),
-    openapi_extra=ANYBODY,
+    openapi_extra=OPTIONAL_TOKEN,
 )
 async def passage(passage_id: PassagePath, request: Request, include: Include = None) -> Response:
-    """A passage in all translations, and what belongs to it, as far as one's plan has that."""
-    caller = await admitted(request, "passages")
+    """A passage in all translations, with the requested parts, if the plan includes them."""
+    caller = await admit(request, "passages")
     wanted = list(dict.fromkeys(include.split(","))) if include else []
-    await asyncio.gather(*map(caller.must_have, wanted))
+    await asyncio.gather(*map(caller.require_feature, wanted))
     content = caller.service.content
-    found, given = await asyncio.gather(
+    found, included = await asyncio.gather(
         content.passage(passage_id),
         asyncio.gather(*(content.part(passage_id, suffix) for suffix in wanted)),
     )
     if found is None:
         raise problem(404, "There is no such passage.")
     shown = msgspec.structs.asdict(found)
-    return _answer(shown | {suffix: part.items for suffix, part in zip(wanted, given, strict=True)}, caller)
+    return _response(
+        shown | {suffix: part.items for suffix, part in zip(wanted, included, strict=True)}, caller
+    )
 
 
 @router.get(
-    "/chapters/{book}.{chapter}", response_model=ChapterView, responses=_READING, openapi_extra=ANYBODY
+    "/chapters/{book}.{chapter}",
+    response_model=ChapterView,
+    responses=_PROBLEMS,
+    openapi_extra=OPTIONAL_TOKEN,
 )
 async def chapter(
     book: BookPath, chapter: ChapterPath, request: Request, translation: TranslationQuery = "web"
 ) -> Response:
     """A chapter in one translation."""
-    caller = await admitted(request, "passages")
+    caller = await admit(request, "passages")
     found = await caller.service.content.chapter(book, chapter, translation)
     if found is None:
         raise problem(404, "There is no such chapter in this translation.")
-    return _answer(found, caller)
+    return _response(found, caller)
 
 
-@router.get("/topics/{topic_id}", response_model=TopicView, responses=_READING, openapi_extra=ANYBODY)
+@router.get("/topics/{topic_id}", response_model=TopicView, responses=_PROBLEMS, openapi_extra=OPTIONAL_TOKEN)
 async def topic(topic_id: TopicPath, request: Request) -> Response:
     """A topic, and the passages about it."""
-    caller = await admitted(request, "passages")
+    caller = await admit(request, "passages")
     found = await caller.service.content.topic(topic_id)
     if found is None:
         raise problem(404, "There is no such topic.")
-    return _answer(found, caller)
+    return _response(found, caller)
 
 
-@router.get("/lexicon/{word_id}", response_model=LexiconView, responses=_READING, openapi_extra=ANYBODY)
+@router.get(
+    "/lexicon/{word_id}", response_model=LexiconView, responses=_PROBLEMS, openapi_extra=OPTIONAL_TOKEN
+)
 async def word(word_id: WordPath, request: Request) -> Response:
     """A word of Hebrew or Greek."""
-    caller = await admitted(request, "lexicon")
+    caller = await admit(request, "lexicon")
     found = await caller.service.content.word(word_id)
     if found is None:
         raise problem(404, "There is no such word.")
-    return _answer(found, caller)
+    return _response(found, caller)
 
 
-@router.get("/search", response_model=Found, responses=problems(401, 429), openapi_extra=ANYBODY)
+@router.get(
+    "/search", response_model=SearchResults, responses=problems(401, 429), openapi_extra=OPTIONAL_TOKEN
+)
 async def search(q: SearchQuery, request: Request, translation: TranslationQuery = "web") -> Response:
-    """Passages with these words; quotes, `or` and `-` mean what they usually do."""
-    caller = await admitted(request, "search")
-    return _answer({"passages": await caller.service.search.find(q, translation)}, caller)
+    """Full-text search; quotes, `or` and `-` work as usual."""
+    caller = await admit(request, "search")
+    return _response({"passages": await caller.service.search.find(q, translation)}, caller)
 
 
-def _answer(content: Any, caller: Caller) -> Response:
-    """Content as it is: what the cache holds was checked when it was written."""
+def _response(content: Any, caller: Caller) -> Response:
+    """Encode content without validation: it was validated when it was written."""
     response = Response(_encode(content), media_type="application/json")
     response.raw_headers.extend(caller.headers)
     return response

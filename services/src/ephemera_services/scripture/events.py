@@ -1,4 +1,4 @@
-"""The events that scripture publishes; they outlive deployments, so fields only come with a default."""
+"""The events that scripture publishes. They outlive deployments, so every new field has a default."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import msgspec
 
 
 class Notification(msgspec.Struct, frozen=True, kw_only=True):
-    """A message to a user; of those with one `key`, one is sent."""
+    """A message to a user; only one per `key` is sent."""
 
     key: str
     to: str
@@ -15,14 +15,14 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UserCreated(msgspec.Struct, frozen=True, tag=True):
-    """A user came; `number` is the outbox's, the same however often it is published."""
+    """A user was created; `number` is the outbox's, the same however often it is published."""
 
     user_id: str
     number: int = 0
 
 
 class UserChanged(msgspec.Struct, frozen=True, tag=True):
-    """A user has another plan; `number` as above."""
+    """A user's plan changed; `number` as above."""
 
     user_id: str
     plan: str
@@ -30,7 +30,7 @@ class UserChanged(msgspec.Struct, frozen=True, tag=True):
 
 
 class PartOf(msgspec.Struct, frozen=True, array_like=True):
-    """One of what belongs to a passage."""
+    """A part of a passage."""
 
     passage_id: str
     suffix: str
@@ -45,7 +45,7 @@ class ChapterOf(msgspec.Struct, frozen=True, array_like=True):
 
 
 class ContentChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """Exactly what an ingest changed, as caches name it."""
+    """Exactly what an ingest changed, by cache key."""
 
     ingest_id: str
     schema: str
@@ -57,6 +57,6 @@ class ContentChanged(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int:
-        """How many things it names."""
+        """The number of changed items."""
         content = len(self.passages) + len(self.parts) + len(self.chapters)
         return content + len(self.topics) + len(self.lexicon)

@@ -1,4 +1,4 @@
-"""What scripture's routes take and give, as its OpenAPI document shows it, but for the ingest's form."""
+"""Request and response models of scripture's routes, except those of the ingest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Include = Annotated[
     str | None,
     Query(
         pattern=f"^{_ONE_OF}(,{_ONE_OF}){{0,3}}$",
-        description="What to give besides, with commas",
+        description="Parts to include, comma-separated",
         examples=["words,xrefs"],
     ),
 ]
@@ -45,14 +45,14 @@ Plan = Literal["free", "paid", "ai"]
 Feature = Literal["witnesses", "words", "xrefs", "commentary", "ai"]
 
 
-class Taken(BaseModel):
-    """What is sent to us: nothing that we do not know."""
+class RequestBody(BaseModel):
+    """A request body; unknown fields are refused."""
 
     model_config = ConfigDict(extra="forbid")
 
 
 class PassageView(BaseModel):
-    """A passage in all translations, with what `include` asked for."""
+    """A passage in all translations, with the included parts."""
 
     id: str
     reference: str
@@ -104,7 +104,7 @@ class LexiconView(BaseModel):
     definition: str
 
 
-class QuotedView(BaseModel):
+class QuotationView(BaseModel):
     """A passage in one translation."""
 
     id: str
@@ -113,14 +113,14 @@ class QuotedView(BaseModel):
     text: str
 
 
-class Found(BaseModel):
-    """What a search found, the best first."""
+class SearchResults(BaseModel):
+    """Search results, best first."""
 
-    passages: list[QuotedView]
+    passages: list[QuotationView]
 
 
-class AskForm(Taken):
-    """A question, and what it is about."""
+class AskForm(RequestBody):
+    """A question, and the passages it is about."""
 
     question: Question
     translation: Translation = "web"
@@ -130,18 +130,18 @@ class AskForm(Taken):
 
 
 class AnswerView(BaseModel):
-    """An answer, and the passages that it rests on."""
+    """An answer, and the passages it is based on."""
 
     id: str
     answer: str
-    passages: list[QuotedView]
+    passages: list[QuotationView]
     model: str
     how: Literal["exact", "semantic", "asked"]
     similarity: float
 
 
-class LookForm(Taken):
-    """How a reader likes to read."""
+class PreferencesForm(RequestBody):
+    """Reading preferences."""
 
     font_size: Annotated[int, Field(ge=8, le=48, strict=True)] = 16
     reading_mode: Literal["day", "night", "sepia"] = "day"
@@ -149,8 +149,8 @@ class LookForm(Taken):
     verse_numbers: StrictBool = True
 
 
-class UserForm(Taken):
-    """A user as the identity service knows them."""
+class UserForm(RequestBody):
+    """A user of the identity service."""
 
     user_id: UUID
     email: Annotated[str, Field(pattern=_ADDRESS, max_length=254, examples=["ann@example.com"])]
@@ -165,13 +165,13 @@ class UserView(BaseModel):
     plan: Plan
 
 
-class PlanForm(Taken):
+class PlanForm(RequestBody):
     """A user's new plan."""
 
     plan: Plan
 
 
-class FeatureForm(Taken):
+class FeatureForm(RequestBody):
     """Whether a plan has a feature."""
 
     allowed: StrictBool
@@ -185,7 +185,7 @@ class FeatureView(FeatureForm):
 
 
 class PartName(BaseModel):
-    """One of what belongs to a passage."""
+    """A part of a passage."""
 
     passage_id: str
     suffix: str
@@ -200,7 +200,7 @@ class ChapterName(BaseModel):
 
 
 class Ingested(BaseModel):
-    """An ingest that is written and that every cache was told of: what it changed."""
+    """A committed ingest that is invalidated in every cache: what it changed."""
 
     ingest_id: str
     fence: int

@@ -1,6 +1,6 @@
-"""The documents that an ingest takes, one form for each schema: `{"items": [...]}`.
+"""The documents of an ingest, one format per schema: `{"items": [...]}`.
 
-What is absent, or null, stays as it is; a list that is given replaces the one there was.
+A field that is absent or null is unchanged; a list replaces the old one.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ephemera_services.scripture.books import BOOKS, passage_id
-from ephemera_services.scripture.forms import NO_CONTROL, TOPIC, WORD, PassageId, Taken, Translation
+from ephemera_services.scripture.forms import NO_CONTROL, TOPIC, WORD, PassageId, RequestBody, Translation
+from ephemera_services.scripture.records import BOOKS, passage_id
 
-_MOST = 2000  # items of one document
+_MAX_ITEMS = 2000  # per document
 
 
 def _known(book: str) -> str:
@@ -35,7 +35,7 @@ WordId = Annotated[str, Field(pattern=WORD, examples=["g26"])]
 _PARTS = Field(max_length=100)
 
 
-class Witness(Taken):
+class Witness(RequestBody):
     """A manuscript that has the passage."""
 
     siglum: Annotated[str, _line(20)]
@@ -44,7 +44,7 @@ class Witness(Taken):
     reading: Annotated[str, _line(2000, least=0)] = ""
 
 
-class Word(Taken):
+class Word(RequestBody):
     """A word of the original."""
 
     position: Annotated[int, Field(ge=1, le=200, strict=True)]
@@ -53,22 +53,22 @@ class Word(Taken):
     word_id: WordId | None = None
 
 
-class Reference(Taken):
-    """Another passage that this one calls to mind; the corpus need not have it."""
+class Reference(RequestBody):
+    """A cross-reference; the corpus need not have the passage."""
 
     passage_id: PassageId
     note: Remark = ""
 
 
-class Comment(Taken):
-    """What somebody says of the passage."""
+class Comment(RequestBody):
+    """A comment on the passage."""
 
     by: Line
     text: Text
 
 
-class PassageItem(Taken):
-    """A verse: its texts by translation, and what belongs to it."""
+class PassageItem(RequestBody):
+    """A verse: its texts by translation, and its parts."""
 
     book: Book
     chapter: Annotated[int, Field(ge=1, le=150, strict=True)]
@@ -81,11 +81,11 @@ class PassageItem(Taken):
 
     @property
     def id(self) -> str:
-        """Of the passage."""
+        """The id of the passage."""
         return passage_id(self.book, self.chapter, self.verse)
 
 
-class TopicItem(Taken):
+class TopicItem(RequestBody):
     """A topic; the corpus must have its passages."""
 
     id: Annotated[str, Field(pattern=TOPIC, examples=["love"])]
@@ -94,7 +94,7 @@ class TopicItem(Taken):
     passages: Annotated[list[PassageId], Field(max_length=500)]
 
 
-class LexiconItem(Taken):
+class LexiconItem(RequestBody):
     """An entry of the lexicon."""
 
     id: WordId
@@ -105,22 +105,22 @@ class LexiconItem(Taken):
     definition: Text
 
 
-class PassageDocument(Taken):
-    """Passages to take in."""
+class PassageDocument(RequestBody):
+    """Passages to ingest."""
 
-    items: Annotated[list[PassageItem], Field(min_length=1, max_length=_MOST)]
-
-
-class TopicDocument(Taken):
-    """Topics to take in."""
-
-    items: Annotated[list[TopicItem], Field(min_length=1, max_length=_MOST)]
+    items: Annotated[list[PassageItem], Field(min_length=1, max_length=_MAX_ITEMS)]
 
 
-class LexiconDocument(Taken):
-    """Entries of the lexicon to take in."""
+class TopicDocument(RequestBody):
+    """Topics to ingest."""
 
-    items: Annotated[list[LexiconItem], Field(min_length=1, max_length=_MOST)]
+    items: Annotated[list[TopicItem], Field(min_length=1, max_length=_MAX_ITEMS)]
+
+
+class LexiconDocument(RequestBody):
+    """Lexicon entries to ingest."""
+
+    items: Annotated[list[LexiconItem], Field(min_length=1, max_length=_MAX_ITEMS)]
 
 
 Document = PassageDocument | TopicDocument | LexiconDocument

@@ -1,4 +1,4 @@
-"""Taking content in: a route for each schema, so that each has its documented form."""
+"""The ingest routes: one per schema, so that each has its documented format."""
 
 from __future__ import annotations
 
@@ -18,29 +18,29 @@ from ephemera_services.scripture.ingest_forms import (
 
 router = APIRouter(prefix="/ingest", tags=["ingest"])
 Admin = Annotated[Caller, Depends(Bearer(admin=True))]
-_OWN = problems(403, 409)
+_PROBLEMS = problems(403, 409)
 
 
-@router.post("/passages", responses=_OWN)
+@router.post("/passages", responses=_PROBLEMS)
 async def ingest_passages(document: PassageDocument, caller: Admin) -> Ingested:
-    """Take passages in; when this answers, no reader sees what was there before."""
-    return await _taken_in("passages", document, caller)
+    """Ingest passages; when this answers, no reader sees the old content."""
+    return await _ingest("passages", document, caller)
 
 
-@router.post("/topics", responses=_OWN)
+@router.post("/topics", responses=_PROBLEMS)
 async def ingest_topics(document: TopicDocument, caller: Admin) -> Ingested:
-    """Take topics in; their passages must be there."""
-    return await _taken_in("topics", document, caller)
+    """Ingest topics; their passages must exist."""
+    return await _ingest("topics", document, caller)
 
 
-@router.post("/lexicon", responses=_OWN)
+@router.post("/lexicon", responses=_PROBLEMS)
 async def ingest_lexicon(document: LexiconDocument, caller: Admin) -> Ingested:
-    """Take entries of the lexicon in."""
-    return await _taken_in("lexicon", document, caller)
+    """Ingest lexicon entries."""
+    return await _ingest("lexicon", document, caller)
 
 
-async def _taken_in(schema: str, document: Document, caller: Caller) -> Ingested:
-    change, fence, _ = await caller.service.ingest.take_in(schema, document)
+async def _ingest(schema: str, document: Document, caller: Caller) -> Ingested:
+    change, fence, _ = await caller.service.ingest.ingest(schema, document)
     return Ingested(
         ingest_id=change.ingest_id,
         fence=fence,

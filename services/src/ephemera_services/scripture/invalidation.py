@@ -1,10 +1,9 @@
-"""Having every cache forget exactly what an ingest changed: the entries, the answers, and the copies.
+"""Invalidates exactly what an ingest changed: cache entries, AI answers, and local copies.
 
-`apply` ends the entries in Redis, and the AI answers that rest on changed passages. Other processes drop
-their copies when the server's word reaches them, about a trip later; one that hangs may not hear it. But no
-copy is trusted for longer than `COPIES_TRUSTED`, so whoever waits for that long after `apply` knows that
-nobody reads the old content any more, whatever happened to whom: a process that is cut off from Redis reads
-from SQL what it has no such young copy of. `settled` waits for that.
+`apply` deletes the entries in Redis, and the AI answers based on changed passages. Other processes drop their
+local copies when the server notifies them, about one round trip later; a process that hangs may miss it. But
+no local copy is used for longer than `LOCAL_MAX_AGE`, so after waiting that long no process serves the old
+content: one that is cut off from Redis reads SQL. `wait_until_visible` waits for that.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ from ephemera.patterns.semantic_cache import BoundSemanticCache
 from ephemera_services.scripture.events import ContentChanged
 from ephemera_services.scripture.keys import (
     CHAPTERS,
-    COPIES_TRUSTED,
     LEXICON,
+    LOCAL_MAX_AGE,
     PARTS,
     PASSAGES,
     TOPICS,
@@ -25,12 +24,12 @@ from ephemera_services.scripture.keys import (
 )
 from ephemera_services.scripture.records import AiAnswer
 
-_ON_ITS_WAY = 0.3  # seconds; a reply that was read before the change is dropped by the wire when it is older
-_AT_ONCE = 50  # sources that are ended together
+_IN_FLIGHT = 0.3  # seconds; the wire drops a reply from before the change when it is older
+_BATCH = 50  # sources per batch
 
 
 class Invalidation:
-    """What happens to caches when content has changed."""
+    """Invalidates caches after an ingest."""
 
     def __init__(self, store: Store, answers: BoundSemanticCache[AiAnswer, AnswerScope]) -> None:
         self._passages, self._parts, self._chapters = store[PASSAGES], store[PARTS], store[CHAPTERS]
@@ -38,7 +37,7 @@ class Invalidation:
         self._answers = answers
 
     async def apply(self, change: ContentChanged) -> None:
-        """End what is cached of this; `ConnectionFailed` when Redis could not be told all of it."""
+        """Invalidate a change; `ConnectionFailed` if Redis did not confirm all of it."""
         await asyncio.gather(
             self._passages.delete_many({"passage_id": each} for each in change.passages),
             self._parts.delete_many(
@@ -51,10 +50,10 @@ class Invalidation:
             self._topics.delete_many({"topic_id": each} for each in change.topics),
             self._lexicon.delete_many({"word_id": each} for each in change.lexicon),
         )
-        for start in range(0, len(change.passages), _AT_ONCE):
-            some = change.passages[start : start + _AT_ONCE]
+        for start in range(0, len(change.passages), _BATCH):
+            some = change.passages[start : start + _BATCH]
             await asyncio.gather(*map(self._answers.invalidate_source, some))
 
-    async def settled(self) -> None:
-        """Wait until no process can serve a copy from before the last `apply`."""
-        await asyncio.sleep(COPIES_TRUSTED.total_seconds() + _ON_ITS_WAY)
+    async def wait_until_visible(self) -> None:
+        """Wait until no process can serve a local copy from before the last `apply`."""
+        await asyncio.sleep(LOCAL_MAX_AGE.total_seconds() + _IN_FLIGHT)

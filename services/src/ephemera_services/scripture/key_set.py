@@ -1,8 +1,8 @@
-"""The keys that verify access tokens: another service's key set (JWKS), by URL or from a file.
+"""The keys that verify access tokens: another service's key set (JWKS), from a URL or a file.
 
-It is fetched when the first token comes, again when a token does not verify, at most every few seconds, and
-in the background every few minutes, so that a withdrawn key stops verifying. While it cannot be fetched, the
-last one stands; if there is none yet, tokens cannot be told from forgeries, and their bearers get 503.
+It is fetched with the first token, again when a token does not verify (at most every few seconds), and in the
+background every few minutes, so that a withdrawn key stops verifying. While it cannot be fetched the last one
+is used; if there is none yet, tokens cannot be verified, and requests with a token get 503.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from ephemera.web import unavailable
 from ephemera_services.runtime import unauthorized
 from ephemera_services.scripture.settings import Settings
 
-_AGAIN = 5.0  # seconds between two fetches at least
-_OLD = 300.0
-_PATIENCE = 5.0
-_MOST_REMEMBERED = 10_000
+_MIN_INTERVAL = 5.0  # seconds between two fetches
+_MAX_AGE = 300.0  # seconds
+_TIMEOUT = 5.0  # seconds
+_MAX_VERIFIED = 10_000
 
 
 class _Set(msgspec.Struct):
@@ -34,22 +34,22 @@ class _Set(msgspec.Struct):
 
 
 class KeySet:
-    """Verifies tokens by keys from elsewhere; what was verified is remembered until it expires."""
+    """Verifies tokens with another service's keys; a verified token is cached until it expires."""
 
     def __init__(self, settings: Settings, http: httpx.AsyncClient) -> None:
         self._source = settings.jwks
         self._http = http
         self._tokens = Tokens({"keys": []}, settings.issuer, settings.audience)
         self._verified: dict[str, Claims] = {}
-        self._asked_at = self._fetched_at = -_OLD
+        self._tried_at = self._fetched_at = -_MAX_AGE
         self._fetching = asyncio.Lock()
         self._renewing: asyncio.Task[None] | None = None
 
     @classmethod
     @asynccontextmanager
-    async def opened(cls, settings: Settings) -> AsyncIterator[KeySet]:
+    async def open(cls, settings: Settings) -> AsyncIterator[KeySet]:
         """The key set of the settings."""
-        async with httpx.AsyncClient(timeout=_PATIENCE) as http:
+        async with httpx.AsyncClient(timeout=_TIMEOUT) as http:
             keys = cls(settings, http)
             try:
                 yield keys
@@ -59,10 +59,10 @@ class KeySet:
                     await asyncio.wait((keys._renewing,))
 
     async def verify(self, token: str) -> Claims:
-        """What a token says; 401 when it is not valid, 503 when no key was ever fetched."""
+        """Return the claims of a token; 401 if it is not valid, 503 if no key was ever fetched."""
         if self._source is None:
-            raise unauthorized("No key set is configured here, so nobody can sign in.")
-        if time.monotonic() - self._fetched_at > _OLD:
+            raise unauthorized("No key set is configured, so access tokens cannot be used here.")
+        if time.monotonic() - self._fetched_at > _MAX_AGE:
             self._renew()
         known = self._verified.get(token)
         if known is not None and known.exp > time.time():
@@ -70,14 +70,14 @@ class KeySet:
         try:
             claims = self._tokens.verify(token, kind="access")
         except InvalidToken as invalid:
-            claims = await self._once_more(token, invalid)
-        if len(self._verified) >= _MOST_REMEMBERED:
+            claims = await self._verify_with_new_keys(token, invalid)
+        if len(self._verified) >= _MAX_VERIFIED:
             self._verified.clear()
         self._verified[token] = claims
         return claims
 
-    async def _once_more(self, token: str, invalid: InvalidToken) -> Claims:
-        """Try with newer keys, whoever fetched them; a token by a key that was just published is valid."""
+    async def _verify_with_new_keys(self, token: str, invalid: InvalidToken) -> Claims:
+        """Verify with newer keys: the token may be signed with a key that was just published."""
         tried = self._tokens
         await self._fetch()
         if self._tokens is not tried:
@@ -85,28 +85,28 @@ class KeySet:
                 return self._tokens.verify(token, kind="access")
             except InvalidToken as still:
                 invalid = still
-        if not self._tokens.keys["keys"]:  # type: ignore[index] # it is no ring
+        if not self._tokens.keys["keys"]:  # type: ignore[index] # not a KeyRing here
             raise unavailable(
                 "The keys that verify tokens cannot be fetched; please try again.", retry_after=5
             )
         raise unauthorized(f"The access token is not valid: {invalid.reason}.") from None
 
     def _renew(self) -> None:
-        """Fetch in the background; nobody waits for what is probably the same."""
+        """Fetch in the background; the keys are probably unchanged."""
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._fetch(), name="scripture-key-set")
 
     async def _fetch(self) -> None:
-        """Fetch the keys, unless that was tried just now; others than there were make new `_tokens`."""
+        """Fetch the keys, unless that was just tried; changed keys make a new `_tokens`."""
         async with self._fetching:
-            if time.monotonic() - self._asked_at < _AGAIN:
+            if time.monotonic() - self._tried_at < _MIN_INTERVAL:
                 return
             try:
                 found = msgspec.json.decode(await self._read(), type=_Set)
             except (httpx.HTTPError, OSError, msgspec.MsgspecError):
-                self._asked_at = time.monotonic()  # and not before: who is cancelled has asked for nobody
+                self._tried_at = time.monotonic()  # not before: a cancelled fetch must not count
                 return
-            self._asked_at = self._fetched_at = time.monotonic()
+            self._tried_at = self._fetched_at = time.monotonic()
             fresh = {"keys": found.keys}
             if fresh != self._tokens.keys:
                 self._tokens = Tokens(fresh, self._tokens.issuer, self._tokens.audience)

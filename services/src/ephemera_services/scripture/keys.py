@@ -1,10 +1,10 @@
-"""Everything that scripture keeps in Redis: all of it may vanish, and SQL has it all.
+"""Everything that scripture keeps in Redis: losing any of it is safe, SQL has it all.
 
-Content is cached for as long as it may be old, and an ingest ends exactly what it changed. A process trusts
-its own copies of content for `COPIES_TRUSTED` at most, which is how long an ingest waits before it is
-acknowledged (`invalidation`): no reader sees an old passage after that, in whatever process.
+An ingest invalidates exactly what it changed. A process uses its local copies of content for at most
+`LOCAL_MAX_AGE`, which is how long an ingest waits before it is acknowledged (`invalidation`): after that no
+reader in any process sees an old passage.
 
-Limits are real buckets (GCRA), not windows: a bucket refills all the time and so has no window in its key.
+Limits are token buckets (GCRA), not windows: a bucket refills continuously, so its key has no window.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ephemera.patterns.semantic_cache import Asking, Scope, SemanticCache
 from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
 from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Part, Passage, Topic
 
-COPIES_TRUSTED = timedelta(seconds=1)
+LOCAL_MAX_AGE = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
 _MINUTE = timedelta(minutes=1)
 _LEASE = timedelta(seconds=10)
-"""How long a consumer that died is waited for."""
+"""After which the events of a consumer that died are claimed."""
 
 catalogue = Catalogue("scripture")
-_local = LocalCache(max_entries=20_000, max_age=COPIES_TRUSTED, when_down="load")
+_local = LocalCache(max_entries=20_000, max_age=LOCAL_MAX_AGE, when_down="load")
 
 PASSAGES = Cache(
     catalogue,
@@ -42,7 +42,7 @@ PASSAGES = Cache(
     purpose="A passage in all translations",
     saves="a SQL read for each passage",
     invalidated_by=("an ingest that changed it",),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 PARTS = Cache(
@@ -52,10 +52,10 @@ PARTS = Cache(
     fresh=_HOUR,
     local=_local,
     storage=Storage(hash_tag="passage_id"),
-    purpose="What belongs to a passage: witnesses, words, xrefs, commentary",
+    purpose="The parts of a passage: witnesses, words, xrefs, commentary",
     saves="a SQL read for each of them",
     invalidated_by=("an ingest that changed it",),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 CHAPTERS = Cache(
@@ -68,7 +68,7 @@ CHAPTERS = Cache(
     purpose="A chapter in one translation",
     saves="a SQL read of all its verses",
     invalidated_by=("an ingest that changed a verse of it",),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 TOPICS = Cache(
@@ -80,7 +80,7 @@ TOPICS = Cache(
     purpose="A topic with its passages",
     saves="a SQL read for each topic",
     invalidated_by=("an ingest that changed it",),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 LEXICON = Cache(
@@ -92,7 +92,7 @@ LEXICON = Cache(
     purpose="An entry of the lexicon",
     saves="a SQL read for each entry",
     invalidated_by=("an ingest that changed it",),
-    if_lost="it is read from SQL again",
+    if_lost="it is loaded from SQL again",
 )
 
 FEATURES = Entitlements(
@@ -121,7 +121,7 @@ class AnswerScope(Scope, frozen=True, kw_only=True):
 
     translation: str
     instructions: str
-    """A digest of what the model is told to do."""
+    """A digest of the model's instructions."""
 
 
 ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
@@ -133,13 +133,13 @@ ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
     tokens=lambda answer: answer.tokens,
     sources=lambda answer: [passage.id for passage in answer.passages],
     asking=Asking(timeout=timedelta(seconds=60)),
-    purpose="Answers as the model gave them",
-    invalidated_by=("an ingest that changed a passage they rest on",),
+    purpose="Answers of the model",
+    invalidated_by=("an ingest that changed a passage they are based on",),
 )
 
 
-class Look(msgspec.Struct, frozen=True):
-    """How a reader likes to read, on this device."""
+class ReadingPreferences(msgspec.Struct, frozen=True):
+    """A reader's display preferences, on this device."""
 
     font_size: int = 16
     reading_mode: str = "day"
@@ -148,7 +148,10 @@ class Look(msgspec.Struct, frozen=True):
 
 
 PREFERENCES = Preferences(
-    catalogue, "gl:session:{user_id}:prefs", Look, purpose="How a user likes to read, on this device"
+    catalogue,
+    "gl:session:{user_id}:prefs",
+    ReadingPreferences,
+    purpose="A user's display preferences, on this device",
 )
 
 PER_MINUTE = {
@@ -157,7 +160,7 @@ PER_MINUTE = {
     "lexicon": {"free": 40, "paid": 400},
 }
 AI_PER_HOUR = {"free": 5, "paid": 50, "ai": 200}
-_ALONE: WhenDown = local_share(of=1)  # each process by itself: answers are dear
+_PER_PROCESS: WhenDown = local_share(of=1)  # answers are expensive
 _RATE = "gl:ratelimit:{subject}:{endpoint}"
 
 LIMITS = RateLimits(
@@ -167,7 +170,7 @@ LIMITS = RateLimits(
         token_bucket(name, tiers, per=_MINUTE, key=_RATE, where={"endpoint": name})
         for name, tiers in PER_MINUTE.items()
     ),
-    token_bucket("ai", AI_PER_HOUR, per=_HOUR, key=_RATE, where={"endpoint": "ai"}, when_down=_ALONE),
+    token_bucket("ai", AI_PER_HOUR, per=_HOUR, key=_RATE, where={"endpoint": "ai"}, when_down=_PER_PROCESS),
 )
 
 NOTIFICATIONS = Events(
@@ -176,7 +179,7 @@ NOTIFICATIONS = Events(
     Notification,
     delivery=DeliveryPolicy(max_deliveries=50, lease=_LEASE),  # about eight minutes without a mail server
     sensitive=True,
-    purpose="What users are to be told",
+    purpose="Notifications to users",
 )
 
 USERS: Events[UserCreated | UserChanged] = Events(
@@ -184,7 +187,7 @@ USERS: Events[UserCreated | UserChanged] = Events(
     "gl:events:users",
     UserCreated | UserChanged,
     delivery=DeliveryPolicy(max_deliveries=6, first_retry=timedelta(milliseconds=250), lease=_LEASE),
-    purpose="Users that came or changed",
+    purpose="Users that were created or changed",
 )
 
 INGESTS = Events(
@@ -192,8 +195,8 @@ INGESTS = Events(
     "gl:events:ingest",
     ContentChanged,
     delivery=DeliveryPolicy(lease=_LEASE),
-    purpose="Content that an ingest changed, and which caches must forget",
-    if_lost="a cache that was not told before is old until its life ends",
+    purpose="Content that an ingest changed, for invalidation",
+    if_lost="a cache that was not invalidated before is stale until it expires",
 )
 
 INGEST_LOCK = Locks(

@@ -1,7 +1,7 @@
-"""The model is a port: an OpenAI-compatible endpoint by URL, or an honest extractor that only quotes.
+"""The models that answer questions: an OpenAI-compatible endpoint, or quotation of passages.
 
-Both are given the question and the passages that fit it. The endpoint's answer is the model's own words; the
-extractor's are the passages', and it says so.
+Both get the question and the matching passages. Without an endpoint nothing is invented: the answer quotes
+the passages, and says so.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ import httpx
 import msgspec
 
 from ephemera.errors import EphemeraError
-from ephemera_services.scripture.records import Quoted
+from ephemera_services.scripture.records import Quotation
 
 INSTRUCTIONS = (
     "You answer questions about scripture from the passages that you are given, and from nothing else. "
     "Name the passages you rest on, as in (John 3:16). If they do not answer the question, say so. "
     "At most 150 words."
 )
-_PATIENCE = 45.0  # seconds
-_MOST_QUOTED = 3
+_TIMEOUT = 45.0  # seconds
+_MAX_QUOTED = 3
 
 
 class ModelFailed(EphemeraError):
-    """The model gave no answer; the reason is for the log."""
+    """The model did not answer; the reason is for the log."""
 
 
 class Reply(NamedTuple):
-    """What a model said, and how many tokens that took."""
+    """The response of a model, and its tokens."""
 
     text: str
     tokens: int
@@ -42,29 +42,29 @@ class Model(Protocol):
     provider: str
     name: str
     instructions: str
-    """A digest of what it is told to do: other instructions make other answers."""
+    """A digest of its instructions, which are part of the cache scope."""
 
-    async def answer(self, question: str, passages: Sequence[Quoted]) -> Reply:
+    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:
         """An answer from these passages, or `ModelFailed`."""
 
     async def aclose(self) -> None:
-        """Let go of connections."""
+        """Close its connections."""
 
 
-class Extractive:
-    """Quotes the passages that fit best, and claims nothing more."""
+class ExtractiveModel:
+    """Quotes the best passages."""
 
     provider, name, instructions = "ephemera", "extractive", "1"
 
-    async def answer(self, question: str, passages: Sequence[Quoted]) -> Reply:  # noqa: ARG002 - the port's
-        """The passages themselves; they were chosen for the question."""
+    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:  # noqa: ARG002 - the protocol's
+        """Quote the passages, which were selected for the question."""
         if not passages:
-            return Reply("No passage of this corpus fits the question.", 0)
-        quoted = " ".join(f"“{each.text}” ({each.reference})" for each in passages[:_MOST_QUOTED])
-        return Reply(f"No model is configured; these passages fit best: {quoted}", 0)
+            return Reply("No passage of this corpus matches the question.", 0)
+        quoted = " ".join(f"“{each.text}” ({each.reference})" for each in passages[:_MAX_QUOTED])
+        return Reply(f"No model is configured; these passages match best: {quoted}", 0)
 
     async def aclose(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: there are no connections."""
 
 
 class _Message(msgspec.Struct):
@@ -84,7 +84,7 @@ class _Completion(msgspec.Struct):
     usage: _Usage = _Usage()
 
 
-class OpenAICompatible:
+class ChatModel:
     """A model behind `{url}/chat/completions`."""
 
     def __init__(self, url: str, name: str, key: str | None) -> None:
@@ -93,23 +93,23 @@ class OpenAICompatible:
         self.instructions = hashlib.sha256(INSTRUCTIONS.encode()).hexdigest()[:16]
         self._url = url.rstrip("/") + "/chat/completions"
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._http = httpx.AsyncClient(headers=headers, timeout=_PATIENCE)
+        self._http = httpx.AsyncClient(headers=headers, timeout=_TIMEOUT)
 
-    async def answer(self, question: str, passages: Sequence[Quoted]) -> Reply:
-        """The model's words."""
+    async def answer(self, question: str, passages: Sequence[Quotation]) -> Reply:
+        """Ask the model."""
         context = "\n".join(f"{each.reference}: {each.text}" for each in passages)
         messages = [
             {"role": "system", "content": INSTRUCTIONS},
             {"role": "user", "content": f"Passages:\n{context}\n\nQuestion: {question}"},
         ]
         try:
-            answer = await self._http.post(self._url, json={"model": self.name, "messages": messages})
-            completion = msgspec.json.decode(answer.raise_for_status().content, type=_Completion)
+            response = await self._http.post(self._url, json={"model": self.name, "messages": messages})
+            completion = msgspec.json.decode(response.raise_for_status().content, type=_Completion)
             return Reply(completion.choices[0].message.content, completion.usage.total_tokens)
         except httpx.HTTPStatusError as refused:
             raise ModelFailed(f"the model's endpoint answered {refused.response.status_code}") from None
         except (httpx.HTTPError, msgspec.MsgspecError, IndexError) as failed:
-            raise ModelFailed(f"the model gave no answer: {type(failed).__name__}") from None
+            raise ModelFailed(f"the model did not answer: {type(failed).__name__}") from None
 
     async def aclose(self) -> None:
         """Close the connections."""

@@ -1,11 +1,11 @@
-"""Events that must not be lost: written to SQL with the change that causes them, published after its commit.
+"""A transactional outbox: events are written to SQL with the change that causes them, and published after.
 
-`publish` tries at once; what Redis did not hear is published by a relay, every few seconds, in any process
-that handles events. What was published stays for a minute, and the relay publishes it again whenever it was
-disconnected: a master that died may have taken it along before its replica heard of it.
+`publish` tries at once; what Redis did not accept is published by a relay, every few seconds, in any process
+that handles events. A published event is kept for a minute, and the relay publishes it again after a
+reconnect: a master that died may not have replicated it.
 
-So an event may be published more than once, as may one whose answer was lost: as another entry of the stream,
-and with the same number, by which consumers know it.
+So an event may be published more than once, as another entry of the stream, but with the same number, by
+which consumers recognize it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ from ephemera.errors import ConnectionFailed, ServerError
 from ephemera_services.runtime import cancel_and_wait
 from ephemera_services.scripture.events import ContentChanged, UserChanged, UserCreated
 from ephemera_services.scripture.keys import INGESTS, USERS
-from ephemera_services.scripture.tables import delayed_events
+from ephemera_services.scripture.tables import outbox_events
 
-_EVERY = 2.0  # seconds
-_WAITED = text("interval '5 seconds'")  # by then, whoever wrote it has published it or cannot
-_KEPT = text("interval '1 minute'")  # by then, replicas have it, or we know that their master is gone
-_TOGETHER = 100
+_RELAY_INTERVAL = 2.0  # seconds
+_RELAY_AFTER = text("interval '5 seconds'")  # by then its writer has published it, or cannot
+_RETENTION = text("interval '1 minute'")  # by then replicas have it, or a failover was noticed
+_BATCH = 100
 
 logger = logging.getLogger(__name__)
-Happening = UserCreated | UserChanged | ContentChanged
+OutboxEvent = UserCreated | UserChanged | ContentChanged
 
 
 class Outbox:
@@ -45,26 +45,26 @@ class Outbox:
         self._client = store.client("queue")
         self._users, self._ingests = store[USERS], store[INGESTS]
 
-    async def add(self, sql: AsyncConnection, event: Happening) -> int:
-        """Have an event published if this transaction commits; its number, for `publish`."""
+    async def add(self, sql: AsyncConnection, event: OutboxEvent) -> int:
+        """Add an event to a transaction; its number, for `publish` after the commit."""
         stream = "ingest" if isinstance(event, ContentChanged) else "users"
         row = {"stream": stream, "event": msgspec.to_builtins(event)}
-        added = insert(delayed_events).values(row).returning(delayed_events.c.number)
+        added = insert(outbox_events).values(row).returning(outbox_events.c.number)
         number: int = (await sql.execute(added)).scalar_one()
         return number
 
     async def publish(self, number: int) -> bool:
-        """Publish an event now; False when Redis cannot be told, and the relay will."""
+        """Publish an event now; False if Redis is down and the relay will."""
         try:
-            await self._publish(delayed_events.c.number == number)
+            await self._publish(outbox_events.c.number == number)
         except (ConnectionFailed, ServerError):
             logger.warning("an event waits for Redis", extra={"number": number})
             return False
         return True
 
     @asynccontextmanager
-    async def relaying(self) -> AsyncIterator[None]:
-        """Publish what was left behind, while the block lasts."""
+    async def relay(self) -> AsyncIterator[None]:
+        """Publish unpublished events within a block."""
         task = asyncio.create_task(self._relay(), name="scripture-relay")
         try:
             yield
@@ -74,24 +74,24 @@ class Outbox:
     async def _relay(self) -> None:
         repeated = self._client.connects
         while True:
-            await asyncio.sleep(_EVERY)
+            await asyncio.sleep(_RELAY_INTERVAL)
             try:
-                while await self._publish(delayed_events.c.at < func.now() - _WAITED):
+                while await self._publish(outbox_events.c.at < func.now() - _RELAY_AFTER):
                     pass
                 if self._client.up and (connects := self._client.connects) != repeated:
                     await self._publish_again()
                     repeated = connects
                 elif self._client.up:
-                    await self._forget()
+                    await self._prune()
             except (ConnectionFailed, ServerError, SQLAlchemyError) as problem:
                 logger.info("events wait for their servers", extra={"problem": type(problem).__name__})
 
     async def _publish_again(self) -> None:
-        """Publish once more what was published lately."""
+        """Publish recently published events again."""
         number = 0
         while True:
-            published = (delayed_events.c.number > number) & delayed_events.c.published_at.is_not(None)
-            some = select(delayed_events).where(published).order_by(delayed_events.c.number).limit(_TOGETHER)
+            published = (outbox_events.c.number > number) & outbox_events.c.published_at.is_not(None)
+            some = select(outbox_events).where(published).order_by(outbox_events.c.number).limit(_BATCH)
             async with self._engine.connect() as sql:
                 rows = (await sql.execute(some)).all()
             for row in rows:
@@ -100,20 +100,20 @@ class Outbox:
                 return
             number = rows[-1].number
 
-    async def _forget(self) -> None:
-        """Keep no longer what was published long enough ago, while nothing has happened to Redis."""
-        old = delayed_events.c.published_at < func.now() - _KEPT
+    async def _prune(self) -> None:
+        """Delete events past their retention, while Redis is connected."""
+        old = outbox_events.c.published_at < func.now() - _RETENTION
         async with self._engine.begin() as sql:
-            await sql.execute(delete(delayed_events).where(old))
+            await sql.execute(delete(outbox_events).where(old))
 
     async def _publish(self, which: ColumnElement[bool]) -> int:
-        """Publish some events that were not, and note it, or neither; how many."""
-        free = select(delayed_events.c.number).where(which, delayed_events.c.published_at.is_(None))
-        some = free.order_by(delayed_events.c.number).limit(_TOGETHER).with_for_update(skip_locked=True)
-        taken = update(delayed_events).where(delayed_events.c.number.in_(some))
-        noted = taken.values(published_at=func.now()).returning(delayed_events)
+        """Publish a batch of unpublished events and record it, or neither; their number."""
+        unpublished = select(outbox_events.c.number).where(which, outbox_events.c.published_at.is_(None))
+        some = unpublished.order_by(outbox_events.c.number).limit(_BATCH).with_for_update(skip_locked=True)
+        claimed = update(outbox_events).where(outbox_events.c.number.in_(some))
+        recorded = claimed.values(published_at=func.now()).returning(outbox_events)
         async with self._engine.begin() as sql:
-            rows = (await sql.execute(noted)).all()
+            rows = (await sql.execute(recorded)).all()
             for row in sorted(rows, key=lambda row: row.number):
                 await self._send(row.stream, row.event, row.number)
         return len(rows)
@@ -122,5 +122,5 @@ class Outbox:
         if stream == "ingest":
             await self._ingests.publish(msgspec.convert(event, ContentChanged))
         else:
-            happened = msgspec.convert(event, UserCreated | UserChanged)
-            await self._users.publish(msgspec.structs.replace(happened, number=number))
+            decoded = msgspec.convert(event, UserCreated | UserChanged)
+            await self._users.publish(msgspec.structs.replace(decoded, number=number))

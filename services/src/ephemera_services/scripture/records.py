@@ -1,4 +1,4 @@
-"""What is read: content as caches hold it and routes give it."""
+"""Content as it is cached and returned by the routes."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import msgspec
 
 Suffix = Literal["witnesses", "words", "xrefs", "commentary"]
 SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
-"""What belongs to a passage and is cached by itself."""
+"""The parts of a passage, which are cached separately."""
 
 
 class Passage(msgspec.Struct, frozen=True, kw_only=True):
-    """A verse in all translations there are."""
+    """A verse in all translations."""
 
     id: str
     reference: str
@@ -23,7 +23,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """One of what belongs to a passage, as it was ingested."""
+    """A part of a passage, as it was ingested."""
 
     items: list[dict[str, Any]]
 
@@ -66,8 +66,8 @@ class LexiconEntry(msgspec.Struct, frozen=True, kw_only=True):
     definition: str
 
 
-class Quoted(msgspec.Struct, frozen=True, kw_only=True):
-    """A passage in one translation, as search and answers give it."""
+class Quotation(msgspec.Struct, frozen=True, kw_only=True):
+    """A passage in one translation, in search results and answers."""
 
     id: str
     reference: str
@@ -76,9 +76,38 @@ class Quoted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AiAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model said, and the passages it said it of."""
+    """An answer, and the passages it is based on."""
 
     text: str
-    passages: list[Quoted]
+    passages: list[Quotation]
     model: str
     tokens: int
+
+
+_NAMES = """\
+gen Genesis, exod Exodus, lev Leviticus, num Numbers, deut Deuteronomy, josh Joshua, judg Judges, ruth
+Ruth, 1sam 1 Samuel, 2sam 2 Samuel, 1kgs 1 Kings, 2kgs 2 Kings, 1chr 1 Chronicles, 2chr 2 Chronicles,
+ezra Ezra, neh Nehemiah, esth Esther, job Job, ps Psalm, prov Proverbs, eccl Ecclesiastes, song Song of
+Solomon, isa Isaiah, jer Jeremiah, lam Lamentations, ezek Ezekiel, dan Daniel, hos Hosea, joel Joel, amos
+Amos, obad Obadiah, jonah Jonah, mic Micah, nah Nahum, hab Habakkuk, zeph Zephaniah, hag Haggai, zech
+Zechariah, mal Malachi, matt Matthew, mark Mark, luke Luke, john John, acts Acts, rom Romans, 1cor 1
+Corinthians, 2cor 2 Corinthians, gal Galatians, eph Ephesians, phil Philippians, col Colossians, 1thess 1
+Thessalonians, 2thess 2 Thessalonians, 1tim 1 Timothy, 2tim 2 Timothy, titus Titus, phlm Philemon, heb
+Hebrews, jas James, 1pet 1 Peter, 2pet 2 Peter, 1john 1 John, 2john 2 John, 3john 3 John, jude Jude, rev
+Revelation"""
+
+BOOKS: dict[str, str] = {}
+"""Names by id."""
+for _entry in _NAMES.replace("\n", " ").split(","):
+    _id, _, _name = _entry.strip().partition(" ")
+    BOOKS[_id] = _name
+
+
+def passage_id(book_id: str, chapter: int, verse: int) -> str:
+    """The id of a verse, as in `john.3.16`."""
+    return f"{book_id}.{chapter}.{verse}"
+
+
+def reference(book_id: str, chapter: int, verse: int) -> str:
+    """A verse as people write it, as in `John 3:16`."""
+    return f"{BOOKS[book_id]} {chapter}:{verse}"

@@ -1,4 +1,4 @@
-"""Full-text search in SQL: what a reader looks for, and what a question may rest on."""
+"""Full-text search in SQL, for readers and for the context of questions."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from sqlalchemy import ColumnElement, Select, cast, func, select
 from sqlalchemy.dialects.postgresql import TSQUERY
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera_services.scripture.books import reference
-from ephemera_services.scripture.records import Quoted
+from ephemera_services.scripture.records import Quotation, reference
 from ephemera_services.scripture.tables import passages, texts
 
 _ENGLISH = "english"
@@ -20,36 +19,36 @@ _QUOTED = select(
 
 
 class Search:
-    """Looks for passages by their words."""
+    """Finds passages by their words."""
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    async def find(self, words: str, translation: str, most: int = 20) -> list[Quoted]:
-        """Passages with all these words, as one types them into a search box; the best first."""
-        return await self._best(func.websearch_to_tsquery(_ENGLISH, words), translation, most)
+    async def find(self, words: str, translation: str, limit: int = 20) -> list[Quotation]:
+        """Passages that match a search box query, best first."""
+        return await self._best(func.websearch_to_tsquery(_ENGLISH, words), translation, limit)
 
-    async def related(self, question: str, translation: str, most: int) -> list[Quoted]:
-        """Passages with some of the words of a question; the best first."""
+    async def related(self, question: str, translation: str, limit: int) -> list[Quotation]:
+        """Passages with some of the words of a question, best first."""
         every = func.text(func.plainto_tsquery(_ENGLISH, question))
         some = cast(func.regexp_replace(every, " & ", " | ", "g"), TSQUERY)
-        return await self._best(some, translation, most)
+        return await self._best(some, translation, limit)
 
-    async def named(self, ids: Iterable[str], translation: str) -> list[Quoted]:
-        """These passages, as far as there are any."""
+    async def named(self, ids: Iterable[str], translation: str) -> list[Quotation]:
+        """The passages with these ids that exist."""
         wanted = _QUOTED.where(passages.c.id.in_(list(ids)), texts.c.translation == translation)
-        return await self._quoted(wanted.order_by(passages.c.id))
+        return await self._quotations(wanted.order_by(passages.c.id))
 
-    async def _best(self, query: ColumnElement[Any], translation: str, most: int) -> list[Quoted]:
+    async def _best(self, query: ColumnElement[Any], translation: str, limit: int) -> list[Quotation]:
         wanted = _QUOTED.where(texts.c.searched.op("@@")(query), texts.c.translation == translation)
         rank = func.ts_rank_cd(texts.c.searched, query).desc()
-        return await self._quoted(wanted.order_by(rank, passages.c.id).limit(most))
+        return await self._quotations(wanted.order_by(rank, passages.c.id).limit(limit))
 
-    async def _quoted(self, wanted: Select[Any]) -> list[Quoted]:
+    async def _quotations(self, wanted: Select[Any]) -> list[Quotation]:
         async with self._engine.connect() as sql:
             rows = (await sql.execute(wanted)).all()
         return [
-            Quoted(
+            Quotation(
                 id=row.id,
                 reference=reference(row.book_id, row.chapter, row.verse),
                 translation=row.translation,

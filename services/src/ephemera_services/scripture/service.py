@@ -1,4 +1,4 @@
-"""The service itself: its parts, opened together and closed in reverse."""
+"""The running service: its parts, opened together and closed in reverse order."""
 
 from __future__ import annotations
 
@@ -13,66 +13,67 @@ from ephemera.patterns.preferences import Settings as Preferences
 from ephemera_services.runtime import Resources, advisory_lock
 from ephemera_services.scripture.access import Gate
 from ephemera_services.scripture.answers import Answers
-from ephemera_services.scripture.consumers import Consumers
+from ephemera_services.scripture.consumers import Consumers, Mailer, NoMailServer, SmtpTransport
 from ephemera_services.scripture.content import Content
-from ephemera_services.scripture.corpus import have_corpus
+from ephemera_services.scripture.corpus import ensure_corpus
 from ephemera_services.scripture.ingest import Ingest
 from ephemera_services.scripture.invalidation import Invalidation
 from ephemera_services.scripture.key_set import KeySet
-from ephemera_services.scripture.keys import PREFERENCES, Look
-from ephemera_services.scripture.mail import Mailer, Nobody, Smtp
+from ephemera_services.scripture.keys import PREFERENCES, ReadingPreferences
 from ephemera_services.scripture.outbox import Outbox
-from ephemera_services.scripture.people import People, have_features
 from ephemera_services.scripture.search import Search
 from ephemera_services.scripture.settings import Settings
 from ephemera_services.scripture.tables import FENCES, ONCE
+from ephemera_services.scripture.users import Users, ensure_features
 
 
 @dataclass(frozen=True)
 class Scripture:
-    """What the routes work with."""
+    """The parts that the routes use."""
 
     gate: Gate
     content: Content
     search: Search
     answers: Answers
-    people: People
-    preferences: Preferences[Look]
+    users: Users
+    preferences: Preferences[ReadingPreferences]
     ingest: Ingest
 
 
 @asynccontextmanager
 async def open_scripture(settings: Settings, resources: Resources) -> AsyncIterator[Scripture]:
-    """The service, with its corpus, and its consumers unless they run elsewhere."""
+    """Open the service with its corpus, and its consumers unless they run in a worker."""
     engine, store = resources.engine, resources.store
     await _prepare(engine)
     search, outbox = Search(engine), Outbox(engine, store)
     async with AsyncExitStack() as stack:
-        keys = await stack.enter_async_context(KeySet.opened(settings))
-        answers = await stack.enter_async_context(Answers.opened(settings, store, search))
-        people = People(engine, store, outbox)
-        invalidation = Invalidation(store, answers.kept)
+        keys = await stack.enter_async_context(KeySet.open(settings))
+        answers = await stack.enter_async_context(Answers.open(settings, store, search))
+        users = Users(engine, store, outbox)
+        invalidation = Invalidation(store, answers.cache)
         if settings.consumers:
-            carrier = Nobody() if settings.mail_url is None else Smtp(settings.mail_url.reveal())
-            mailer = Mailer(engine, carrier, settings.mail_from)
+            transport = (
+                NoMailServer() if settings.mail_url is None else SmtpTransport(settings.mail_url.reveal())
+            )
+            mailer = Mailer(engine, transport, settings.mail_from)
             consumers = Consumers(engine, store, outbox, mailer, invalidation)
-            await stack.enter_async_context(consumers.running())
+            await stack.enter_async_context(consumers.run())
         yield Scripture(
-            gate=Gate(store, keys, people, settings),
+            gate=Gate(store, keys, users, settings),
             content=Content(engine, store),
             search=search,
             answers=answers,
-            people=people,
+            users=users,
             preferences=store[PREFERENCES],
             ingest=Ingest(engine, store, outbox, invalidation),
         )
 
 
 async def _prepare(engine: AsyncEngine) -> None:
-    """Have the guards' tables, the plans' features and the corpus, by one process at a time."""
+    """Create the guards' tables, the default features and the corpus, by one process at a time."""
     async with engine.begin() as sql:
         await advisory_lock(sql, "preparing scripture")
         for guard in (FENCES, ONCE):
             await sql.execute(text(guard.table))
-        await have_features(sql)
-        await have_corpus(sql)
+        await ensure_features(sql)
+        await ensure_corpus(sql)

@@ -1,10 +1,10 @@
-"""What scripture is told by its environment: `EPHEMERA_SCRIPTURE_...`, besides what all systems take."""
+"""The settings of scripture: `EPHEMERA_SCRIPTURE_...`, besides those that all services share."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar, Self
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -21,58 +21,57 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     service: ClassVar[str] = "scripture"
 
     identity: str | None = "scripture"
-    """The name that its Redis must be marked with, so that it is not the graph database next door."""
+    """The identity that its Redis must carry, so that it is not another database by mistake."""
     jwks: str | None = None
-    """The key set that verifies access tokens: a URL, or a file. Without it nobody signs in."""
+    """The key set that verifies access tokens: a URL, or a file. Without it tokens are refused."""
     issuer: str = "ephemera-identity"
-    """Who must have signed the tokens."""
+    """The required issuer (`iss`) of tokens."""
     audience: str = "ephemera"
-    """Whom they must be for."""
+    """The required audience (`aud`) of tokens."""
     model_url: str | None = None
-    """An endpoint that speaks OpenAI's chat completions; without it answers are quotations."""
+    """An OpenAI-compatible endpoint for chat completions; without it answers are quotations."""
     model_name: str = "gpt-4o-mini"
-    """The model that the endpoint is asked for."""
+    """The model name for this endpoint."""
     model_key: Secret | None = None
     """Sent to the endpoints as a bearer token."""
     embeddings_url: str | None = None
-    """An endpoint that speaks OpenAI's embeddings; without it similar questions are found by their words."""
+    """An OpenAI-compatible endpoint for embeddings; without it similarity is lexical."""
     embeddings_model: str = "text-embedding-3-small"
-    """The model that the embeddings' endpoint is asked for."""
+    """The model name for the embeddings endpoint."""
     qdrant_url: str | None = None
-    """A Qdrant that all processes share; without it each finds its own similar questions."""
+    """A Qdrant shared by all processes; without it each has its own in memory."""
     mail_url: Secret | None = None
     """`smtp://user:password@host:587` or `smtps://...`; without it mails stay in the table `mails`."""
     mail_from: str = "scripture@localhost"
     """The sender of mails."""
     consumers: bool = True
-    """Whether the serving process handles events, too; not where `ephemera worker` does."""
+    """Whether the service handles events itself; set to false if `ephemera worker` does."""
     ingest_bytes: Annotated[int, msgspec.Meta(ge=1000, le=50_000_000)] = 2_000_000
-    """The largest document that an ingest takes."""
+    """The largest accepted ingest document, in bytes."""
     search_free: Count = 20
-    """Searches a minute, without a subscription"""
+    """Searches per minute, without a subscription"""
     search_paid: Count = 200
     """and with one."""
     passages_free: Count = 60
-    """Passages a minute, without a subscription"""
+    """Passages per minute, without a subscription"""
     passages_paid: Count = 600
     """and with one."""
     lexicon_free: Count = 40
-    """Words of the lexicon a minute, without a subscription"""
+    """Lexicon entries per minute, without a subscription"""
     lexicon_paid: Count = 400
     """and with one."""
     ai_free: Count = 5
-    """Questions an hour, without a subscription,"""
+    """Questions per hour, without a subscription,"""
     ai_paid: Count = 50
     """with one,"""
     ai_ai: Count = 200
-    """and with one that is for questions."""
+    """and with an AI subscription."""
 
-    def checked(self) -> Self:
-        """The same, or `InvalidSettings` with all that is wrong with its URLs and files."""
+    def check(self) -> None:
+        """Raise `InvalidSettings` with everything that is wrong with URLs and files."""
         problems = [f"EPHEMERA_SCRIPTURE_{name}: {problem}" for name, problem in self._problems()]
         if problems:
             raise InvalidSettings(problems)
-        return self
 
     def _problems(self) -> Iterator[tuple[str, str]]:
         for name in ("model_url", "embeddings_url", "qdrant_url"):
@@ -80,7 +79,7 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
             if url is not None and not url.startswith(_WEB):
                 yield name.upper(), "it must begin with http:// or https://"
         if self.jwks is not None and not self.jwks.startswith(_WEB) and not Path(self.jwks).is_file():
-            yield "JWKS", "it is no URL with http:// or https://, and no file that is there"
+            yield "JWKS", "it is neither a URL with http:// or https:// nor an existing file"
         if self.mail_url is not None and not self.mail_url.reveal().startswith(("smtp://", "smtps://")):
             yield "MAIL_URL", "it must begin with smtp:// or smtps://"
 

@@ -1,9 +1,8 @@
-"""What scripture knows for good. Times are UTC, by the database's clock.
+"""The tables of scripture. Times are UTC, by the database's clock.
 
-`delayed_events` are events of committed changes that Redis has not heard of yet, or only just (`outbox`).
-`mails` are those that were sent, or stay here where no mail server is named; a key makes each one single. The
-guards' tables are their own: `FENCES` refuses an ingest that was overtaken, `ONCE` a second handling of an
-event.
+`outbox_events` are events of committed changes that are not published yet, or only recently. `mails` has the
+sent mails, and all mails if no mail server is configured; the key makes each one unique. The guards have
+tables of their own: `FENCES` refuses a superseded ingest, `ONCE` a second handling of an event.
 """
 
 from __future__ import annotations
@@ -117,8 +116,8 @@ user_history = Table(
     _now("at"),
 )
 
-delayed_events = Table(
-    "delayed_events",
+outbox_events = Table(
+    "outbox_events",
     metadata,
     Column("number", BigInteger, Identity(), primary_key=True),
     Column("stream", Text, nullable=False),
@@ -134,7 +133,7 @@ mails = Table(
     Column("to", Text, nullable=False),
     Column("subject", Text, nullable=False),
     Column("text", Text, nullable=False),
-    Column("carrier", Text, nullable=False, comment="smtp, or outbox: it lies here"),
+    Column("transport", Text, nullable=False, comment="smtp, or outbox: only stored here"),
     _now("at"),
-    Column("sent_at", DateTime(timezone=True), comment="null: not yet, or it lies here"),
+    Column("sent_at", DateTime(timezone=True), comment="null: not yet, or only stored here"),
 )

@@ -1,4 +1,4 @@
-"""`ephemera worker scripture`: the consumers of its events, and the relay of those left behind."""
+"""`ephemera worker scripture`: the event consumers and the outbox relay."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from ephemera_services.runtime import open_resources, require_server_urls
-from ephemera_services.scripture.app import described
+from ephemera_services.scripture.app import service_definition
 from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
 
@@ -17,11 +17,11 @@ __all__ = ["Settings", "open_worker"]
 
 @asynccontextmanager
 async def open_worker(settings: Settings) -> AsyncIterator[None]:
-    """Handle events for the length of the block, whatever `consumers` says: that is for the service."""
+    """Handle events within a block, regardless of the setting `consumers`, which is for the service."""
     require_server_urls(settings)
     settings = msgspec.structs.replace(settings, consumers=True)
     async with (
-        open_resources(settings, described(settings)) as resources,
+        open_resources(settings, service_definition(settings)) as resources,
         open_scripture(settings, resources),
     ):
         yield

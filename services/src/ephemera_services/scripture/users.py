@@ -1,7 +1,7 @@
-"""Users, their plans, and what a plan has: SQL decides, and a minute of cache spares asking it.
+"""Users, their plans, and the features of plans: stored in SQL, and cached for a minute.
 
-A change is committed first and then dropped from the cache, so the next request has it. When Redis is away
-just then the change stands, and what is cached lasts a minute at most.
+A change is committed first and then invalidated in the cache, so the next request sees it. If Redis is down
+at that moment the change stands, and the cached value lasts at most a minute.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from ephemera_services.scripture.tables import plan_features, users
 
 FREE = "free"
 _PAID_ONLY = ("witnesses", "commentary")
-_EVERYBODY = ("words", "xrefs", "ai")
+_ALL_PLANS = ("words", "xrefs", "ai")
 
 logger = logging.getLogger(__name__)
 
 
-class People:
-    """Who uses the service, and what they may."""
+class Users:
+    """The users of the service and their plans."""
 
     def __init__(self, engine: AsyncEngine, store: Store, outbox: Outbox) -> None:
         self._engine = engine
@@ -39,7 +39,7 @@ class People:
         self._outbox = outbox
 
     async def plan_of(self, user_id: str) -> str:
-        """A user's plan; of somebody who is not known here, the free one."""
+        """A user's plan; the free one for an unknown user."""
         return await self._plans.get(self._load_plan, user_id=user_id) or FREE
 
     async def has(self, plan: str, feature: str) -> bool:
@@ -47,36 +47,36 @@ class People:
         return bool(await self._features.get(self._load_feature, plan_id=plan, feature=feature))
 
     async def create(self, user_id: UUID, email: str, name: str, plan: str) -> None:
-        """Add a user, and tell others; 409 when the id or the address is taken."""
+        """Create a user and publish an event; 409 if the id or the address is taken."""
         row = {"id": user_id, "email": email, "name": name, "plan": plan}
         try:
             async with self._engine.begin() as sql:
                 await sql.execute(insert(users).values(row))
                 number = await self._outbox.add(sql, UserCreated(str(user_id)))
         except IntegrityError:
-            raise problem(409, "There is a user with this id or address already.") from None
-        await _dropped(self._plans.drop(user_id=str(user_id)))
+            raise problem(409, "A user with this id or address already exists.") from None
+        await _best_effort(self._plans.drop(user_id=str(user_id)))
         await self._outbox.publish(number)
 
     async def change_plan(self, user_id: UUID, plan: str) -> None:
-        """Give a user a plan, from their next request on; 404 when there is none."""
+        """Set a user's plan, effective from their next request on; 404 if there is no such user."""
         change = update(users).where(users.c.id == user_id).values(plan=plan)
         async with self._engine.begin() as sql:
             if not (await sql.execute(change)).rowcount:
                 raise problem(404, "There is no such user.")
             number = await self._outbox.add(sql, UserChanged(str(user_id), plan))
-        await _dropped(self._plans.drop(user_id=str(user_id)))
+        await _best_effort(self._plans.drop(user_id=str(user_id)))
         await self._outbox.publish(number)
 
     async def change_feature(self, plan: str, feature: str, *, allowed: bool) -> None:
-        """Give a plan a feature or take it away, from the next request on."""
+        """Add a feature to a plan or remove it, effective from the next request on."""
         row = {"plan_id": plan, "feature": feature, "allowed": allowed}
         added = insert(plan_features).values(row)
         async with self._engine.begin() as sql:
             await sql.execute(
                 added.on_conflict_do_update(index_elements=["plan_id", "feature"], set_={"allowed": allowed})
             )
-        await _dropped(self._features.drop(plan_id=plan, feature=feature))
+        await _best_effort(self._features.drop(plan_id=plan, feature=feature))
 
     async def _load_plan(self, user_id: str) -> str:
         async with self._engine.connect() as sql:
@@ -91,18 +91,18 @@ class People:
             return bool((await sql.execute(wanted)).scalar_one_or_none())
 
 
-async def have_features(sql: AsyncConnection) -> None:
-    """Give each plan the features it begins with; what an administrator changed stays."""
+async def ensure_features(sql: AsyncConnection) -> None:
+    """Insert the default features of each plan; changes of an administrator stay."""
     rows = [
-        {"plan_id": plan, "feature": feature, "allowed": plan != FREE or feature in _EVERYBODY}
+        {"plan_id": plan, "feature": feature, "allowed": plan != FREE or feature in _ALL_PLANS}
         for plan in ("free", "paid", "ai")
-        for feature in (*_PAID_ONLY, *_EVERYBODY)
+        for feature in (*_PAID_ONLY, *_ALL_PLANS)
     ]
     await sql.execute(insert(plan_features).values(rows).on_conflict_do_nothing())
 
 
-async def _dropped(dropping: Awaitable[None]) -> None:
+async def _best_effort(invalidation: Awaitable[None]) -> None:
     try:
-        await dropping
+        await invalidation
     except ConnectionFailed:
-        logger.warning("a change is not told to the cache, which keeps the old for a minute at most")
+        logger.warning("a change could not be invalidated; the cache is stale for at most a minute")
