@@ -156,7 +156,7 @@ async def _smaller(store: Store) -> None:
         lambda: preferences.get(id="a"),
         lambda: plans.get(lambda id: _load(), id="a"),
         lambda: plans.get(lambda id: _load(), id="a"),
-        lambda: plans.drop(id="a"),
+        lambda: plans.invalidate(id="a"),
         lambda: revoked.revoke_token("access", "t", until=time.time() + 900),
         lambda: revoked.revoke_user("ann"),
         lambda: revoked.check("access", jti="t", user="ann", issued_at=time.time(), family="f"),

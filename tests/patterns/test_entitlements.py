@@ -1,10 +1,11 @@
-"""Entitlements: read through a loader, dropped at once, fenced, and bounded when Redis is down."""
+"""Entitlements: read through a loader, invalidated at once, fenced, and bounded when Redis is down."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import suppress
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -26,7 +27,11 @@ class PlanLimits(msgspec.Struct):
 
 CATALOGUE = Catalogue("plans")
 LIMITS = Entitlements(
-    CATALOGUE, "plan_limits:{organization_id}", PlanLimits, lifetime=fixed(seconds=300), most_loads=3
+    CATALOGUE,
+    "plan_limits:{organization_id}",
+    PlanLimits,
+    lifetime=fixed(seconds=300),
+    max_concurrent_loads=3,
 )
 FEATURE = Entitlements(
     CATALOGUE, "gl:entitlements:{plan_id}:{feature}", bool, lifetime=fixed(seconds=60), kind="value"
@@ -34,11 +39,13 @@ FEATURE = Entitlements(
 NAME = Entitlements(CATALOGUE, "plan_name:{x}", str, lifetime=fixed(seconds=60), kind="value")
 _SOME_BYTES: Any = Annotated[bytes, msgspec.Meta(min_length=1)]
 BADGE = Entitlements[bytes](CATALOGUE, "badge:{x}", _SOME_BYTES, lifetime=fixed(seconds=60), kind="value")
-SLOW = Entitlements(CATALOGUE, "slow:{x}", PlanLimits, lifetime=fixed(seconds=60), longest_load=50)
+SLOW = Entitlements(
+    CATALOGUE, "slow:{x}", PlanLimits, lifetime=fixed(seconds=60), max_load_time=timedelta(milliseconds=50)
+)
 
 
 class Table:
-    """SQL as a loader sees it: rows that change, a gate that holds a load up, and a count of loads."""
+    """A fake SQL table: rows that change, a gate that delays a load, and a count of loads."""
 
     def __init__(self) -> None:
         self.rows: dict[str, PlanLimits] = {}
@@ -49,7 +56,7 @@ class Table:
         self.gate.set()
 
     async def load(self, organization_id: str) -> PlanLimits | None:
-        """The row as it is when the load begins, given when the gate is open."""
+        """Return the row as it is when the load begins, once the gate is open."""
         self.loads += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -67,7 +74,7 @@ async def store(url: str) -> AsyncIterator[Store]:
 
 
 async def test_a_value_is_loaded_once_and_then_read(store: Store) -> None:
-    """The second reader is spared the load, and the copy lives as long as declared."""
+    """The second reader does not load, and the cached value has the declared lifetime."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team", 50, {"api": True})
     for _ in range(3):
@@ -75,12 +82,12 @@ async def test_a_value_is_loaded_once_and_then_read(store: Store) -> None:
         assert found == table.rows[organization]
     assert table.loads == 1
     assert 240_000 < await store.call("PTTL", f"plan_limits:{organization}") <= 300_000
-    stats = store.stats[LIMITS.space]
+    stats = store.stats[LIMITS.keyspace]
     assert (stats.hits, stats.misses, stats.writes) == (2, 1, 1)
 
 
 async def test_a_flag_that_is_off_is_cached_too(store: Store) -> None:
-    """False is a value like any other, stored as a person would type it."""
+    """False is a value like any other."""
     loads = 0
 
     async def load(plan_id: str, feature: str) -> bool:
@@ -101,42 +108,42 @@ async def test_a_flag_that_is_off_is_cached_too(store: Store) -> None:
     [(LIMITS, PlanLimits("pro")), (FEATURE, False), (NAME, "pro"), (BADGE, b"\x89PNG")],
     ids=["hash", "bool", "str", "bytes"],
 )
-async def test_what_is_being_loaded_is_a_miss_to_everybody(
+async def test_a_value_being_loaded_reads_as_a_miss(
     store: Store, declared: Entitlements[Any], value: object
 ) -> None:
-    """Whoever reads the key during a load sees nothing, also where values are any text; then the value."""
+    """Other accessors read nothing during a load, also where values are any text; then the value."""
     seen = []
 
     async def load(**fields: FieldValue) -> object:
-        seen.append(await store[declared.space].get(**fields))
+        seen.append(await store[declared.keyspace].get(**fields))
         return value
 
-    fields = dict.fromkeys(declared.space.template.fields, new_user())
+    fields = dict.fromkeys(declared.keyspace.template.fields, new_user())
     for _ in range(2):
         assert await store[declared].get(load, **fields) == value
     assert seen == [None]
-    assert await store[declared.space].get(**fields) == value
+    assert await store[declared.keyspace].get(**fields) == value
 
 
 async def test_a_change_is_seen_at_once(store: Store) -> None:
-    """After a drop the next reader has the new row."""
+    """After an invalidation the next reader has the new row."""
     table, organization = Table(), new_user()
     for plan in ("free", "team", "pro"):
         table.rows[organization] = PlanLimits(plan)
-        await store[LIMITS].drop(organization_id=organization)
+        await store[LIMITS].invalidate(organization_id=organization)
         found = await store[LIMITS].get(table.load, organization_id=organization)
         assert found == PlanLimits(plan)
 
 
-async def test_who_asks_after_a_change_does_not_share_an_older_load(store: Store) -> None:
-    """A load that began before a drop serves those who asked before it, and nobody who asks after."""
+async def test_a_read_after_a_change_does_not_share_an_older_load(store: Store) -> None:
+    """A load that began before an invalidation serves only callers from before it."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     table.gate.clear()
     before = asyncio.create_task(store[LIMITS].get(table.load, organization_id=organization))
     await eventually(lambda: table.loads == 1)
     table.rows[organization] = PlanLimits("new")
-    await store[LIMITS].drop(organization_id=organization)
+    await store[LIMITS].invalidate(organization_id=organization)
     after = asyncio.create_task(store[LIMITS].get(table.load, organization_id=organization))
     await eventually(lambda: table.loads == 2)
     table.gate.set()
@@ -145,8 +152,8 @@ async def test_who_asks_after_a_change_does_not_share_an_older_load(store: Store
     assert table.loads == 2
 
 
-async def test_who_misses_together_loads_once(store: Store) -> None:
-    """A hundred callers of one process are one load, and one who gives up does not end it for the others."""
+async def test_concurrent_misses_load_once(store: Store) -> None:
+    """A hundred concurrent callers share one load, and a cancelled one does not end it for the others."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     table.gate.clear()
@@ -162,16 +169,16 @@ async def test_who_misses_together_loads_once(store: Store) -> None:
     assert table.loads == 1
 
 
-async def test_what_does_not_exist_is_not_cached(store: Store) -> None:
-    """None is asked for again, and what comes into being is seen at once."""
+async def test_none_is_not_cached(store: Store) -> None:
+    """None is loaded again, and a row that is created is seen at once."""
     table, organization = Table(), new_user()
     assert await store[LIMITS].get(table.load, organization_id=organization) is None
     table.rows[organization] = PlanLimits("free")
     assert await store[LIMITS].get(table.load, organization_id=organization) == PlanLimits("free")
 
 
-async def test_a_loaders_error_is_its_callers(store: Store) -> None:
-    """A failed load is raised to all who waited for it, and the next caller tries again."""
+async def test_a_loaders_error_is_raised_to_its_callers(store: Store) -> None:
+    """A failed load is raised to all waiting callers, and the next caller tries again."""
     organization, attempts = new_user(), 0
 
     async def load(organization_id: str) -> PlanLimits:
@@ -186,8 +193,8 @@ async def test_a_loaders_error_is_its_callers(store: Store) -> None:
     assert await store[LIMITS].get(load, organization_id=organization) == PlanLimits("free")
 
 
-async def test_anybodys_delete_is_a_change(store: Store) -> None:
-    """An operator's DEL while a value is being loaded keeps the old value out, too."""
+async def test_any_delete_is_an_invalidation(store: Store) -> None:
+    """A DEL while a value is being loaded also prevents storing it."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     table.gate.clear()
@@ -200,7 +207,7 @@ async def test_anybodys_delete_is_a_change(store: Store) -> None:
 
 
 async def test_a_load_that_takes_too_long_is_not_cached(store: Store) -> None:
-    """A fence lives only as long as a load may take; a slower one gives its value to its caller alone."""
+    """A fence lives as long as a load may take; the value of a slower load is not stored."""
     name = new_user()
 
     async def load(x: str) -> PlanLimits:
@@ -212,8 +219,8 @@ async def test_a_load_that_takes_too_long_is_not_cached(store: Store) -> None:
     assert await store.call("EXISTS", f"slow:{name}") == 0
 
 
-async def test_what_is_of_another_shape_is_loaded_again(store: Store) -> None:
-    """Leftovers of an older Struct, and of other programs, are replaced."""
+async def test_a_value_of_another_shape_is_loaded_again(store: Store) -> None:
+    """Values of an older Struct or of other programs are replaced."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     await store.call("HSET", f"plan_limits:{organization}", "_v", "older", "plan", "x")
@@ -223,18 +230,18 @@ async def test_what_is_of_another_shape_is_loaded_again(store: Store) -> None:
     assert table.loads == 1
 
 
-async def test_a_foreign_type_in_its_place_is_loaded_around(store: Store) -> None:
-    """A key of another type is an error of the server, and never one of the request."""
+async def test_a_key_of_another_type_does_not_fail_the_request(store: Store) -> None:
+    """A key of another Redis type is loaded around, and counted as an error."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("team")
     await store.call("SADD", f"plan_limits:{organization}", "x")
     assert await store[LIMITS].get(table.load, organization_id=organization) == PlanLimits("team")
-    assert store.stats[LIMITS.space].errors == 1
+    assert store.stats[LIMITS.keyspace].errors == 1
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_sql_serves_and_is_not_stormed_when_redis_is_down_or_hung(how: str) -> None:
-    """Every reader has an answer; loads are shared and at most three at once; a drop says that it failed."""
+async def test_sql_serves_with_bounded_loads_in_an_outage(how: str) -> None:
+    """Every reader gets a value; loads are shared and at most three run at once; an invalidation raises."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
             table, names = Table(), [new_user() for _ in range(10)]
@@ -251,19 +258,19 @@ async def test_sql_serves_and_is_not_stormed_when_redis_is_down_or_hung(how: str
             assert await asyncio.gather(*asking) == [PlanLimits(name) for name in names] * 20
             assert (table.loads, table.most_at_once) == (10, 3)
             with pytest.raises(ConnectionFailed):
-                await store[LIMITS].drop(organization_id=names[0])
+                await store[LIMITS].invalidate(organization_id=names[0])
             server.resume()
 
 
 async def _down(store: Store) -> None:
-    """Return once the store knows that its server is away."""
+    """Return once the store has noticed that its server is down."""
     while store.client("cache").up:
         with suppress(ConnectionFailed):
             await store.call("PING")
 
 
 async def test_loads_end_with_the_store() -> None:
-    """Closing a store ends the loads that are under way; their callers are told."""
+    """Closing a store cancels loads in progress; their callers get an error."""
     table = Table()
     table.gate.clear()
     with valkey() as server:
@@ -275,9 +282,10 @@ async def test_loads_end_with_the_store() -> None:
 
 
 @pytest.mark.parametrize(
-    "options", [{"lifetime": sliding(seconds=5)}, {"most_loads": 0}, {"longest_load": 0}]
+    "options",
+    [{"lifetime": sliding(seconds=5)}, {"max_concurrent_loads": 0}, {"max_load_time": timedelta(0)}],
 )
-def test_what_cannot_work_is_refused_when_declared(options: dict[str, Any]) -> None:
-    """A copy that slides would never be as new as declared, and no load could ever run in no room."""
+def test_invalid_declarations_are_refused(options: dict[str, Any]) -> None:
+    """A sliding lifetime, no loads at all and no load time are errors."""
     with pytest.raises(InvalidDeclaration):
         Entitlements(Catalogue("x"), "e:{x}", PlanLimits, **{"lifetime": fixed(seconds=60), **options})

@@ -1,4 +1,4 @@
-"""Settings: defaults, merges that all survive, seven days from the last write, and when Redis is down."""
+"""Preferences: defaults, concurrent merges, lifetimes, and reads while Redis is down."""
 
 from __future__ import annotations
 
@@ -40,18 +40,18 @@ async def store(url: str) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_nothing_set_is_the_defaults(store: Store) -> None:
-    """Who never set anything has the defaults, and whoever forgets has them again."""
+async def test_unset_preferences_are_the_defaults(store: Store) -> None:
+    """Without a value the defaults are returned, and again after a reset."""
     looks, user = store[LOOK], new_user()
     assert await looks.get(user_id=user, device="phone") == Look()
     await looks.merge({"theme": "dark"}, user_id=user, device="phone")
-    assert await looks.forget(user_id=user, device="phone")
-    assert not await looks.forget(user_id=user, device="phone")
+    assert await looks.reset(user_id=user, device="phone")
+    assert not await looks.reset(user_id=user, device="phone")
     assert await looks.get(user_id=user, device="phone") == Look()
 
 
 async def test_a_merge_leaves_the_other_fields(store: Store) -> None:
-    """Fields that a merge does not name keep their values, whatever marks are in them."""
+    """Fields that a merge does not name keep their values, whatever characters are in them."""
     looks, user = store[LOOK], new_user()
     odd = {'a}"': {"b,[": [1, 2]}, "\\": {}}
     await looks.merge({"nested": odd, "note": 'say "}{", \\'}, user_id=user, device="tablet")
@@ -79,7 +79,7 @@ _JSON_TEXT = st.text(st.characters(codec="utf-8"), max_size=20) | st.sampled_fro
     ),
 )
 def test_any_text_survives_a_merge(server: Valkey, first: dict[str, Any], then: dict[str, Any]) -> None:
-    """Whatever quotes, braces and escapes are in the values, a merge is that of two dictionaries."""
+    """Whatever quotes, braces and escapes are in the values, a merge is like that of two dictionaries."""
 
     async def merge() -> None:
         async with connect(server.url, CATALOGUE) as store:
@@ -90,7 +90,7 @@ def test_any_text_survives_a_merge(server: Valkey, first: dict[str, Any], then: 
     asyncio.run(merge())
 
 
-async def test_merges_at_the_same_time_all_survive(server: Valkey) -> None:
+async def test_concurrent_merges_all_survive(server: Valkey) -> None:
     """Of merges of different fields from several connections, none undoes another."""
     user = new_user()
     async with connect(server.url, CATALOGUE) as one, connect(server.url, CATALOGUE) as two:
@@ -111,7 +111,7 @@ async def test_merges_at_the_same_time_all_survive(server: Valkey) -> None:
 
 
 @pytest.mark.standalone("it counts the commands of one server")
-async def test_a_merge_is_one_trip(server: Valkey) -> None:
+async def test_a_merge_is_one_round_trip(server: Valkey) -> None:
     """A merge and its lifetime are one command."""
     async with connect(server.url, CATALOGUE) as store:
         await store[LOOK].merge({"theme": "x"}, user_id="trip", device="d")
@@ -125,8 +125,8 @@ async def _calls(store: Store) -> int:
     return sum(int(line.split(b"calls=")[1].split(b",")[0]) for line in info.split() if b"_evalsha:" in line)
 
 
-async def test_every_write_starts_the_week_anew(store: Store) -> None:
-    """A merge and a replacement give seven days; a read gives none."""
+async def test_every_write_restarts_the_lifetime(store: Store) -> None:
+    """A merge and a replacement restart the seven days; a read does not."""
     looks, user = store[LOOK], new_user()
     key = f"prefs:{user}:d"
     for write in (
@@ -142,8 +142,8 @@ async def test_every_write_starts_the_week_anew(store: Store) -> None:
     assert await looks.get(user_id=user, device="d") == Look(theme="blue", font_size=9)
 
 
-async def test_what_is_stored_in_another_shape_counts_as_nothing(store: Store) -> None:
-    """An older Struct's text, a foreign one and a damaged one are defaults, and a merge begins anew."""
+async def test_a_value_of_another_shape_counts_as_missing(store: Store) -> None:
+    """Values of an older Struct, foreign and damaged ones read as the defaults, and a merge replaces them."""
     looks, user = store[LOOK], new_user()
     key = f"prefs:{user}:d"
     await looks.merge({"theme": "dark"}, user_id=user, device="d")
@@ -167,8 +167,8 @@ async def test_a_wrong_change_is_refused_before_it_is_sent(store: Store) -> None
 
 
 @pytest.mark.parametrize("how", ["kill", "pause"])
-async def test_reads_give_the_defaults_when_redis_is_down_or_hung(how: str) -> None:
-    """A page can be shown without settings; what is set meanwhile is not pretended to be kept."""
+async def test_reads_return_the_defaults_in_an_outage(how: str) -> None:
+    """Reads return the defaults, and writes raise."""
     with valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
             await store[LOOK].merge({"theme": "dark"}, user_id="u", device="d")
@@ -189,7 +189,7 @@ class Demanding(msgspec.Struct):
     ("record", "options"),
     [(Demanding, {}), (Look, {"lifetime": sliding(days=7)}), (Look, {"when_down": "panic"})],
 )
-def test_what_cannot_work_is_refused_when_declared(record: type[Any], options: dict[str, Any]) -> None:
-    """Fields without defaults, sliding lives and unknown policies fail at import."""
+def test_invalid_declarations_are_refused(record: type[Any], options: dict[str, Any]) -> None:
+    """Fields without defaults, sliding lifetimes and unknown policies are errors."""
     with pytest.raises(InvalidDeclaration):
         Preferences(Catalogue("x"), "p:{u}", record, **options)

@@ -22,7 +22,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 
 async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, server: Valkey) -> None:
-    """Cache-aside keeps the old row for its whole life; a fenced fill is refused, whoever attempts it."""
+    """Cache-aside keeps the old row for its whole lifetime; a fenced fill is refused."""
     table, organization = Table(), new_user()
     table.rows[organization] = PlanLimits("old")
     naive = f"naive:{organization}"
@@ -40,7 +40,7 @@ async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, 
         reading = asyncio.create_task(elsewhere[LIMITS].get(table.load, organization_id=organization))
         await eventually(lambda: table.loads == 2)
         table.rows[organization] = PlanLimits("new")
-        await store[LIMITS].drop(organization_id=organization)
+        await store[LIMITS].invalidate(organization_id=organization)
         table.gate.set()
         assert await reading == PlanLimits("old")
         for reader in (store, elsewhere):
@@ -48,7 +48,7 @@ async def test_i4_an_old_row_is_not_written_back_after_its_change(store: Store, 
 
 
 async def test_i4_fills_and_changes_in_any_order_never_leave_an_old_row(store: Store) -> None:
-    """Readers and updaters at full speed: who reads after a drop has that change or a newer one."""
+    """With concurrent readers and updaters, a read after an invalidation has that change or a newer one."""
     organization, version = new_user(), 0
 
     async def load(organization_id: str) -> PlanLimits:
@@ -61,16 +61,16 @@ async def test_i4_fills_and_changes_in_any_order_never_leave_an_old_row(store: S
         nonlocal version
         for _ in range(200):
             version += 1
-            await store[LIMITS].drop(organization_id=organization)
+            await store[LIMITS].invalidate(organization_id=organization)
 
     async def read() -> None:
-        dropped = -1
+        invalidated = -1
         while version < 200:
-            at_least = dropped
+            at_least = invalidated
             found = await store[LIMITS].get(load, organization_id=organization)
             assert found is not None
             assert found.storage_gb >= at_least
-            dropped = version - 1  # every change but the latest was dropped before we ask again
+            invalidated = version - 1  # every change but the latest was invalidated before we ask again
 
     await asyncio.gather(update(), *(read() for _ in range(5)))
     found = await store[LIMITS].get(load, organization_id=organization)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
-from ephemera.patterns.preferences import Settings as Preferences
+from ephemera.patterns.preferences import BoundPreferences
 from ephemera_services.runtime import Resources, advisory_lock
 from ephemera_services.scripture.access import Gate
 from ephemera_services.scripture.answers import Answers
@@ -36,7 +36,7 @@ class Scripture:
     search: Search
     answers: Answers
     users: Users
-    preferences: Preferences[ReadingPreferences]
+    preferences: BoundPreferences[ReadingPreferences]
     ingest: Ingest
 
 

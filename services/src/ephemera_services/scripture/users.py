@@ -55,7 +55,7 @@ class Users:
                 number = await self._outbox.add(sql, UserCreated(str(user_id)))
         except IntegrityError:
             raise problem(409, "A user with this id or address already exists.") from None
-        await _best_effort(self._plans.drop(user_id=str(user_id)))
+        await _best_effort(self._plans.invalidate(user_id=str(user_id)))
         await self._outbox.publish(number)
 
     async def change_plan(self, user_id: UUID, plan: str) -> None:
@@ -65,7 +65,7 @@ class Users:
             if not (await sql.execute(change)).rowcount:
                 raise problem(404, "There is no such user.")
             number = await self._outbox.add(sql, UserChanged(str(user_id), plan))
-        await _best_effort(self._plans.drop(user_id=str(user_id)))
+        await _best_effort(self._plans.invalidate(user_id=str(user_id)))
         await self._outbox.publish(number)
 
     async def change_feature(self, plan: str, feature: str, *, allowed: bool) -> None:
@@ -76,7 +76,7 @@ class Users:
             await sql.execute(
                 added.on_conflict_do_update(index_elements=["plan_id", "feature"], set_={"allowed": allowed})
             )
-        await _best_effort(self._features.drop(plan_id=plan, feature=feature))
+        await _best_effort(self._features.invalidate(plan_id=plan, feature=feature))
 
     async def _load_plan(self, user_id: str) -> str:
         async with self._engine.connect() as sql:

@@ -78,7 +78,7 @@ class Plans:
         async with self._engine.begin() as sql:
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such organization.")
-        await self._retries.run(lambda: self._cached.drop(organization_id=str(organization_id)))
+        await self._retries.run(lambda: self._cached.invalidate(organization_id=str(organization_id)))
 
     async def _load(self, organization_id: str) -> PlanLimits | None:
         c = organizations.c

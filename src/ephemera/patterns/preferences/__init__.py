@@ -7,13 +7,17 @@
     LOOK = Preferences(catalogue, "prefs:{user_id}:{device}", Look)
     look = await store[LOOK].merge({"theme": "dark"}, user_id="u1", device="phone")
 
-Keys: one JSON value for each set of the pattern's fields.
-Lifetimes: 7 days from the last write, unless declared otherwise; reading does not extend it.
-Atomic: a merge sets the fields that it names and leaves all others, in one script and one trip, so of two
-merges at the same time both survive unless they name the same field. What was stored in another shape
-counts as nothing.
-Down or hung: reads give the defaults, as they do when nothing is stored, unless `when_down="raise"`; writes
-raise `ConnectionFailed`. Evicted or lost: the defaults, until something is set again.
+*Keys.* One JSON value for each combination of the pattern's fields.
+
+*Lifetimes.* Seven days from the last write by default; reading does not extend it.
+
+*Atomicity.* A merge sets the fields that it names and leaves all others, in one script and one round trip, so
+two concurrent merges both survive unless they name the same field. A value of another shape counts as
+missing.
+
+*When Redis is down.* Reads return the defaults, as they do when nothing is stored, unless
+`when_down="raise"`; writes raise `ConnectionFailed`. After an eviction the defaults apply until something is
+set again.
 """
 
 from __future__ import annotations
@@ -38,15 +42,18 @@ from ephemera.keyspace import (
 )
 from ephemera.patterns._stored_records import JsonFormat, load_change_script
 
+__all__ = ["BoundPreferences", "Preferences"]
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 MERGE = load_change_script("ephemera.patterns.preferences", "merge")
 
 _WhenDown = Literal["defaults", "raise"]
+_WEEK = fixed(days=7)
 
 
 class Preferences(Generic[S]):
-    """The declaration of settings, a Struct of fields with defaults: `store[LOOK]` gives the `Settings`."""
+    """The declaration of settings, a Struct with defaults: `store[LOOK]` gives the `BoundPreferences`."""
 
     def __init__(
         self,
@@ -54,41 +61,45 @@ class Preferences(Generic[S]):
         pattern: str,
         record: type[S],
         *,
-        lifetime: Fixed = fixed(days=7),  # noqa: B008 - it is a constant
+        lifetime: Fixed = _WEEK,
         when_down: _WhenDown = "defaults",
         role: Role = "cache",
         purpose: str = "A user's settings",
         if_lost: str = "the defaults, until something is set again",
     ) -> None:
+        """Declare the keys of the settings.
+
+        `when_down` is "defaults" or "raise": what a read does when Redis is unavailable.
+        """
         check_declaration(catalogue, pattern)
         _check(pattern, record, lifetime, when_down)
-        self.space: Keyspace[ValueAccessor[S]] = catalogue.value(
+        self.keyspace: Keyspace[ValueAccessor[S]] = catalogue.value(
             pattern, record, lifetime=lifetime, role=role, purpose=purpose, if_lost=if_lost
         )
         self.record = record
         self.when_down = when_down
 
-    def bind(self, store: Store) -> Settings[S]:
-        """The settings of a store."""
-        return Settings(self, store)
+    def bind(self, store: Store) -> BoundPreferences[S]:
+        """Bind the settings to a store."""
+        return BoundPreferences(self, store)
 
     def __repr__(self) -> str:
-        return f"<Preferences {self.space.pattern!r} of {self.space.catalogue}>"
+        return f"<Preferences {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
-class Settings(Generic[S]):
+class BoundPreferences(Generic[S]):
     """The settings of one store: what `store[LOOK]` gives."""
 
-    def __init__(self, declared: Preferences[S], store: Store) -> None:
-        self._values = store[declared.space]
-        self._default = declared.record
-        self._raises = declared.when_down == "raise"
-        self._records: JsonFormat[S] = JsonFormat(declared.space)
-        self._run = store.client(declared.space.role).run
-        self._life = declared.space.lifetime.milliseconds or 0
+    def __init__(self, declaration: Preferences[S], store: Store) -> None:
+        self._values = store[declaration.keyspace]
+        self._default = declaration.record
+        self._raises = declaration.when_down == "raise"
+        self._records: JsonFormat[S] = JsonFormat(declaration.keyspace)
+        self._run = store.client(declaration.keyspace.role).run
+        self._lifetime = declaration.keyspace.lifetime.milliseconds or 0
 
     async def get(self, /, **fields: FieldValue) -> S:
-        """The settings; the defaults where nothing was set."""
+        """Return the settings; the defaults where nothing was set."""
         try:
             return await self._values.get(**fields) or self._default()
         except ConnectionFailed:
@@ -97,16 +108,16 @@ class Settings(Generic[S]):
             return self._default()
 
     async def merge(self, changes: Mapping[str, Any], /, **fields: FieldValue) -> S:
-        """Set some fields and leave the others; all of them, as they are now."""
+        """Set some fields and leave the others; return all of them as they are now."""
         change = self._records.change(changes)
         try:
-            text = await self._run(MERGE, (self._values.key(**fields),), (self._life, *change))
+            text = await self._run(MERGE, (self._values.key(**fields),), (self._lifetime, *change))
         except REDIS_ERRORS:
             self._values.stats.errors += 1
             raise
         self._values.stats.writes += 1
         merged = self._records.decode(text)
-        if merged is None:  # somebody put something else inside the right envelope
+        if merged is None:  # a foreign value inside the right envelope
             merged = self._default(**changes)
             await self.replace(merged, **fields)
         return merged
@@ -115,8 +126,8 @@ class Settings(Generic[S]):
         """Set all fields."""
         await self._values.put_many([(fields, settings)])
 
-    async def forget(self, /, **fields: FieldValue) -> bool:
-        """Go back to the defaults; False when nothing was set."""
+    async def reset(self, /, **fields: FieldValue) -> bool:
+        """Return to the defaults; False when nothing was set."""
         return await self._values.delete(**fields)
 
 
@@ -126,11 +137,11 @@ def _check(pattern: str, record: type[msgspec.Struct], lifetime: Any, when_down:
         raise InvalidDeclaration(
             pattern,
             f"{record.__name__} has no default for {', '.join(required)}",
-            "give every field one: it is what a user has who never set anything",
+            "give every field one, for users who never set anything",
         )
     if not isinstance(lifetime, Fixed):
         raise InvalidDeclaration(
-            pattern, f"settings cannot live {lifetime}", "use fixed(days=7), from the last write"
+            pattern, f"settings cannot have the lifetime {lifetime}", "use fixed(days=7), from the last write"
         )
     if when_down not in get_args(_WhenDown):
         raise InvalidDeclaration(pattern, f"when_down={when_down!r} is unknown", "use 'defaults' or 'raise'")

@@ -1,20 +1,22 @@
-"""Signed tokens (JWT, RS256) with keys that rotate; the ids in them are what `revocation` revokes.
+"""Signed tokens (JWT, RS256) with key rotation; `revocation` revokes them by the ids they carry.
 
     ring = KeyRing.generate(overlap=timedelta(days=8))
     tokens = Tokens(ring, issuer="https://id.example", audience="api")
     text = tokens.sign(Claims(sub="u1", jti=new_id(), kind="access", iat=now, exp=now + 900))
-    claims = tokens.verify(text, kind="access")             # InvalidToken says why not
+    claims = tokens.verify(text, kind="access")             # InvalidToken has the reason
     ring.rotate(ahead=timedelta(minutes=10))                # and publish ring.jwks() as before
 
-Needs the extra `tokens` (PyJWT and cryptography); nothing here touches Redis.
+Needs the extra `tokens` (PyJWT and cryptography). Nothing here touches Redis.
 
-Pinned: RS256 and nothing else, whatever a token's header asks for; issuer, audience, expiry, `iat`, id and
-kind must be there and right; the key is chosen by `kid` alone, and an unknown one is refused. What comes
-from outside makes an `InvalidToken`, never another exception.
-Rotation: a new key is published at once and signs `ahead` later, when other services have fetched the key
-set. The one before it goes on verifying for `overlap`, which must be longer than the longest token lives.
-Secrets: a private key appears in no repr, no error and no pickle; `SigningKey.pem` gives it away, and
-nothing else does.
+*Validation.* RS256 is the only algorithm, whatever a token's header asks for. Issuer, audience, expiry,
+`iat`, id and kind are required and checked. The key is chosen by `kid` alone, and an unknown one is refused.
+Invalid input raises `InvalidToken`, never another exception.
+
+*Rotation.* A new key is published at once and signs `ahead` later, when other services have fetched the key
+set. The key before it keeps verifying for `overlap`, which must be longer than the longest lifetime of a
+token.
+
+*Secrets.* A private key appears in no repr, no error and no pickle; only `SigningKey.pem` reveals it.
 """
 
 from __future__ import annotations
@@ -45,16 +47,18 @@ except ModuleNotFoundError as missing:
     ) from None
 
 
+__all__ = ["Claims", "InvalidToken", "KeyRing", "SigningKey", "Tokens"]
+
 _ALGORITHM = "RS256"
-_LONGEST_TOKEN = 8192  # characters
+_MAX_TOKEN_LENGTH = 8192  # characters
 _REQUIRED = ["aud", "exp", "iat", "iss", "jti", "sub", "typ"]
-_OURS = ("exp", "family", "iat", "jti", "sub", "typ")
+_STANDARD = ("exp", "family", "iat", "jti", "sub", "typ")
 _BITS = 2048
 _FOREVER = float("inf")
 
 
 class Claims(msgspec.Struct, frozen=True):
-    """What a token says: whose it is, its id, its kind, when it was issued and ends (seconds since 1970)."""
+    """The claims of a token: its user, id, kind, and when it was issued and expires (seconds since 1970)."""
 
     sub: str
     jti: str
@@ -88,14 +92,14 @@ class SigningKey:
         signs_from: float = 0.0,
         verifies_until: float = _FOREVER,
     ) -> SigningKey:
-        """The key that `pem` gave."""
+        """Load a key that `pem` returned."""
         private = serialization.load_pem_private_key(pem, password)
         if not isinstance(private, rsa.RSAPrivateKey):
             raise TypeError("RS256 takes an RSA key")
         return cls(private, signs_from=signs_from, verifies_until=verifies_until)
 
     def pem(self, *, password: bytes | None = None) -> bytes:
-        """The private key itself, to be kept where secrets are kept."""
+        """Return the private key; store it as a secret."""
         encryption = (
             serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         )
@@ -104,14 +108,14 @@ class SigningKey:
         )
 
     def sign(self, payload: dict[str, Any]) -> str:
-        """A token with this payload."""
+        """Sign a payload."""
         return jwt.encode(payload, self._private, _ALGORITHM, headers={"kid": self.kid})
 
     def __repr__(self) -> str:
         return f"<SigningKey {self.kid}>"
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a private key is not pickled; pem() gives it away deliberately")
+        raise TypeError("a private key cannot be pickled; use pem() to export it")
 
 
 @dataclass(repr=False)
@@ -126,11 +130,11 @@ class KeyRing:
 
     @classmethod
     def generate(cls, *, overlap: timedelta) -> KeyRing:
-        """A ring with one new key; making a key takes a moment."""
+        """Create a ring with one new key, which takes some milliseconds."""
         return cls([SigningKey(_new_key())], overlap)
 
     def rotate(self, *, ahead: timedelta = timedelta(0)) -> SigningKey:
-        """Add a key that signs from `ahead` from now on, and drop those that verify nothing any more."""
+        """Add a key that signs after `ahead`, and remove keys that no longer verify anything."""
         check_durations("KeyRing.rotate", ahead=ahead)
         now = time.time()
         fresh = SigningKey(_new_key(), signs_from=now + ahead.total_seconds())
@@ -141,12 +145,12 @@ class KeyRing:
 
     @property
     def signer(self) -> SigningKey:
-        """The newest key whose time to sign has come."""
+        """The newest key that may sign."""
         now = time.time()
         return [key for key in self.keys if key.signs_from <= now][-1]
 
     def jwks(self) -> dict[str, Any]:
-        """The public keys that verify now or soon will, as `/.well-known/jwks.json` serves them."""
+        """The public keys that verify now or soon, as `/.well-known/jwks.json` serves them."""
         now = time.time()
         return {"keys": [key.public for key in self.keys if key.verifies_until > now]}
 
@@ -156,7 +160,7 @@ class KeyRing:
 
 @dataclass
 class Tokens:
-    """Signs and verifies the tokens of one issuer; with a key set in place of a ring it only verifies."""
+    """Signs and verifies the tokens of one issuer; with a key set instead of a ring it only verifies."""
 
     keys: KeyRing | Mapping[str, Any]
     issuer: str
@@ -169,18 +173,18 @@ class Tokens:
         check_durations("Tokens", leeway=self.leeway)
 
     def sign(self, claims: Claims) -> str:
-        """A token that says this."""
+        """Sign a token with these claims."""
         if not isinstance(self.keys, KeyRing):
-            raise TypeError("these tokens are verified here, not signed: there is no private key")
+            raise TypeError("tokens can only be verified here: there is no private key")
         payload = {**claims.extra, **msgspec.structs.asdict(claims), "iss": self.issuer, "aud": self.audience}
         del payload["extra"]
         payload["typ"] = payload.pop("kind")
         return self.keys.signer.sign({name: value for name, value in payload.items() if value is not None})
 
     def verify(self, token: str, *, kind: str) -> Claims:
-        """What a token of this kind says; `InvalidToken` when it does not verify."""
-        if len(token) > _LONGEST_TOKEN:
-            raise InvalidToken(f"longer than {_LONGEST_TOKEN} characters")
+        """Verify a token of this kind and return its claims; raise `InvalidToken` otherwise."""
+        if len(token) > _MAX_TOKEN_LENGTH:
+            raise InvalidToken(f"longer than {_MAX_TOKEN_LENGTH} characters")
         try:
             payload = jwt.decode(
                 token,
@@ -191,7 +195,7 @@ class Tokens:
                 leeway=self.leeway,
                 options={"require": _REQUIRED},
             )
-            known = {name: payload.pop(name) for name in _OURS if name in payload}
+            known = {name: payload.pop(name) for name in _STANDARD if name in payload}
             extra = {name: claim for name, claim in payload.items() if name not in ("aud", "iss")}
             claims = msgspec.convert({**known, "kind": known["typ"], "extra": extra}, Claims)
         except (jwt.PyJWTError, msgspec.ValidationError, ValueError, TypeError, RecursionError) as problem:
@@ -201,14 +205,14 @@ class Tokens:
         return claims
 
     def _key(self, kid: object) -> rsa.RSAPublicKey:
-        """The public key of this name."""
+        """Find the public key of this name."""
         keys = self.keys.jwks() if isinstance(self.keys, KeyRing) else self.keys
         for jwk in keys["keys"]:
             if isinstance(kid, str) and jwk.get("kid") == kid and jwk.get("alg", _ALGORITHM) == _ALGORITHM:
                 if kid not in self._parsed:
                     self._parsed[kid] = _public(jwk)
                 return self._parsed[kid]
-        raise InvalidToken("it names no key that is known")
+        raise InvalidToken("it names an unknown key")
 
 
 def _new_key() -> rsa.RSAPrivateKey:
