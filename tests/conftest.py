@@ -13,7 +13,7 @@ import uvloop
 
 from ephemera import embedded
 from ephemera.embedded import Cluster, Postgres, Sentinel, Valkey
-from tests import least_privilege, matrix, server_choice
+from tests import isolation, least_privilege, matrix, server_choice
 from tests.server_choice import ClusterAsServer
 
 _ON_BOTH_LOOPS = "on_both_loops"
@@ -66,6 +66,7 @@ def server(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
         return
     with embedded.valkey(config={"enable-debug-command": "yes"}) as running:
         least_privilege.share(running)
+        isolation.share(running)
         yield running
 
 
@@ -75,6 +76,7 @@ def cluster() -> Iterator[Cluster]:
     # No master of it is ever given up: on a busy machine one may stand still for seconds.
     with embedded.cluster(node_timeout=60_000) as running:
         least_privilege.share(running)
+        isolation.share(running)
         yield running
 
 
@@ -82,6 +84,7 @@ def cluster() -> Iterator[Cluster]:
 def sentinel() -> Iterator[Sentinel]:
     """A master, a replica and three Sentinels, for tests that leave the master in its place."""
     with embedded.sentinel() as running:
+        isolation.share(running)
         yield running
 
 
@@ -90,6 +93,12 @@ def postgres() -> Iterator[Postgres]:
     """A PostgreSQL for all tests; each makes tables of its own."""
     with embedded.postgres() as running:
         yield running
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _isolated_file() -> None:
+    """Start each file on empty shared servers."""
+    isolation.empty_shared_servers()
 
 
 @pytest.fixture

@@ -37,14 +37,14 @@ def test_the_report_for_people_has_all_parts(shop: Valkey) -> None:
     assert outcome.code == 0
     software = "valkey" if "valkey_version" in str(shop.ask("INFO", "server")) else "redis"
     for told in (
-        "shop against 1 server: 21 names (all of 21 keys)",
+        "shop on 1 server: 21 names (all of 21 keys)",
         software,
         "profile:{user_id}",
         "order:x:{x_id}",
         "string │ order:x:",
         "events:all",
-        "session:{session_id}: 1 key without an end, declared 1 h sliding",
-        "Looking raised keyspace_hits",
+        "session:{session_id}: 1 key without a TTL, declared 1 h sliding",
+        "The audit raised keyspace_hits",
     ):
         assert told in outcome.out, told
 
@@ -54,7 +54,7 @@ def test_the_report_for_machines_is_complete(shop: Valkey) -> None:
     outcome = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--json")
     report = json.loads(outcome.out)
     assert report["coverage"]["names"] == KEYS + 12
-    assert len(report["spaces"]) == KEYS
+    assert len(report["keyspaces"]) == KEYS
     assert {"unknown", "no-ttl"} <= {finding["kind"] for finding in report["findings"]}
     assert outcome.err == ""
 
@@ -97,7 +97,7 @@ def test_the_environment_may_say_everything(shop: Valkey) -> None:
     report = json.loads(outcome.out)
     assert outcome.code == 0
     assert report["catalogues"] == ["shop", "orders"]
-    assert report["disturbance"]["lookups"] == 0
+    assert report["impact"]["lookups"] == 0
 
 
 def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> None:
@@ -106,7 +106,7 @@ def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> Non
     shop.ask("MSET", *flat)
     first = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--budget", "0.001ms")
     assert "Not seen: the names after the cursor" in first.out
-    cursor = first.out.partition("Continue with --cursor ")[2].split()[0]
+    cursor = first.out.partition("Resume with --cursor ")[2].split()[0]
     second = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--cursor", cursor)
     assert "Not seen: the names before the cursor" in second.out
     assert "Continue with" not in second.out
@@ -115,8 +115,8 @@ def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> Non
 @pytest.mark.parametrize(
     ("words", "code", "told"),
     [
-        (["--budget", "soon"], 2, "'soon' is no time above 0"),
-        (["--fail-on", "unkown"], 2, "unkown is no kind of finding"),
+        (["--budget", "soon"], 2, "'soon' is not a duration above 0"),
+        (["--fail-on", "unkown"], 2, "unkown is not a kind of finding"),
         (["--cursor", "12"], 2, "start again without it"),
         (["--sample", "-1"], 2, "greater than or equal to 0"),
         (["--catalogue", "nowhere:catalogue"], 2, "cannot be imported"),
@@ -144,5 +144,5 @@ def test_a_key_is_shown_as_it_is() -> None:
         server.ask("SET", "revoked:family:1", "x")
         outcome = ephemera("audit", "--url", server.url, "--catalogue", "tests.cli.test_audit:pictures")
     assert outcome.code == 0
-    assert "revoked:family:{family}: 1 key without an end" in outcome.out
+    assert "revoked:family:{family}: 1 key without a TTL" in outcome.out
     assert "👪" not in outcome.out

@@ -30,9 +30,9 @@ def test_catalogue_shows_the_same_in_each_form() -> None:
     table, markdown = ephemera("catalogue", SHOP), ephemera("catalogue", SHOP, "--format", "markdown")
     told = json.loads(ephemera("catalogue", SHOP, "--json").out)
     assert told == json.loads(ephemera("catalogue", SHOP, "--format", "json").out)
-    assert told["spaces"][0]["pattern"] == "session:{session_id}"
+    assert told["keyspaces"][0]["pattern"] == "session:{session_id}"
     for shown in (table.out, markdown.out):
-        for space in told["spaces"]:
+        for space in told["keyspaces"]:
             assert space["pattern"] in shown
             assert space["purpose"] in shown
             assert all(field["name"] in shown for field in space["fields"])
@@ -43,7 +43,7 @@ def test_acl_prints_one_line_and_warns_while_nobody_can_sign_in() -> None:
     outcome = ephemera("acl", SHOP, "--user", "demo-service")
     assert outcome.out.startswith("user demo-service reset on ~cache:profile:* ")
     assert outcome.out.count("\n") == 1
-    assert "nobody can sign in as demo-service yet" in outcome.err
+    assert "demo-service has no password yet" in outcome.err
 
 
 def test_acl_takes_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ def test_server_config_is_the_same_for_people_and_machines() -> None:
 def test_mark_writes_shows_and_refuses(marked: Valkey) -> None:
     """A free server is marked, another's is refused by its name until forced; no password is shown."""
     look = ephemera("mark", "--url", marked.url)
-    assert (look.code, look.out) == (0, f"127.0.0.1:{marked.port} carries no mark\n")
+    assert (look.code, look.out) == (0, f"127.0.0.1:{marked.port} has no mark\n")
     first = ephemera("mark", "--url", marked.url, "--name", "graph")
     assert first.out == f"127.0.0.1:{marked.port} is marked as 'graph' now, it had no mark\n"
     assert ephemera("mark", "--url", marked.url, "--name", "graph").code == 0

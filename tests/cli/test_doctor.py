@@ -21,7 +21,7 @@ def test_a_server_that_is_well() -> None:
         assert said in outcome.out, outcome.out
     warnings = [line for line in outcome.out.splitlines() if line.startswith("warning ")]
     if not warnings:
-        assert "All is well." in outcome.out, outcome.out
+        assert "No problems." in outcome.out, outcome.out
     else:  # this machine is busy, which is a warning with good reason
         assert [line.partition(":")[0] for line in warnings] == ["warning latency"], outcome.out
 
@@ -32,7 +32,7 @@ def test_a_server_that_is_away() -> None:
     url = f"redis://:hidden-secret@127.0.0.1:{port}"
     outcome = ephemera("doctor", "--url", url, "--catalogue", "tests.operations.test_health:news")
     assert outcome.code == 1
-    assert "is it running, and is the URL right?" in outcome.out
+    assert "is the server running, and is the URL right?" in outcome.out
     assert "hidden-secret" not in outcome.out + outcome.err
 
 
@@ -45,6 +45,6 @@ def test_json_has_everything() -> None:
         )
     said = json.loads(outcome.out)
     assert said["health"]["servers"][0]["checks"]
-    assert {space["pattern"] for space in said["capacity"]["spaces"]} >= {"news:page:{id}", "news:jobs"}
+    assert {space["pattern"] for space in said["capacity"]["keyspaces"]} >= {"news:page:{id}", "news:jobs"}
     assert said["days_until_full"] is None
     assert outcome.code == (1 if said["health"]["status"] == "problem" else 0)

@@ -86,13 +86,13 @@ async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
         one = letters[0]["id"]
         assert await _told(url, "replay", "--stream", stream, "--id", one) == {"replayed": 1}
         again = await _run(url, "replay", "--stream", stream, "--id", one)
-        assert (again.code, again.out) == (1, f"0 dead letters were put back on {stream}.\n")
-        assert "1 of them was not there" in again.err
+        assert (again.code, again.out) == (1, f"0 dead letters replayed on {stream}.\n")
+        assert "1 was not found" in again.err
         rest = await _run(url, "replay", "--stream", stream, "--all")
-        assert rest.out == f"2 dead letters were put back on {stream}.\n"
+        assert rest.out == f"2 dead letters replayed on {stream}.\n"
         await settled(store, BRIEF, name=key)
         assert await _told(url, "dead", "--stream", stream) == []
-        assert (await _run(url, "dead", "--stream", stream)).out == "There is no dead letter.\n"
+        assert (await _run(url, "dead", "--stream", stream)).out == "There are no dead letters.\n"
     assert sorted(seen.users[-3:]) == ["1", "2", "3"]
 
 
@@ -100,11 +100,11 @@ async def test_a_wrong_call_is_told_so(url: str) -> None:
     """A key of no stream, and a replay of nothing or of both, end with code 2 and say what is right."""
     elsewhere = await _run(url, "dead", "--stream", "no:such:stream")
     assert elsewhere.code == 2
-    assert "--stream: 'no:such:stream' is not the key of a stream of events" in elsewhere.said
+    assert "--stream: 'no:such:stream' is not the key of an event stream" in elsewhere.said
     assert "accounts:{name}" in elsewhere.err
     junk = await _run(url, "replay", "--stream", "accounts:{x}", "--id", "junk")
     assert junk.code == 2
-    assert "--id: 'junk' is no id, as in 1700000000000-0" in junk.said
+    assert "--id: 'junk' is not an id such as 1700000000000-0" in junk.said
     for words in ([], ["--all", "--id", "1-1"]):
         outcome = await _run(url, "replay", "--stream", "accounts:{x}", *words)
         assert outcome.code == 2

@@ -30,10 +30,7 @@ def test_the_source_can_be_audited_against(
     """What infer prints is a module, and audit against it knows all keys that can be declared."""
     outcome = ephemera("infer", "--url", legacy.url, "--catalogue-name", "legacy")
     assert outcome.code == 0
-    assert (
-        outcome.err
-        == "2 declarations for 60 keys\n1 key cannot be declared; the end of the source says why\n"
-    )
+    assert outcome.err == "2 keyspaces for 60 keys\n1 key cannot be declared; see the end of the source\n"
     (tmp_path / "inferred_keys.py").write_text(outcome.out)
     monkeypatch.syspath_prepend(tmp_path)
     audit = ephemera("audit", "--url", legacy.url, "--catalogue", "inferred_keys:catalogue", "--json")
@@ -46,7 +43,7 @@ def test_the_source_can_be_audited_against(
 def test_machines_get_the_same_as_json(legacy: Valkey) -> None:
     """JSON has the declarations, what was left out and why, and the source."""
     proposal = json.loads(ephemera("infer", "--url", legacy.url, "--json").out)
-    assert {each["pattern"]: each["kind"] for each in proposal["declarations"]} == {
+    assert {each["pattern"]: each["kind"] for each in proposal["keyspaces"]} == {
         "order:{order_id}:paid": "flag",
         "user:{user_id}": "mapping",
     }

@@ -77,9 +77,9 @@ async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
     assert "ValueError: no" in shown.out
     found = msgspec.json.decode((await run("jobs", "list", NAME, "--state", "dead", "--json")).out)
     assert [(job["id"], job["kind"], job["state"]) for job in found] == [(given_up, "ingest", "dead")]
-    assert (await run("jobs", "list", NAME, "--kind", "nothing")).out == "There is no such job.\n"
+    assert (await run("jobs", "list", NAME, "--kind", "nothing")).out == "No jobs found.\n"
     wrong = await run("jobs", "list", NAME, "--state", "lost")
-    assert (wrong.code, "'lost' is none of waiting, running" in wrong.said) == (2, True)
+    assert (wrong.code, "'lost' is not one of waiting, running" in wrong.said) == (2, True)
 
 
 async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
@@ -100,11 +100,11 @@ async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
 async def test_dead_jobs_are_retried(jobs: BoundJobs) -> None:
     """By id or all at once; they wait in their queue again, and go on from their last step."""
     first, second = await dead(jobs), await dead(jobs)
-    assert (await run("jobs", "retry", NAME, first)).out == f"{first} (ingest) was put back in its queue.\n"
+    assert (await run("jobs", "retry", NAME, first)).out == f"{first} (ingest) was queued again.\n"
     assert (await jobs.get(second)).state == "dead"
     again = msgspec.json.decode((await run("jobs", "retry", NAME, "--all-dead", "--json")).out)
     assert [job["id"] for job in again] == [second]
-    assert (await run("jobs", "retry", NAME, "--all-dead")).out == "There is no dead job.\n"
+    assert (await run("jobs", "retry", NAME, "--all-dead")).out == "There are no dead jobs.\n"
     assert await attempt_by(jobs).run(first) == "done"
     assert (await jobs.get(first)).result["words"] == ["a", "b"]
     assert (await run("jobs", "retry", NAME)).code == 2
@@ -149,7 +149,7 @@ def test_a_worker_is_told_of_wrong_words() -> None:
     """Queues and levels that nobody knows, and databases that are none."""
     for words, told in (
         (["--queue", "nothing"], "use generation, ingestion, export"),
-        (["--log-level", "loud"], "'loud' is none of"),
+        (["--log-level", "loud"], "'loud' is not one of"),
         (["--database-url", "sqlite:///file"], "jobs are stored in PostgreSQL, not in sqlite"),
     ):
         outcome = ephemera("worker", NAME, *words)

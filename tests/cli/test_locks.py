@@ -65,4 +65,4 @@ async def test_nothing_held_is_told(url: str) -> None:
         for key in [row["key"] for row in json.loads(await _shown(url, "--json"))]:
             await store.call("UNLINK", key)
     assert json.loads(await _shown(url, "--json")) == []
-    assert await _shown(url) == "No lock is held.\n"
+    assert await _shown(url) == "No locks are held.\n"

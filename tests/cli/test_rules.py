@@ -106,7 +106,7 @@ def test_a_wrong_call_is_told_so() -> None:
             ["server-config", "--role", "cache", "--memory", "lots"],
             "--memory: 'lots' is not an amount of at least 1mb",
         ),
-        (["acl", "identity", "--for", "nope"], "--for: 'nope' is none of service, metrics, monitoring"),
+        (["acl", "identity", "--for", "nope"], "--for: 'nope' is not one of service, metrics, monitoring"),
         (["acl", "identity", "--user", "a b"], "--user: 'a b' is not printable ASCII"),
         (["worker"], "Missing argument 'NAME'"),
         (["worker", "nosuch"], "no installed package registers 'nosuch'"),

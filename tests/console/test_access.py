@@ -21,7 +21,7 @@ WORD = "the right password"
 
 
 @pytest.fixture
-def format_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The time that sign-ins see, to be moved by hand."""
     now = [1000.0]
     monkeypatch.setattr(access, "monotonic", lambda: now[0])

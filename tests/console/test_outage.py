@@ -43,7 +43,7 @@ def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
                 expect(page).to_have_title(f"{each.title} · Ephemera")
                 expect(strip).to_contain_text("recovers by itself")
         page.get_by_role("navigation").get_by_role("link", name="Overview").click()
-        expect(page.get_by_role("region", name="Advice")).to_contain_text("is it running")
+        expect(page.get_by_role("region", name="Advice")).to_contain_text("is the server running")
         picture(page, "redis-is-down")
         mortal.restart()
         expect(strip).to_be_hidden()

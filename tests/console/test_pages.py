@@ -42,7 +42,7 @@ def test_the_overview_shows_health_figures_and_advice(
         plot = page.get_by_role("region", name=title).locator("svg path")
         expect(plot.first).to_be_attached()
     capacity = page.get_by_role("region", name="Capacity")
-    expect(capacity).to_contain_text("no limit to reach")
+    expect(capacity).to_contain_text("no limit")
     expect(capacity).to_contain_text("cache:profile:{user_id}")
     expect(page.get_by_role("region", name="All checks")).to_contain_text("hit ratio >= 85%")
     for number in range(40):
@@ -143,7 +143,7 @@ def test_an_audit_runs_is_read_and_taken_along(
     page = browse(console, "/audit")
     expect(page.get_by_text("Not run yet.")).to_be_visible()
     page.get_by_role("button", name="Run audit").click()
-    expect(page.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_be_visible()
+    expect(page.get_by_text(re.compile(r"^Finished .* complete\.$"))).to_be_visible()
     expect(page.get_by_role("progressbar").first).to_have_attribute("aria-valuenow", "1")
     findings = page.get_by_role("region", name="Findings")
     for kind in ("unknown", "no-ttl", "wrong-type", "undecodable"):

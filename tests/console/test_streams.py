@@ -40,9 +40,9 @@ async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
         assert await rows() == {
             "well": ("caught up", 0, []),
             "ill": ("caught up", 2, ["replay_all"]),
-            "gone": ("gone", 2, ["replay_all"]),
+            "gone": ("deleted", 2, ["replay_all"]),
         }
-        monkeypatch.setattr(streams, "_LETTERS", 4)  # there may be more of them than were looked at
+        monkeypatch.setattr(streams, "_MAX_LETTERS", 4)  # there may be more of them than were looked at
         assert (await rows())["well"] == ("caught up", "?", ["replay_all"])
         assert (await rows())["ill"] == ("caught up", "2+", ["replay_all"])
         assert await stream.replay([], group="ill") == 2

@@ -13,7 +13,6 @@ import pytest
 
 import ephemera
 from ephemera import embedded
-from ephemera.embedded import Valkey
 from ephemera.errors import CannotConnect, InvalidValue, ServerError
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, connect, fixed, permanent, write_identity
 from ephemera.operations.audit import audit
@@ -50,12 +49,14 @@ LEADING = Locks(watched, "watched:leading:{id}", lease=timedelta(seconds=30), pu
 
 
 @pytest.fixture(scope="module", params=["valkey", "redis7", "cluster"])
-def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
-    """A server of each sort that we promise to work with."""
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A server of each supported kind that no other file uses, because an audit sees every key on it."""
     if request.param == "valkey":
-        yield server.url
+        with embedded.valkey() as valkey:
+            yield valkey.url
     elif request.param == "cluster":
-        yield request.getfixturevalue("cluster").url
+        with embedded.cluster(node_timeout=60_000) as cluster:
+            yield cluster.url
     elif not BINARY.exists():
         pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
     else:

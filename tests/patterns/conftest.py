@@ -9,7 +9,7 @@ import pytest
 from ephemera import keyspace
 from ephemera.embedded import Cluster, Valkey
 from ephemera.keyspace import Store
-from tests import least_privilege
+from tests import isolation, least_privilege
 from tests.patterns import lock_fixtures
 from tests.patterns.session_fixtures import CATALOGUE
 from tests.wire.debian_redis import BINARY, DebianRedis
@@ -36,6 +36,7 @@ def redis7() -> Iterator[DebianRedis]:
         pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
     with DebianRedis() as running:
         least_privilege.share(running)
+        isolation.share(running)
         yield running
 
 

@@ -38,6 +38,10 @@ class DebianRedis(Server):
         """What to give to a client, without TLS."""
         return f"redis://127.0.0.1:{self.port}"
 
+    def ask(self, *words: str | int) -> object:
+        """Return the reply to one command, sent over a connection of its own."""
+        return send_command(("127.0.0.1", self.port), *words)
+
     def _prepare(self) -> None:
         self.data.mkdir(parents=True, exist_ok=True)
         settings = [*self._settings, f"dir {self.data}", ""]
@@ -48,9 +52,7 @@ class DebianRedis(Server):
 
     def _is_ready(self) -> bool:
         try:
-            return f"process_id:{self.pid}\r\n" in str(
-                send_command(("127.0.0.1", self.port), "INFO", "server")
-            )
+            return f"process_id:{self.pid}\r\n" in str(self.ask("INFO", "server"))
         except (OSError, ServerError):
             return False
 

@@ -1,7 +1,7 @@
-"""The application that commands are added to: `--version`, errors as one line, and readers who had enough.
+"""The typer application: `--version`, one-line errors, and quiet exits on a closed pipe.
 
-Who reads stdout may stop reading, as `| head -1` does. That is no failure, whatever it was printed by: the
-command ends quietly, with code 0.
+A reader of stdout may stop early, as `| head -1` does. That is not a failure: the command exits quietly with
+code 0.
 """
 
 import os
@@ -17,7 +17,7 @@ from ephemera.errors import EphemeraError
 
 
 class Flags:
-    """Shows flags that take no value without one, where typer says `<bool>`; `--help` among them."""
+    """Shows options without a value as such, where typer says `<bool>`; `--help` among them."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters for the help and for the parser."""
@@ -37,27 +37,27 @@ class GroupWithFlags(Flags, TyperGroup):
 
 
 class _Commands(GroupWithFlags):
-    """Turns errors that say what to do into one line; others are our mistakes and keep their trace."""
+    """Prints Ephemera's errors as one line; others are bugs and keep their traceback."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except EphemeraError as error:
             typer.echo(f"ephemera: {error}", err=True)
-            # What also is a ValueError or TypeError was given to us wrongly.
+            # A ValueError or TypeError means wrong usage.
             raise typer.Exit(2 if isinstance(error, (ValueError, TypeError)) else 1) from None
         except BrokenPipeError:
-            if not _nobody_reads():
+            if not _stdout_closed():
                 raise  # another pipe
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is buffered goes there
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for buffered output
             raise typer.Exit(0) from None
 
 
-def _nobody_reads() -> bool:
-    """Whether stdout is a pipe that was closed at its other end."""
-    looked = select.poll()
-    looked.register(sys.stdout.fileno(), select.POLLOUT)
-    return any(events & (select.POLLERR | select.POLLHUP) for _, events in looked.poll(0))
+def _stdout_closed() -> bool:
+    """Whether stdout is a pipe closed by its reader."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), select.POLLOUT)
+    return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
 
 
 def new_application() -> typer.Typer:
@@ -71,8 +71,8 @@ def new_application() -> typer.Typer:
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback(
-        epilog="[bold]Exit codes[/]: 0 done, 1 failed or something was found, 2 called wrongly.\n\n"
-        "Each flag has an environment variable: [cyan]--some-flag[/] is [cyan]EPHEMERA_SOME_FLAG[/]."
+        epilog="[bold]Exit codes[/]: 0 success, 1 failure or findings, 2 wrong usage.\n\n"
+        "Each option has an environment variable: [cyan]--some-flag[/] is [cyan]EPHEMERA_SOME_FLAG[/]."
     )(_root)
     return app
 
@@ -89,4 +89,4 @@ def _root(
         typer.Option("--version", help="Show the version and exit.", callback=_show_version, is_eager=True),
     ] = False,
 ) -> None:
-    """The expendable data layer of a service: what its keys are, and whether a server agrees."""
+    """Inspect and operate the Redis data of a service: its keys, servers, jobs and events."""

@@ -1,4 +1,4 @@
-"""`ephemera audit`: a live server against the catalogues of those who use it."""
+"""`ephemera audit`: compare a live server with the catalogues of its users."""
 
 from typing import Annotated
 
@@ -13,10 +13,10 @@ from ephemera.cli._progress import progress_bar
 from ephemera.keyspace import Catalogue, Role
 from ephemera.operations.audit import KINDS, parse_kinds
 from ephemera.operations.audit import audit as audit_server
-from ephemera.operations.survey import SAMPLE_SIZE, SurveyOptions
+from ephemera.operations.survey import BUDGET, SAMPLE_SIZE, SurveyOptions
 
 _FAIL_ON = (
-    "Kinds of findings that make the exit code 1, comma-separated: "
+    "Kinds of findings that cause exit code 1, comma-separated: "
     + ", ".join(KINDS)
     + "; or problems, warnings (and problems), any."
 )
@@ -28,26 +28,25 @@ def audit(
         list[Catalogue],
         flag(
             "--catalogue",
-            "What the server should hold, as module:object or a built-in system; may be given several times.",
+            "A catalogue of the server, by name or module:object; repeatable.",
             metavar="NAME",
             parser=load_catalogue,
         ),
     ],
     role: Annotated[
         Role | None,
-        flag("--role", "The one role that this server carries.", show_default="both"),
+        flag("--role", "The only role that this server carries.", show_default="both"),
     ] = None,
     budget: Annotated[
-        float, flag("--budget", "The time it may take: 30s, 5m.", metavar="TIME", parser=seconds)
-    ] = "30s",  # type: ignore[assignment] # the parser takes it
+        float,
+        flag("--budget", "The time limit: 30s, 5m.", metavar="TIME", parser=seconds, show_default="30s"),
+    ] = BUDGET,
     sample: Annotated[
-        int, flag("--sample", "Keys of each space that are looked at; 0: names alone.", min=0)
+        int, flag("--sample", "Keys inspected per keyspace; 0: names only.", min=0)
     ] = SAMPLE_SIZE,
-    no_contents: Annotated[
-        bool, flag("--no-contents", "Do not read what the sampled keys hold to see if it can be decoded.")
-    ] = False,
+    no_contents: Annotated[bool, flag("--no-contents", "Do not read the contents of sampled keys.")] = False,
     cursor: Annotated[
-        str | None, flag("--cursor", "Continue where an earlier audit stopped.", show_default="the beginning")
+        str | None, flag("--cursor", "Resume where an earlier audit stopped.", show_default="the beginning")
     ] = None,
     fail_on: Annotated[
         list[str] | None, flag("--fail-on", _FAIL_ON, metavar="KIND", show_default="nothing")
@@ -56,19 +55,18 @@ def audit(
 ) -> None:
     """Compare what is on a server with what its catalogues declare.
 
-    Shows unknown keys by shape, declared spaces without keys, wrong types, keys without an end or with too
-    long a life, sizes with their margins, large keys, streams and their groups, values that cannot be
-    decoded, and whether the server's eviction and persistence suit the roles it carries.
+    Shows undeclared keys by shape, keyspaces without keys, wrong types, keys without a TTL or with too long a
+    TTL, sizes with their margin of error, large keys, streams and their groups, undecodable values, and
+    whether the server's eviction and persistence suit its roles.
 
-    It only reads: all names by SCAN, and a random sample of each space. The report says what was not seen,
-    from where to continue, and by how much the server's own statistics rose. Keys of sensitive spaces and
-    values are never shown. A redis+cluster:// URL means all of its masters, with read_from=replicas its
-    replicas.
+    It only reads: all names by SCAN, and a random sample of each keyspace. The report says what was not seen,
+    where to resume, and by how much the server's own statistics rose. Values and keys of sensitive keyspaces
+    are never shown. A redis+cluster:// URL means all masters, with read_from=replicas their replicas.
     """
     failing = _kinds(fail_on or [])
-    plan = SurveyOptions(sample=sample, budget=budget, cursor=cursor, contents=not no_contents)
+    options = SurveyOptions(sample=sample, budget=budget, cursor=cursor, contents=not no_contents)
     with progress_bar() as progress:
-        report = run(audit_server(url, catalogue, plan, role=role, on_progress=progress))
+        report = run(audit_server(url, catalogue, options, role=role, on_progress=progress))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(report)))
     else:
@@ -77,11 +75,11 @@ def audit(
         raise typer.Exit(1)
 
 
-def _kinds(words: list[str]) -> set[str]:
+def _kinds(values: list[str]) -> set[str]:
     try:
-        return parse_kinds([kind for word in words for kind in word.replace(",", " ").split()])
+        return parse_kinds([kind for value in values for kind in value.replace(",", " ").split()])
     except ValueError as unknown:
-        problem = f"{unknown} is no kind of finding; there are {', '.join(KINDS)}, problems, warnings, any"
+        problem = f"{unknown} is not a kind of finding: {', '.join(KINDS)}, problems, warnings, any"
         raise typer.BadParameter(problem, param_hint="--fail-on") from None
 
 
@@ -92,12 +90,12 @@ COMMAND = Command(
     audit,
     examples=(
         ("what is on a server", _HERE),
-        ("a nightly job that fails when keys are undeclared or endless", f"{_HERE} --fail-on unknown,no-ttl"),
-        ("a huge server, in portions", f"{_HERE} --budget 5m --cursor 1874@9f3c21ab"),
+        ("a nightly job that fails on undeclared keys or missing TTLs", f"{_HERE} --fail-on unknown,no-ttl"),
+        ("a huge server, in parts", f"{_HERE} --budget 5m --cursor 1874@9f3c21ab"),
         (
             "the replicas of a cluster",
             "--url 'redis+cluster://cache.internal?read_from=replicas' --catalogue myservice.keys:catalogue",
         ),
     ),
-    exits={1: "failed, lost a server on the way, or found a kind of --fail-on"},
+    exits={1: "failure, lost connection, or a finding of --fail-on"},
 )

@@ -1,4 +1,4 @@
-"""An audit's report for people: what was found first by weight, then the figures."""
+"""An audit report on the terminal: servers, keyspaces, undeclared keys, findings."""
 
 from collections.abc import Iterable, Iterator
 
@@ -14,8 +14,8 @@ from ephemera.operations.survey import Interval
 
 _STYLES = {"problem": "bold red", "warning": "yellow", "note": "dim"}
 _BARS = " ▁▂▃▄▅▆▇█"
-_MOST_SHAPES = 20
-_MOST_STREAMS = 20
+_MAX_SHAPES = 20
+_MAX_STREAMS = 20
 _LARGEST = 5
 
 
@@ -27,15 +27,15 @@ def show(report: AuditReport) -> None:
 
 
 def parts(report: AuditReport) -> Iterator[RenderableType]:
-    """The parts of a report, those left out that would be empty."""
+    """The parts of a report that are not empty."""
     yield _title(report)
     yield _servers(report)
-    yield _spaces(report.keyspaces)
+    yield _keyspaces(report.keyspaces)
     if report.unknown.keys:
         yield _unknown(report)
-    if any(space.streams for space in report.keyspaces):
+    if any(keyspace.streams for keyspace in report.keyspaces):
         yield _streams(report.keyspaces)
-    if any(space.largest for space in report.keyspaces):
+    if any(keyspace.largest for keyspace in report.keyspaces):
         yield _largest(report.keyspaces)
     yield _findings(report.findings)
     yield _footer(report)
@@ -43,9 +43,9 @@ def parts(report: AuditReport) -> Iterator[RenderableType]:
 
 def _title(report: AuditReport) -> Text:
     seen = report.coverage
-    part = "all" if seen.complete else "a part"
+    part = "all" if seen.complete else "part"
     return Text.from_markup(
-        f"[bold]{escape(', '.join(report.catalogues) or 'no catalogue')}[/] against "
+        f"[bold]{escape(', '.join(report.catalogues) or 'no catalogue')}[/] on "
         f"{format_count(len(report.servers), 'server')}: {format_count(seen.names, 'name')} ({part} of "
         f"{format_count(seen.keys, 'key')}) in {report.seconds:.1f} s",
         emoji=False,
@@ -71,40 +71,38 @@ def _servers(report: AuditReport) -> Table:
     return table
 
 
-def _spaces(spaces: Iterable[KeyspaceReport]) -> Group:
+def _keyspaces(keyspaces: Iterable[KeyspaceReport]) -> Group:
     table = _table(
-        "Declared spaces", "space", "kind", "role", "keys", "size", "lives", "declared", "looked at"
+        "Declared keyspaces", "keyspace", "kind", "role", "keys", "size", "TTLs", "lifetime", "sampled"
     )
-    for space in spaces:
-        keys = f"{space.keys:,}"
-        if space.estimated_keys is not None:
-            keys += f" [dim](of about {_about(space.estimated_keys)})[/]"
+    for keyspace in keyspaces:
+        keys = f"{keyspace.keys:,}"
+        if keyspace.estimated_keys is not None:
+            keys += f" [dim](of about {_about(keyspace.estimated_keys)})[/]"
         table.add_row(
-            f"[cyan]{escape(space.pattern)}[/]",
-            space.kind,
-            space.role,
+            f"[cyan]{escape(keyspace.pattern)}[/]",
+            keyspace.kind,
+            keyspace.role,
             keys,
-            _size(space.size),
-            _histogram(space.ttl),
-            escape(space.lifetime),
-            f"{space.sampled:,}" if space.sampled < space.keys else "all" if space.keys else "",
-            style="dim" if not space.keys else None,
+            _size(keyspace.size),
+            _histogram(keyspace.ttl),
+            escape(keyspace.lifetime),
+            f"{keyspace.sampled:,}" if keyspace.sampled < keyspace.keys else "all" if keyspace.keys else "",
+            style="dim" if not keyspace.keys else None,
         )
-    legend = (
-        f"lives: sampled keys by what is left to live, {' · '.join(TTL_BUCKETS)}; sizes at 95 % confidence"
-    )
+    legend = f"TTLs: sampled keys by remaining TTL, {' · '.join(TTL_BUCKETS)}; sizes at 95 % confidence"
     return Group(table, Text(legend, style="dim"))
 
 
 def _unknown(report: AuditReport) -> Group:
     unknown = report.unknown
-    title = f"Undeclared: {format_count(unknown.keys, 'key')}"
+    title = format_count(unknown.keys, "undeclared key")
     if unknown.size is not None and unknown.without_ttl is not None:
-        title += f", {_size(unknown.size)}, {_about(unknown.without_ttl)} of them without an end"
-    table = _table(title, "shape", "keys", "types", "for example")
-    for shape in unknown.shapes[:_MOST_SHAPES]:
+        title += f", {_size(unknown.size)}, {_about(unknown.without_ttl)} of them without a TTL"
+    table = _table(title, "shape", "keys", "types", "examples")
+    for shape in unknown.shapes[:_MAX_SHAPES]:
         table.add_row(_shape(shape), f"{shape.keys:,}", ", ".join(shape.types), _examples(shape))
-    more = len(unknown.shapes) - _MOST_SHAPES
+    more = len(unknown.shapes) - _MAX_SHAPES
     return (
         Group(table, Text(f"and {more} more shapes; --json has all", style="dim"))
         if more > 0
@@ -112,10 +110,10 @@ def _unknown(report: AuditReport) -> Group:
     )
 
 
-def _streams(spaces: Iterable[KeyspaceReport]) -> Table:
+def _streams(keyspaces: Iterable[KeyspaceReport]) -> Table:
     table = _table("Streams", "stream", "entries", "group", "consumers", "pending", "not delivered")
-    streams = [stream for space in spaces for stream in space.streams]
-    for stream in sorted(streams, key=lambda each: -each.length)[:_MOST_STREAMS]:
+    streams = [stream for keyspace in keyspaces for stream in keyspace.streams]
+    for stream in sorted(streams, key=lambda each: -each.length)[:_MAX_STREAMS]:
         table.add_row(
             escape(stream.key),
             f"{stream.length:,}",
@@ -127,9 +125,9 @@ def _streams(spaces: Iterable[KeyspaceReport]) -> Table:
     return table
 
 
-def _largest(spaces: Iterable[KeyspaceReport]) -> Table:
-    table = _table("Largest keys looked at", "key", "size", "members")
-    keys = [key for space in spaces for key in space.largest]
+def _largest(keyspaces: Iterable[KeyspaceReport]) -> Table:
+    table = _table("Largest sampled keys", "key", "size", "members")
+    keys = [key for keyspace in keyspaces for key in keyspace.largest]
     for key in sorted(keys, key=lambda each: -each.size)[:_LARGEST]:
         table.add_row(escape(key.key), format_size(key.size), f"{key.members:,}" if key.members else "")
     return table
@@ -137,11 +135,11 @@ def _largest(spaces: Iterable[KeyspaceReport]) -> Table:
 
 def _findings(findings: list[Finding]) -> RenderableType:
     if all(finding.kind == "incomplete" for finding in findings):
-        return Text("Nothing is amiss.", style="bold green")
+        return Text("No findings.", style="bold green")
     table = Table(title="Findings", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
     for finding in findings:
         if finding.kind == "incomplete":
-            continue  # the footer tells
+            continue  # see the footer
         table.add_row(Text(finding.kind, style=_STYLES[finding.severity]), _sentence(finding))
     return table
 
@@ -160,16 +158,16 @@ def _sentence(finding: Finding) -> Text:
 
 
 def _footer(report: AuditReport) -> Text:
-    told = report.impact
+    impact = report.impact
     lines = [f"Not seen: {each}." for each in report.coverage.not_seen]
     if report.coverage.cursor is not None:
-        lines.append(f"Continue with --cursor {report.coverage.cursor}")
+        lines.append(f"Resume with --cursor {report.coverage.cursor}")
     lines.append(
-        f"Looking raised keyspace_hits and keyspace_misses by {told.lookups:,} together; "
+        f"The audit raised keyspace_hits and keyspace_misses by {impact.lookups:,} in total; "
         + (
-            "no access time has changed."
-            if told.access_times_kept or not told.contents_read
-            else f"{format_count(told.contents_read, 'key')} count as used just now: "
+            "no access time changed."
+            if impact.access_times_kept or not impact.contents_read
+            else f"{format_count(impact.contents_read, 'key')} count as accessed just now: "
             "this server has no CLIENT NO-TOUCH (--no-contents avoids it)."
         )
     )
@@ -184,7 +182,7 @@ def _table(title: str, *columns: str) -> Table:
             "size",
             "entries",
             "members",
-            "looked at",
+            "sampled",
             "evicted",
             "consumers",
             "pending",
@@ -203,7 +201,7 @@ def _examples(shape: UnknownShape) -> str:
 
 def _histogram(ttl: dict[str, int]) -> str:
     most = max(ttl.values(), default=0)
-    return "".join(_BARS[-(-8 * ttl.get(life, 0) // most)] if most else " " for life in TTL_BUCKETS)
+    return "".join(_BARS[-(-8 * ttl.get(bucket, 0) // most)] if most else " " for bucket in TTL_BUCKETS)
 
 
 def _size(size: Interval | None) -> str:

@@ -21,9 +21,9 @@ def catalogue(
     ] = "table",
     json: AsJson = False,
 ) -> None:
-    """Show what a catalogue declares: every key, what it holds, how long it lives, and why it exists.
+    """Show what a catalogue declares: every key, its contents, its lifetime and its purpose.
 
-    These are the tables that design documents hold, made from the declarations themselves.
+    These are the tables of design documents, generated from the declarations.
     """
     if json or form == "json":
         typer.echo(as_json(name))
@@ -40,10 +40,10 @@ def _print_tables(name: Catalogue) -> None:
 
 
 def rendered(documented: documentation.Table) -> Table:
-    """A documentation table for a console."""
+    """A documentation table for a terminal."""
     table = Table(title=documented.title, title_justify="left", show_lines=True)
-    for place, column in enumerate(documented.rows[0]):
-        table.add_column(column, style=None if place else "cyan", overflow="fold")
+    for position, column in enumerate(documented.rows[0]):
+        table.add_column(column, style=None if position else "cyan", overflow="fold")
     for row in documented.rows:
         table.add_row(*map(escape, row.values()))
     return table
@@ -53,9 +53,9 @@ COMMAND = Command(
     "catalogue",
     catalogue,
     examples=(
-        ("the tables of a catalogue of yours", "myservice.keys:catalogue"),
-        ("those of a built-in service", "identity"),
-        ("a page for the design documents", "myservice.keys:catalogue --format markdown > docs/keys.md"),
-        ("for a machine", "myservice.keys:catalogue --json"),
+        ("your own catalogue", "myservice.keys:catalogue"),
+        ("a registered catalogue", "identity"),
+        ("a page for a design document", "myservice.keys:catalogue --format markdown > docs/keys.md"),
+        ("as JSON", "myservice.keys:catalogue --json"),
     ),
 )

@@ -1,7 +1,7 @@
-"""What each command declares besides its function: a name, examples and exit codes, all shown by `--help`.
+"""A command: a function with a name, examples and exit codes, all shown by `--help`.
 
-A command is a function whose parameters are annotated by `flag`, so that each has help and its environment
-twin by one rule: `--some-flag` is `EPHEMERA_SOME_FLAG`. Its docstring is its help.
+The function's parameters are annotated with `flag`, so that each has help and an environment variable:
+`--some-flag` is `EPHEMERA_SOME_FLAG`. Its docstring is the help text.
 """
 
 import asyncio
@@ -20,15 +20,15 @@ from ephemera.keyspace import Catalogue
 
 T = TypeVar("T")
 ENVIRONMENT = "EPHEMERA_"
-_PARTS = re.compile(r"--?\S+(?: [^->\s]\S*)?|> \S+|\S+")  # a flag with its value, a file to write, or a word
+_PARTS = re.compile(r"--?\S+(?: [^->\s]\S*)?|> \S+|\S+")  # an option with its value, a redirection, or a word
 _LONGEST_LINE = 80 - 6  # characters; the help has margins, and a backslash may follow
-_GOES_ON = "    "
+_CONTINUATION = "    "
 GROUPS = {
-    "events": "Events: how streams stand, what failed, and trying it again.",
-    "jobs": "Jobs: what became of them, and what to do about it.",
-    "locks": "Locks: what is held, and by whom.",
+    "events": "Event streams: lag, pending events, dead letters, replay.",
+    "jobs": "Jobs: list, show, retry, cancel.",
+    "locks": "Locks: the held ones and their holders.",
 }
-"""What the commands of a group are about."""
+"""The help of each group of commands."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,59 +38,59 @@ class Command:
     name: str
     run: Callable[..., None]
     examples: tuple[tuple[str, str], ...]
-    """Pairs: what it does, and the command line without `ephemera NAME`."""
+    """Pairs: a description, and the command line without `ephemera NAME`."""
     exits: Mapping[int, str] = field(default_factory=dict)
-    """What exit codes mean here; 0, 1 and 2 have their usual meaning unless said."""
+    """Exit codes with a special meaning; 0, 1 and 2 have their usual one otherwise."""
 
     def add_to(self, app: typer.Typer) -> None:
         """Register the command under its name; `locks list` is `list` in the group `locks`."""
         group, _, name = self.name.rpartition(" ")
-        place = _group(app, group) if group else app
-        described = place.command(name, cls=CommandWithFlags, help=escape(self.help()), epilog=self._epilog())
-        described(self.run)
+        parent = _group(app, group) if group else app
+        register = parent.command(name, cls=CommandWithFlags, help=escape(self.help()), epilog=self._epilog())
+        register(self.run)
 
     def help(self) -> str:
-        """The function's docstring, a line a paragraph, so that the terminal decides where it breaks."""
+        """The function's docstring, one line per paragraph, so that the terminal wraps it."""
         paragraphs = inspect.cleandoc(self.run.__doc__ or "").split("\n\n")
         return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
     def exit_codes(self) -> dict[int, str]:
         """Every exit code with its meaning."""
-        return {0: "done", 1: "failed", 2: "called wrongly", **self.exits}
+        return {0: "success", 1: "failure", 2: "wrong usage", **self.exits}
 
     def lines(self) -> list[tuple[str, str]]:
-        """The examples as one types them."""
+        """The examples as typed."""
         return [(does, f"ephemera {self.name} {words}".rstrip()) for does, words in self.examples]
 
     def _epilog(self) -> str:
         shown = [
-            f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(broken(line))}[/]" for does, line in self.lines()
+            f"  [dim]# {escape(does)}[/]\n  [cyan]{escape(wrapped(line))}[/]" for does, line in self.lines()
         ]
         codes = ", ".join(f"{code} {escape(meaning)}" for code, meaning in self.exit_codes().items())
         return "\n".join(["[bold]Examples[/]", *shown, "", f"[bold]Exit codes[/]: {codes}."])
 
 
-def flag(name: str, help: str, **more: Any) -> Any:  # noqa: A002
-    """An option `--name` with its environment twin."""
-    return typer.Option(name, help=help, envvar=_twin(name), **more)
+def flag(name: str, text: str, /, **options: Any) -> Any:
+    """An option `--name` with its environment variable."""
+    return typer.Option(name, help=text, envvar=_variable(name), **options)
 
 
-def broken(line: str) -> str:
-    """A command line as it is shown: a long one goes on below, so that a terminal need not break it.
+def wrapped(line: str) -> str:
+    """A command line as shown in help: a long one continues on the next line.
 
-    It breaks with a backslash, never between a flag and its value, and can be copied as it stands.
+    It breaks with a backslash, never between an option and its value, and can be copied as it is.
     """
     shown: list[str] = []
     for part in _PARTS.findall(line):
         if shown and len(shown[-1]) + len(" ") + len(part) <= _LONGEST_LINE:
             shown[-1] += f" {part}"
         else:
-            shown.append(_GOES_ON + part if shown else part)
+            shown.append(_CONTINUATION + part if shown else part)
     return " \\\n  ".join(shown)
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, on uvloop's event loop where that is installed."""
+    """Run a coroutine, on uvloop if it is installed."""
     try:
         from uvloop import new_event_loop
     except ImportError:
@@ -100,7 +100,7 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 
 def _group(app: typer.Typer, name: str) -> typer.Typer:
-    """The group of commands of this name, made when the first of them is added."""
+    """The group of this name, created with its first command."""
     for known in app.registered_groups:
         if known.name == name and known.typer_instance is not None:
             return known.typer_instance
@@ -109,15 +109,15 @@ def _group(app: typer.Typer, name: str) -> typer.Typer:
     return group
 
 
-def _twin(name: str) -> str:
+def _variable(name: str) -> str:
     return ENVIRONMENT + name.strip("-").upper().replace("-", "_")
 
 
-AsJson = Annotated[bool, flag("--json", "Print JSON, for machines.")]
+AsJson = Annotated[bool, flag("--json", "Print JSON.")]
 Url = Annotated[
     str, flag("--url", "The server: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://.")
 ]
-_WHICH = "A catalogue as module:object, or the name of a built-in system."
+_WHICH = "A catalogue, by registered name or module:object."
 CatalogueArgument = Annotated[
     Catalogue, typer.Argument(help=_WHICH, metavar="NAME", envvar="EPHEMERA_CATALOGUE", parser=load_catalogue)
 ]

@@ -37,9 +37,9 @@ def console(
         flag("--database-url", "PostgreSQL with jobs and flushes; without it they are not shown."),
     ] = None,
     metrics_url: Annotated[
-        list[str],
+        list[str] | None,
         flag("--metrics-url", "A service's /metrics, for the hit ratio of keyspaces; repeatable."),
-    ] = [],  # noqa: B006 - typer copies it
+    ] = None,
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8085,
     public_url: Annotated[
@@ -64,7 +64,7 @@ def console(
     _check_reach(host, public_url, password)
     if not user.strip():
         raise typer.BadParameter("it must not be empty", param_hint="--user")
-    for each in metrics_url:
+    for each in metrics_url or ():
         if not each.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{each!r} is not http://host/metrics", param_hint="--metrics-url")
     try:
@@ -76,7 +76,7 @@ def console(
     for chatty in ("uvicorn.error", "httpx"):  # at lower levels they log URLs, which may contain secrets
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)
-    service = ServiceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url))
+    service = ServiceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url or ()))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:

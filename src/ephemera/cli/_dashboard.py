@@ -7,10 +7,10 @@ from ephemera.operations.metrics import dashboard_json
 
 
 def dashboard(name: CatalogueArgument) -> None:
-    """Print a Grafana dashboard for a service's metrics, as JSON to be imported.
+    """Print a Grafana dashboard for a service's metrics, as JSON for import.
 
-    It has rows for what the catalogue declares and no others, and names only metrics that there are. Choose
-    the Prometheus data source and the scrape job at its top.
+    It has rows for what the catalogue declares. Choose the Prometheus data source and the scrape job at the
+    top.
     """
     typer.echo(dashboard_json(name))
 
@@ -19,7 +19,7 @@ COMMAND = Command(
     "dashboard",
     dashboard,
     examples=(
-        ("for a service of yours", "myservice.keys:catalogue > dashboard.json"),
-        ("for a built-in one", "identity > dashboard.json"),
+        ("for your own service", "myservice.keys:catalogue > dashboard.json"),
+        ("for a registered catalogue", "identity > dashboard.json"),
     ),
 )

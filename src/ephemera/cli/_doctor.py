@@ -1,4 +1,4 @@
-"""`ephemera doctor`: whether a server is well, how long its memory will do, and what to do."""
+"""`ephemera doctor`: check a server's health and capacity, with advice."""
 
 from typing import Annotated
 
@@ -17,11 +17,11 @@ from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.health import Capacity, Check, Health, check_server, estimate_capacity
 
 _SIGNS = {"ok": "[green]ok[/]", "warning": "[yellow]warning[/]", "problem": "[red]problem[/]"}
-_BUDGET = 30.0  # seconds that the sizes of spaces may take
+_BUDGET = 30.0  # seconds to measure the sizes of keyspaces
 
 
-class Examination(msgspec.Struct, frozen=True):
-    """What the command prints as JSON."""
+class Diagnosis(msgspec.Struct, frozen=True):
+    """The JSON output."""
 
     health: Health
     capacity: Capacity | None
@@ -34,33 +34,42 @@ def doctor(
         list[Catalogue] | None,
         flag(
             "--catalogue",
-            "What the server carries, as module:object or a built-in system; may be given several times.",
+            "A catalogue of the server, by name or module:object; repeatable.",
             metavar="NAME",
             parser=load_catalogue,
-            show_default="roles and sizes are not judged",
+            show_default="roles and sizes are not checked",
         ),
     ] = None,
     role: Annotated[
-        Role | None, flag("--role", "The one role that this server carries.", show_default="both")
+        Role | None, flag("--role", "The only role that this server carries.", show_default="both")
     ] = None,
     identity: Annotated[
-        str | None, flag("--identity", "The name it must be marked with.", show_default="any", metavar="NAME")
+        str | None,
+        flag(
+            "--identity", "The name that the server must be marked with.", show_default="any", metavar="NAME"
+        ),
     ] = None,
     watch: Annotated[
         float,
-        flag("--watch", "How long to watch its growth: 10s, 5m.", metavar="TIME", parser=seconds),
-    ] = "2s",  # type: ignore[assignment] # the parser takes it
+        flag(
+            "--watch",
+            "How long to observe its growth: 10s, 5m.",
+            metavar="TIME",
+            parser=seconds,
+            show_default="2s",
+        ),
+    ] = 2.0,
     json: AsJson = False,
 ) -> None:
-    """Check a server's health, and say what to do about what is not well.
+    """Check a server's health, and give advice.
 
-    Reachable, its mark, eviction and persistence against the roles of its spaces, hit ratio, evictions,
-    latency, memory, fragmentation, slow log, replication, refused clients and clock; each with its figure and
-    its rule. With a catalogue also what each space takes, and at the present growth the days until memory is
-    full. It reads and never writes.
+    Checks reachability, the mark, eviction and persistence for the roles of its keyspaces, hit ratio,
+    evictions, latency, memory, fragmentation, slow log, replication, refused clients and clock; each with its
+    figure and its rule. With a catalogue also shows the memory of each keyspace, and the days until memory is
+    full at the present growth. It reads and never writes.
     """
     catalogues = catalogue or []
-    with Console(stderr=True).status("Examining"):
+    with Console(stderr=True).status("Checking"):
         health = run(check_server(url, catalogues, role=role, identity=identity))
         reached = all(check.name != "reachable" or check.status == "ok" for check in _checks(health))
         capacity = None
@@ -68,7 +77,7 @@ def doctor(
             capacity = run(estimate_capacity(url, catalogues, observe=watch, budget=_BUDGET))
     if json:
         days = capacity.days_until_full if capacity else None
-        typer.echo(msgspec.json.format(msgspec.json.encode(Examination(health, capacity, days))))
+        typer.echo(msgspec.json.format(msgspec.json.encode(Diagnosis(health, capacity, days))))
     else:
         _show(health, capacity)
     if health.status == "problem":
@@ -91,14 +100,14 @@ def _show(health: Health, capacity: Capacity | None) -> None:
     for advised in health.advice:
         console.print(f"{_SIGNS[advised.status]} {advised.name}: {escape(advised.advice)}")
     if not health.advice:
-        console.print("[green]All is well.[/]")
+        console.print("[green]No problems.[/]")
 
 
 def _show_capacity(console: Console, capacity: Capacity) -> None:
-    table = Table("space", "keys", "bytes a key", "in all", title="Capacity")
-    for space in capacity.keyspaces:
-        size = "" if space.size is None else format_size(space.size.value)
-        table.add_row(escape(space.pattern), f"{space.keys:,}", f"{space.bytes_per_key:,.0f}", size)
+    table = Table("keyspace", "keys", "bytes per key", "total", title="Capacity")
+    for keyspace in capacity.keyspaces:
+        size = "" if keyspace.size is None else format_size(keyspace.size.value)
+        table.add_row(escape(keyspace.pattern), f"{keyspace.keys:,}", f"{keyspace.bytes_per_key:,.0f}", size)
     console.print(table)
     console.print(_outlook(capacity))
 
@@ -111,24 +120,24 @@ def _outlook(capacity: Capacity) -> str:
     if left is not None:
         outlook = f"full in {left} at the present {format_size(capacity.growth)}/s"
     elif not capacity.limit:
-        outlook = "it has no limit to reach"
+        outlook = "no limit"
     elif capacity.evicts:
-        outlook = "when it is full, it evicts"
+        outlook = "evicts when it is full"
     else:
-        outlook = "it does not grow"
-    return f"{used}{unknown}; watched for {capacity.observed:.0f} s: {outlook}."
+        outlook = "not growing"
+    return f"{used}{unknown}; observed for {capacity.observed:.0f} s: {outlook}."
 
 
 COMMAND = Command(
     "doctor",
     doctor,
     examples=(
-        ("is it well?", "--url redis://cache.internal"),
+        ("check a server", "--url redis://cache.internal"),
         (
-            "a cache, with what its spaces take",
+            "a cache, with the memory of its keyspaces",
             "--url redis://cache.internal --role cache --catalogue myservice.keys:catalogue",
         ),
-        ("for a machine", "--url redis://queue.internal --role queue --identity slides-queue --json"),
+        ("as JSON", "--url redis://queue.internal --role queue --identity slides-queue --json"),
     ),
-    exits={1: "failed, or found a problem"},
+    exits={1: "failure, or a problem was found"},
 )

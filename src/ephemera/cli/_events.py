@@ -1,4 +1,4 @@
-"""`ephemera events groups|pending|dead|replay`: how streams stand, what failed, and trying it again."""
+"""`ephemera events groups|pending|dead|replay`: lag, pending events, dead letters, and their replay."""
 
 import re
 from typing import Annotated, Any
@@ -10,28 +10,29 @@ from rich.markup import escape
 from rich.table import Table
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, flag, run
-from ephemera.cli._flag_errors import given_as
+from ephemera.cli._flag_errors import option_errors
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect import dead_letters, pending_events, stream_infos
-from ephemera.operations.inspect import replay_dead_letters as put_back
+from ephemera.operations.inspect import dead_letters, pending_events, replay_dead_letters, stream_infos
 
-_LETTER = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")  # what a stream's ids look like, and fits into one
+_ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
 
-Stream = Annotated[str | None, flag("--stream", "The key of one stream; all of the catalogue without it.")]
+Stream = Annotated[
+    str | None, flag("--stream", "The key of one stream; default: all streams of the catalogue.")
+]
 OneStream = Annotated[str, flag("--stream", "The key of the stream.")]
-Limit = Annotated[int, flag("--limit", "How many to show of each, oldest first.", min=1)]
-Ids = Annotated[list[str], flag("--id", "A dead letter to put back; may be given several times.")]
-All = Annotated[bool, flag("--all", "Put back every dead letter of the stream.")]
+Limit = Annotated[int, flag("--limit", "How many to show per stream or group, oldest first.", min=1)]
+Ids = Annotated[list[str] | None, flag("--id", "A dead letter to replay; repeatable.")]
+All = Annotated[bool, flag("--all", "Replay every dead letter of the stream.")]
 
 
 def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
-    """Show the streams of a catalogue: how long they are, and each group's lag, pending events and consumers.
+    """Show the streams of a catalogue: length, and each group's lag, pending events and consumers.
 
-    A group that nobody consumes any more keeps its stream from being trimmed: its lag grows. Remove it with
-    XGROUP DESTROY if it is not needed.
+    A group without consumers keeps its stream from being trimmed, and its lag grows. Remove it with XGROUP
+    DESTROY if it is not needed.
     """
-    with Console(stderr=True).status("Looking at streams"):
+    with Console(stderr=True).status("Reading streams"):
         found = run(stream_infos(url, name))
     if json:
         _as_json(found)
@@ -40,7 +41,7 @@ def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     for stream in found:
         start = (escape(stream.key), str(stream.length), str(stream.dead))
         for group in stream.groups or (None,):
-            told = (
+            row = (
                 ("(none)", "", "", "")
                 if group is None
                 else (
@@ -50,16 +51,16 @@ def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
                     str(group.consumers),
                 )
             )
-            table.add_row(*start, *told)
+            table.add_row(*start, *row)
             start = ("", "", "")
-    _show(table, "The catalogue has no stream of events on this server.")
+    _show(table, "The catalogue has no event streams on this server.")
 
 
 def pending(
     name: CatalogueArgument, url: Url, stream: Stream = None, limit: Limit = 100, json: AsJson = False
 ) -> None:
-    """Show events that a group was given and has not acknowledged: being handled, or waiting for a retry."""
-    with given_as(stream="--stream"), Console(stderr=True).status("Looking at pending events"):
+    """Show events delivered to a group and not acknowledged: in progress, or waiting for a retry."""
+    with option_errors(stream="--stream"), Console(stderr=True).status("Reading pending events"):
         found = run(pending_events(url, name, stream, limit))
     if json:
         _as_json(found)
@@ -70,17 +71,17 @@ def pending(
             escape(event.stream), escape(event.group), event.id, escape(event.consumer),
             f"{event.idle:.1f} s", str(event.deliveries),
         )  # fmt: skip
-    _show(table, "No event is pending.")
+    _show(table, "No events are pending.")
 
 
 def dead(
     name: CatalogueArgument, url: Url, stream: Stream = None, limit: Limit = 100, json: AsJson = False
 ) -> None:
-    """Show dead letters: events that a group could not handle, with the error of the last attempt.
+    """Show dead letters: events that failed every attempt, with the last error.
 
-    Events of a stream that is declared sensitive are not shown.
+    Events of a stream that is declared sensitive are hidden.
     """
-    with given_as(stream="--stream"), Console(stderr=True).status("Looking at dead letters"):
+    with option_errors(stream="--stream"), Console(stderr=True).status("Reading dead letters"):
         found = run(dead_letters(url, name, stream, limit))
     if json:
         _as_json(found)
@@ -92,37 +93,41 @@ def dead(
             escape(letter.stream), letter.id, escape(letter.group), letter.origin,
             str(letter.deliveries), escape(letter.error), escape(event),
         )  # fmt: skip
-    _show(table, "There is no dead letter.")
+    _show(table, "There are no dead letters.")
 
 
 def replay(
     name: CatalogueArgument,
     url: Url,
     stream: OneStream,
-    ids: Ids = [],  # noqa: B006 - typer copies it
+    ids: Ids = None,
     every: All = False,
     json: AsJson = False,
 ) -> None:
-    """Put dead letters back on their stream, for the group that could not handle them, as events anew.
+    """Replay dead letters: put them back on their stream, for the group that failed.
 
-    Mend what made them fail first. A letter that is put back is a dead letter no more; if it fails again, it
-    becomes one again.
+    Fix the cause first. An event that fails again becomes a dead letter again.
     """
+    ids = ids or []
     if bool(ids) == every:
-        raise typer.BadParameter("give --id, once or several times, or --all", param_hint="--id / --all")
+        raise typer.BadParameter("give --id (repeatable) or --all", param_hint="--id / --all")
     for each in ids:
-        if not _LETTER.fullmatch(each):
-            problem = f"{each!r} is no id, as in 1700000000000-0; `ephemera events dead` shows them"
+        if not _ENTRY_ID.fullmatch(each):
+            problem = f"{each!r} is not an id such as 1700000000000-0; `ephemera events dead` shows them"
             raise typer.BadParameter(problem, param_hint="--id")
-    with given_as(stream="--stream"), progress_bar() as tell:
-        count = run(put_back(url, name, stream, ids, lambda done, total: tell("replaying", done, total)))
+    with option_errors(stream="--stream"), progress_bar() as show_progress:
+        count = run(
+            replay_dead_letters(
+                url, name, stream, ids, lambda done, total: show_progress("replaying", done, total)
+            )
+        )
     if json:
         _as_json({"replayed": count})
     else:
-        typer.echo(f"{count} dead {'letter was' if count == 1 else 'letters were'} put back on {stream}.")
+        typer.echo(f"{count} dead {'letter' if count == 1 else 'letters'} replayed on {stream}.")
     if ids and count < len(ids):
         missing = len(ids) - count
-        typer.echo(f"ephemera: {missing} of them {'was' if missing == 1 else 'were'} not there", err=True)
+        typer.echo(f"ephemera: {missing} {'was' if missing == 1 else 'were'} not found", err=True)
         raise typer.Exit(1)
 
 
@@ -130,29 +135,29 @@ def _as_json(found: Any) -> None:
     typer.echo(msgspec.json.format(msgspec.json.encode(found)))
 
 
-def _show(table: Table, nothing: str) -> None:
+def _show(table: Table, no_rows: str) -> None:
     if not table.row_count:
-        typer.echo(nothing)
+        typer.echo(no_rows)
         return
     screen().print(table)
 
 
 _WHERE = "myservice.keys:catalogue --url redis://queue.internal"
 COMMANDS = (
-    Command("events groups", groups, examples=(("how the streams stand", _WHERE),)),
+    Command("events groups", groups, examples=(("all streams and groups", _WHERE),)),
     Command(
         "events pending",
         pending,
         examples=(
-            ("what is being handled, or waits for a retry", _WHERE),
-            ("of one stream, for a machine", f"{_WHERE} --stream app:events:users --json"),
+            ("all pending events", _WHERE),
+            ("of one stream, as JSON", f"{_WHERE} --stream app:events:users --json"),
         ),
     ),
     Command(
         "events dead",
         dead,
         examples=(
-            ("what failed, and why", _WHERE),
+            ("all dead letters", _WHERE),
             ("the ten oldest of one stream", f"{_WHERE} --stream app:events:users --limit 10"),
         ),
     ),
@@ -160,9 +165,9 @@ COMMANDS = (
         "events replay",
         replay,
         examples=(
-            ("try one again", f"{_WHERE} --stream app:events:users --id 1700000000000-0"),
-            ("try all again", f"{_WHERE} --stream app:events:users --all"),
+            ("replay one", f"{_WHERE} --stream app:events:users --id 1700000000000-0"),
+            ("replay all", f"{_WHERE} --stream app:events:users --all"),
         ),
-        exits={1: "failed, or some letters were not there"},
+        exits={1: "failure, or some letters were not found"},
     ),
 )

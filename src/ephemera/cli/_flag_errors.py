@@ -1,4 +1,4 @@
-"""What is wrong with what was typed, by the name of its flag: a program's words for it are not the user's."""
+"""Report invalid values by the option they were given with."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -9,8 +9,8 @@ from ephemera.errors import InvalidValue
 
 
 @contextmanager
-def given_as(**flags: str) -> Iterator[None]:
-    """Tell of a value that does not fit as one of a flag: `given_as(maxmemory="--memory")`."""
+def option_errors(**flags: str) -> Iterator[None]:
+    """Turn `InvalidValue` into an error of an option: `option_errors(maxmemory="--memory")`."""
     try:
         yield
     except InvalidValue as error:

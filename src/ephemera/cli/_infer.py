@@ -1,4 +1,4 @@
-"""`ephemera infer`: a catalogue for a server that nobody documented."""
+"""`ephemera infer`: propose a catalogue for an undocumented server."""
 
 from typing import Annotated
 
@@ -11,42 +11,41 @@ from ephemera.cli._progress import progress_bar
 from ephemera.operations.formatting import format_count, format_keys
 from ephemera.operations.infer import Proposal
 from ephemera.operations.infer import infer as infer_catalogue
-from ephemera.operations.survey import SAMPLE_SIZE, SurveyOptions
+from ephemera.operations.survey import BUDGET, SAMPLE_SIZE, SurveyOptions
 
 
 def infer(
     url: Url,
-    name: Annotated[
-        str, flag("--catalogue-name", "What to call the catalogue.", metavar="NAME")
-    ] = "inferred",
+    name: Annotated[str, flag("--catalogue-name", "The name of the catalogue.", metavar="NAME")] = "inferred",
     budget: Annotated[
-        float, flag("--budget", "The time it may take: 30s, 5m.", metavar="TIME", parser=seconds)
-    ] = "30s",  # type: ignore[assignment] # the parser takes it
-    sample: Annotated[int, flag("--sample", "Keys of each shape that are looked at.", min=1)] = SAMPLE_SIZE,
+        float,
+        flag("--budget", "The time limit: 30s, 5m.", metavar="TIME", parser=seconds, show_default="30s"),
+    ] = BUDGET,
+    sample: Annotated[int, flag("--sample", "Keys inspected per shape.", min=1)] = SAMPLE_SIZE,
     json: AsJson = False,
 ) -> None:
-    """Propose a catalogue as Python source, from the keys that are on a server.
+    """Propose a catalogue as Python source, from the keys on a server.
 
-    Ids, dates, uuids, hashes and the like in names become fields; kinds, types and lifetimes come from a
-    random sample of each shape, and comments say what was seen. Nothing that looks like a secret is shown.
+    Ids, dates, UUIDs, hashes and the like in names become fields; kinds, types and lifetimes come from a
+    random sample of each shape, and comments describe it. Nothing that looks like a secret is shown.
 
-    An audit against the result finds nothing unknown, but for keys that no pattern can render: those are
-    listed at its end, with the reason. It only reads, as the audit does.
+    An audit against the result finds no unknown keys, except those that no pattern can render: they are
+    listed at its end, with the reason. It only reads, like the audit.
     """
     with progress_bar() as progress:
         proposal = run(infer_catalogue(url, name, SurveyOptions(sample=sample, budget=budget), progress))
     if json:
-        typer.echo(msgspec.json.format(msgspec.json.encode(_for_machines(proposal))))
+        typer.echo(msgspec.json.format(msgspec.json.encode(_as_builtins(proposal))))
     else:
         typer.echo(proposal.source, nl=False)
     typer.echo(_summary(proposal), err=True)
 
 
-def _for_machines(proposal: Proposal) -> dict[str, object]:
+def _as_builtins(proposal: Proposal) -> dict[str, object]:
     return {
         "name": proposal.name,
         "coverage": proposal.coverage,
-        "declarations": proposal.keyspaces,
+        "keyspaces": proposal.keyspaces,
         "left_out": [
             {"reason": each.reason, "keys": each.count, "examples": format_keys(each.examples)}
             for each in proposal.left_out
@@ -56,11 +55,11 @@ def _for_machines(proposal: Proposal) -> dict[str, object]:
 
 
 def _summary(proposal: Proposal) -> str:
-    keys = sum(declaration.keys for declaration in proposal.keyspaces)
+    keys = sum(proposed.keys for proposed in proposal.keyspaces)
     left = sum(each.count for each in proposal.left_out)
-    lines = [f"{format_count(len(proposal.keyspaces), 'declaration')} for {format_count(keys, 'key')}"]
+    lines = [f"{format_count(len(proposal.keyspaces), 'keyspace')} for {format_count(keys, 'key')}"]
     if left:
-        lines.append(f"{format_count(left, 'key')} cannot be declared; the end of the source says why")
+        lines.append(f"{format_count(left, 'key')} cannot be declared; see the end of the source")
     lines += [f"not seen: {each}" for each in proposal.coverage.not_seen]
     return "\n".join(lines)
 
@@ -71,6 +70,6 @@ COMMAND = Command(
     examples=(
         ("a first catalogue", "--url redis://legacy.internal --catalogue-name legacy > keys.py"),
         ("a large server", "--url redis://legacy.internal --budget 5m --sample 500 > keys.py"),
-        ("for a machine", "--url redis://legacy.internal --json"),
+        ("as JSON", "--url redis://legacy.internal --json"),
     ),
 )

@@ -1,4 +1,4 @@
-"""`ephemera jobs list|show|retry|cancel`: what became of jobs, and what to do about it."""
+"""`ephemera jobs list|show|retry|cancel`: find jobs, retry or cancel them."""
 
 from typing import Annotated, Any, Literal
 
@@ -15,45 +15,43 @@ from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
 from ephemera.operations.formatting import format_count
 
-_MOST_ERROR = 100  # characters of an error in a table
+_MAX_ERROR = 100  # characters of an error in a table
 _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "yellow"}
 
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="ID", envvar="EPHEMERA_JOB")]
-JobIds = Annotated[list[str], typer.Argument(help="The ids of jobs.", metavar="ID...", envvar="EPHEMERA_JOB")]
-SomeIds = Annotated[
-    list[str] | None, typer.Argument(help="The ids of jobs.", metavar="ID...", envvar="EPHEMERA_JOB")
-]
+JobIds = Annotated[list[str], typer.Argument(help="Job ids.", metavar="ID...", envvar="EPHEMERA_JOB")]
+SomeIds = Annotated[list[str] | None, typer.Argument(help="Job ids.", metavar="ID...", envvar="EPHEMERA_JOB")]
 States = Annotated[
-    list[str],
-    flag("--state", "waiting, running, done, failed, cancelled or dead; may be given several times."),
+    list[str] | None,
+    flag("--state", "waiting, running, done, failed, cancelled or dead; repeatable."),
 ]
 Kind = Annotated[str | None, flag("--kind", "Only jobs of this kind: the name of their function.")]
 Limit = Annotated[int, flag("--limit", "How many to show, the newest first.", min=1, max=10_000)]
-Wait = Annotated[bool, flag("--wait", "Wait for the job's end.")]
-AllDead = Annotated[bool, flag("--all-dead", "Retry every dead job, a thousand at the most.")]
+Wait = Annotated[bool, flag("--wait", "Wait until the job has ended.")]
+AllDead = Annotated[bool, flag("--all-dead", "Retry every dead job, at most a thousand.")]
 
 
 def list_jobs(
     name: JobsArgument,
     database_url: DatabaseUrl,
-    states: States = [],  # noqa: B006 - typer copies it
+    states: States = None,
     kind: Kind = None,
     limit: Limit = 50,
     json: AsJson = False,
 ) -> None:
-    """Show jobs as SQL has them, the newest first."""
-    from ephemera.operations.inspect import list_jobs
+    """List jobs, newest first."""
+    from ephemera.operations.inspect import list_jobs as read_jobs
     from ephemera.patterns.jobs import JOB_STATES
 
-    for state in states:
+    for state in states or ():
         if state not in JOB_STATES:
-            raise typer.BadParameter(f"{state!r} is none of {', '.join(JOB_STATES)}", param_hint="--state")
-    with database_errors(), Console(stderr=True).status("Looking at jobs"):
-        found = run(list_jobs(name, database_url, states=states, kind=kind, limit=limit))
+            raise typer.BadParameter(f"{state!r} is not one of {', '.join(JOB_STATES)}", param_hint="--state")
+    with database_errors(), Console(stderr=True).status("Reading jobs"):
+        found = run(read_jobs(name, database_url, states=states or (), kind=kind, limit=limit))
     if json:
         _as_json(found)
     elif not found:
-        typer.echo("There is no such job.")
+        typer.echo("No jobs found.")
     else:
         _table(found)
 
@@ -61,14 +59,14 @@ def list_jobs(
 def show(
     name: JobsArgument, job_id: JobId, database_url: DatabaseUrl, wait: Wait = False, json: AsJson = False
 ) -> None:
-    """Show one job: its state, its arguments, its steps, its result or its error."""
+    """Show one job: state, arguments, steps, result or error."""
     from ephemera.operations.inspect import get_job
 
-    with database_errors(), Console(stderr=True).status("Looking at the job") as status:
+    with database_errors(), Console(stderr=True).status("Reading the job") as status:
 
         def watch(row: Any) -> None:
-            steps = f"{format_count(row.steps, 'step')} done, the last: {row.step or 'none'}"
-            status.update(Text(f"{row.kind} is {row.state}, {steps}"))  # one may be named "[x]", or ":x:"
+            steps = f"{format_count(row.steps, 'step')} done, last: {row.step or 'none'}"
+            status.update(Text(f"{row.kind} is {row.state}, {steps}"))  # a name may contain "[x]" or ":x:"
 
         found = run(get_job(name, database_url, job_id, watch if wait else None))
     if json:
@@ -88,7 +86,7 @@ def retry(
     queue_url: QueueUrl = None,
     json: AsJson = False,
 ) -> None:
-    """Have failed, dead or cancelled jobs go on from their last step, with all their attempts before them."""
+    """Retry failed, dead or cancelled jobs from their last step, with all attempts available again."""
     if bool(job_ids) == all_dead:
         raise typer.BadParameter("give ids, or --all-dead", param_hint="ID... / --all-dead")
     _change("retry", name, (database_url, url, queue_url), job_ids or [], json)
@@ -102,33 +100,37 @@ def cancel(
     queue_url: QueueUrl = None,
     json: AsJson = False,
 ) -> None:
-    """End jobs that wait or run; who runs one is told within about a second."""
+    """Cancel jobs that wait or run; a worker stops within about a second."""
     _change("cancel", name, (database_url, url, queue_url), job_ids, json)
 
 
 def _change(
-    what: Literal["retry", "cancel"],
+    action: Literal["retry", "cancel"],
     jobs: Any,
-    where: tuple[str, str, str | None],
+    servers: tuple[str, str, str | None],
     job_ids: list[str],
     json: bool,
 ) -> None:
     from ephemera.operations.inspect import JobServers, change_jobs
 
-    with database_errors(), progress_bar() as tell:
+    with database_errors(), progress_bar() as show_progress:
         done = run(
             change_jobs(
-                jobs, JobServers(*where), what, job_ids, lambda now, total: tell(f"{what} jobs", now, total)
+                jobs,
+                JobServers(*servers),
+                action,
+                job_ids,
+                lambda now, total: show_progress(f"{action} jobs", now, total),
             )
         )
     if json:
         _as_json(done)
     else:
-        word = {"retry": "put back in its queue", "cancel": "cancelled"}[what]
+        outcome = {"retry": "queued again", "cancel": "cancelled"}[action]
         for row in done:
-            typer.echo(f"{row.id} ({row.kind}) was {word}.")
+            typer.echo(f"{row.id} ({row.kind}) was {outcome}.")
         if not done:
-            typer.echo("There is no dead job.")
+            typer.echo("There are no dead jobs.")
 
 
 def _table(found: Any) -> None:
@@ -137,7 +139,7 @@ def _table(found: Any) -> None:
         error = (row.error or "").partition("\n")[0]
         table.add_row(
             row.id, escape(row.kind), _coloured(row.state), str(row.attempts), str(row.steps),
-            escape(row.step or ""), f"{row.created_at:%Y-%m-%d %H:%M:%S}", escape(error[:_MOST_ERROR]),
+            escape(row.step or ""), f"{row.created_at:%Y-%m-%d %H:%M:%S}", escape(error[:_MAX_ERROR]),
         )  # fmt: skip
     screen().print(table)
 
@@ -153,7 +155,7 @@ def _details(found: Any) -> None:
     if found.steps:
         table = Table("step", "result")
         for step, result in found.steps.items():
-            table.add_row(escape(step), escape(bytes(result).decode()[:_MOST_ERROR]))
+            table.add_row(escape(step), escape(bytes(result).decode()[:_MAX_ERROR]))
         console.print(table)
 
 
@@ -178,7 +180,7 @@ COMMANDS = (
         list_jobs,
         examples=(
             ("the newest jobs", f"myservice.jobs:JOBS {_SQL}"),
-            ("what was given up, for a machine", f"myservice.jobs:JOBS {_SQL} --state dead --json"),
+            ("dead jobs, as JSON", f"myservice.jobs:JOBS {_SQL} --state dead --json"),
         ),
     ),
     Command(
@@ -186,16 +188,16 @@ COMMANDS = (
         show,
         examples=(
             ("one job", f"myservice.jobs:JOBS {_ID} {_SQL}"),
-            ("when it has ended", f"myservice.jobs:JOBS {_ID} {_SQL} --wait"),
+            ("once it has ended", f"myservice.jobs:JOBS {_ID} {_SQL} --wait"),
         ),
-        exits={1: "failed, or waited for a job that did not succeed"},
+        exits={1: "failure, or the awaited job did not succeed"},
     ),
     Command(
         "jobs retry",
         retry,
         examples=(
             ("one job", f"myservice.jobs:JOBS {_ID} {_BOTH}"),
-            ("all that were given up", f"myservice.jobs:JOBS {_BOTH} --all-dead"),
+            ("all dead jobs", f"myservice.jobs:JOBS {_BOTH} --all-dead"),
         ),
     ),
     Command("jobs cancel", cancel, examples=(("one job", f"myservice.jobs:JOBS {_ID} {_BOTH}"),)),

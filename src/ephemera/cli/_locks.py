@@ -1,4 +1,4 @@
-"""`ephemera locks list`: which locks are held, and by whom."""
+"""`ephemera locks list`: the held locks and their holders."""
 
 import msgspec
 import typer
@@ -12,26 +12,25 @@ from ephemera.operations.inspect import LockState, held_locks
 
 
 def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
-    """Show the locks of a catalogue that are held on a server: by whom, since when, and how many wait.
+    """Show the held locks of a catalogue: holder, since when, and number of waiters.
 
-    It looks at the keys by SCAN and changes nothing. A lock whose holder died goes by itself when its lease
-    ends.
+    It finds them by SCAN and changes nothing. If a holder dies, its lock is released when the lease expires.
     """
-    with Console(stderr=True).status("Looking for locks"):
+    with Console(stderr=True).status("Reading locks"):
         found = run(held_locks(url, name))
     if json:
         typer.echo(msgspec.json.format(msgspec.json.encode(found)))
     elif not found:
-        typer.echo("No lock is held.")
+        typer.echo("No locks are held.")
     else:
         screen().print(_table(found))
 
 
 def _table(found: list[LockState]) -> Table:
-    table = Table("lock", "holder", "fence", "since (UTC)", "lease left", "waiting")
+    table = Table("lock", "holder", "fencing token", "since (UTC)", "lease left", "waiting")
     for held in found:
         since = "" if held.since is None else f"{held.since:%Y-%m-%d %H:%M:%S}"
-        holder = escape(held.holder) if held.holder else "being handed over"
+        holder = escape(held.holder) if held.holder else "(changing holder)"
         fence = "" if held.fence is None else str(held.fence)
         table.add_row(escape(held.key), holder, fence, since, f"{held.lease_left:.1f} s", str(held.waiters))
     return table
@@ -41,7 +40,7 @@ COMMAND = Command(
     "locks list",
     list_locks,
     examples=(
-        ("who holds what", "myservice.keys:catalogue --url redis://queue.internal"),
-        ("for a machine", "myservice.keys:catalogue --url redis://queue.internal --json"),
+        ("all held locks", "myservice.keys:catalogue --url redis://queue.internal"),
+        ("as JSON", "myservice.keys:catalogue --url redis://queue.internal --json"),
     ),
 )

@@ -1,4 +1,4 @@
-"""Whether a port can be listened on, before anything else is started or said."""
+"""Check that a port is free, before anything else is started or printed."""
 
 import errno
 import socket
@@ -7,21 +7,21 @@ import typer
 
 
 def check_free(host: str, port: int) -> None:
-    """Say in one line why nobody can listen there, and end; who comes between now and then is told later."""
+    """Exit with a one-line error if the port cannot be bound."""
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
         family, kind, protocol, _, address = found[0]
         with socket.socket(family, kind, protocol) as tried:
-            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the service itself does
+            tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as the server does
             tried.bind(address)
     except OSError as error:
-        typer.echo(f"ephemera: {_explained(host, port, error)}", err=True)
+        typer.echo(f"ephemera: {_explain(host, port, error)}", err=True)
         raise typer.Exit(1) from None
 
 
-def _explained(host: str, port: int, error: OSError) -> str:
+def _explain(host: str, port: int, error: OSError) -> str:
     if error.errno == errno.EADDRINUSE:
         return f"port {port} of {host} is taken by another process; give a free one with --port"
     if error.errno == errno.EACCES:
-        return f"port {port} of {host} is not for this user; give one above 1023 with --port"
-    return f"nobody can listen on {host}, port {port}: {error.strerror}; see --host and --port"
+        return f"port {port} of {host} needs more privileges; give one above 1023 with --port"
+    return f"cannot listen on {host}, port {port}: {error.strerror}; see --host and --port"

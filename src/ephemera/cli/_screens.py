@@ -1,25 +1,25 @@
-"""What the tables of all commands are printed on: stdout as people read it, in a terminal or through a pipe.
+"""The console that all commands print tables on: stdout, as a terminal or a pipe.
 
-Keys are printed as they are: one may hold `:x:`, which rich would make a picture of. Who reads may stop at
-any line (`| head -1`): that is `BrokenPipeError` here as for `typer.echo`, and `application` ends quietly.
+Keys are printed unchanged: one may contain `:x:`, which rich would render as an emoji. A reader may stop at
+any line (`| head -1`): that raises `BrokenPipeError`, as `typer.echo` does, and the command exits quietly.
 """
 
 from typing import Any
 
 from rich.console import Console
 
-_PIPED_WIDTH = 180  # characters; nobody's terminal decides where a file's lines break
+_PIPED_WIDTH = 180  # characters
 
 
 class _Screen(Console):
     def on_broken_pipe(self) -> None:
-        """Let the error go on its way: rich itself would end the process, with code 1."""
+        """Raise the error; rich would exit with code 1."""
         raise  # rich calls this while it handles the error
 
 
 def screen(**options: Any) -> Console:
     """A console for stdout; options are those of rich."""
-    made = _Screen(emoji=False, **options)
-    if not made.is_terminal:
-        made.width = _PIPED_WIDTH
-    return made
+    console = _Screen(emoji=False, **options)
+    if not console.is_terminal:
+        console.width = _PIPED_WIDTH
+    return console

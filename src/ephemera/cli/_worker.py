@@ -29,7 +29,7 @@ Name = Annotated[
 _PROCESSES = 2
 Queues = Annotated[
     list[str] | None,
-    flag("--queue", "A queue to take jobs from; may be given several times. Default: all queues."),
+    flag("--queue", "A queue to take jobs from; repeatable. Default: all queues."),
 ]
 Processes = Annotated[
     int | None,
