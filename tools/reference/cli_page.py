@@ -17,7 +17,7 @@ _INTRODUCTION = """\
 
 The extra `cli` gives the command `ephemera`.
 
-- **Exit codes**: 0 done, 1 failed or something was found, 2 called wrongly.
+- **Exit codes**: 0 success, 1 failure or findings, 2 wrong usage.
 - **Environment**: each flag may be given as a variable, `--some-flag` as `EPHEMERA_SOME_FLAG`; a flag on the
   command line comes first.
 - **Catalogues** are named as `module:object`, looked for in the current folder first, or by the name of a

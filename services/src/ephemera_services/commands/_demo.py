@@ -62,5 +62,5 @@ DEMO = Command(
             "--url redis://127.0.0.1:6379/8 --database-url postgresql://127.0.0.1/demo",
         ),
     ),
-    exits={1: "failed, or a step of the tour did not hold"},
+    exits={1: "failure, or a step of the tour failed"},
 )
