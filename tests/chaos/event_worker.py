@@ -1,8 +1,7 @@
-"""A process that consumes events, to be killed by a test.
+"""A process that consumes events, for tests that kill it.
 
-It says `ready`, and then works until it is killed, or until its line ends: then it stops as it should. The
-mode `file` appends a line to a file for each event it has handled; `sql` writes a row to a database, once for
-each event.
+It sends `ready`, and then consumes until it is killed or its pipe is closed, when it stops cleanly. The mode
+`file` appends a line to a file for each handled event; `sql` writes one row per event to a database.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ CATALOGUE = Catalogue("fault-events")
 
 
 class Happened(msgspec.Struct):
-    """Something with a number; what is poisoned cannot be handled."""
+    """An event with a number; a poisoned one cannot be handled."""
 
     number: int
     poisoned: bool = False
@@ -47,7 +46,7 @@ EFFECTS = "CREATE TABLE IF NOT EXISTS fault_effects (number int NOT NULL)"
 
 @asynccontextmanager
 async def to_file(place: str) -> AsyncIterator[Handler[Happened]]:
-    """A handler that appends to a file: what the kernel has outlives the process."""
+    """A handler that appends to a file, which outlives the process."""
     file = os.open(Path(place), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
 
     async def handle(event: Happened, _delivery: Delivery) -> None:
@@ -65,7 +64,7 @@ async def to_file(place: str) -> AsyncIterator[Handler[Happened]]:
 
 @asynccontextmanager
 async def to_sql(place: str) -> AsyncIterator[Handler[Happened]]:
-    """A handler whose row in SQL must be there once, however often the event comes."""
+    """A handler whose row in SQL must exist once, however often the event is delivered."""
     async with await psycopg.AsyncConnection.connect(place, autocommit=True) as sql:
         alone = asyncio.Lock()
 
@@ -79,7 +78,7 @@ async def to_sql(place: str) -> AsyncIterator[Handler[Happened]]:
 
 
 async def main(mode: str, url: str, place: str, line: Connection) -> None:
-    """Consume until the line ends."""
+    """Consume until the pipe is closed."""
     opened = {"file": to_file, "sql": to_sql}[mode](place)
     async with connect(url, CATALOGUE) as store, opened as handle:
         async with store[EVENTS].consume(GROUP, handle):
@@ -89,5 +88,5 @@ async def main(mode: str, url: str, place: str, line: Connection) -> None:
 
 
 def work(mode: str, url: str, place: str, line: Connection) -> None:
-    """What a process of its own runs."""
+    """The entry point of the process."""
     asyncio.run(main(mode, url, place, line))

@@ -1,4 +1,4 @@
-"""Workers that are killed all the time, and what must be true of their jobs in the end."""
+"""Workers that are killed continually, and what must hold of their jobs in the end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patterns.job_worker import Worker
 
 
 class Workers:
-    """So many workers, each replaced when it is killed."""
+    """A number of workers, each replaced when it is killed."""
 
     def __init__(self, url: str, sql: str, count: int, processes: int = 2) -> None:
         self._place = (url, sql, processes)
@@ -26,13 +26,13 @@ class Workers:
         return Worker(url, sql, processes=processes)
 
     def kill_oldest(self) -> None:
-        """SIGKILL to a whole worker; another begins."""
+        """SIGKILL a whole worker, and start another."""
         self._running.pop(0).kill()
         self._running.append(self._made())
         self.kills += 1
 
     def end(self) -> None:
-        """Kill all of them."""
+        """Kill all workers."""
         while self._running:
             self._running.pop().kill()
 
@@ -54,9 +54,9 @@ async def states(engine: AsyncEngine) -> dict[str, int]:
 
 
 async def killing(workers: Workers, engine: AsyncEngine, every: float, most: int, within: float) -> None:
-    """Kill a worker every so many seconds until all jobs have ended, or so many were.
+    """Kill a worker at an interval until all jobs have ended, or a limit is reached.
 
-    Without an end to it, nobody would get anywhere on a machine where a worker takes as long to start.
+    Without the limit no job would finish on a machine where a worker takes as long to start.
     """
     loop = asyncio.get_running_loop()
     begun = loop.time()
@@ -71,7 +71,7 @@ async def killing(workers: Workers, engine: AsyncEngine, every: float, most: int
 
 
 async def steps_of(engine: AsyncEngine, job_id: str) -> list[tuple[str, int]]:
-    """The recorded steps of a job in the order they were done, each with its fence."""
+    """The recorded steps of a job in order, each with its fence."""
     steps = JOBS.tables.steps
     chosen = select(steps.c.name, steps.c.fence).where(steps.c.job_id == job_id).order_by(steps.c.done_at)
     async with engine.connect() as sql:
@@ -79,14 +79,14 @@ async def steps_of(engine: AsyncEngine, job_id: str) -> list[tuple[str, int]]:
 
 
 async def effects_of(engine: AsyncEngine, job_id: str) -> list[tuple[str, int]]:
-    """The effects of a job in the order they were written, each with its fence."""
+    """The effects of a job in order, each with its fence."""
     chosen = select(EFFECTS.c.step, EFFECTS.c.fence).where(EFFECTS.c.job_id == job_id).order_by(EFFECTS.c.id)
     async with engine.connect() as sql:
         return [(row.step, row.fence) for row in await sql.execute(chosen)]
 
 
 async def check(jobs: BoundJobs, engine: AsyncEngine, ids: list[str], slides: int) -> int:
-    """Every job is done, each step once and in order, by ever later fences; how many were taken over."""
+    """Check that each job is done, every step once and in order; returns how many were taken over."""
     taken_over = 0
     for job_id in ids:
         row = await jobs.get(job_id)

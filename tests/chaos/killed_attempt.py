@@ -1,6 +1,6 @@
-"""Tries a job and kills itself at a given moment: `... killed_attempt URL SQL JOB_ID before|after WHAT`.
+"""Runs a job and kills itself at a given moment: `... killed_attempt URL SQL JOB_ID before|after WHAT`.
 
-WHAT is the claim, the record of a step in SQL, its checkpoint, the finish in SQL, or the end in Redis.
+WHAT is the claim, the record of a step in SQL, its checkpoint, the completion in SQL, or the end in Redis.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def deadly(method: Callable[..., Any], when: str) -> Callable[..., Any]:
 
 
 async def main(url: str, sql: str, job_id: str, when: str, what: str) -> None:
-    """Die on the way."""
+    """Run the job until the process kills itself."""
     owner, name = PLACES[what]
     setattr(owner, name, deadly(getattr(owner, name), when))
     async with opened(url, sql) as jobs:

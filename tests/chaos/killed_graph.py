@@ -1,6 +1,6 @@
 """Runs a graph, and kills itself at a given moment.
 
-`... job URL SQL JOB_ID MOMENT` tries the job; `... thread URL LOG THREAD_ID MOMENT` runs a graph of its own,
+`... job URL SQL JOB_ID MOMENT` runs the job; `... thread URL LOG THREAD_ID MOMENT` runs a graph of its own,
 which writes the number of each node in a file. A moment is `in:8`, at the beginning of node 8; `before:put:8`
 or `after:write:3`, at the eighth or third script of that name; or `never`.
 """
@@ -22,17 +22,17 @@ from tests.patterns.job_store import attempt_by, opened
 
 
 def die() -> None:
-    """End at once, as in a power cut."""
+    """Kill this process."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 async def die_in_node(_: Any) -> None:
-    """The same, for a node."""
+    """Kill this process, in a node."""
     die()
 
 
 def die_at(moment: str) -> None:
-    """Prepare to die around a script of a job's graph."""
+    """Arrange for SIGKILL before or after a script of a job's graph."""
     when, name, number = moment.split(":")
     run, seen = in_jobs.JobThreadStorage.run, 0
 
@@ -51,17 +51,17 @@ def die_at(moment: str) -> None:
 
 
 async def in_a_job(url: str, sql: str, job_id: str, moment: str) -> None:
-    """Try a job."""
+    """Run a job."""
     if moment.startswith("in:"):
         MOMENTS[int(moment.removeprefix("in:"))] = die_in_node
     elif moment != "never":
         die_at(moment)
     async with opened(url, sql) as jobs:
-        print(await attempt_by(jobs, f"worker-{os.getpid()}").run(job_id))  # noqa: T201
+        print(await attempt_by(jobs, f"worker-{os.getpid()}").run(job_id))
 
 
 async def in_a_thread(url: str, log: str, thread_id: str, moment: str) -> None:
-    """Begin a graph in a thread, or go on with it."""
+    """Start a graph in a thread, or continue it."""
 
     async def node(number: int, state: State) -> dict[str, Any]:
         if moment == f"in:{number}":
@@ -75,7 +75,7 @@ async def in_a_thread(url: str, log: str, thread_id: str, moment: str) -> None:
         known = await store[THREADS].aget_tuple(config(thread_id))
         first: State | None = None if known else {"topic": "whales", "slides": []}
         state = await graph.ainvoke(first, config(thread_id), durability="sync")
-        print(len(state["slides"]))  # noqa: T201
+        print(len(state["slides"]))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""A line that is cut, frozen and slow at random: whatever happens, everyone is answered, and truthfully."""
+"""A connection that is cut, frozen and slow at random: every call gets an answer, and the right one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SECONDS = 1.5
 
 
 async def _disturb(forwarder: Forwarder, until: float) -> int:
-    """Cut and freeze the line at random moments."""
+    """Cut and freeze the connection at random."""
     loop = asyncio.get_running_loop()
     cuts = 0
     while loop.time() < until:
@@ -35,7 +35,7 @@ async def _disturb(forwarder: Forwarder, until: float) -> int:
 
 
 async def _call(client: NodeClient, name: int, until: float) -> tuple[int, int]:
-    """Call with values nobody else uses, now and then impatiently; how many were served, and how many not."""
+    """Call with unique values, sometimes with a short timeout; returns how many succeeded and failed."""
     loop = asyncio.get_running_loop()
     served = failed = 0
     while loop.time() < until:
@@ -54,8 +54,8 @@ async def _call(client: NodeClient, name: int, until: float) -> tuple[int, int]:
 
 
 @pytest.mark.on_both_loops
-async def test_nobody_is_left_waiting_or_misled(server: Valkey) -> None:
-    """Over a line that fails all the time, every call ends in its own reply or in a failed connection."""
+async def test_every_call_gets_its_own_reply_or_an_error(server: Valkey) -> None:
+    """On a failing connection, every call ends with its own reply or with a connection error."""
     async with forwarding(server) as forwarder:
         async with node_client(f"redis://{forwarder.address}?timeout=0.08&max_in_flight=20") as client:
             until = asyncio.get_running_loop().time() + _SECONDS
@@ -69,8 +69,8 @@ async def test_nobody_is_left_waiting_or_misled(server: Valkey) -> None:
 
 
 @pytest.mark.on_both_loops
-async def test_listeners_miss_nothing_unknowingly(server: Valkey) -> None:
-    """Over such a line a listener hears all messages in order, or finds a mark where some may be missing."""
+async def test_subscribers_notice_every_gap(server: Valkey) -> None:
+    """On a failing connection, a subscriber gets all messages in order, or a mark where some are missing."""
     async with forwarding(server) as forwarder, node_client(server.url) as sender:
         async with node_client(f"redis://{forwarder.address}?timeout=0.08") as client:
             until = asyncio.get_running_loop().time() + _SECONDS
@@ -84,17 +84,17 @@ async def test_listeners_miss_nothing_unknowingly(server: Valkey) -> None:
 
 
 async def _gaps_in(messages: Subscription) -> int:
-    """Read up to the end; how many gaps were told. None may be there untold."""
-    expected, gaps, told = 0, 0, False
+    """Read to the end and return how many gaps were reported; every gap must be."""
+    expected, gaps, reported = 0, 0, False
     async with asyncio.timeout(60):
         async for message in messages:
             if message.data == b"end":
                 break
             gaps += message.lost
-            told = told or message.lost
+            reported = reported or message.lost
             if not message.lost:
-                assert int(message.data) == expected or told, "messages were lost without a word"
-                expected, told = int(message.data) + 1, False
+                assert int(message.data) == expected or reported, "messages were lost silently"
+                expected, reported = int(message.data) + 1, False
     return gaps
 
 

@@ -46,7 +46,7 @@ class _Ran:
 @pytest.fixture(scope="module")
 def ran() -> _Ran:
     """Run a short campaign; its seed and faults are in the output of a failure."""
-    print(_AGAIN)  # noqa: T201
+    print(_AGAIN)
     run, run.found = _Ran(), {}
 
     async def put_wrong(loads: list[Load]) -> None:
@@ -68,7 +68,7 @@ def ran() -> _Ran:
 def test_all_guarantees_hold_while_everything_fails(ran: _Ran) -> None:
     """Nothing acknowledged is lost, nothing revoked is accepted, nothing is done twice or read stale."""
     text, ledger = summary(ran.outcome), ran.outcome.ledger
-    print(f"{_AGAIN}\n{text}")  # noqa: T201
+    print(f"{_AGAIN}\n{text}")
     assert ledger.violations == [], f"{_AGAIN}\n{text}"
     assert {fault.kind for fault in ran.outcome.faults} == set(KINDS)
     for system in SYSTEMS:

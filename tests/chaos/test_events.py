@@ -1,6 +1,6 @@
-"""Events when consumers are killed and servers die, hang, lose their data and come back.
+"""Events while consumers are killed, and servers die, hang, lose their data and come back.
 
-The campaign handles 5,000 events; EPHEMERA_EVENTS=100000 makes it a long one.
+The campaign handles 5,000 events; EPHEMERA_EVENTS=100000 makes it longer.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _POISONED_EVERY = 500
 
 
 class Workers:
-    """Processes that consume; some are killed, all of them end with the test."""
+    """Consumer processes; some are killed, and all end with the test."""
 
     def __init__(self, *words: str) -> None:
         # Forked from a process that has imported everything: they are killed faster than Python starts.
@@ -47,7 +47,7 @@ class Workers:
         self.killed = 0
 
     async def start(self) -> None:
-        """One more, and wait until it consumes."""
+        """Start a worker, and wait until it consumes."""
         here, there = self._processes.Pipe()
         process = self._processes.Process(target=work, args=(*self._words, there))
         process.start()
@@ -58,7 +58,7 @@ class Workers:
         self.living.append((process, here))
 
     def kill_one(self) -> None:
-        """SIGKILL to any of them."""
+        """SIGKILL a random worker."""
         process, line = self.living.pop(random.randrange(len(self.living)))
         process.kill()
         process.join()
@@ -66,14 +66,14 @@ class Workers:
         self.killed += 1
 
     async def stop(self) -> None:
-        """Let the living stop as they should."""
+        """Stop the remaining workers cleanly."""
         for process, line in self.living:
             line.close()
             await asyncio.to_thread(process.join, 60)
             assert process.exitcode == 0
 
     def close(self) -> None:
-        """End them all."""
+        """End all workers."""
         for process in self._all:
             process.kill()
             process.join()
@@ -81,7 +81,7 @@ class Workers:
 
 
 async def _killing(workers: Workers, done: asyncio.Event) -> None:
-    """Kill a worker every now and then, and start another, until all is handled."""
+    """Kill a worker now and then, and start another, until all events are handled."""
     while not done.is_set():
         try:
             async with asyncio.timeout(random.uniform(0.05, 0.5)):
@@ -92,7 +92,7 @@ async def _killing(workers: Workers, done: asyncio.Event) -> None:
 
 
 async def _campaign(store: Store, workers: Workers, events: list[Happened], within: float) -> None:
-    """Publish events while their consumers are killed at random, and wait until none is left."""
+    """Publish events while their consumers are killed at random, and wait until all are handled."""
     done = asyncio.Event()
     for _ in range(_WORKERS):
         await workers.start()
@@ -100,7 +100,7 @@ async def _campaign(store: Store, workers: Workers, events: list[Happened], with
     try:
         for start in range(0, len(events), 500):
             await store[EVENTS].publish_many(events[start : start + 500])
-            await asyncio.sleep(0.05)  # so that they are killed in the middle of it all
+            await asyncio.sleep(0.05)  # so that they are killed while they handle events
         await settled(store, EVENTS, within)
     finally:
         done.set()
@@ -110,7 +110,7 @@ async def _campaign(store: Store, workers: Workers, events: list[Happened], with
 
 @pytest.mark.timeout(60 + _EVENTS / 50)
 async def test_consumers_killed_at_random_lose_nothing(victim: Valkey, tmp_path: Path) -> None:
-    """Every event is handled at least once, none is stuck, and only the poisoned are dead letters."""
+    """Every event is handled at least once, none is stuck, and only poisoned ones are dead letters."""
     events = [Happened(number, number % _POISONED_EVERY == 3) for number in range(_EVENTS)]
     poisoned = sorted(event.number for event in events if event.poisoned)
     place = tmp_path / "handled"
@@ -133,7 +133,7 @@ async def test_consumers_killed_at_random_lose_nothing(victim: Valkey, tmp_path:
 async def test_effects_in_sql_happen_once_however_often_consumers_are_killed(
     victim: Valkey, postgres: Postgres
 ) -> None:
-    """With the guard in its transaction, each event's effect is there exactly once."""
+    """With the guard in its transaction, each event has its effect exactly once."""
     with psycopg.connect(postgres.url, autocommit=True) as sql:
         sql.execute(ONCE.table)
         sql.execute(EFFECTS)
@@ -150,7 +150,7 @@ async def test_effects_in_sql_happen_once_however_often_consumers_are_killed(
 
 
 class Handled:
-    """A handler in this process that remembers what it was given."""
+    """A handler in this process that remembers its events."""
 
     def __init__(self) -> None:
         self.numbers: set[int] = set()
@@ -161,7 +161,7 @@ class Handled:
         await asyncio.sleep(0.001)
 
     async def has(self, *numbers: int) -> None:
-        """Wait until these are handled."""
+        """Wait until these events are handled."""
 
         async def all_there() -> bool:
             return self.numbers.issuperset(numbers)
@@ -170,7 +170,7 @@ class Handled:
 
 
 async def _publish_through(store: Store, numbers: range) -> None:
-    """Publish one after the other, each again until the server has taken it."""
+    """Publish events one by one, each until the server has accepted it."""
     for number in numbers:
         while True:
             try:
@@ -183,15 +183,15 @@ async def _publish_through(store: Store, numbers: range) -> None:
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[Valkey]:
-    """A server that has on disk what it has acknowledged."""
+    """A server with an append-only file."""
     config = {"appendonly": "yes", "appendfsync": "always"}
     with embedded.valkey(data=tmp_path, config=config) as running:
         yield running
 
 
 @pytest.mark.patient
-async def test_a_server_restarted_in_mid_run_loses_nothing(durable: Valkey) -> None:
-    """What a server with an append-only file has acknowledged is handled, though it is killed twice."""
+async def test_a_restarted_server_loses_no_event(durable: Valkey) -> None:
+    """Every event that the server acknowledged is handled, although it is killed twice."""
     handled = Handled()
     async with (
         connect(durable.url, CATALOGUE) as store,
@@ -209,8 +209,8 @@ async def test_a_server_restarted_in_mid_run_loses_nothing(durable: Valkey) -> N
     assert handled.numbers == set(range(1000))
 
 
-async def test_a_server_that_comes_back_empty_is_begun_with_anew(victim: Valkey) -> None:
-    """Consumers make their group again, and handle whatever is published from then on."""
+async def test_consumers_continue_on_a_server_that_comes_back_empty(victim: Valkey) -> None:
+    """Consumers create their group again, and handle every event published from then on."""
     handled = Handled()
     async with connect(victim.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled) as consumer:
         await _publish_through(store, range(100))
@@ -228,7 +228,7 @@ async def test_a_server_that_comes_back_empty_is_begun_with_anew(victim: Valkey)
 
 
 async def test_publishing_without_a_server_fails_clearly_and_consumers_come_back(victim: Valkey) -> None:
-    """While the server is down `publish` raises at once; a consumer, also a new one, waits for it."""
+    """While the server is down, `publish` raises at once, and consumers wait, also new ones."""
     handled = Handled()
     async with connect(victim.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
         await asyncio.to_thread(victim.kill)
@@ -252,7 +252,7 @@ async def _until_told(store: Store) -> None:
 
 
 async def test_a_consumer_follows_a_fail_over() -> None:
-    """When the master of its stream dies, a consumer goes on with the new one by itself."""
+    """When the master of its stream dies, a consumer continues with the new one."""
     handled = Handled()
     with embedded.cluster(node_timeout=1000) as cluster:
         await asyncio.sleep(2.5)  # a master that has just started refuses to vote
@@ -265,7 +265,7 @@ async def test_a_consumer_follows_a_fail_over() -> None:
 
 
 async def test_a_consumer_follows_the_sentinels() -> None:
-    """When the master behind Sentinel dies, a consumer goes on with the one that takes its place."""
+    """When the master behind Sentinel dies, a consumer continues with its replacement."""
     handled = Handled()
     with embedded.sentinel(down_after=500) as sentinel:
         async with connect(sentinel.url, CATALOGUE) as store, store[EVENTS].consume(GROUP, handled):
@@ -279,7 +279,7 @@ async def test_a_consumer_follows_the_sentinels() -> None:
 
 
 async def test_a_hung_server_is_waited_for(victim: Valkey) -> None:
-    """An event that was being handled when the server hung is acknowledged when it answers again."""
+    """An event handled while the server hung is acknowledged when it answers again."""
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def handle(_event: Any, _delivery: Delivery) -> None:

@@ -1,6 +1,6 @@
-"""Jobs whose workers and servers die: none is lost, and no step is done twice.
+"""Jobs whose workers and servers die: no job is lost, and no step runs twice.
 
-The whole campaign, 200 jobs of 15 steps, is run with `EPHEMERA_CAMPAIGN=full`.
+`EPHEMERA_CAMPAIGN=full` runs the whole campaign of 200 jobs with 15 steps.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ SLIDES = 15
 
 @pytest.fixture
 def sql(postgres: Postgres, key: str) -> str:
-    """A database of the test's own."""
+    """A database for one test."""
     return postgres.database(key[:60])
 
 
 @pytest.fixture
 async def jobs(victim: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
     """Jobs on a server that may be killed."""
-    async with opened(victim.url, sql) as live:
-        yield live
+    async with opened(victim.url, sql) as bound:
+        yield bound
 
 
 def once(count: int) -> dict[str, int]:
-    """The effects of a job of so many slides, each there once."""
+    """The effects of a job with this many slides, each once."""
     return {f"slide:{number}": 1 for number in range(count)}
 
 
@@ -51,8 +51,8 @@ def once(count: int) -> dict[str, int]:
 async def test_all_jobs_complete_while_a_worker_is_killed_every_second(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """No job is lost, each step's effect is there exactly once, and fences only grow within a job."""
-    # A few jobs take their time, so that some are under way at the first kill, on a fast machine too.
+    """No job is lost, each step's effect exists exactly once, and the fences of a job only grow."""
+    # A few jobs are slow, so that some are running at the first kill, on a fast machine too.
     count, crew, within, pause = (200, 12, 800, 0.05) if FULL else (8, 4, 240, 0.25)
     every, most = (1.0, 1000) if FULL else (3.0, 12)
     ids = [await jobs.enqueue(generate, SLIDES, pause) for _ in range(count)]
@@ -63,7 +63,7 @@ async def test_all_jobs_complete_while_a_worker_is_killed_every_second(
         workers.end()
     taken_over = await check(jobs, jobs.engine, ids, SLIDES)
     assert taken_over
-    print(f"{count} jobs, {workers.kills} workers killed, {taken_over} taken over")  # noqa: T201
+    print(f"{count} jobs, {workers.kills} workers killed, {taken_over} taken over")
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
@@ -83,10 +83,10 @@ async def test_killed_at_any_moment_an_attempt_leaves_nothing_half_done(
 
 
 @pytest.mark.parametrize("killed", ["all of it", "its parent process"])
-async def test_a_killed_workers_job_goes_on_from_its_last_step(
+async def test_a_killed_workers_job_continues_from_its_last_step(
     jobs: BoundJobs, victim: Valkey, sql: str, killed: str
 ) -> None:
-    """SIGKILL of a worker: another resumes the job behind its last step, with a larger fence."""
+    """After SIGKILL of a worker, another one resumes the job after its last step, with a larger fence."""
     with Worker(victim.url, sql) as first:
         job_id = await jobs.enqueue(generate, SLIDES, 0.1)
         await stepped(jobs, job_id, 4)
@@ -100,10 +100,10 @@ async def test_a_killed_workers_job_goes_on_from_its_last_step(
     assert await effects(jobs.engine, job_id) == once(SLIDES)
 
 
-async def test_a_killed_childs_job_goes_on_in_the_same_worker(
+async def test_a_killed_childs_job_continues_in_the_same_worker(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """SIGKILL of the pool's process alone: the parent replaces it, and the job goes on there."""
+    """After SIGKILL of a pool process, the parent replaces it, and the job continues there."""
     with Worker(victim.url, sql) as worker:
         job_id = await jobs.enqueue(generate, SLIDES, 0.1)
         row = await stepped(jobs, job_id, 4)
@@ -116,7 +116,7 @@ async def test_a_killed_childs_job_goes_on_in_the_same_worker(
 
 
 async def test_a_worker_that_hung_is_overtaken_and_refused(jobs: BoundJobs, victim: Valkey, sql: str) -> None:
-    """SIGSTOP for longer than the lease, another finishes the job, SIGCONT: nothing is done twice."""
+    """A worker stopped for longer than its lease is overtaken; after SIGCONT it repeats nothing."""
     with Worker(victim.url, sql) as first:
         job_id = await jobs.enqueue(generate, SLIDES, 0.1)
         await stepped(jobs, job_id, 4)
@@ -127,7 +127,7 @@ async def test_a_worker_that_hung_is_overtaken_and_refused(jobs: BoundJobs, vict
             row = await ended(jobs, job_id)
             for pid in stopped:
                 os.kill(pid, signal.SIGCONT)
-            # It works again, and what it had in hand came to nothing.
+            # It runs again, and its pending step had no effect.
             other = [await jobs.enqueue(generate, 3) for _ in range(4)]
             assert [(await ended(jobs, each)).state for each in other] == ["done"] * 4
     assert (row.state, row.fence >= 2) == ("done", True)
@@ -138,7 +138,7 @@ async def test_a_worker_that_hung_is_overtaken_and_refused(jobs: BoundJobs, vict
 async def test_all_jobs_complete_from_sql_when_redis_lost_its_data(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """Redis comes back empty, with jobs running and jobs in the queue: none is lost, and no step doubled."""
+    """Redis comes back empty while jobs run and wait: no job is lost, and no step runs twice."""
     with Worker(victim.url, sql, processes=2):
         ids = [await jobs.enqueue(generate, SLIDES, 0.1) for _ in range(6)]
         await stepped(jobs, ids[0], 3)
@@ -161,7 +161,7 @@ async def _none_left(jobs: BoundJobs) -> bool:
 async def test_what_is_enqueued_while_redis_is_down_runs_when_it_is_back(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """The row is written, and any worker's reaper sends the message later."""
+    """The row is written, and a reaper sends the message later."""
     with Worker(victim.url, sql):
         await ended(jobs, await jobs.enqueue(generate, 1))
         victim.kill()
@@ -172,8 +172,8 @@ async def test_what_is_enqueued_while_redis_is_down_runs_when_it_is_back(
         assert (await ended(jobs, job_id)).state == "done"
 
 
-async def test_jobs_wait_for_sql_and_go_on_when_it_is_back(victim: Valkey) -> None:
-    """PostgreSQL crashes and comes back in mid-job: the job goes on, and no step is done twice."""
+async def test_jobs_wait_for_sql_and_continue_when_it_is_back(victim: Valkey) -> None:
+    """PostgreSQL crashes and restarts during a job: the job continues, and no step runs twice."""
     with embedded.postgres() as postgres:
         async with opened(victim.url, postgres.url) as jobs:
             with Worker(victim.url, postgres.url):
@@ -186,10 +186,8 @@ async def test_jobs_wait_for_sql_and_go_on_when_it_is_back(victim: Valkey) -> No
             assert await effects(jobs.engine, job_id) == once(SLIDES)
 
 
-async def test_a_worker_that_is_told_to_stop_hands_its_jobs_over(
-    jobs: BoundJobs, victim: Valkey, sql: str
-) -> None:
-    """SIGTERM: the worker leaves after the present step, its job goes on elsewhere, as the same attempt."""
+async def test_a_terminated_worker_releases_its_jobs(jobs: BoundJobs, victim: Valkey, sql: str) -> None:
+    """After SIGTERM the worker stops after its step, and its job continues elsewhere in the same attempt."""
     with Worker(victim.url, sql) as first:
         job_id = await jobs.enqueue(generate, 60, 0.1)
         await stepped(jobs, job_id, 4)
@@ -205,7 +203,7 @@ async def test_a_worker_that_is_told_to_stop_hands_its_jobs_over(
 async def test_a_plain_function_that_never_ends_is_killed_with_its_process(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """The attempt is over at its time limit; the process that cannot be stopped is killed soon after."""
+    """The attempt ends at its time limit; a process that cannot be stopped is killed soon after."""
     with Worker(victim.url, sql) as worker:
         job_id = await jobs.enqueue(export, 600.0, block=True)
         row = await stepped(jobs, job_id, 1)

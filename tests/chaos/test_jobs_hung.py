@@ -1,4 +1,4 @@
-"""Jobs while something hangs or fails over: PostgreSQL, Redis, the connection of one worker alone."""
+"""Jobs while PostgreSQL, Redis or the connection of one worker hangs, or the queues fail over."""
 
 from __future__ import annotations
 
@@ -55,14 +55,14 @@ HELD: dict[str, asyncio.Event] = {}
 
 @JOBS.job(queue="work")
 async def stopping(run: Run) -> None:
-    """A job whose server hangs for a second just before its end is told."""
+    """A job whose server hangs for a second just before its last event."""
     LAST[run.id].pause()
     asyncio.get_running_loop().call_later(1.0, LAST[run.id].resume)
 
 
 @JOBS.job(queue="work")
 async def waiting(run: Run) -> None:
-    """A job that waits for ever."""
+    """A job that never ends."""
     HELD[run.id].set()
     await asyncio.Event().wait()
 
@@ -80,7 +80,7 @@ def frozen(pids: list[int]) -> Iterator[None]:
 
 
 def processes(postgres: Postgres) -> list[int]:
-    """All of a PostgreSQL: stopping the first alone leaves its connections at work."""
+    """All processes of PostgreSQL: stopping the first one only leaves its connections running."""
     children = Path(f"/proc/{postgres.pid}/task/{postgres.pid}/children").read_text()
     return [postgres.pid, *map(int, children.split())]
 
@@ -93,17 +93,17 @@ async def backends(engine: AsyncEngine, name: str) -> list[int]:
 
 
 async def disposed(*engines: AsyncEngine) -> None:
-    """Let what was given up end by itself, and close everything."""
+    """Wait for abandoned queries to end, and close all engines."""
     if left := asyncio.all_tasks() - {asyncio.current_task()}:
         await asyncio.wait(left, timeout=20)
     for engine in engines:
         await engine.dispose()
 
 
-async def test_the_end_is_told_however_long_the_server_takes(
+async def test_the_end_is_published_however_long_the_server_takes(
     victim: Valkey, postgres: Postgres, key: str
 ) -> None:
-    """The renewal that finds the job done by its own worker does not keep that worker from saying so."""
+    """A lease renewal that finds the job done does not keep its worker from publishing the end."""
     engine = sql_engine(postgres.database(key[:60]))
     async with keyspace.connect(f"{victim.url}?timeout=10", CATALOGUE, resources={JOBS: engine}) as store:
         jobs = store[JOBS]
@@ -118,7 +118,7 @@ async def test_the_end_is_told_however_long_the_server_takes(
 
 
 async def test_a_lease_that_hangs_is_lost_in_time(victim: Valkey, postgres: Postgres, key: str) -> None:
-    """A worker whose database does not answer stops when its lease ends, not when the driver gives up."""
+    """A worker whose database does not answer stops when its lease expires, not when the driver gives up."""
     url = postgres.database(key[:60])
     engine, other = sql_engine(f"{url}&application_name=hung"), sql_engine(url)
     async with keyspace.connect(victim.url, CATALOGUE, resources={JOBS: engine}) as store:
@@ -138,8 +138,8 @@ async def test_a_lease_that_hangs_is_lost_in_time(victim: Valkey, postgres: Post
     await disposed(engine, other)
 
 
-async def test_a_reaper_that_hangs_gives_up_its_turn(victim: Valkey, postgres: Postgres, key: str) -> None:
-    """While the leader's connection to SQL hangs, another process looks after the jobs."""
+async def test_a_reaper_that_hangs_gives_up_its_lock(victim: Valkey, postgres: Postgres, key: str) -> None:
+    """While the reaper's connection to SQL hangs, another process becomes the reaper."""
     url = postgres.database(key[:60])
     engine, other = sql_engine(f"{url}&application_name=leader"), sql_engine(url)
     async with (
@@ -170,24 +170,24 @@ async def test_a_reaper_that_hangs_gives_up_its_turn(victim: Valkey, postgres: P
     await disposed(engine, other)
 
 
-async def test_a_database_that_hangs_in_mid_job_costs_only_time(victim: Valkey) -> None:
-    """PostgreSQL stops for longer than the lease and goes on: the job ends, with each effect once."""
+async def test_a_database_that_hangs_during_a_job_costs_only_time(victim: Valkey) -> None:
+    """PostgreSQL stops for longer than the lease and continues: the job ends, with each effect once."""
     with embedded.postgres() as postgres:
         async with opened(victim.url, postgres.url) as jobs:
             with Worker(victim.url, postgres.url):
                 job_id = await jobs.enqueue(generate, SLIDES, 0.1)
                 await stepped(jobs, job_id, 3)
                 with frozen(processes(postgres)):
-                    await asyncio.sleep(5)  # nothing can be asked meanwhile; the lease is 3 s
+                    await asyncio.sleep(5)  # no query is answered meanwhile; the lease is 3 s
                 row = await ended(jobs, job_id, within=60)
             assert row.state == "done"
             assert await effects(jobs.engine, job_id) == ONCE
 
 
-async def test_a_redis_that_hangs_in_mid_job_costs_nothing(
+async def test_a_redis_that_hangs_during_a_job_costs_nothing(
     victim: Valkey, postgres: Postgres, key: str
 ) -> None:
-    """The job goes on from SQL while Redis hangs, and the worker takes jobs again when it does not."""
+    """The job continues with SQL while Redis hangs, and the worker takes jobs again afterwards."""
     sql = postgres.database(key[:60])
     async with opened(victim.url, sql) as jobs:
         with Worker(victim.url, sql):
@@ -196,7 +196,7 @@ async def test_a_redis_that_hangs_in_mid_job_costs_nothing(
             victim.pause()
             try:
                 assert (await ended(jobs, job_id)).state == "done"
-                late = await jobs.enqueue(generate, 2)  # nobody can be told of it yet
+                late = await jobs.enqueue(generate, 2)  # its message cannot be sent yet
             finally:
                 victim.resume()
             assert (await ended(jobs, late, within=60)).state == "done"
@@ -205,7 +205,7 @@ async def test_a_redis_that_hangs_in_mid_job_costs_nothing(
 
 @pytest.mark.timeout(180)
 async def test_jobs_outlive_a_fail_over_of_their_queues(postgres: Postgres, key: str) -> None:
-    """The master behind Sentinel is killed in mid-run: whatever of the queue is lost, all jobs are done."""
+    """The master behind Sentinel is killed while jobs run: all jobs are done, whatever the queue lost."""
     sql = postgres.database(key[:60])
     with embedded.sentinel() as sentinel:
         async with opened(sentinel.url, sql) as jobs:

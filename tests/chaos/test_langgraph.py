@@ -1,4 +1,4 @@
-"""Graphs whose processes and servers die: they go on at their node, and no effect is there twice."""
+"""Graphs whose processes and servers die: they continue at their node, and no effect is repeated."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ SLIDES = [f"whales {number}" for number in range(1, STEPS + 1)]
 
 @pytest.fixture
 def sql(postgres: Postgres) -> str:
-    """A database of these tests' own."""
+    """A database for these tests."""
     return postgres.database("test_langgraph_faults")
 
 
 @pytest.fixture
 async def jobs(victim: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
     """Jobs on a server that may be killed."""
-    async with opened(victim.url, sql) as live:
-        yield live
+    async with opened(victim.url, sql) as bound:
+        yield bound
     MOMENTS.clear()
 
 
 async def process(*arguments: str) -> tuple[int, str]:
-    """What a process that runs a graph came to."""
+    """The outcome of a process that runs a graph."""
     command = [sys.executable, "-m", "tests.chaos.killed_graph", *arguments]
     done = await asyncio.to_thread(
         subprocess.run, command, capture_output=True, text=True, timeout=60, check=False
@@ -53,15 +53,15 @@ async def process(*arguments: str) -> tuple[int, str]:
 
 
 async def free(jobs: BoundJobs, job_id: str) -> None:
-    """Let the next worker have a job, rather than wait for its lease."""
+    """Expire a job's lease, so that the next worker can claim it."""
     row = await jobs.get(job_id)
     await jobs._backend.rows.renew(job_id, row.fence, timedelta(seconds=-1))
 
 
-async def test_a_killed_workers_graph_goes_on_in_another_process(
+async def test_a_killed_workers_graph_continues_in_another_process(
     jobs: BoundJobs, victim: Valkey, sql: str
 ) -> None:
-    """SIGKILL behind node 7 of 15: another process begins at node 8, and each effect is there once."""
+    """After SIGKILL behind node 7 of 15, another process starts at node 8, and each effect exists once."""
     job_id = await jobs.enqueue(present, "whales")
     assert (await process("job", victim.url, sql, job_id, "in:8"))[0] == -signal.SIGKILL
     assert len(await effects(jobs.engine, job_id)) == 7
@@ -90,10 +90,10 @@ async def test_killed_at_any_moment_a_careful_graph_does_everything_once(
 
 
 @pytest.mark.parametrize("where", ["server", "cluster"])
-async def test_a_killed_graph_goes_on_in_its_thread(
+async def test_a_killed_graph_continues_in_its_thread(
     request: pytest.FixtureRequest, where: str, tmp_path: Path
 ) -> None:
-    """The same without a job, on one server and on a cluster: the next process begins at node 8."""
+    """Without a job, on one server and on a cluster, the next process starts at node 8."""
     running: Valkey | Cluster = request.getfixturevalue(where)
     log, thread_id = tmp_path / "nodes", str(uuid4())
     died = await process("thread", running.url, str(log), thread_id, "in:8")
@@ -103,10 +103,10 @@ async def test_a_killed_graph_goes_on_in_its_thread(
     assert log.read_text().split() == [str(number) for number in range(1, STEPS + 1)]
 
 
-async def test_a_jobs_graph_goes_on_without_redis_and_with_one_that_is_empty(
+async def test_a_jobs_graph_continues_without_redis_and_with_an_empty_one(
     jobs: BoundJobs, victim: Valkey
 ) -> None:
-    """Redis dies behind node 4 and comes back empty behind node 9: the job ends as if nothing had been."""
+    """Redis dies behind node 4 and comes back empty behind node 9: the job ends with each effect once."""
     job_id = await jobs.enqueue(present, "whales")
     saved: dict[bytes, bytes] = {}
 
@@ -130,8 +130,8 @@ async def test_a_jobs_graph_goes_on_without_redis_and_with_one_that_is_empty(
     assert any(name.startswith(b"_graph:checkpoint:") for name in saved)
 
 
-async def test_what_redis_lost_is_made_again_from_sql(jobs: BoundJobs, victim: Valkey, sql: str) -> None:
-    """The worker is killed, Redis emptied: the graph begins anew, and repeats nothing that SQL remembers."""
+async def test_state_lost_by_redis_is_restored_from_sql(jobs: BoundJobs, victim: Valkey, sql: str) -> None:
+    """After the worker is killed and Redis emptied, the graph starts again, and repeats no recorded step."""
     job_id = await jobs.enqueue(present, "whales", True)
     assert (await process("job", victim.url, sql, job_id, "in:8"))[0] == -signal.SIGKILL
     victim.kill()
@@ -148,7 +148,7 @@ async def _answers(jobs: BoundJobs) -> bool:
 
 
 async def test_a_graph_without_a_job_fails_with_redis(victim: Valkey) -> None:
-    """Down: `Unavailable` at once. Hung: `ConnectionFailed`. Back: the graph goes on where it was."""
+    """The graph raises while Redis is down or hangs, and continues where it was afterwards."""
     where, fault = config(), {"at": 3}
 
     async def node(number: int, state: State) -> dict[str, Any]:

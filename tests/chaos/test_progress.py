@@ -1,4 +1,4 @@
-"""Progress while servers die: each client sees every event once and in order, or is told that it did not."""
+"""Progress while servers die: each client gets every event once and in order, or a `Missed`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from ephemera.patterns.progress import Listener, Missed
 from ephemera.wire import key_slot
 from tests.chaos.replication import caught_up
 from tests.chaos.slot_moves import owner
-from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, Done, SlideDone, Truth, collect, shown
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, Done, JobDatabase, SlideDone, collect, shown
 from tests.web.event_source import opened
 from tests.wire.conditions import answered, eventually
 
@@ -33,7 +33,7 @@ _BROKEN = (OSError, asyncio.IncompleteReadError, TimeoutError)
 
 
 class Service:
-    """A web process of its own."""
+    """A web process."""
 
     def __init__(self, url: str) -> None:
         self._process = subprocess.Popen(
@@ -50,7 +50,7 @@ class Service:
         self.close()
 
     def close(self) -> None:
-        """Let it end."""
+        """Stop it."""
         for pipe in (self._process.stdin, self._process.stdout):
             if pipe is not None:
                 pipe.close()
@@ -58,10 +58,10 @@ class Service:
 
 
 class Client:
-    """Reads a job's events, leaves now and then, and comes back to another process with its last id."""
+    """Reads a job's events, disconnects now and then, and reconnects to another process with its last id."""
 
     def __init__(self, services: list[Service], chance: random.Random) -> None:
-        self.got: list[str] = []  # ids, and 'missed' where it was told so
+        self.got: list[str] = []  # ids, and 'missed' for a `Missed`
         self.numbers: dict[str, bytes] = {}
         self._services = services
         self._chance = chance
@@ -93,7 +93,7 @@ class Client:
 
 
 class Writer:
-    """Appends numbered events, none of them twice, and knows which entry came before which."""
+    """Appends numbered events, each once, and knows the order of entries."""
 
     def __init__(self, store: Store, job: str) -> None:
         self.before: dict[str, str] = {}
@@ -103,7 +103,7 @@ class Writer:
         self._last: str | None = None
 
     async def add(self, number: int) -> None:
-        """Append one event; what may or may not have been added is not repeated."""
+        """Append one event; one with an unknown outcome is not repeated."""
         try:
             entry_id = await self._store[PROGRESS].append(SlideDone(number), job_id=self._job)
         except (ConnectionFailed, ServerError):
@@ -121,7 +121,7 @@ def _place(entry_id: str) -> tuple[int, int]:
 
 
 def _verify(client: Client, writer: Writer) -> None:
-    """Whole and in order, but where the client was told; never anything twice."""
+    """Check that events are in order and complete, except where the client got a `Missed`."""
     seen: set[str] = set()
     previous: str | None = None
     for entry_id in client.got:
@@ -157,7 +157,7 @@ def _restart_empty(server: Valkey) -> None:
 
 def _hang(server: Valkey) -> None:
     server.pause()
-    time.sleep(1.5)  # as long as it takes to be noticed by everybody
+    time.sleep(1.5)  # as long as every client needs to notice it
     server.resume()
 
 
@@ -171,10 +171,10 @@ def _hang(server: Valkey) -> None:
         pytest.param({}, _hang, id="hung for a while"),
     ],
 )
-async def test_reconnecting_clients_see_everything_or_are_told(
+async def test_reconnecting_clients_get_every_event_or_a_missed(
     tmp_path: Path, config: dict[str, str], crash: Callable[[Valkey], None]
 ) -> None:
-    """500 clients that come and go between two web processes, one of them killed, and Redis killed, too."""
+    """500 clients reconnect between two web processes while one of them and Redis are killed."""
     chance = random.Random(7)
     job = "j1"
     with ExitStack() as running:
@@ -206,35 +206,35 @@ async def test_reconnecting_clients_see_everything_or_are_told(
                 assert numbers.setdefault(entry_id, data) == data
     whole = [client for client in clients if "missed" not in client.got]
     if config or crash is _hang:
-        # Only who asked while Redis was away had to be told anything.
+        # Only clients that asked while Redis was down may have got a `Missed`.
         assert len(whole) > 0
         every = [*range(1, len(whole[0].got) + 1)]
         assert all([_place(each)[0] for each in client.got] == every for client in whole)
     else:
-        # Nobody who read before and after the crash was left in the belief that it saw everything.
+        # Every client that read before and after the crash noticed what it missed.
         assert all("missed" in client.got for client in clients if _was_there(client))
 
 
 def _was_there(client: Client) -> bool:
-    """Whether a client read something that was lost later, and something that came after."""
+    """Whether a client read an entry that was lost later, and one that followed it."""
     entries = [_place(each) for each in client.got if each != "missed"]
     numbers = [n for n, _ in entries]
     return len(numbers) != len(set(numbers))  # the same number in two histories
 
 
 async def test_a_hung_server_costs_a_listener_only_time(victim: Valkey) -> None:
-    """SIGSTOP: who begins gets a snapshot, who listens waits, and both get every event once it goes on."""
-    truth = Truth()
+    """While the server hangs, a new listener gets a snapshot and others wait; all get every event later."""
+    truth = JobDatabase()
     async with connect(victim.url, CATALOGUE) as store, connect(victim.url, CATALOGUE) as writing:
-        live = store[PROGRESS]
-        await live.append(SlideDone(0), job_id="hung")
-        early = live.listen(job_id="hung", snapshot=truth.snapshot)
+        progress = store[PROGRESS]
+        await progress.append(SlideDone(0), job_id="hung")
+        early = progress.listen(job_id="hung", snapshot=truth.snapshot)
         assert shown(await anext(early)) == 0
         listening = asyncio.create_task(collect(early))
         victim.pause()
-        async with asyncio.timeout(60), live.listen(job_id="other", snapshot=truth.snapshot) as updates:
+        async with asyncio.timeout(60), progress.listen(job_id="other", snapshot=truth.snapshot) as updates:
             assert isinstance(await anext(updates), Missed)
-        late = live.listen(job_id="hung", snapshot=truth.snapshot)
+        late = progress.listen(job_id="hung", snapshot=truth.snapshot)
         assert isinstance(await anext(late), Missed)
         victim.resume()
         await answered(lambda: writing.call("PING"), within=60)
@@ -248,8 +248,8 @@ async def test_a_hung_server_costs_a_listener_only_time(victim: Valkey) -> None:
 
 @pytest.mark.parametrize("kind", ["sentinel", "cluster"])
 async def test_listeners_follow_a_fail_over(kind: str) -> None:
-    """The stream's master dies: who listened and who comes later get each event once, in order."""
-    truth, job = Truth(), "over"
+    """When the stream's master dies, existing and new listeners get each event once, in order."""
+    truth, job = JobDatabase(), "over"
     with (
         embedded.sentinel(down_after=500) if kind == "sentinel" else embedded.cluster(node_timeout=1000) as at
     ):
@@ -274,13 +274,13 @@ async def test_listeners_follow_a_fail_over(kind: str) -> None:
 
 
 async def collect_some(listener: Listener[Any], count: int) -> list[object]:
-    """The first so many updates of a listener that goes on."""
+    """The first updates of a listener that continues."""
     return [shown(await anext(listener)) for _ in range(count)]
 
 
-async def test_without_a_server_listeners_have_sql(victim: Valkey) -> None:
-    """Redis is down: a listener gets the state at once, and the end as soon as SQL has it."""
-    truth = Truth()
+async def test_listeners_get_the_state_from_sql_without_a_server(victim: Valkey) -> None:
+    """While Redis is down, a listener gets the state at once, and the end as soon as SQL has it."""
+    truth = JobDatabase()
     async with connect(victim.url, CATALOGUE) as store:
         victim.kill()
         await eventually(lambda: not store.client().up)

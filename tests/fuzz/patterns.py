@@ -31,7 +31,7 @@ from tests.fuzz.trials import Trial
 from tests.patterns import limit_fixtures, progress_fixtures, session_fixtures
 from tests.patterns.league_site import League, Source
 from tests.patterns.limit_fixtures import LIMITS
-from tests.patterns.progress_fixtures import PROGRESS, Done, SlideDone, Truth
+from tests.patterns.progress_fixtures import PROGRESS, Done, JobDatabase, SlideDone
 from tests.patterns.session_fixtures import FIXED, SLIDING, Session, SignIn
 
 
@@ -140,7 +140,7 @@ async def _progress(store: Store) -> None:
     for after in (None, "0-1", "99999999999999-1"):
 
         async def listen(after: str | None = after) -> None:
-            async with progress.listen(job_id="j", after=after, snapshot=Truth().snapshot) as updates:
+            async with progress.listen(job_id="j", after=after, snapshot=JobDatabase().snapshot) as updates:
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.05):
                         async for _ in updates:

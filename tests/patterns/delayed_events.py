@@ -1,4 +1,4 @@
-"""Events that wait for half a minute after a failure: no pause of the machine is as long as their retry."""
+"""Events whose retry comes half a minute after a failure, which is longer than any pause of the machine."""
 
 from __future__ import annotations
 

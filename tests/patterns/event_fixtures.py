@@ -1,4 +1,4 @@
-"""Events for tests: of a long lease, of a short one, with a field; handlers, and what to wait for."""
+"""Events for tests, with long and short leases; handlers, and conditions to wait for."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from ephemera.patterns.events import Delivery, DeliveryPolicy, Events
 
 
 class Registered(msgspec.Struct, tag=True, frozen=True):
-    """Somebody has an account now."""
+    """A user has registered."""
 
     user_id: str
     email: str = ""
 
 
 class Removed(msgspec.Struct, tag=True, frozen=True):
-    """Somebody has none any more."""
+    """A user has left."""
 
     user_id: str
 
@@ -55,7 +55,7 @@ ALONE = Events(CATALOGUE, "events-of-all:here", Removed, purpose="The only strea
 
 
 class Seen:
-    """A handler that remembers what it was given; `fails` says which events raise, and how."""
+    """A handler that remembers its events; `fails` says which of them raise, and what."""
 
     def __init__(self, fails: Callable[[Any, Delivery], BaseException | None] | None = None) -> None:
         self.events: list[Any] = []
@@ -72,12 +72,12 @@ class Seen:
 
     @property
     def users(self) -> list[str]:
-        """Whose events they were."""
+        """The users of the events."""
         return [event.user_id for event in self.events]
 
 
 def users(count: int) -> list[Registered]:
-    """So many who registered."""
+    """A number of registrations."""
     return [Registered(str(number)) for number in range(count)]
 
 
@@ -102,6 +102,6 @@ async def settled(store: Store, events: Events[Any], within: float = 60.0, **fie
 
 
 async def pending_of(store: Store, events: Events[Any], group: str, **fields: Any) -> list[Any]:
-    """The pending entries of a group, as XPENDING tells: id, consumer, idle milliseconds, deliveries."""
+    """The pending entries of a group by XPENDING: id, consumer, idle milliseconds, deliveries."""
     found = await store.client("queue").call("XPENDING", events.keys(fields)[0], group, "-", "+", 1000)
     return list(found)

@@ -9,7 +9,7 @@ from ephemera.patterns.fanout import Fanout
 
 
 class Note(msgspec.Struct):
-    """News for somebody."""
+    """A message to a user."""
 
     text: str
 

@@ -1,4 +1,4 @@
-"""A process with connections that prints what comes: `python -m tests.patterns.fanout_process URL USER N`."""
+"""A process that prints the messages of connections: `python -m tests.patterns.fanout_process URL USER N`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.patterns.fanout_fixtures import BRIEF, CATALOGUE
 
 
 async def main(url: str, user: str, number: int) -> None:
-    """Hold connections until the process is ended."""
+    """Keep connections open until the process ends."""
 
     async def hold() -> None:
         async with store[BRIEF].connect(user_id=user) as connection:

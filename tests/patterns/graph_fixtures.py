@@ -1,4 +1,4 @@
-"""Graphs for tests: what their nodes do, and the threads that they run in."""
+"""Graphs for tests, and the threads that they run in."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ RECENT = GraphCheckpoints(CATALOGUE, "recent:{thread_id}", lifetime=fixed(hours=
 
 
 class State(TypedDict):
-    """What a graph has made so far."""
+    """The state of a graph."""
 
     topic: str
     slides: Annotated[list[str], operator.add]
 
 
 def config(thread_id: str = "", **more: str) -> RunnableConfig:
-    """Where a graph runs."""
+    """The configuration of a thread."""
     return {"configurable": {"thread_id": thread_id or str(uuid4()), **more}}
 
 
 def chain(
     node: Callable[[int, State], Awaitable[dict[str, Any]]], steps: int = STEPS, schema: Any = State
 ) -> StateGraph[Any]:
-    """A graph of so many nodes, one after the other."""
+    """A graph of nodes in a chain."""
     builder: StateGraph[Any] = StateGraph(schema)
     names = [f"slide-{number}" for number in range(1, steps + 1)]
 
@@ -54,7 +54,7 @@ def chain(
 
 
 async def write_slide(number: int, state: State) -> dict[str, Any]:
-    """A node that does nothing but its part of the state."""
+    """A node that only adds to the state."""
     return {"slides": [f"{state['topic']} {number}"]}
 
 
@@ -64,12 +64,12 @@ def key_of(where: RunnableConfig, threads: GraphCheckpoints = THREADS) -> str:
 
 
 def slides(count: int, topic: str = "whales") -> list[str]:
-    """What the chain makes."""
+    """The result of the chain."""
     return [f"{topic} {number}" for number in range(1, count + 1)]
 
 
 async def fields_of(store: Store, where: RunnableConfig, threads: GraphCheckpoints = THREADS) -> list[str]:
-    """The names in a thread's hash."""
+    """The names of the fields of a thread's hash."""
     return sorted(name.decode() for name in await store.call("HKEYS", key_of(where, threads)))
 
 

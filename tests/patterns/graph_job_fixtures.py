@@ -1,4 +1,4 @@
-"""A job that runs a graph: a note in SQL for each time that a node did its work."""
+"""A job that runs a graph whose nodes each write a row to SQL."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.patterns.graph_fixtures import State, chain, write_slide
 from tests.patterns.job_fixtures import JOBS, noted, write
 
 MOMENTS: dict[int, Callable[[Run], Awaitable[None]]] = {}
-"""What a test does at the beginning of a node."""
+"""Functions that a test runs at the start of a node."""
 
 
 @JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))

@@ -1,4 +1,4 @@
-"""Jobs for tests: what they do is written in SQL, once for each time that it is done."""
+"""Jobs for tests, which write a row to SQL for each effect."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from ephemera.patterns.progress import Progress
 
 
 class Stepped(msgspec.Struct, tag="stepped", frozen=True):
-    """A step was done."""
+    """A step is done."""
 
     number: int
 
@@ -33,7 +33,7 @@ class Ended(msgspec.Struct, tag="ended", frozen=True):
 
 
 class Slide(msgspec.Struct, frozen=True):
-    """What a step makes."""
+    """The result of a step."""
 
     number: int
     by: str
@@ -46,7 +46,7 @@ PROGRESS: Progress[Stepped | Ended] = Progress(
 
 
 def last_event(row: JobRow) -> Ended:
-    """What listeners hear last."""
+    """The last event of a job."""
     return Ended(row.state, row.error)
 
 
@@ -68,30 +68,30 @@ EFFECTS = Table(
     Column("step", Text, nullable=False),
     Column("fence", Integer, nullable=False),
 )
-"""A row for each time that something was done, however often."""
+"""A row for each effect of a job, duplicates included."""
 
 
 @JOBS.worker_context
 @asynccontextmanager
 async def worker_context(_: Store, engine: AsyncEngine) -> AsyncIterator[AsyncEngine]:
-    """Another way to the database, to see that jobs get what is opened here."""
+    """The engine, to show that jobs get what is opened here."""
     yield engine
 
 
 async def noted(sql: AsyncConnection, run: Run, step: str) -> None:
-    """Note that something was done."""
+    """Record an effect in a transaction."""
     await sql.execute(insert(EFFECTS).values(job_id=run.id, step=step, fence=run.fence))
 
 
 async def write(engine: AsyncEngine, run: Run, step: str) -> None:
-    """Note it at once, in a transaction of its own."""
+    """Record an effect in its own transaction."""
     async with engine.begin() as sql:
         await noted(sql, run, step)
 
 
 @JOBS.job(queue="generation", attempts=100, time_limit=timedelta(minutes=5))
 async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
-    """So many slides, each an effect in SQL that takes so long."""
+    """Write slides, each an effect in SQL after a delay."""
 
     async def slide(sql: AsyncConnection, number: int) -> Slide:
         await noted(sql, run, f"slide:{number}")
@@ -107,7 +107,7 @@ async def generate(run: Run, slides: int, seconds: float = 0.0) -> list[str]:
 
 @JOBS.job(queue="ingestion", attempts=3)
 async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[str, Any]:
-    """A plain function as a step, then one that fails so many times."""
+    """Run a plain function as a step, then fail a number of times."""
 
     def parse(text: str) -> list[str]:
         time.sleep(0.01)
@@ -124,7 +124,7 @@ async def ingest(run: Run, fail_times: int = 0, give_up: bool = False) -> dict[s
 
 @JOBS.job(queue="export", attempts=2, time_limit=timedelta(seconds=1.5))
 async def export(run: Run, seconds: float, block: bool = False) -> str:
-    """A step that takes so long, in a way that can be stopped, or not."""
+    """Run a long step that can be cancelled, or (`block`) cannot."""
     work = time.sleep if block else asyncio.sleep
     await run.step("first", write, run.engine, run, "first")
     await run.step("long", work, seconds)
@@ -133,7 +133,7 @@ async def export(run: Run, seconds: float, block: bool = False) -> str:
 
 
 async def effects(engine: AsyncEngine, job_id: str) -> dict[str, int]:
-    """How often each thing was done by a job."""
+    """How often a job had each effect."""
     chosen = (
         select(EFFECTS.c.step, func.count().label("times"))
         .where(EFFECTS.c.job_id == job_id)

@@ -1,4 +1,4 @@
-"""Opening the tests' jobs on a server and a database, and trying one in the test's own process."""
+"""The tests' jobs on a server and a database, and attempts in the test's own process."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ async def opened(url: str, sql: str, *, required: bool = True) -> AsyncIterator[
 def attempt_by(
     jobs: BoundJobs, worker: str = "worker-1", is_stopping: Callable[[], bool] = lambda: False
 ) -> AttemptRunner:
-    """What runs the jobs of a worker process, in the test's own process."""
+    """Runs jobs as a worker process does, in the test's own process."""
 
     async def worker_context() -> Any:
         return jobs.engine

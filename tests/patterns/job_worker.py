@@ -1,6 +1,6 @@
-"""A worker of the tests' jobs, to be killed: `python -m tests.patterns.job_worker PROCESSES`.
+"""A worker of the tests' jobs that may be killed: `python -m tests.patterns.job_worker PROCESSES`.
 
-It is a process group of its own, so that all of it can be killed at once.
+It is its own process group, so that all its processes can be killed at once.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tests.patterns.job_fixtures import JOBS
 
 
 class Worker:
-    """A running worker; leaving its block kills what is left of it."""
+    """A running worker, killed at the end of its block."""
 
     def __init__(self, url: str, sql: str, *, processes: int = 1) -> None:
         self._process = subprocess.Popen(
@@ -61,7 +61,7 @@ class Worker:
 
 
 def main() -> int:
-    """Serve until told to stop."""
+    """Run until a signal stops it."""
     logging.basicConfig(
         level=os.environ.get("WORKER_LOG", "ERROR"), format="%(process)d %(asctime)s %(message)s"
     )

@@ -1,4 +1,4 @@
-"""Progress for tests: events of a generation, a truth to take snapshots from, and what to wait for."""
+"""Progress for tests: events of a generation, a stand-in for SQL, and conditions to wait for."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from ephemera.patterns.progress import Listener, Missed, Progress, ProgressEntry
 
 
 class SlideDone(msgspec.Struct, tag="slide_completed"):
-    """A slide is there."""
+    """A slide is done."""
 
     number: int
 
 
 class Done(msgspec.Struct, tag="generation_done"):
-    """All of them are."""
+    """All slides are done."""
 
     slides: int
 
@@ -41,8 +41,8 @@ SHORT: Progress[Event] = Progress(
 )
 
 
-class Truth:
-    """What SQL would know: the state of jobs, and how often it was asked."""
+class JobDatabase:
+    """A stand-in for SQL: the state of jobs, and the number of queries."""
 
     def __init__(self) -> None:
         self.slides = 0
@@ -50,14 +50,14 @@ class Truth:
         self.asked = 0
 
     async def snapshot(self, job_id: str) -> Snapshot:
-        """How a job stands."""
+        """The state of a job."""
         self.asked += 1
         await asyncio.sleep(0)
         return Snapshot({"job": job_id, "slides": self.slides}, ended=self.ended)
 
 
 async def collect(listener: Listener[Event], most: int | None = None) -> list[object]:
-    """What a listener gets, until its end or so many: numbers of slides, 'done' and snapshots' states."""
+    """The updates of a listener until its end or a limit: numbers of slides, 'done', states of snapshots."""
     got: list[object] = []
     async with listener:
         async for update in listener:
@@ -68,7 +68,7 @@ async def collect(listener: Listener[Event], most: int | None = None) -> list[ob
 
 
 def shown(update: ProgressEntry[Event] | Missed) -> object:
-    """An update as a test writes it."""
+    """An update in the short form of tests."""
     if isinstance(update, Missed):
         return update.snapshot.state
     return "done" if isinstance(update.event, Done) else update.event.number

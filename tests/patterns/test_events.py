@@ -1,4 +1,4 @@
-"""Publishing events and handling them: typed, concurrent, acknowledged, trimmed, and left in order."""
+"""Publishing and handling events: types, concurrency, acknowledgement, trimming, and stopping."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ __all__ = ["no_unhandled_errors"]
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for events, on Valkey, on Redis 7 and then on a cluster."""
+    """A store for events, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE, LATER) as opened:
         yield opened
 
 
-async def test_events_of_several_types_reach_their_handler(store: Store, key: str) -> None:
-    """What is published arrives as it was, in its own type, once, with its id, and is acknowledged."""
+async def test_events_of_several_types_are_delivered(store: Store, key: str) -> None:
+    """A published event is delivered once, with its type and its id, and acknowledged."""
     seen = Seen()
     async with store[ACCOUNTS].consume("mailer", seen, name=key) as consumer:
         first = await store[ACCOUNTS].publish(Registered("1", "ann@example.org"), name=key)
@@ -55,8 +55,8 @@ async def test_events_of_several_types_reach_their_handler(store: Store, key: st
     assert (consumer.counts.handled, consumer.counts.acked, consumer.counts.failed) == (2, 2, 0)
 
 
-async def test_many_are_published_in_order(store: Store, key: str) -> None:
-    """A batch of any size keeps its order, and each of its events has an id of its own."""
+async def test_a_batch_is_published_in_order(store: Store, key: str) -> None:
+    """A batch of any size keeps its order, and each of its events has its own id."""
     ids = await store[ACCOUNTS].publish_many(users(1201), name=key)
     assert len(set(ids)) == 1201
     assert await store[ACCOUNTS].publish_many([], name=key) == []
@@ -67,24 +67,24 @@ async def test_many_are_published_in_order(store: Store, key: str) -> None:
     assert [delivery.id for delivery in seen.deliveries] == ids
 
 
-async def test_every_group_gets_every_event_and_members_share_them(store: Store, key: str) -> None:
-    """Two consumers of a group divide its events; another group has all of them, also the earlier ones."""
+async def test_every_group_gets_every_event_and_its_consumers_share_them(store: Store, key: str) -> None:
+    """Two consumers of a group share its events; another group gets all of them, also earlier ones."""
     await store[ACCOUNTS].publish_many(users(100), name=key)
     one, two, other = Seen(), Seen(), Seen()
-    live = store[ACCOUNTS]
+    bound = store[ACCOUNTS]
     async with (
-        live.consume("shared", one, name=key),
-        live.consume("shared", two, name=key),
-        live.consume("other", other, name=key),
+        bound.consume("shared", one, name=key),
+        bound.consume("shared", two, name=key),
+        bound.consume("other", other, name=key),
     ):
-        await live.publish_many(users(100), name=key)
+        await bound.publish_many(users(100), name=key)
         await settled(store, ACCOUNTS, name=key)
     assert sorted(one.users + two.users) == sorted(other.users)
     assert len(other.users) == 200
 
 
-async def test_handlers_run_side_by_side_within_the_bound(store: Store, key: str) -> None:
-    """As many handlers run at a time as were asked for, ten unless said, and never more."""
+async def test_handlers_run_concurrently_within_the_limit(store: Store, key: str) -> None:
+    """At most `concurrency` handlers run at a time, ten by default."""
     running = most = 0
     release = asyncio.Event()
 
@@ -108,16 +108,16 @@ async def test_handlers_run_side_by_side_within_the_bound(store: Store, key: str
     assert most == 10
 
 
-async def test_what_was_handled_by_all_is_trimmed(store: Store, key: str) -> None:
-    """Of what every group has handled only the last event stays; nothing that is pending or unread goes."""
+async def test_events_handled_by_every_group_are_trimmed(store: Store, key: str) -> None:
+    """Only the last of the events that every group has handled stays; pending and unread events are kept."""
     await store[ACCOUNTS].publish_many(users(50), name=key)
     async with store[ACCOUNTS].consume("g", Seen(), name=key):
         await settled(store, ACCOUNTS, name=key)
     assert (await store[ACCOUNTS].info(name=key)).length == 1
 
 
-async def test_a_stream_without_groups_is_left_alone(store: Store, key: str) -> None:
-    """What nobody has read may still be wanted by a group to come."""
+async def test_a_stream_without_groups_is_not_trimmed(store: Store, key: str) -> None:
+    """A group that is created later may need its events."""
     await store[ACCOUNTS].publish_many(users(5), name=key)
     assert await store[ACCOUNTS].trim(name=key) == 0
     assert await store[ACCOUNTS].trim(name=f"{key}-none") == 0
@@ -125,7 +125,7 @@ async def test_a_stream_without_groups_is_left_alone(store: Store, key: str) -> 
 
 
 async def test_stopping_finishes_acknowledges_and_leaves(store: Store, key: str) -> None:
-    """What has begun is finished, what has not is given back at once and uncounted, and the name is gone."""
+    """Running handlers finish, other events are returned uncounted, and the consumer is removed."""
     begun, release = asyncio.Event(), asyncio.Event()
 
     async def slow(_event: Any, _delivery: Delivery) -> None:
@@ -145,10 +145,10 @@ async def test_stopping_finishes_acknowledges_and_leaves(store: Store, key: str)
     assert (await store[BRIEF].info(name=key)).groups[0].consumers == 0
 
 
-async def test_a_handler_that_outlasts_the_grace_is_cancelled_and_its_event_goes_on(
+async def test_a_handler_that_exceeds_the_grace_is_cancelled_and_its_event_is_claimed(
     store: Store, key: str
 ) -> None:
-    """A handler that does not end is cancelled, and another consumer gets its event at once."""
+    """A handler that exceeds the grace is cancelled, and another consumer gets its event at once."""
     cancelled = asyncio.Event()
     begun = asyncio.Event()
 
@@ -169,8 +169,8 @@ async def test_a_handler_that_outlasts_the_grace_is_cancelled_and_its_event_goes
     assert [delivery.attempt for delivery in seen.deliveries] == [2]
 
 
-async def test_a_name_with_pending_events_is_not_removed(store: Store, key: str) -> None:
-    """A consumer that stops while an event waits for its retry keeps its name, and the event its place."""
+async def test_a_consumer_with_pending_events_is_not_removed(store: Store, key: str) -> None:
+    """A consumer that stops while an event waits for its retry is kept, and the event stays pending."""
 
     async def failed() -> bool:
         return len(seen.events) == 1
@@ -186,8 +186,8 @@ async def test_a_name_with_pending_events_is_not_removed(store: Store, key: str)
     assert 30_000 <= idle < 60_000  # due 30 s after the failure, when it is a lease of 60 s old
 
 
-async def test_the_reading_tells_length_lag_pending_and_dead(store: Store, key: str) -> None:
-    """Before anything is published all is 0, without a group; later each group has its lag."""
+async def test_info_has_length_lag_pending_and_dead_letters(store: Store, key: str) -> None:
+    """An empty stream has no groups and zero counts; later each group has its lag."""
     reading = await store[ACCOUNTS].info(name=key)
     assert (reading.length, reading.dead, reading.groups) == (0, 0, ())
     async with store[ACCOUNTS].consume("g", Seen(), name=key):
@@ -199,7 +199,7 @@ async def test_the_reading_tells_length_lag_pending_and_dead(store: Store, key: 
 
 
 async def test_a_stream_without_fields(store: Store) -> None:
-    """A pattern without fields is one stream, whose dead letters share its slot."""
+    """A pattern without fields is one stream, and its dead letters share its slot."""
     await store.client("queue").call("UNLINK", ALONE.keys({})[0])
     seen = Seen()
     async with store[ALONE].consume("g", seen):
@@ -210,24 +210,27 @@ async def test_a_stream_without_fields(store: Store) -> None:
     assert all(CATALOGUE.classify(name.encode()) for name in ALONE.keys({}))
 
 
-async def test_what_is_no_event_of_the_stream_is_refused(store: Store, key: str) -> None:
-    """Another type, or an event that could not be read again, never reaches the stream."""
+async def test_an_event_of_another_type_is_refused(store: Store, key: str) -> None:
+    """An event of another type, or one that could not be decoded again, is not published."""
+    accounts: Any = store[ACCOUNTS]
+    nameless: Any = None
     with pytest.raises(InvalidValue, match=r"Registered \| .*Removed"):
-        await store[ACCOUNTS].publish("text", name=key)  # type: ignore[arg-type]
+        await accounts.publish("text", name=key)
     with pytest.raises(InvalidValue, match="user_id"):
-        await store[ACCOUNTS].publish(Removed(None), name=key)  # type: ignore[arg-type]
+        await accounts.publish(Removed(nameless), name=key)
     with pytest.raises(InvalidValue):
-        await store[ACCOUNTS].publish_many([Removed("1"), 7], name=key)  # type: ignore[list-item]
+        await accounts.publish_many([Removed("1"), 7], name=key)
     assert (await store[ACCOUNTS].info(name=key)).length == 0
 
 
-async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
-    """Types that cannot be distinguished, times that cannot work and hidden options fail when declared."""
+async def test_wrong_declarations_of_events_are_refused(server: Valkey) -> None:
+    """Ambiguous types, impossible times and unknown options are refused."""
 
     class Untagged(msgspec.Struct):
         name: str
 
     catalogue = Catalogue("refused")
+    declare: Any = Events
     with pytest.raises(InvalidDeclaration, match="tag=True"):
         Events(catalogue, "a:b", Untagged | Removed, purpose="Cannot be distinguished")
     with pytest.raises(InvalidDeclaration, match="is not an event type"):
@@ -241,7 +244,7 @@ async def test_what_cannot_be_declared_is_refused(server: Valkey) -> None:
     with pytest.raises(InvalidDeclaration, match="'grace' cannot name"):
         Events(catalogue, "x:{grace}", Removed, purpose="Hides an option")
     with pytest.raises(TypeError, match="retries"):
-        Events(catalogue, "y:z", Removed, purpose="Unknown", retries=3)  # type: ignore[call-overload]
+        declare(catalogue, "y:z", Removed, purpose="Unknown", retries=3)
     async with connect(server.url, catalogue) as store:
         with pytest.raises(UndeclaredKeyspace):
             store[ACCOUNTS]

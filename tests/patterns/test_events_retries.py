@@ -1,4 +1,4 @@
-"""Events that fail: tried again with backoff, taken over from who died, dead after N, and replayed."""
+"""Failing events: retries with backoff, claims from dead consumers, dead letters, and replays."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = ["no_unhandled_errors"]
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for events, on Valkey, on Redis 7 and then on a cluster."""
+    """A store for events, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE, LATER) as opened:
         yield opened
 
@@ -44,8 +44,8 @@ def _now() -> float:
     return asyncio.get_running_loop().time()
 
 
-async def test_a_failed_event_is_tried_again_after_longer_and_longer(store: Store, key: str) -> None:
-    """A second attempt comes after the first retry's time, a third after twice that, and then it is done."""
+async def test_a_failed_event_is_retried_with_increasing_delays(store: Store, key: str) -> None:
+    """The second attempt comes after `first_retry`, the third after twice that."""
     times: list[float] = []
 
     def fails(_event: Any, delivery: Delivery) -> Exception | None:
@@ -63,8 +63,8 @@ async def test_a_failed_event_is_tried_again_after_longer_and_longer(store: Stor
     assert (consumer.counts.failed, consumer.counts.handled, consumer.counts.dead) == (2, 1, 0)
 
 
-async def test_a_retry_is_made_when_it_is_due(server: Valkey, key: str) -> None:
-    """A consumer that has nothing else to do for a second is there for a retry in a hundredth of one."""
+async def test_a_retry_happens_when_it_is_due(server: Valkey, key: str) -> None:
+    """An idle consumer retries an event within ten milliseconds of its due time."""
     catalogue = Catalogue("test-events-due")
     soon = Events(
         catalogue,
@@ -90,7 +90,7 @@ async def test_a_retry_is_made_when_it_is_due(server: Valkey, key: str) -> None:
 
 
 async def test_others_are_handled_while_one_waits_for_its_retry(store: Store, key: str) -> None:
-    """An event that fails holds up neither those after it nor its own place among the handlers."""
+    """A failing event delays neither later events nor occupies a handler."""
     seen = Seen(lambda event, _: ValueError("bad") if event.user_id == "0" else None)
     async with store[WAITING].consume("g", seen, concurrency=1, name=key) as consumer:
         await store[WAITING].publish_many(users(20), name=key)
@@ -103,8 +103,8 @@ async def test_others_are_handled_while_one_waits_for_its_retry(store: Store, ke
     assert [entry[3] for entry in await pending_of(store, WAITING, "g", name=key)] == [1]
 
 
-async def test_after_so_many_deliveries_it_is_a_dead_letter(store: Store, key: str) -> None:
-    """A dead letter has the event, the last error, the number of deliveries and where it came from."""
+async def test_the_last_failed_delivery_makes_a_dead_letter(store: Store, key: str) -> None:
+    """A dead letter has the event, the last error, the number of deliveries and its origin."""
     seen = Seen(lambda event, _: KeyError("no such user") if event.user_id == "bad" else None)
     async with store[BRIEF].consume("g", seen, name=key) as consumer:
         origin = await store[BRIEF].publish(Registered("bad", "b@example.org"), name=key)
@@ -119,8 +119,8 @@ async def test_after_so_many_deliveries_it_is_a_dead_letter(store: Store, key: s
     assert (await store[BRIEF].info(name=key)).dead == 1
 
 
-async def test_what_cannot_be_read_is_a_dead_letter_at_once(store: Store, key: str) -> None:
-    """Undecodable events go with the reason, whatever they hold, and those around them are handled."""
+async def test_an_undecodable_event_is_a_dead_letter_at_once(store: Store, key: str) -> None:
+    """Undecodable events become dead letters with the reason; the events around them are handled."""
     stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     await store[BRIEF].publish(Removed("before"), name=key)
     await call("XADD", stream, "*", "event", '{"type":"Removed","user_id":7}')
@@ -142,42 +142,42 @@ async def test_what_cannot_be_read_is_a_dead_letter_at_once(store: Store, key: s
     assert {"temperature": "21"} in [letter.event for letter in letters]
 
 
-async def test_a_replayed_event_is_for_its_group_alone(store: Store, key: str) -> None:
-    """Put back, an event reaches the group that failed, as the same one, and no group that had it."""
+async def test_a_replayed_event_is_for_its_group_only(store: Store, key: str) -> None:
+    """A replayed event is delivered to the group that failed, with its origin, and to no other group."""
     broken = True
     failing = Seen(lambda *_: ValueError("broken") if broken else None)
     other = Seen()
-    live = store[BRIEF]
-    async with live.consume("fragile", failing, name=key), live.consume("sound", other, name=key):
-        origin = await live.publish(Removed("7"), name=key)
+    bound = store[BRIEF]
+    async with bound.consume("fragile", failing, name=key), bound.consume("sound", other, name=key):
+        origin = await bound.publish(Removed("7"), name=key)
         await settled(store, BRIEF, name=key)
-        (letter,) = await live.dead_letters(name=key)
+        (letter,) = await bound.dead_letters(name=key)
         broken = False
-        assert await live.replay([letter.id], name=key) == 1
-        assert await live.replay([letter.id], name=key) == 0
+        assert await bound.replay([letter.id], name=key) == 1
+        assert await bound.replay([letter.id], name=key) == 0
         await settled(store, BRIEF, name=key)
     assert [delivery.attempt for delivery in failing.deliveries] == [1, 2, 3, 1]
     assert {delivery.origin for delivery in failing.deliveries} == {origin}
     assert failing.deliveries[-1].id != origin
     assert other.users == ["7"]
-    assert await live.dead_letters(name=key) == []
+    assert await bound.dead_letters(name=key) == []
 
 
 async def test_all_dead_letters_are_replayed_once(store: Store, key: str) -> None:
-    """A replay of all puts back those there were, also while some of them fail again."""
+    """Replaying all dead letters replays each once, even while some of them fail again."""
     failing = Seen(lambda event, _: ValueError("broken") if event.user_id != "1" or not mended else None)
     mended = False
-    live = store[BRIEF]
-    async with live.consume("g", failing, name=key):
-        await live.publish_many(users(5), name=key)
+    bound = store[BRIEF]
+    async with bound.consume("g", failing, name=key):
+        await bound.publish_many(users(5), name=key)
         await settled(store, BRIEF, name=key)
         mended = True
-        assert await live.replay(name=key) == 5
+        assert await bound.replay(name=key) == 5
         await settled(store, BRIEF, name=key)
-    letters = await live.dead_letters(name=key)
+    letters = await bound.dead_letters(name=key)
     assert sorted(letter.event["user_id"] for letter in letters) == ["0", "2", "3", "4"]
     assert [
-        letter.id for letter in await live.dead_letters(first=f"({letters[0].id}", count=2, name=key)
+        letter.id for letter in await bound.dead_letters(first=f"({letters[0].id}", count=2, name=key)
     ] == [letter.id for letter in letters[1:3]]
 
 
@@ -190,7 +190,7 @@ async def test_the_newest_dead_letters_are_kept(store: Store, key: str) -> None:
 
 
 async def test_a_long_handler_keeps_its_event(store: Store, key: str) -> None:
-    """A handler that takes more than a lease is alone with its event, also beside idle members."""
+    """A handler that takes longer than a lease keeps its event, although other consumers are idle."""
     running = most = 0
 
     async def slow(_event: Any, _delivery: Delivery) -> None:
@@ -200,16 +200,16 @@ async def test_a_long_handler_keeps_its_event(store: Store, key: str) -> None:
         await asyncio.sleep(3.2)
         running -= 1
 
-    live = store[KEPT]
-    async with live.consume("g", slow, name=key) as one, live.consume("g", slow, name=key) as two:
-        await live.publish(Removed("7"), name=key)
+    bound = store[KEPT]
+    async with bound.consume("g", slow, name=key) as one, bound.consume("g", slow, name=key) as two:
+        await bound.publish(Removed("7"), name=key)
         await settled(store, KEPT, name=key)
     assert most == 1
     assert one.counts.handled + two.counts.handled == 1
 
 
-async def test_what_a_silent_consumer_has_is_taken_over(store: Store, key: str) -> None:
-    """Entries of a consumer that says nothing for a lease are delivered to another, however many."""
+async def test_pending_events_of_a_silent_consumer_are_claimed(store: Store, key: str) -> None:
+    """All pending entries of a consumer that is silent for a lease are claimed by another."""
     stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     await store[BRIEF].publish_many(users(250), name=key)
     await call("XGROUP", "CREATE", stream, "g", "0")
@@ -223,8 +223,8 @@ async def test_what_a_silent_consumer_has_is_taken_over(store: Store, key: str) 
     assert {delivery.attempt for delivery in seen.deliveries} == {2}
 
 
-async def test_what_kills_its_consumers_is_a_dead_letter(store: Store, key: str) -> None:
-    """An event that was delivered too often, with no outcome ever, is not tried once more."""
+async def test_an_event_that_kills_its_consumers_is_a_dead_letter(store: Store, key: str) -> None:
+    """An event that was delivered too often without an outcome is not delivered again."""
     stream, call = BRIEF.keyspace.key(name=key), store.client("queue").call
     entry = await store[BRIEF].publish(Removed("deadly"), name=key)
     await call("XGROUP", "CREATE", stream, "g", "0")
@@ -240,7 +240,7 @@ async def test_what_kills_its_consumers_is_a_dead_letter(store: Store, key: str)
 
 
 async def test_a_handler_that_raises_a_cancellation_has_failed(store: Store, key: str) -> None:
-    """A cancellation that nobody asked for is a failure like others, and the consumer works on."""
+    """A cancellation raised by a handler is a failure like any other, and the consumer continues."""
     seen = Seen(lambda _, delivery: asyncio.CancelledError() if delivery.attempt == 1 else None)
     async with store[BRIEF].consume("g", seen, concurrency=1, name=key):
         await store[BRIEF].publish(Removed("7"), name=key)
@@ -249,8 +249,8 @@ async def test_a_handler_that_raises_a_cancellation_has_failed(store: Store, key
 
 
 @pytest.mark.parametrize("how", ["the group", "the stream"])
-async def test_a_group_that_vanished_is_made_again(store: Store, key: str, how: str) -> None:
-    """When its group or its stream is deleted, a consumer goes on with what is there, and misses nothing."""
+async def test_a_deleted_group_is_created_again(store: Store, key: str, how: str) -> None:
+    """When its group or stream is deleted, a consumer creates it again and misses no later event."""
     stream, call = ACCOUNTS.keyspace.key(name=key), store.client("queue").call
     seen = Seen()
     async with store[ACCOUNTS].consume("g", seen, name=key):
@@ -271,7 +271,7 @@ async def test_a_group_that_vanished_is_made_again(store: Store, key: str, how: 
 
 
 async def test_a_consumer_starts_on_a_server_whose_memory_is_full() -> None:
-    """It cannot make its group then; it is there once it can, and misses nothing that was published."""
+    """It creates its group once it can, and misses no published event."""
     with valkey(config={"maxmemory-policy": "noeviction"}) as server:
         async with keyspace.connect(server.url, CATALOGUE) as store:
             seen = Seen()

@@ -1,4 +1,4 @@
-"""The guard in SQL: an event takes effect once, however often and by however many it is handled."""
+"""The guard in SQL: an event has one effect, however often it is delivered."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def _first(connection: Connection, delivery: Delivery) -> bool:
 
 
 async def test_an_event_is_first_once(sql: Connection, key: str) -> None:
-    """An event is first once for each group of each stream, and a replay of it is no other event."""
+    """An event is first once for each group of each stream, also after a replay."""
     assert await _first(sql, _delivery(key))
     assert not await _first(sql, _delivery(key))
     assert not await _first(sql, _delivery(key, "2-1", origin="1-1"))
@@ -45,17 +45,17 @@ async def test_an_event_is_first_once(sql: Connection, key: str) -> None:
     assert await _first(sql, _delivery(key, "2-2"))
 
 
-async def test_a_rollback_leaves_it_to_the_next(sql: Connection, key: str) -> None:
-    """An effect that failed leaves no trace of the event, so the next attempt is the first."""
+async def test_a_rollback_leaves_the_event_to_the_next_attempt(sql: Connection, key: str) -> None:
+    """A rolled-back effect leaves no row, so the next attempt is the first."""
     async with sql.transaction(force_rollback=True):
         assert await _first(sql, _delivery(key))
     assert await _first(sql, _delivery(key))
 
 
-async def test_of_two_at_once_the_second_waits_for_the_first(
+async def test_the_second_of_two_concurrent_deliveries_waits_for_the_first(
     sql: Connection, postgres: Postgres, key: str
 ) -> None:
-    """The second of two deliveries is told when the first has committed, and that it is not the first."""
+    """The second of two concurrent deliveries waits for the first to commit, and is not the first."""
     async with await psycopg.AsyncConnection.connect(postgres.url, autocommit=True) as other:
         async with sql.transaction():
             assert await _first(sql, _delivery(key))
@@ -65,7 +65,7 @@ async def test_of_two_at_once_the_second_waits_for_the_first(
         assert not await second
 
 
-def test_sqlite_understands_it_too(key: str) -> None:
+def test_the_statements_work_on_sqlite(key: str) -> None:
     """The same statements work on SQLite, with named parameters."""
     with sqlite3.connect(":memory:") as sql:
         sql.execute(ONCE.table)
@@ -76,7 +76,7 @@ def test_sqlite_understands_it_too(key: str) -> None:
 
 
 def test_a_table_must_be_a_name() -> None:
-    """What could be SQL of its own is no name of a table."""
+    """A table name that could contain SQL is refused."""
     with pytest.raises(InvalidValue):
         OnceGuard("handled; DROP TABLE users")
     assert "audit.handled" in OnceGuard("audit.handled").table

@@ -1,4 +1,4 @@
-"""Fan-out: messages to a user on any process, deadlines for each connection, slow ones dropped."""
+"""Fan-out: messages to a user on any process, a deadline for each connection, dropping slow ones."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ __all__ = ["no_unhandled_errors", "victim"]
 
 @pytest.fixture
 async def stores(url: str) -> AsyncIterator[tuple[Store, Store]]:
-    """Two stores, as two processes have them; on Valkey, on Redis 7 and on a cluster."""
+    """Two stores, like those of two processes, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE) as one, keyspace.connect(url, CATALOGUE) as other:
         yield one, other
 
 
 async def test_a_push_reaches_every_connection_of_a_user(stores: tuple[Store, Store], key: str) -> None:
-    """Connections of a user on two processes get the message once each, and those of others nothing."""
+    """Each connection of a user on two processes gets the message once, and no other user's does."""
     one, other = stores
     async with (
         one[NOTES].connect(user_id=key) as first,
@@ -45,8 +45,8 @@ async def test_a_push_reaches_every_connection_of_a_user(stores: tuple[Store, St
         assert await anext(stranger) == Note("yours")
 
 
-async def test_a_push_to_nobody_says_so(stores: tuple[Store, Store], key: str) -> None:
-    """A user who is not connected, or not any more, is reached nowhere."""
+async def test_a_push_to_a_disconnected_user_returns_zero(stores: tuple[Store, Store], key: str) -> None:
+    """A push to a user who is not connected, or no longer is, returns 0."""
     one, other = stores
     assert await one[NOTES].push(Note("?"), user_id=key) == 0
     async with other[NOTES].connect(user_id=key):
@@ -56,8 +56,8 @@ async def test_a_push_to_nobody_says_so(stores: tuple[Store, Store], key: str) -
     assert other[NOTES].local_connections == 0
 
 
-async def test_a_broadcast_reaches_everybody(stores: tuple[Store, Store], key: str) -> None:
-    """All connections of all users on all processes get it."""
+async def test_a_broadcast_reaches_every_connection(stores: tuple[Store, Store], key: str) -> None:
+    """All connections of all users on all processes get a broadcast."""
     one, other = stores
     async with (
         one[NOTES].connect(user_id=f"{key}-1") as first,
@@ -67,7 +67,7 @@ async def test_a_broadcast_reaches_everybody(stores: tuple[Store, Store], key: s
         assert await anext(first) == await anext(second) == Note("all")
 
 
-async def test_it_is_known_who_is_connected_where(stores: tuple[Store, Store], key: str) -> None:
+async def test_connections_are_listed_with_their_process(stores: tuple[Store, Store], key: str) -> None:
     """A user's connections are listed with their process and their deadline, by the server's clock."""
     one, other = stores
     async with one[NOTES].connect(user_id=key) as first, other[NOTES].connect(user_id=key) as second:
@@ -83,7 +83,7 @@ async def test_it_is_known_who_is_connected_where(stores: tuple[Store, Store], k
 async def test_a_heartbeat_keeps_connections_listed(
     stores: tuple[Store, Store], key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A connection outlives its first deadline for as long as its process lives."""
+    """A connection stays listed after its first deadline as long as its process runs."""
     one, other = stores
     assert one[NOTES]._registry._interval <= NOTES.lifetime / 3000
     monkeypatch.setattr(one[NOTES]._registry, "_interval", 0.1)  # seconds, where it would be 100
@@ -94,7 +94,7 @@ async def test_a_heartbeat_keeps_connections_listed(
             (now,) = await other[NOTES].connections(user_id=key)
             return now.until >= before.until
 
-        for _ in range(2):  # two thirds of its lifetime go by each time, for its place in the list alone
+        for _ in range(2):  # two thirds of its lifetime pass each time, for its deadline only
             await one.call(
                 "ZINCRBY", NOTES.keyspace.key(user_id=key), -NOTES.lifetime * 2 // 3, connection.id
             )
@@ -105,23 +105,21 @@ async def test_a_heartbeat_keeps_connections_listed(
         assert await anext(connection) == Note("still there")
 
 
-async def test_a_lost_list_is_entered_again(stores: tuple[Store, Store], key: str) -> None:
-    """When the list of connections is gone, the next heartbeat brings it back, and says what that means."""
+async def test_a_lost_list_is_restored(stores: tuple[Store, Store], key: str) -> None:
+    """After the list of connections was deleted, the next heartbeat restores it, and delivers `MISSED`."""
     one, other = stores
     async with one[NOTES].connect(user_id=key) as connection:
         await one[NOTES.keyspace].delete(user_id=key)
         async with asyncio.timeout(60):
             assert await other[NOTES].push(Note("lost"), user_id=key) == 0
-            one[NOTES]._registry._renewal_at = 0.0  # not before: it must not come between
+            one[NOTES]._registry._renewal_at = 0.0  # not before: the push must come first
             assert await anext(connection) is MISSED
             assert await other[NOTES].push(Note("after"), user_id=key) == 1
             assert await anext(connection) == Note("after")
 
 
-async def test_one_that_comes_does_not_disturb_those_that_are_there(
-    stores: tuple[Store, Store], key: str
-) -> None:
-    """A second connection of a user is news to the list, and no loss to the first."""
+async def test_a_new_connection_does_not_disturb_others(stores: tuple[Store, Store], key: str) -> None:
+    """A second connection of a user does not make the first one miss anything."""
     one, other = stores
     async with one[NOTES].connect(user_id=key) as first, one[NOTES].connect(user_id=key) as second:
         await other[NOTES].push(Note("to both"), user_id=key)
@@ -129,7 +127,7 @@ async def test_one_that_comes_does_not_disturb_those_that_are_there(
 
 
 async def test_a_slow_connection_is_dropped(server: Valkey, key: str) -> None:
-    """One that leaves ten messages waiting is dropped, keeps none of them, and holds up nobody."""
+    """A connection with ten waiting messages is dropped, frees them, and delays no other."""
     async with connect(server.url, CATALOGUE) as store:
         async with store[NOTES].connect(user_id=key) as slow, store[NOTES].connect(user_id=key) as quick:
             for number in range(20):
@@ -140,8 +138,8 @@ async def test_a_slow_connection_is_dropped(server: Valkey, key: str) -> None:
                 await anext(slow)
 
 
-async def test_a_connection_is_told_what_it_may_have_missed(server: Valkey, key: str) -> None:
-    """When the subscription was interrupted, every connection is told, once."""
+async def test_a_connection_gets_missed_after_an_interruption(server: Valkey, key: str) -> None:
+    """After an interrupted subscription, every connection gets `MISSED` once."""
     async with connect(server.url, CATALOGUE) as store, store[NOTES].connect(user_id=key) as connection:
         server.ask("CLIENT", "KILL", "TYPE", "pubsub")
         async with asyncio.timeout(60):
@@ -150,15 +148,15 @@ async def test_a_connection_is_told_what_it_may_have_missed(server: Valkey, key:
         assert await anext(connection) == Note("after")
 
 
-async def test_a_message_of_another_shape_is_told(server: Valkey, key: str) -> None:
-    """A message that this version of the program cannot read counts as missed."""
+async def test_an_undecodable_message_is_delivered_as_missed(server: Valkey, key: str) -> None:
+    """A message that this version cannot decode is delivered as `MISSED`."""
     async with connect(server.url, CATALOGUE) as store, store[NOTES].connect(user_id=key) as connection:
         await store[NOTES.broadcasts].publish(b'["1other",{}]')
         assert await anext(connection) is MISSED
 
 
-async def test_a_message_to_nobody_readable_ends_nothing(stores: tuple[Store, Store], key: str) -> None:
-    """Bytes that are no text, on a process's own channel, are nobody's; what comes after them arrives."""
+async def test_a_message_that_is_not_text_is_ignored(stores: tuple[Store, Store], key: str) -> None:
+    """Bytes that are not text, on a process's own channel, are ignored; later messages are delivered."""
     one, other = stores
     async with one[NOTES].connect(user_id=key) as connection:
         for bad in (b"\xff\xfe\nboom", b"\xff\xfe", b"", b"\n"):
@@ -169,7 +167,7 @@ async def test_a_message_to_nobody_readable_ends_nothing(stores: tuple[Store, St
 
 
 class Fussy(msgspec.Struct):
-    """A message whose own check fails in a way that is no validation's."""
+    """A message whose own check raises something other than a validation error."""
 
     text: str
 
@@ -181,7 +179,7 @@ class Fussy(msgspec.Struct):
 async def test_an_error_while_listening_is_an_interruption(
     server: Valkey, key: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whatever a message raises is logged; the process listens anew, and its connections are told."""
+    """An error in decoding is logged; the process subscribes again, and its connections get `MISSED`."""
     catalogue = Catalogue("test-fussy")
     fussy = Fanout(catalogue, "fussy:{user_id}", Fussy, channel="pubsub:fussy")
     fuss = fussy.encode(Fussy("calm")).replace(b"calm", b"fuss")
@@ -195,7 +193,7 @@ async def test_an_error_while_listening_is_an_interruption(
 
 
 async def test_connections_outlive_an_outage(victim: Valkey) -> None:
-    """Redis dies with its data: connections stay, are told, and are reached again when it is back."""
+    """When Redis dies with its data, connections stay, get `MISSED`, and are reached again afterwards."""
     async with connect(victim.url, CATALOGUE) as store, store[NOTES].connect(user_id="u") as connection:
         victim.kill()
         await eventually(lambda: not store.client().up)
@@ -215,7 +213,7 @@ async def test_connections_outlive_an_outage(victim: Valkey) -> None:
 
 
 async def test_a_hung_server_costs_a_connection_only_time(victim: Valkey) -> None:
-    """SIGSTOP: pushing fails, and nothing that is sent after `MISSED` is lost when the server goes on."""
+    """While the server is stopped pushing fails; afterwards no message sent after `MISSED` is lost."""
     async with connect(victim.url, CATALOGUE) as pushing, connect(victim.url, CATALOGUE) as store:
         async with store[NOTES].connect(user_id="u") as connection:
             victim.pause()
@@ -228,7 +226,7 @@ async def test_a_hung_server_costs_a_connection_only_time(victim: Valkey) -> Non
                 victim.resume()
                 await answered(lambda: pushing.call("PING"))
                 async with asyncio.timeout(60):
-                    # Its subscription may have outlived the pause; if not, it is told so.
+                    # Its subscription may have survived the pause; if not, it gets MISSED.
                     while not await pushing[NOTES].push(Note("after"), user_id="u"):
                         await asyncio.sleep(0.02)
                     while (seen := await anext(connection)) != Note("after"):
@@ -240,8 +238,8 @@ async def test_a_hung_server_costs_a_connection_only_time(victim: Valkey) -> Non
                         pass
 
 
-async def test_a_store_that_starts_without_a_server_enters_later(victim: Valkey) -> None:
-    """A process that starts before Redis does takes connections, and enters them when it can."""
+async def test_a_store_that_starts_without_a_server_lists_connections_later(victim: Valkey) -> None:
+    """A process that starts before Redis accepts connections, and lists them when it can."""
     victim.kill()
     async with connect(victim.url, CATALOGUE, required=False) as store:
         async with store[NOTES].connect(user_id="u") as connection:
@@ -254,8 +252,8 @@ async def test_a_store_that_starts_without_a_server_enters_later(victim: Valkey)
                     pass
 
 
-async def test_one_that_gives_up_on_the_way_in_is_forgotten(victim: Valkey) -> None:
-    """A connection whose entering is cancelled is neither kept here nor renewed."""
+async def test_a_connection_cancelled_while_it_starts_is_discarded(victim: Valkey) -> None:
+    """A connection whose `async with` is cancelled while it starts is neither kept nor renewed."""
     async with connect(victim.url, CATALOGUE) as store:
         async with store[NOTES].connect(user_id="other"):
             victim.pause()
@@ -268,7 +266,7 @@ async def test_one_that_gives_up_on_the_way_in_is_forgotten(victim: Valkey) -> N
 
 
 async def test_a_store_that_closes_ends_its_connections(server: Valkey, key: str) -> None:
-    """Closing a store ends the iterations and takes the connections off the lists."""
+    """Closing a store ends the iterations and removes the connections from the lists."""
     async with connect(server.url, CATALOGUE) as watching:
         async with connect(server.url, CATALOGUE) as store:
             connection = store[NOTES].connect(user_id=key)
@@ -279,7 +277,7 @@ async def test_a_store_that_closes_ends_its_connections(server: Valkey, key: str
 
 
 @pytest.mark.parametrize("options", [{"lifetime": sliding(seconds=3)}, {"backlog": 0}])
-def test_what_cannot_work_is_refused_when_declared(options: Any) -> None:
-    """A declaration that cannot hold its promises fails with its reason."""
+def test_wrong_declarations_are_refused(options: Any) -> None:
+    """A declaration that cannot work is refused with the reason."""
     with pytest.raises(InvalidDeclaration):
         Fanout(Catalogue("wrong"), "c:{user}", Note, channel="n", **options)

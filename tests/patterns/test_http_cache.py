@@ -165,7 +165,7 @@ async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None
     assert await opened.store[opened.league.results].head(opened.league.results.at().key) is None
 
 
-def test_what_cannot_work_is_refused_when_declared() -> None:
+def test_wrong_declarations_are_refused() -> None:
     """Windows that are not there, a user that is no field, a warm page without its fields."""
     league, life = League("refused"), Freshness(fresh=MINUTE)
     bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from tests.patterns.wait_for_jobs import ended, stepped, until
 
 @pytest.fixture(scope="module")
 def queue() -> Iterator[Valkey]:
-    """A server for this module's worker alone: workers of two databases must not share queues."""
+    """A server for this module's worker only: workers of two databases must not share queues."""
     with embedded.valkey() as running:
         yield running
 
@@ -31,7 +32,7 @@ def sql(postgres: Postgres) -> str:
 
 @pytest.fixture(scope="module")
 def worker(queue: Valkey, sql: str) -> Iterator[Worker]:
-    """A worker that lives as long as the module."""
+    """A worker that runs as long as the module."""
     with Worker(queue.url, sql, processes=2) as running:
         yield running
 
@@ -39,12 +40,12 @@ def worker(queue: Valkey, sql: str) -> Iterator[Worker]:
 @pytest.fixture
 async def jobs(queue: Valkey, sql: str, worker: Worker) -> AsyncIterator[BoundJobs]:
     """The jobs that the worker runs."""
-    async with opened(queue.url, sql) as live:
-        yield live
+    async with opened(queue.url, sql) as bound:
+        yield bound
 
 
 async def events(jobs: BoundJobs, job_id: str) -> list[Stepped | Ended]:
-    """What was told of a job."""
+    """The progress events of a job."""
     key = PROGRESS.key(job_id=job_id)
     stored = await jobs.store.client("queue").call("XRANGE", key, "-", "+")
     decoded = [PROGRESS.decode(fields[1]) for _, fields in stored]
@@ -52,7 +53,7 @@ async def events(jobs: BoundJobs, job_id: str) -> list[Stepped | Ended]:
 
 
 async def test_a_job_is_run_and_its_result_is_in_sql(jobs: BoundJobs) -> None:
-    """Each step is done once, the row says what came of it, and listeners heard of each step and the end."""
+    """Each step runs once, the row has the result, and listeners got an event for each step and the end."""
     job_id = await jobs.enqueue(generate, 3)
     row = await ended(jobs, job_id)
     assert (row.state, row.attempts, row.fence, row.steps, row.step) == ("done", 1, 1, 3, "slide:2")
@@ -70,29 +71,29 @@ async def _told(jobs: BoundJobs, job_id: str, count: int) -> bool:
 
 
 async def test_no_key_is_left_that_is_not_declared(jobs: BoundJobs) -> None:
-    """Celery and kombu leave nothing on the server that the catalogue does not know."""
+    """Celery and kombu leave no key on the server that the catalogue does not declare."""
     await ended(jobs, await jobs.enqueue(generate, 1))
     keys = await jobs.store.call("KEYS", "*")
     assert keys
     assert [key for key in keys if CATALOGUE.classify(key) is None] == []
 
 
-async def test_plain_functions_and_what_the_process_opened_work_in_a_job(jobs: BoundJobs) -> None:
+async def test_a_job_can_use_plain_functions_and_the_worker_context(jobs: BoundJobs) -> None:
     """A step may block, in a thread; `run.worker_context` is what the declaration opens in each process."""
     row = await ended(jobs, await jobs.enqueue(ingest))
     assert row.result == {"words": ["a", "b", "c"], "attempt": 1}
 
 
-async def test_an_attempt_that_fails_is_followed_by_another_that_goes_on(jobs: BoundJobs) -> None:
-    """The second attempt comes after a second, finds the first step done, and succeeds."""
+async def test_a_failed_attempt_is_followed_by_another_that_continues(jobs: BoundJobs) -> None:
+    """The second attempt starts after a second, finds the first step recorded, and succeeds."""
     job_id = await jobs.enqueue(ingest, fail_times=1)
     row = await ended(jobs, job_id)
     assert (row.state, row.attempts, row.steps, row.error) == ("done", 2, 1, None)
     assert await effects(jobs.engine, job_id) == {"attempt:1": 1, "attempt:2": 1}
 
 
-async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retried(jobs: BoundJobs) -> None:
-    """After the third of three attempts it is a dead letter; retrying gives it three more."""
+async def test_a_job_that_always_fails_is_dead_with_its_error_and_can_be_retried(jobs: BoundJobs) -> None:
+    """After the third of three attempts it is dead; a retry gives it three more."""
     job_id = await jobs.enqueue(ingest, fail_times=3)
     row = await ended(jobs, job_id)
     assert (row.state, row.attempts, row.error) == ("dead", 3, "ValueError: attempt 3 went wrong")
@@ -105,14 +106,14 @@ async def test_a_job_that_fails_each_time_is_dead_with_its_error_and_may_be_retr
     assert (await effects(jobs.engine, job_id))["attempt:1"] == 2
 
 
-async def test_a_job_may_say_that_no_attempt_can_help(jobs: BoundJobs) -> None:
+async def test_a_job_can_give_up_by_itself(jobs: BoundJobs) -> None:
     """`JobFailed` ends a job at once as failed, with the reason it gives."""
     row = await ended(jobs, await jobs.enqueue(ingest, give_up=True))
     assert (row.state, row.attempts, row.error) == ("failed", 1, "the document is encrypted")
 
 
 async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: BoundJobs) -> None:
-    """Its worker is told within about a second; nothing is recorded after the cancellation."""
+    """Its worker stops it within about a second; nothing is recorded after the cancellation."""
     job_id = await jobs.enqueue(generate, 1000, 0.05)
     await stepped(jobs, job_id, 2)
     row = await jobs.cancel(job_id)
@@ -127,7 +128,7 @@ async def test_a_running_job_that_is_cancelled_stops_between_its_steps(jobs: Bou
 
 
 async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: BoundJobs) -> None:
-    """Two attempts of 1.5 s each are made of a step that takes longer; then the job is dead, and says why."""
+    """A step that takes too long gets two attempts of 1.5 s; then the job is dead, with the reason."""
     job_id = await jobs.enqueue(export, 60.0)
     row = await ended(jobs, job_id)
     assert (row.state, row.attempts) == ("dead", 2)
@@ -137,7 +138,7 @@ async def test_an_attempt_over_its_time_limit_ends_and_counts(jobs: BoundJobs) -
 
 
 async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: BoundJobs) -> None:
-    """A transaction that is rolled back leaves no job; one that commits has it run within seconds."""
+    """A rolled-back transaction leaves no job; a committed one has it run within seconds."""
     ids: list[str] = []
 
     async def enqueue(fail: bool) -> None:
@@ -159,8 +160,9 @@ async def test_a_job_enqueued_in_a_transaction_runs_when_that_commits(jobs: Boun
 
 
 async def test_arguments_that_the_job_would_not_take_are_refused(jobs: BoundJobs) -> None:
-    """A wrong call fails where it is made, and no row is written."""
+    """A wrong call raises at the call, and no row is written."""
+    enqueue: Any = jobs.enqueue
     with pytest.raises(InvalidValue, match="missing a required argument: 'slides'"):
-        await jobs.enqueue(generate)  # type: ignore[call-arg]
+        await enqueue(generate)
     with pytest.raises(InvalidValue, match="unexpected keyword argument 'topic'"):
-        await jobs.enqueue(generate, 3, topic="whales")  # type: ignore[call-arg]
+        await enqueue(generate, 3, topic="whales")

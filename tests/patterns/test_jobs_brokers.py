@@ -1,4 +1,4 @@
-"""The broker: each URL of a store as Celery takes it, and real workers by the unusual ones."""
+"""The broker: each URL of a store as Celery's settings, and real workers on the unusual ones."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from tests.patterns.wait_for_jobs import ended
         ),
     ],
 )
-def test_a_stores_url_is_a_brokers(url: str, broker: str) -> None:
-    """Host, port, database and credentials are the same to Celery."""
+def test_a_store_url_becomes_a_broker_url(url: str, broker: str) -> None:
+    """Celery gets the same host, port, database and credentials."""
     assert broker_for(url).url == broker
 
 
-def test_sentinels_have_a_master_and_credentials_of_their_own() -> None:
-    """What kombu takes as transport options."""
+def test_sentinels_have_a_master_and_their_own_credentials() -> None:
+    """They become kombu's transport options."""
     found = broker_for("redis+sentinel://a/mymaster?sentinel_user=watch&sentinel_password=secret")
     asking = {"username": "watch", "password": "secret"}
     assert found.transport == {"master_name": "mymaster", "sentinel_kwargs": asking}
@@ -56,7 +56,7 @@ def test_tls_checks_certificates() -> None:
 
 
 def test_tls_is_for_sentinels_too() -> None:
-    """Who says `rediss+sentinel` speaks TLS with the Sentinels as with the master."""
+    """`rediss+sentinel` uses TLS with the Sentinels as with the master."""
     found = broker_for("rediss+sentinel://a,b/mymaster?ca=/ca.pem")
     tls = {"ssl_cert_reqs": ssl.CERT_REQUIRED, "ssl_ca_certs": "/ca.pem"}
     assert found.tls == tls
@@ -64,23 +64,21 @@ def test_tls_is_for_sentinels_too() -> None:
 
 
 def test_a_cluster_is_refused_with_the_reason() -> None:
-    """The broker library cannot use one, and says so late and strangely; we say it at the start."""
+    """Kombu cannot use one, and its own error is late and obscure; ours comes at the start."""
     with pytest.raises(InvalidUrl, match="cannot be on a cluster, because kombu has no transport for one"):
         broker_for("redis+cluster://a:7000,b:7001")
 
 
 async def test_a_worker_finds_its_queues_behind_sentinel(sentinel: Sentinel, postgres: Postgres) -> None:
-    """A job is enqueued, carried, run and recorded by way of Sentinel."""
+    """A job is enqueued, delivered, run and recorded through Sentinel."""
     sql = postgres.database("test_jobs_sentinel")
     async with opened(sentinel.url, sql) as jobs:
         with Worker(sentinel.url, sql):
             assert (await ended(jobs, await jobs.enqueue(generate, 2))).state == "done"
 
 
-async def test_a_worker_finds_its_queues_by_a_socket_and_a_password(
-    tmp_path: Path, postgres: Postgres
-) -> None:
-    """A unix socket, and a server that asks for a password."""
+async def test_a_worker_connects_by_a_socket_and_a_password(tmp_path: Path, postgres: Postgres) -> None:
+    """A worker runs jobs over a unix socket, and on a server that requires a password."""
     socket, sql = tmp_path / "redis.sock", postgres.database("test_jobs_socket")
     with embedded.valkey(password="s3cret@:/", config={"unixsocket": str(socket)}):
         url = f"unix://:s3cret%40%3A%2F@{socket}?db=1"

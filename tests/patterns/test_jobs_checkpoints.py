@@ -1,4 +1,4 @@
-"""Checkpoints: named bytes under a fence, on Valkey, Redis 7 and a cluster."""
+"""Checkpoints: fenced named bytes, on Valkey, Redis 7 and a cluster."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def held(store: Store, key: str, fence: int) -> Checkpoint:
     return Checkpoints(JOBS.checkpoints, PROGRESS, store).open(key, fence, f"worker-{fence}")
 
 
-async def told(store: Store, key: str) -> list[Stepped]:
-    """The events of a job."""
+async def published(store: Store, key: str) -> list[Stepped]:
+    """The progress events of a job."""
     stored = await store.call("XRANGE", PROGRESS.key(job_id=key), "-", "+")
     return [event for _, fields in stored if isinstance(event := PROGRESS.decode(fields[1]), Stepped)]
 
 
 async def test_the_next_worker_gets_what_was_saved(store: Store, key: str) -> None:
-    """Fields are added, replaced and removed; the worker that begins after that has them all."""
+    """Fields are added, replaced and removed; the next worker gets the result."""
     first = held(store, key, 1)
     assert await first._begin() == {}
     await first.save({"outline": b"\x00one", "graph": b"two"})
@@ -47,7 +47,7 @@ async def test_the_next_worker_gets_what_was_saved(store: Store, key: str) -> No
 
 
 async def test_a_late_worker_changes_nothing(store: Store, key: str) -> None:
-    """Once a later worker has begun, the older can neither save, nor tell, nor begin, nor end."""
+    """Once a later worker has begun, the older one can neither save, publish, begin nor end."""
     old, new = held(store, key, 1), held(store, key, 2)
     await old._begin()
     await old.save({"by": b"old"}, event=Stepped(1))
@@ -62,11 +62,11 @@ async def test_a_late_worker_changes_nothing(store: Store, key: str) -> None:
         with pytest.raises(JobLost, match=r"\(fence 1\) .* carries the later fence 2"):
             await late
     assert await new.load() == {"by": b"old"}
-    assert await told(store, key) == [Stepped(1)]
+    assert await published(store, key) == [Stepped(1)]
 
 
-async def test_a_job_that_has_ended_leaves_its_fence_alone(store: Store, key: str) -> None:
-    """The fields are gone, and yet a late worker is refused for as long as a checkpoint lives."""
+async def test_an_ended_job_leaves_only_its_fence(store: Store, key: str) -> None:
+    """The fields are deleted, and a late worker is refused for the checkpoint's lifetime."""
     old, new = held(store, key, 1), held(store, key, 2)
     await old.save({"by": b"old"})
     await new._begin()
@@ -74,12 +74,12 @@ async def test_a_job_that_has_ended_leaves_its_fence_alone(store: Store, key: st
     assert await new.load() == {}
     with pytest.raises(JobLost):
         await old.save({"by": b"old"}, event=Stepped(1))
-    assert await told(store, key) == [Stepped(9)]
+    assert await published(store, key) == [Stepped(9)]
     assert HOUR - 60_000 < await store.call("PTTL", JOBS.checkpoints.key(job_id=key)) <= HOUR
 
 
-async def test_each_checkpoint_renews_the_hour(store: Store, key: str) -> None:
-    """Whatever is left of its life, a checkpoint that is saved has an hour before it."""
+async def test_each_save_renews_the_lifetime(store: Store, key: str) -> None:
+    """Every save sets the checkpoint's TTL to an hour."""
     mine, name = held(store, key, 1), JOBS.checkpoints.key(job_id=key)
     for change in (mine._begin, lambda: mine.save({"a": b"1"}), lambda: mine.save({}, event=Stepped(1))):
         await change()
@@ -87,8 +87,8 @@ async def test_each_checkpoint_renews_the_hour(store: Store, key: str) -> None:
         await store.call("PEXPIRE", name, 5000)
 
 
-async def test_a_checkpoint_that_was_lost_begins_anew(store: Store, key: str) -> None:
-    """A worker whose checkpoint vanished saves on, and its fence counts again."""
+async def test_a_lost_checkpoint_is_created_again(store: Store, key: str) -> None:
+    """A worker whose checkpoint was lost can save again, and its fence counts again."""
     mine = held(store, key, 3)
     await mine.save({"a": b"1"})
     await store.call("UNLINK", JOBS.checkpoints.key(job_id=key))
@@ -98,16 +98,16 @@ async def test_a_checkpoint_that_was_lost_begins_anew(store: Store, key: str) ->
         await held(store, key, 2).save({"c": b"3"})
 
 
-async def test_a_checkpoint_wakes_who_listens(store: Store, key: str) -> None:
-    """The event is published by the same script: who listens to the progress hears of it."""
-    async with store.client("queue").subscribe(PROGRESS.wake.key()) as heard:
+async def test_a_checkpoint_wakes_listeners(store: Store, key: str) -> None:
+    """The same script publishes the event, and listeners of the progress are woken."""
+    async with store.client("queue").subscribe(PROGRESS.wake.key()) as messages:
         await held(store, key, 1).save({"a": b"1"}, event=Stepped(1))
         async with asyncio.timeout(60):
-            while (await anext(heard)).data != PROGRESS.key(job_id=key).encode():
+            while (await anext(messages)).data != PROGRESS.key(job_id=key).encode():
                 pass
 
 
-async def test_names_of_the_patterns_own_are_refused(store: Store, key: str) -> None:
+async def test_internal_field_names_are_refused(store: Store, key: str) -> None:
     """A job can neither set nor remove the fence."""
     mine = held(store, key, 1)
     for refused in (mine.save({"_fence": b"9"}), mine.save({}, remove=["_fence"])):
@@ -116,7 +116,7 @@ async def test_names_of_the_patterns_own_are_refused(store: Store, key: str) -> 
 
 
 async def test_queues_on_a_cluster_are_refused(cluster: Cluster, postgres: Postgres) -> None:
-    """Checkpoints work on a cluster; jobs whose queues would be on one are told why that cannot be."""
+    """Jobs whose queues would be on a cluster are refused with the reason."""
     engine = sql_engine(postgres.url)
     async with keyspace.connect(cluster.url, CATALOGUE, resources={JOBS: engine}) as store:
         with pytest.raises(InvalidDeclaration, match="kombu has no transport for one"):

@@ -1,4 +1,4 @@
-"""A worker that dies between the record of a step in SQL and its checkpoint leaves no gap in the progress."""
+"""A worker that dies between recording a step in SQL and its checkpoint leaves no gap in the progress."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _OVER = timedelta(microseconds=1)
 
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
-    """Jobs whose attempts are made by hand."""
-    async with opened(server.url, postgres.database("test_jobs_missing_events")) as live:
-        yield live
+    """Jobs whose attempts the test makes itself."""
+    async with opened(server.url, postgres.database("test_jobs_missing_events")) as bound:
+        yield bound
 
 
 async def _begun(jobs: BoundJobs, job_id: str, worker: str) -> Run:
-    """An attempt at a job, whose lease is over at once, so that the next may begin."""
+    """An attempt whose lease expires at once, so that the next one may begin."""
     row = await jobs._backend.rows.claim(job_id, worker, _OVER)
     assert row is not None
     return await resume_run(jobs._backend, row)
 
 
 async def _told(jobs: BoundJobs, job_id: str) -> list[int]:
-    """The numbers of the steps that were told of, once the job is over."""
+    """The numbers of the steps whose events were published, once the job has ended."""
 
     async def snapshot(**_: object) -> Snapshot:
         return Snapshot("", ended=True)
@@ -49,8 +49,8 @@ async def _work() -> int:
     return 1
 
 
-async def test_the_event_of_the_last_step_is_told_by_the_next_attempt(jobs: BoundJobs) -> None:
-    """A step that SQL has and the checkpoint has not is not repeated, and its event is told, once."""
+async def test_the_next_attempt_publishes_the_event_of_the_last_step(jobs: BoundJobs) -> None:
+    """A step that only SQL has is not repeated, and its event is published once."""
     kind = next(iter(JOBS.kinds.values()))
     job_id = "untold-by-the-first"
     values = {"id": job_id, "kind": kind.kind, "queue": kind.queue, "arguments": {}}

@@ -1,4 +1,4 @@
-"""What an application does when a job has ended: once for each end, and never at the job's cost."""
+"""`on_finished`: called once for each end of a job, without affecting the job."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Cele
 async def jobs(
     server: Valkey, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[BoundJobs]:
-    """Jobs whose attempts are made by hand."""
-    monkeypatch.setattr(JOBS, "conclude", None)
-    async with opened(server.url, postgres.database("test_jobs_on_finished")) as live:
-        yield live
+    """Jobs whose attempts the test makes itself."""
+    monkeypatch.setattr(JOBS, "finished_callback", None)
+    async with opened(server.url, postgres.database("test_jobs_on_finished")) as bound:
+        yield bound
 
 
-async def test_each_end_is_concluded_once(jobs: BoundJobs) -> None:
-    """Done, given up and cancelled: the row that SQL has is handed over after each."""
-    concluded: list[tuple[str, str]] = []
+async def test_on_finished_is_called_once_for_each_end(jobs: BoundJobs) -> None:
+    """It gets the row after a job is done, dead or cancelled."""
+    calls: list[tuple[str, str]] = []
 
     @JOBS.on_finished
-    async def conclude(store: Store, engine: AsyncEngine, row: JobRow) -> None:
+    async def finished(store: Store, engine: AsyncEngine, row: JobRow) -> None:
         assert (store, engine) == (jobs.store, jobs.engine)
         assert row == await jobs.get(row.id)
-        concluded.append((row.id, row.state))
+        calls.append((row.id, row.state))
 
     done, dead, cancelled = [await jobs.enqueue(generate, 1) for _ in range(3)]
     assert await attempt_by(jobs).run(done) == "done"
@@ -44,19 +44,19 @@ async def test_each_end_is_concluded_once(jobs: BoundJobs) -> None:
         await sql.execute(table.update().where(table.c.id == row.id).values(attempts=1000))
     assert await attempt_by(jobs).run(dead) == "dead"
     await jobs.cancel(cancelled)
-    assert concluded == [(done, "done"), (dead, "dead"), (cancelled, "cancelled")]
+    assert calls == [(done, "done"), (dead, "dead"), (cancelled, "cancelled")]
 
 
-async def test_a_conclusion_that_fails_costs_the_job_nothing(
+async def test_a_failing_on_finished_does_not_affect_the_job(
     jobs: BoundJobs, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The job is done all the same, and the log says what could not be."""
+    """The job is done nevertheless, and the failure is logged."""
 
     @JOBS.on_finished
-    async def conclude(store: Store, engine: AsyncEngine, row: JobRow) -> None:
-        raise RuntimeError("nobody listens")
+    async def finished(store: Store, engine: AsyncEngine, row: JobRow) -> None:
+        raise RuntimeError("the mail server is down")
 
     job_id = await jobs.enqueue(generate, 1)
     assert await attempt_by(jobs).run(job_id) == "done"
     assert (await jobs.get(job_id)).state == "done"
-    assert f"what follows the end of the job {job_id} could not be done" in caplog.text
+    assert f"`on_finished` failed for job {job_id}" in caplog.text

@@ -1,4 +1,4 @@
-"""The page on jobs: its two programs run as they stand, with the worker that it starts."""
+"""The page on jobs: its two programs run unchanged, with the worker that it starts."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAIN = "from ephemera.cli import main; main()"
 
 
 def test_the_programs_run(tmp_path: Path, postgres: Postgres) -> None:
-    """A reader who copies the files and types the command sees what the page shows."""
+    """The page's files and command print what the page shows."""
     for program in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL):
         (tmp_path / program.partition("\n")[0].removeprefix("# ")).write_text(program)
     (line,) = re.findall(r"```console\n(.*?)\n```", PAGE)

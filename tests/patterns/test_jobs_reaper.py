@@ -1,4 +1,4 @@
-"""The reaper: what it sends again, and what it leaves alone."""
+"""The reaper: which messages it sends again, and which it does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ QUEUE = "celery_queue:generation"
 
 @pytest.fixture(scope="module")
 def own() -> Iterator[Valkey]:
-    """A server whose queues are this module's alone."""
+    """A server with this module's queues only."""
     with embedded.valkey() as running:
         yield running
 
@@ -30,9 +30,9 @@ def own() -> Iterator[Valkey]:
 @pytest.fixture
 async def jobs(own: Valkey, postgres: Postgres, key: str) -> AsyncIterator[BoundJobs]:
     """Jobs without a worker, and an empty queue."""
-    async with opened(own.url, postgres.database(key[:60])) as live:
-        await live.store.call("FLUSHALL")
-        yield live
+    async with opened(own.url, postgres.database(key[:60])) as bound:
+        await bound.store.call("FLUSHALL")
+        yield bound
 
 
 async def queued(jobs: BoundJobs) -> int:
@@ -41,12 +41,12 @@ async def queued(jobs: BoundJobs) -> int:
 
 
 async def taken(jobs: BoundJobs) -> None:
-    """Somebody took a message out, and was never heard of again."""
+    """Pop a message, as a worker that then died."""
     await jobs.store.call("RPOP", QUEUE)
 
 
 async def aged(jobs: BoundJobs, job_id: str, age: timedelta) -> None:
-    """Let a job's message have been sent so much earlier."""
+    """Move the time of a job's message back."""
     c = JOBS.tables.jobs.c
     async with jobs.engine.begin() as sql:
         change = update(JOBS.tables.jobs).where(c.id == job_id)
@@ -56,14 +56,14 @@ async def aged(jobs: BoundJobs, job_id: str, age: timedelta) -> None:
 
 
 async def claimed(jobs: BoundJobs, job_id: str, lease: timedelta = LEASE) -> JobRow:
-    """Let a worker have a job."""
+    """Claim a job for a worker."""
     row = await jobs._backend.rows.claim(job_id, "worker", lease)
     assert row is not None
     return row
 
 
-async def test_what_is_on_its_way_is_left_alone(jobs: BoundJobs) -> None:
-    """Jobs in the queue, however long they wait there, and jobs that run, cost no message."""
+async def test_queued_and_running_jobs_get_no_second_message(jobs: BoundJobs) -> None:
+    """No message is sent for jobs in the queue, however long they wait, and for running jobs."""
     waiting, running = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
     assert await send_missing_messages(jobs._backend) == 0
@@ -73,8 +73,8 @@ async def test_what_is_on_its_way_is_left_alone(jobs: BoundJobs) -> None:
     assert await queued(jobs) == 2
 
 
-async def test_a_job_of_a_transaction_is_sent_once(jobs: BoundJobs) -> None:
-    """Its row is the news; the second look finds nothing to do."""
+async def test_a_job_enqueued_in_a_transaction_is_sent_once(jobs: BoundJobs) -> None:
+    """The first pass sends its message; the second finds nothing to do."""
     async with jobs.engine.begin() as sql:
         await jobs.enqueue_in(sql, generate, 1)
     assert await send_missing_messages(jobs._backend) == 1
@@ -82,8 +82,8 @@ async def test_a_job_of_a_transaction_is_sent_once(jobs: BoundJobs) -> None:
     assert await queued(jobs) == 1
 
 
-async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: BoundJobs) -> None:
-    """Its worker is gone; one that renews its lease is left alone."""
+async def test_a_job_with_an_expired_lease_is_sent_once(jobs: BoundJobs) -> None:
+    """Its message is sent when its lease has expired, and not while it is renewed."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
     await aged(jobs, job_id, LONG)
@@ -94,8 +94,8 @@ async def test_a_job_whose_lease_has_lapsed_is_sent_once(jobs: BoundJobs) -> Non
     assert await send_missing_messages(jobs._backend) == 0
 
 
-async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten(jobs: BoundJobs) -> None:
-    """The sender heard that its message could not be sent, a worker took it all the same, and died."""
+async def test_a_job_claimed_by_an_unrecorded_message_is_sent_again(jobs: BoundJobs) -> None:
+    """The sender got an error, a worker received the message nevertheless, and died."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
     await jobs._backend.rows.mark_unpublished([job_id])
@@ -106,8 +106,8 @@ async def test_a_job_that_was_taken_by_a_message_nobody_knew_of_is_not_forgotten
     assert await send_missing_messages(jobs._backend) == 0
 
 
-async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(jobs: BoundJobs) -> None:
-    """Not at once, since a worker may be about to claim the job; after a silence."""
+async def test_a_lost_message_is_sent_again_when_the_queue_is_empty(jobs: BoundJobs) -> None:
+    """Only after a grace period, since a worker may be about to claim the job."""
     job_id = await jobs.enqueue(generate, 1)
     await taken(jobs)
     assert await send_missing_messages(jobs._backend) == 0
@@ -116,8 +116,8 @@ async def test_a_message_that_was_lost_is_sent_again_when_the_queue_is_empty(job
     assert await send_missing_messages(jobs._backend) == 0
 
 
-async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: BoundJobs) -> None:
-    """First in, first out: when a later message was taken, the earlier one is in the queue no more."""
+async def test_an_overtaken_message_is_sent_again(jobs: BoundJobs) -> None:
+    """The queue is FIFO: when a later message was delivered, an earlier one is no longer in it."""
     lost, later, behind = [await jobs.enqueue(generate, 1) for _ in range(3)]
     await aged(jobs, lost, LONG)
     await taken(jobs)
@@ -131,8 +131,8 @@ async def test_a_message_that_was_overtaken_is_lost_and_sent_again(jobs: BoundJo
     assert (await jobs.get(behind)).state == "waiting"
 
 
-async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: BoundJobs) -> None:
-    """It was taken by its older message, perhaps: those before its newer one may well be waiting."""
+async def test_a_job_with_two_messages_proves_nothing_about_the_queue(jobs: BoundJobs) -> None:
+    """It may have been claimed by its older message, so messages before its newer one may still wait."""
     twice, waiting = await jobs.enqueue(generate, 1), await jobs.enqueue(generate, 1)
     await aged(jobs, waiting, LONG)
     await jobs._backend.rows.mark_published([twice])
@@ -140,8 +140,10 @@ async def test_a_job_with_two_messages_says_nothing_of_the_queue(jobs: BoundJobs
     assert await send_missing_messages(jobs._backend) == 0
 
 
-async def test_one_look_sends_so_many_and_no_more(jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that lost everything is filled again a bit at a time."""
+async def test_a_pass_sends_a_limited_number_of_messages(
+    jobs: BoundJobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that lost everything is refilled in batches."""
     monkeypatch.setattr(_reaper, "LIMIT", 3)
     async with jobs.engine.begin() as sql:
         for _ in range(7):
@@ -150,8 +152,8 @@ async def test_one_look_sends_so_many_and_no_more(jobs: BoundJobs, monkeypatch: 
     assert await queued(jobs) == 7
 
 
-async def test_an_attempt_that_is_due_is_sent(jobs: BoundJobs) -> None:
-    """A job that failed is sent when its next attempt may begin, and not before."""
+async def test_a_due_attempt_is_sent(jobs: BoundJobs) -> None:
+    """The message of a failed job is sent when its next attempt is due, and not before."""
     job_id = await jobs.enqueue(generate, 1)
     row = await claimed(jobs, job_id)
     await taken(jobs)

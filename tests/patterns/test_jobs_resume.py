@@ -1,10 +1,11 @@
-"""Resuming: what the next attempt finds done, with and without Redis, and how an attempt loses its job."""
+"""Resuming a job: what the next attempt repeats, with and without Redis, and how an attempt loses its job."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,7 +20,7 @@ from tests.patterns.wait_for_jobs import until
 
 
 class Outline(msgspec.Struct, frozen=True):
-    """What a step returns."""
+    """The result of a step."""
 
     titles: list[str]
 
@@ -39,14 +40,14 @@ GATES: dict[str, asyncio.Event] = {}
 
 
 def did(run: Run, what: str) -> str:
-    """Note what was done."""
+    """Record an effect."""
     WORK.setdefault(run.id, []).append(what)
     return what
 
 
 @JOBS.job(queue="work", attempts=3)
 async def outline(run: Run, fail_first: bool = True) -> Outline:
-    """A cheap step, a typed one, and an attempt that fails after them."""
+    """A step that is not durable, a typed step, and an attempt that fails after them."""
 
     def plan() -> Outline:
         did(run, "outline")
@@ -62,13 +63,13 @@ async def outline(run: Run, fail_first: bool = True) -> Outline:
 
 @JOBS.job(queue="work")
 async def gated(run: Run) -> str:
-    """A step, then one that waits for its gate, then one more."""
+    """A step, one that waits for its gate, and one more."""
     await run.step("first", did, run, f"first by {run.fence}")
     did(run, f"waits by {run.fence}")
     try:
         await run.step("wait", GATES[run.id].wait)
-    except asyncio.CancelledError as told:
-        did(run, f"cancelled: {told}")
+    except asyncio.CancelledError as reason:
+        did(run, f"cancelled: {reason}")
         raise
     await run.step("last", did, run, f"last by {run.fence}")
     return "open"
@@ -76,14 +77,14 @@ async def gated(run: Run) -> str:
 
 @JOBS.job(queue="work", attempts=1)
 async def twice(run: Run) -> None:
-    """Two steps of one name."""
+    """Two steps with the same name."""
     await run.step("same", did, run, "same")
     await run.step("same", did, run, "same")
 
 
 @JOBS.job(queue="work", attempts=1)
 async def unstorable(run: Run) -> None:
-    """A result that no JSON can hold."""
+    """A result that JSON cannot hold."""
     await run.step("object", object)
 
 
@@ -96,7 +97,7 @@ def own() -> Iterator[Valkey]:
 
 @pytest.fixture
 async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
-    """Jobs that are tried in this process."""
+    """Jobs that run in this process."""
     engine = sql_engine(postgres.database("test_jobs_resume"))
     async with keyspace.connect(own.url, CATALOGUE, resources={JOBS: engine}) as store:
         jobs = store[JOBS]
@@ -106,7 +107,7 @@ async def jobs(own: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 
 
 async def due(jobs: BoundJobs, job_id: str) -> None:
-    """Wait for a job's next attempt to be allowed."""
+    """Wait until a job's next attempt is due."""
 
     async def allowed() -> bool:
         row = await jobs.get(job_id)
@@ -117,8 +118,8 @@ async def due(jobs: BoundJobs, job_id: str) -> None:
     await until(allowed)
 
 
-async def test_the_next_attempt_does_what_is_left(jobs: BoundJobs) -> None:
-    """Steps that are done, also those that SQL does not know, are not repeated; results keep their types."""
+async def test_the_next_attempt_runs_only_the_remaining_steps(jobs: BoundJobs) -> None:
+    """Completed steps, durable or not, are not repeated; results keep their types."""
     job_id = await jobs.enqueue(outline)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"
     await due(jobs, job_id)
@@ -128,8 +129,8 @@ async def test_the_next_attempt_does_what_is_left(jobs: BoundJobs) -> None:
     assert (row.result, row.worker, row.attempts) == ({"titles": ["one", "two"]}, "worker-2", 2)
 
 
-async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: BoundJobs) -> None:
-    """When Redis lost everything, only the step that was declared not to be durable is repeated."""
+async def test_a_job_without_checkpoint_continues_from_sql(jobs: BoundJobs) -> None:
+    """When Redis has lost everything, only the step with `durable=False` is repeated."""
     job_id = await jobs.enqueue(outline)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"
     await jobs.store.call("FLUSHALL")
@@ -139,7 +140,7 @@ async def test_without_its_checkpoint_a_job_goes_on_from_sql(jobs: BoundJobs) ->
 
 
 async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: BoundJobs, own: Valkey) -> None:
-    """Enqueued, run and finished with SQL alone; its message follows when Redis is back."""
+    """A job is enqueued, run and finished with SQL alone; its message follows when Redis is back."""
     own.kill()
     try:
         job_id = await jobs.enqueue(outline, fail_first=False)
@@ -150,25 +151,25 @@ async def test_a_job_runs_to_its_end_while_redis_is_down(jobs: BoundJobs, own: V
     assert WORK[job_id] == ["cheap", "outline"]
 
 
-async def test_two_steps_of_one_name_are_refused(jobs: BoundJobs) -> None:
-    """A resumed job could not tell them apart: the job is dead, and its error says what to do."""
+async def test_two_steps_with_the_same_name_are_refused(jobs: BoundJobs) -> None:
+    """A resumed job could not distinguish them: the job is dead, and its error says what to do."""
     job_id = await jobs.enqueue(twice)
     assert await attempt_by(jobs).run(job_id) == "dead"
     assert "has two steps 'same'; give each a name of its own" in str((await jobs.get(job_id)).error)
 
 
 async def test_a_result_that_cannot_be_stored_is_refused(jobs: BoundJobs) -> None:
-    """What JSON cannot hold would not survive the worker: the error names the step."""
+    """A result that JSON cannot hold is refused, and the error names the step."""
     job_id = await jobs.enqueue(unstorable)
     assert await attempt_by(jobs).run(job_id) == "dead"
     assert "'unstorable, step object' holds what JSON can hold" in str((await jobs.get(job_id)).error)
 
 
-async def begun(jobs: BoundJobs, worker: str, **options: object) -> tuple[str, asyncio.Task[str]]:
-    """A job that waits at its gate."""
+async def begun(jobs: BoundJobs, worker: str, **options: Any) -> tuple[str, asyncio.Task[str]]:
+    """A job whose attempt waits at its gate."""
     job_id = await jobs.enqueue(gated)
     GATES[job_id] = asyncio.Event()
-    attempt = asyncio.create_task(attempt_by(jobs, worker, **options).run(job_id))  # type: ignore[arg-type]
+    attempt = asyncio.create_task(attempt_by(jobs, worker, **options).run(job_id))
     await until(lambda: _waits(job_id, 1))
     return job_id, attempt
 
@@ -177,8 +178,8 @@ async def _waits(job_id: str, fence: int) -> bool:
     return f"waits by {fence}" in WORK.get(job_id, [])
 
 
-async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: BoundJobs) -> None:
-    """A worker that was overtaken is stopped in its step, is told by whom, and records nothing."""
+async def test_an_overtaken_worker_is_cancelled_with_the_reason(jobs: BoundJobs) -> None:
+    """An overtaken worker is cancelled in its step, with the name of the other, and records nothing."""
     job_id, old = await begun(jobs, "old")
     await jobs._backend.rows.renew(
         job_id, 1, timedelta(seconds=-1)
@@ -188,16 +189,16 @@ async def test_of_two_workers_the_older_is_cancelled_with_the_reason(jobs: Bound
     await until(lambda: _waits(job_id, 2))
     GATES[job_id].set()
     assert await new == "done"
-    told = next(line for line in WORK[job_id] if line.startswith("cancelled"))
-    assert "it is running, with the fence 2 of new" in told
+    cancelled = next(line for line in WORK[job_id] if line.startswith("cancelled"))
+    assert "it is running, with the fence 2 of new" in cancelled
     assert [line for line in WORK[job_id] if line.startswith(("first", "last"))] == [
         "first by 1",
         "last by 2",
     ]
 
 
-async def test_a_cancelled_job_is_told_within_about_a_second(jobs: BoundJobs) -> None:
-    """The step that runs is cancelled, with the reason."""
+async def test_a_cancelled_job_stops_within_about_a_second(jobs: BoundJobs) -> None:
+    """The running step is cancelled, with the reason."""
     job_id, attempt = await begun(jobs, "one")
     await jobs.cancel(job_id)
     async with asyncio.timeout(60):
@@ -205,12 +206,12 @@ async def test_a_cancelled_job_is_told_within_about_a_second(jobs: BoundJobs) ->
     assert "it was cancelled" in WORK[job_id][-1]
 
 
-async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: BoundJobs) -> None:
-    """The step at work is finished and recorded; the next is done by another worker, as the first attempt."""
+async def test_a_stopping_worker_releases_its_job_after_the_step(jobs: BoundJobs) -> None:
+    """The running step is finished and recorded; another worker runs the next one, in the same attempt."""
     stopping = False
     job_id, attempt = await begun(jobs, "one", is_stopping=lambda: stopping)
     stopping = True
-    await asyncio.sleep(0.5)  # it is told at its next renewal, after 0.2 s
+    await asyncio.sleep(0.5)  # its next renewal, after 0.2 s, notices it
     GATES[job_id].set()
     assert await attempt == "released"
     row = await jobs.get(job_id)
@@ -220,8 +221,8 @@ async def test_a_worker_that_stops_hands_its_job_back_after_the_step(jobs: Bound
     assert "last by 1" not in WORK[job_id]
 
 
-async def test_a_late_worker_is_refused_by_both(jobs: BoundJobs) -> None:
-    """One whose lease lapsed cannot record a step in SQL, nor save or tell anything in Redis."""
+async def test_a_late_worker_is_refused_by_sql_and_redis(jobs: BoundJobs) -> None:
+    """A worker whose lease has expired can neither record a step in SQL nor save or publish in Redis."""
     job_id = await jobs.enqueue(gated)
     lapsed = timedelta(seconds=-1)
     row = await jobs._backend.rows.claim(job_id, "old", lapsed)
@@ -237,16 +238,16 @@ async def test_a_late_worker_is_refused_by_both(jobs: BoundJobs) -> None:
     assert await jobs._backend.queries.steps(job_id) == {}
 
 
-async def test_a_database_that_was_restored_from_a_backup_catches_up_with_redis(jobs: BoundJobs) -> None:
-    """Redis knows a later fence than SQL, and SQL is the truth: the job gets one above, and runs."""
+async def test_a_database_restored_from_a_backup_catches_up_with_redis(jobs: BoundJobs) -> None:
+    """If Redis has a later fence than SQL, the job gets one above it, and runs."""
     job_id = await jobs.enqueue(outline, fail_first=False)
     await jobs._backend._checkpoints.open(job_id, 7, "before the restore")._begin()
     assert await attempt_by(jobs).run(job_id) == "done"
     assert (await jobs.get(job_id)).fence == 8
 
 
-async def test_a_job_of_a_version_that_this_worker_does_not_have_waits_for_another(jobs: BoundJobs) -> None:
-    """It goes back with an error that says what is missing."""
+async def test_a_job_of_an_unknown_kind_waits_for_another_worker(jobs: BoundJobs) -> None:
+    """It is rescheduled with an error that says what is missing."""
     job_id = await jobs.enqueue(gated)
     known = JOBS.kinds.pop("gated")
     try:

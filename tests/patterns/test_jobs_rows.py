@@ -1,4 +1,4 @@
-"""The rows: each change is for who holds the job, and for nobody else."""
+"""The rows: only the worker that holds a job can change its row."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ LAPSED = timedelta(seconds=-1)
 
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
-    """Jobs that no worker runs."""
-    async with opened(server.url, postgres.database("test_jobs_rows")) as live:
-        yield live
+    """Jobs without a worker."""
+    async with opened(server.url, postgres.database("test_jobs_rows")) as bound:
+        yield bound
 
 
 async def claimed(jobs: BoundJobs, lease: timedelta = LEASE) -> JobRow:
-    """A job that one worker has."""
+    """A job that a worker has claimed."""
     row = await jobs._backend.rows.claim(await jobs.enqueue(generate, 1), "one", lease)
     assert row is not None
     return row
 
 
 async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
-    """Ten claims at once, one succeeds; the row names its worker, fence and attempt."""
+    """Of ten concurrent claims one succeeds; the row has its worker, fence and attempt."""
     job_id = await jobs.enqueue(generate, 1)
     claims = await asyncio.gather(
         *(jobs._backend.rows.claim(job_id, f"worker-{n}", LEASE) for n in range(10))
@@ -45,8 +45,8 @@ async def test_one_of_many_workers_gets_a_job(jobs: BoundJobs) -> None:
     assert (await jobs.get(job_id)).worker == won.worker
 
 
-async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs: BoundJobs) -> None:
-    """A renewed lease keeps others away; a lapsed one lets the next have it, with a larger fence."""
+async def test_a_job_is_taken_over_when_its_lease_has_expired_and_not_before(jobs: BoundJobs) -> None:
+    """A renewed lease refuses other workers; after an expired one the next worker gets a larger fence."""
     row = await claimed(jobs, LAPSED)
     assert await jobs._backend.rows.renew(row.id, row.fence, LEASE)
     assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
@@ -56,8 +56,8 @@ async def test_a_job_is_taken_over_when_its_lease_has_lapsed_and_not_before(jobs
     assert (taken.fence, taken.attempts, taken.worker) == (2, 2, "two")
 
 
-async def test_sql_refuses_everything_of_an_older_fence(jobs: BoundJobs) -> None:
-    """Renewing, recording, ending, repeating and handing back change nothing for a late worker."""
+async def test_sql_refuses_every_write_with_an_older_fence(jobs: BoundJobs) -> None:
+    """A late worker can neither renew, record, end, reschedule nor release a job."""
     row = await claimed(jobs, LAPSED)
     new = await jobs._backend.rows.claim(row.id, "two", LEASE)
     rows, old = jobs._backend.rows, (row.id, row.fence)
@@ -72,7 +72,7 @@ async def test_sql_refuses_everything_of_an_older_fence(jobs: BoundJobs) -> None
 
 
 async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: BoundJobs) -> None:
-    """Cancelling raises the fence: the worker can record nothing more, and nobody can claim the job."""
+    """Cancelling raises the fence: its worker can record nothing more, and no worker can claim it."""
     row = await claimed(jobs, LAPSED)
     cancelled = await jobs.cancel(row.id)
     assert (cancelled.state, cancelled.fence) == ("cancelled", 2)
@@ -80,16 +80,16 @@ async def test_a_cancelled_job_is_refused_to_its_worker_and_to_others(jobs: Boun
     assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
 
 
-async def test_a_step_that_is_recorded_twice_by_its_own_worker_is_one(jobs: BoundJobs) -> None:
-    """Repeating a statement whose outcome was not learnt does no harm."""
+async def test_a_worker_can_record_a_step_twice(jobs: BoundJobs) -> None:
+    """Repeating a statement whose outcome is unknown does no harm."""
     row = await claimed(jobs)
     for _ in range(2):
         assert await jobs._backend.rows.record(None, row.id, row.fence, "step", b'{"a":1}')
     assert await jobs._backend.queries.steps(row.id) == {"step": b'{"a":1}'}
 
 
-async def test_what_waits_for_its_time_is_not_claimed_before(jobs: BoundJobs) -> None:
-    """A job that failed waits for its next attempt, and has the error of the last."""
+async def test_a_rescheduled_job_is_not_claimed_early(jobs: BoundJobs) -> None:
+    """A failed job waits for its next attempt, and has the error of the last one."""
     row = await claimed(jobs)
     await jobs._backend.rows.reschedule(row.id, row.fence, "ValueError: no", LEASE)
     assert await jobs._backend.rows.claim(row.id, "two", LEASE) is None
@@ -97,8 +97,8 @@ async def test_what_waits_for_its_time_is_not_claimed_before(jobs: BoundJobs) ->
     assert (waiting.state, waiting.error, waiting.attempts) == ("waiting", "ValueError: no", 1)
 
 
-async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: BoundJobs) -> None:
-    """A worker that stops gives its job back as if it had not begun, but for the steps."""
+async def test_a_released_job_has_not_used_an_attempt(jobs: BoundJobs) -> None:
+    """A worker that stops releases its job; the attempt does not count, the steps do."""
     row = await claimed(jobs)
     handed = await jobs._backend.rows.release(row.id, row.fence)
     assert handed is not None
@@ -107,7 +107,7 @@ async def test_a_job_that_was_handed_back_has_not_used_an_attempt(jobs: BoundJob
 
 
 async def test_rows_are_found_by_state_and_kind(jobs: BoundJobs) -> None:
-    """The newest come first, and only those that were asked for."""
+    """The newest rows come first, and only those that match."""
     ids = [await jobs.enqueue(generate, number) for number in range(3)]
     found = await jobs.find(states=("waiting",), kind="generate", limit=2)
     assert [row.id for row in found] == ids[:0:-1]
@@ -115,7 +115,7 @@ async def test_rows_are_found_by_state_and_kind(jobs: BoundJobs) -> None:
 
 
 async def test_only_known_states_can_be_written(jobs: BoundJobs) -> None:
-    """The table itself refuses a state that nobody knows."""
+    """The table itself refuses an unknown state."""
     row = await claimed(jobs)
     async with jobs.engine.connect() as sql:
         with pytest.raises(Exception, match="jobs_state"):

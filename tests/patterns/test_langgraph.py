@@ -1,4 +1,4 @@
-"""Graphs that go on where they were: after a failure, an interrupt, in branches, with and without await."""
+"""Graphs that continue where they were: after failures and interrupts, in branches, async and sync."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.patterns.graph_fixtures import CATALOGUE, STEPS, THREADS, State, chai
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for graphs, on Valkey, on Redis 7 and then on a cluster."""
+    """A store for graphs, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE) as store:
         yield store
 
@@ -34,7 +34,7 @@ async def local(server: Valkey) -> AsyncIterator[Store]:
 
 @pytest.mark.parametrize("durability", ["sync", "async", "exit"])
 async def test_a_graph_runs_and_its_state_is_there_afterwards(store: Store, durability: Any) -> None:
-    """A real graph of 15 nodes ends with all it made, and another that asks later sees the same."""
+    """A graph of 15 nodes returns its whole state, and another graph reads the same later."""
     graph, where = chain(write_slide).compile(checkpointer=store[THREADS]), config()
     made = await graph.ainvoke({"topic": "whales", "slides": []}, where, durability=durability)
     assert made["slides"] == slides(STEPS)
@@ -44,8 +44,8 @@ async def test_a_graph_runs_and_its_state_is_there_afterwards(store: Store, dura
     assert len(history) == (1 if durability == "exit" else STEPS + 2)
 
 
-async def test_a_graph_that_failed_goes_on_at_its_node(store: Store) -> None:
-    """Invoked again with nothing, it does what is left and repeats nothing."""
+async def test_a_failed_graph_continues_at_its_node(store: Store) -> None:
+    """Invoked again with None, it runs the remaining nodes and repeats none."""
     done: list[int] = []
 
     async def once_broken(number: int, state: State) -> dict[str, Any]:
@@ -64,7 +64,7 @@ async def test_a_graph_that_failed_goes_on_at_its_node(store: Store) -> None:
 
 
 async def test_of_parallel_nodes_only_the_failed_one_is_repeated(store: Store) -> None:
-    """What the others wrote waits beside the checkpoint, and is taken when the graph goes on."""
+    """The writes of the other nodes are stored, and used when the graph continues."""
     done: list[str] = []
 
     def node(name: str) -> Any:
@@ -89,8 +89,8 @@ async def test_of_parallel_nodes_only_the_failed_one_is_repeated(store: Store) -
     assert sorted(done) == ["a", "b", "c", "c"]
 
 
-async def test_a_graph_waits_for_a_person_and_is_answered_elsewhere(url: str) -> None:
-    """An interrupt survives the store that it was made in: another gives the answer."""
+async def test_an_interrupted_graph_is_resumed_elsewhere(url: str) -> None:
+    """An interrupt made in one store can be resumed in another."""
 
     async def ask(state: State) -> dict[str, Any]:
         return {"slides": [*state["slides"], interrupt("what about?")]}
@@ -108,8 +108,8 @@ async def test_a_graph_waits_for_a_person_and_is_answered_elsewhere(url: str) ->
     assert made["slides"] == ["squids"]
 
 
-async def test_graphs_within_graphs_have_namespaces_of_their_own(store: Store) -> None:
-    """A graph that is a node of another is listed under its own namespace, and found without one."""
+async def test_subgraphs_have_their_own_namespaces(store: Store) -> None:
+    """A subgraph is listed under its own namespace, and found without one."""
     inner = chain(write_slide, 2).compile(checkpointer=True)
     builder = StateGraph(State)
     builder.add_node("inner", inner)
@@ -123,7 +123,7 @@ async def test_graphs_within_graphs_have_namespaces_of_their_own(store: Store) -
 
 
 async def test_branches_of_a_thread_do_not_share_values(store: Store) -> None:
-    """A state that is changed in the past makes a branch, and what the first one had stays as it was."""
+    """Updating a past state makes a branch, and the first branch keeps its values."""
     graph, where = chain(write_slide, 4).compile(checkpointer=store[THREADS]), config()
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
     past = [each async for each in graph.aget_state_history(where)]
@@ -135,8 +135,8 @@ async def test_branches_of_a_thread_do_not_share_values(store: Store) -> None:
     assert (await graph.aget_state(where)).values == made
 
 
-async def test_many_threads_at_once_do_not_meet(store: Store) -> None:
-    """Fifty graphs in fifty threads on one store: each has its own state."""
+async def test_concurrent_threads_are_separate(store: Store) -> None:
+    """Fifty graphs in fifty threads of one store have separate states."""
     graph = chain(write_slide, 4).compile(checkpointer=store[THREADS])
     topics = [f"topic-{number}" for number in range(50)]
     prefix = str(uuid4())
@@ -148,8 +148,8 @@ async def test_many_threads_at_once_do_not_meet(store: Store) -> None:
     assert [state.values for state in states] == made
 
 
-def test_a_graph_runs_without_await_on_a_blocking_store(url: str) -> None:
-    """`graph.invoke` in a plain thread: the same checkpoints, read back by every method that waits."""
+def test_a_graph_runs_synchronously_on_a_sync_store(url: str) -> None:
+    """`graph.invoke` stores the same checkpoints, and every synchronous method reads them."""
     builder = StateGraph(State)
     builder.add_node("only", lambda state: {"slides": [state["topic"]]})
     builder.add_edge(START, "only")
@@ -168,8 +168,8 @@ def test_a_graph_runs_without_await_on_a_blocking_store(url: str) -> None:
         assert saver.get_tuple(where) is None
 
 
-async def test_waiting_on_an_event_loop_is_refused(local: Store) -> None:
-    """`graph.invoke` with the checkpointer of an async store says what to use instead."""
+async def test_a_synchronous_call_in_an_event_loop_is_refused(local: Store) -> None:
+    """`graph.invoke` with the checkpointer of an async store raises an error that says what to use."""
     graph = StateGraph(State)
     graph.add_node("only", lambda _: {"slides": []})
     graph.add_edge(START, "only")

@@ -1,8 +1,9 @@
-"""LangGraph's public conformance suite, on threads of their own and on the checkpoints of jobs."""
+"""LangGraph's public conformance suite, on threads and on the checkpoints of jobs."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,24 +21,21 @@ from ephemera.wire import Arg, Script
 from tests.patterns import graph_fixtures, job_fixtures
 
 
-class _Fenced:
-    """Stands for a job's run: an id, and a checkpoint with the first fence."""
-
-    def __init__(self, store: Store, job_id: str) -> None:
-        self.id = job_id
-        checkpoints = Checkpoints(job_fixtures.JOBS.checkpoints, job_fixtures.PROGRESS, store)
-        self.checkpoint = checkpoints.open(job_id, 1, "worker-1")
+def _fenced(store: Store, job_id: str) -> Any:
+    """A stand-in for a job's run: an id, and a checkpoint with the first fence."""
+    checkpoints = Checkpoints(job_fixtures.JOBS.checkpoints, job_fixtures.PROGRESS, store)
+    return SimpleNamespace(id=job_id, checkpoint=checkpoints.open(job_id, 1, "worker-1"))
 
 
 class _ManyJobs(JobThreadStorage):
-    """A job for each thread, since the suite has many; all that is asked of Redis is what one job asks."""
+    """A job for each thread, since the suite uses many; each uses Redis as one job does."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        super().__init__(_Fenced(store, ""))  # type: ignore[arg-type]
+        super().__init__(_fenced(store, ""))
 
     async def run(self, thread_id: str, script: Script, /, *arguments: Arg) -> Any:
-        one = JobThreadStorage(_Fenced(self._store, thread_id))  # type: ignore[arg-type]
+        one = JobThreadStorage(_fenced(self._store, thread_id))
         return await one.run(thread_id, script, *arguments)
 
 
@@ -50,7 +48,7 @@ def _passed(report: CapabilityReport) -> dict[str, int]:
 
 
 async def test_the_whole_suite_passes(url: str) -> None:
-    """All eight capabilities are there, base and extended, and every test of each passes."""
+    """All eight capabilities, base and extended, are detected, and all their tests pass."""
 
     @checkpointer_test("threads")
     async def savers() -> AsyncIterator[GraphSaver]:
@@ -60,14 +58,14 @@ async def test_the_whole_suite_passes(url: str) -> None:
     report = await validate(savers)
     assert _failures(report) == []
     passed = _passed(report)
-    print(passed)  # noqa: T201
+    print(passed)
     assert set(passed) == {capability.value for capability in ALL_CAPABILITIES}
     assert report.conformance_level() == "FULL"
     assert sum(passed.values()) >= 81
 
 
 async def test_the_suite_passes_on_the_checkpoints_of_jobs(url: str) -> None:
-    """Fenced, in the hash of a job: every base capability, and pruning."""
+    """In the fenced hash of a job, every base capability and pruning pass."""
 
     @checkpointer_test("jobs", skip_capabilities={"copy_thread", "delete_for_runs"})
     async def savers() -> AsyncIterator[GraphSaver]:
@@ -81,24 +79,24 @@ async def test_the_suite_passes_on_the_checkpoints_of_jobs(url: str) -> None:
 
 
 class Forgetful(GraphSaver):
-    """Keeps no writes."""
+    """A saver that keeps no writes."""
 
     async def aput_writes(self, *_: Any, **__: Any) -> None:
         """Do nothing."""
 
 
 class Backwards(GraphSaver):
-    """Lists the oldest first."""
+    """A saver that lists the oldest first."""
 
     async def alist(self, *args: Any, **kwargs: Any) -> AsyncIterator[Any]:
-        """As it should not be."""
+        """List in the wrong order."""
         for found in reversed([each async for each in super().alist(*args, **kwargs)]):
             yield found
 
 
 @pytest.mark.parametrize("broken", [Forgetful, Backwards])
-async def test_the_suite_finds_what_is_wrong(server: Valkey, broken: type[GraphSaver]) -> None:
-    """It is the suite that judges: a checkpointer that forgets its writes, or their order, does not pass."""
+async def test_the_suite_finds_faulty_checkpointers(server: Valkey, broken: type[GraphSaver]) -> None:
+    """A checkpointer that loses its writes, or their order, fails the suite."""
 
     @checkpointer_test(broken.__name__)
     async def savers() -> AsyncIterator[GraphSaver]:

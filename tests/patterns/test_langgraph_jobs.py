@@ -1,4 +1,4 @@
-"""A job's graph: its state is in the job's checkpoint, under the job's fence."""
+"""The graph of a job: its state is in the job's checkpoint, fenced."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ pytestmark = pytest.mark.standalone("jobs refuse a cluster as their broker: Cele
 @pytest.fixture
 async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
     """The tests' jobs."""
-    async with opened(server.url, postgres.database("test_langgraph_jobs")) as live:
-        yield live
+    async with opened(server.url, postgres.database("test_langgraph_jobs")) as bound:
+        yield bound
     MOMENTS.clear()
 
 
 async def taken(jobs: BoundJobs, job_id: str, worker: str) -> Run:
-    """A run of a job by a worker that just claimed it, whoever had it before."""
+    """A run of a job that a worker has just claimed."""
     held = await jobs.get(job_id)
     await jobs._backend.rows.renew(
         job_id, held.fence, timedelta(seconds=-1)
@@ -48,12 +48,12 @@ async def fields_of(jobs: BoundJobs, job_id: str) -> set[str]:
 
 
 def once(count: int = STEPS) -> dict[str, int]:
-    """The effects of a graph, each there once."""
+    """The effects of a graph, each once."""
     return {f"node:{number}": 1 for number in range(1, count + 1)}
 
 
-async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: BoundJobs) -> None:
-    """In mid-job the hash holds the newest state alone; at the job's end its fence alone, for an hour."""
+async def test_a_graphs_state_is_in_its_jobs_checkpoint(jobs: BoundJobs) -> None:
+    """During the job the hash has only the newest state; after its end only the fence, for an hour."""
     seen: dict[str, object] = {}
     job_id = await jobs.enqueue(present, "whales")
     key = JOBS.checkpoints.key(job_id=job_id)
@@ -75,8 +75,8 @@ async def test_a_graphs_state_is_in_its_jobs_checkpoint_and_ends_with_it(jobs: B
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: BoundJobs) -> None:
-    """A node that raises ends the attempt; the next begins at that node."""
+async def test_a_failed_attempt_of_a_graph_is_followed_by_one_that_continues(jobs: BoundJobs) -> None:
+    """A node that raises ends the attempt; the next attempt starts at that node."""
     job_id = await jobs.enqueue(present, "whales")
 
     async def fail(run: Run) -> None:
@@ -87,7 +87,7 @@ async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: BoundJobs)
     assert await attempt_by(jobs).run(job_id) == "rescheduled"
     assert await effects(jobs.engine, job_id) == once(7)
     row = await jobs._backend.rows.claim(job_id, "worker-2", timedelta(seconds=5))
-    while row is None:  # it is to be had after its delay
+    while row is None:  # it can be claimed after its delay
         await asyncio.sleep(0.05)
         row = await jobs._backend.rows.claim(job_id, "worker-2", timedelta(seconds=5))
     await jobs._backend.rows.release(job_id, row.fence)
@@ -95,8 +95,8 @@ async def test_a_failed_attempt_is_followed_by_one_that_goes_on(jobs: BoundJobs)
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_graph_that_had_ended_gives_its_state_again(jobs: BoundJobs) -> None:
-    """A worker that died behind the last node: the next runs no node, and has the whole state."""
+async def test_a_finished_graph_returns_its_state_again(jobs: BoundJobs) -> None:
+    """After a worker died behind the last node, the next one runs no node, and has the whole state."""
     run = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     graph = chain(write_slide).compile(checkpointer=JobSaver(run))
     made = await graph.ainvoke({"topic": "whales", "slides": []}, config(run.id))
@@ -111,7 +111,7 @@ async def test_a_graph_that_had_ended_gives_its_state_again(jobs: BoundJobs) -> 
 
 
 async def test_a_worker_that_lost_its_job_is_refused(jobs: BoundJobs) -> None:
-    """It can neither read nor write nor delete, and what the later one saved stays as it was."""
+    """It can neither read, write nor delete, and the state of the later worker is unchanged."""
     first = await taken(jobs, await jobs.enqueue(present, "whales"), "worker-1")
     where, old = config(first.id), JobSaver(first)
     graph = chain(write_slide, 3).compile(checkpointer=old)
@@ -138,8 +138,8 @@ async def test_a_worker_that_lost_its_job_is_refused(jobs: BoundJobs) -> None:
     assert found.checkpoint == known.checkpoint
 
 
-async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: BoundJobs) -> None:
-    """Its worker hangs in a node, another finishes the job: the first's next checkpoint ends it."""
+async def test_an_overtaken_graph_changes_nothing(jobs: BoundJobs) -> None:
+    """When another worker finished the job, the next checkpoint of the first one is refused."""
     job_id = await jobs.enqueue(present, "whales", True)
     waiting, go_on = asyncio.Event(), asyncio.Event()
 
@@ -161,8 +161,8 @@ async def test_a_graph_that_is_overtaken_ends_without_a_trace(jobs: BoundJobs) -
     assert await effects(jobs.engine, job_id) == once()
 
 
-async def test_a_job_goes_on_when_its_checkpoint_vanished(jobs: BoundJobs) -> None:
-    """Evicted in mid-job: the next node stores the whole state, and the fence with it."""
+async def test_a_job_continues_after_its_checkpoint_was_lost(jobs: BoundJobs) -> None:
+    """After an eviction during the job, the next node stores the whole state, and the fence."""
     job_id = await jobs.enqueue(present, "whales")
     key = JOBS.checkpoints.key(job_id=job_id)
     fields: set[str] = set()
@@ -192,8 +192,8 @@ async def test_a_job_has_one_thread(jobs: BoundJobs) -> None:
         await saver.acopy_thread(run.id, other)
 
 
-async def test_a_worker_that_stops_hands_its_graph_over(jobs: BoundJobs) -> None:
-    """Told to stop in mid-graph: the job waits again, and the next worker goes on at that node."""
+async def test_a_stopping_worker_releases_its_graph(jobs: BoundJobs) -> None:
+    """When its worker stops, the job waits again, and the next worker continues at that node."""
     job_id = await jobs.enqueue(present, "whales", True)
 
     async def stop(run: Run) -> None:

@@ -1,4 +1,4 @@
-"""What is stored of a thread and how, and what is refused."""
+"""How a thread is stored, and what is refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import AsyncIterator
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -32,7 +33,7 @@ from tests.patterns.trips import Counting
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for graphs, on Valkey, on Redis 7 and then on a cluster."""
+    """A store for graphs, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE) as store:
         yield store
 
@@ -44,8 +45,8 @@ async def local(server: Valkey) -> AsyncIterator[Store]:
         yield store
 
 
-async def test_names_that_mean_something_to_keys_mean_nothing_here(store: Store) -> None:
-    """Threads, namespaces, channels and tasks of any text stay apart, and come back as they were."""
+async def test_names_may_contain_special_characters(store: Store) -> None:
+    """Names of threads, namespaces, channels and tasks may contain any text."""
     saver, odd = store[THREADS], "a:b{c}*%\n|é "
     for number, (thread, namespace) in enumerate([(odd, odd), (odd, ""), (odd + ":", "x:y|z:1")]):
         where = config(thread + str(uuid4()), checkpoint_ns=namespace)
@@ -58,8 +59,8 @@ async def test_names_that_mean_something_to_keys_mean_nothing_here(store: Store)
         assert found.pending_writes == [(odd, odd, "written")]
 
 
-async def test_each_operation_is_one_trip(local: Store) -> None:
-    """Putting, writing and getting are one command each, however many channels there are."""
+async def test_each_operation_is_one_round_trip(local: Store) -> None:
+    """`aput`, `aput_writes` and `aget_tuple` are one command each, for any number of channels."""
     counting = Counting(local.client())
     local._clients["cache"] = counting
     saver, checkpoint = local[THREADS], checkpoint_of({f"channel-{number}": number for number in range(20)})
@@ -73,7 +74,7 @@ async def test_each_operation_is_one_trip(local: Store) -> None:
 
 
 async def test_only_new_values_are_sent(local: Store) -> None:
-    """A value that does not change is stored once, however many checkpoints have it."""
+    """An unchanged value is stored once, for any number of checkpoints."""
     saver, where = local[THREADS], config()
     first = checkpoint_of({"document": "x" * 3000, "page": 1})
     put = await saver.aput(where, first, {"step": 1}, first["channel_versions"])
@@ -85,7 +86,7 @@ async def test_only_new_values_are_sent(local: Store) -> None:
 
 
 async def test_large_values_are_compressed(local: Store) -> None:
-    """A megabyte that repeats itself takes a fraction of that on the server."""
+    """A repetitive megabyte takes a fraction of that on the server."""
     where, checkpoint = config(), checkpoint_of({"document": "a long story, " * 80_000})
     await local[THREADS].aput(where, checkpoint, {}, checkpoint["channel_versions"])
     found = await local[THREADS].aget_tuple(where)
@@ -95,7 +96,7 @@ async def test_large_values_are_compressed(local: Store) -> None:
 
 
 async def test_an_enormous_checkpoint_is_refused(local: Store) -> None:
-    """The error says how large it was, and what to do; nothing is stored."""
+    """The error has the size and says what to do, and nothing is stored."""
     where, checkpoint = config(), checkpoint_of({"film": os.urandom(33 * 1024 * 1024)})
     with pytest.raises(InvalidValue, match=r"at most 32 MiB \(store large values elsewhere.*given 33.0 MiB"):
         await local[THREADS].aput(where, checkpoint, {}, checkpoint["channel_versions"])
@@ -103,7 +104,7 @@ async def test_an_enormous_checkpoint_is_refused(local: Store) -> None:
 
 
 async def test_what_cannot_be_read_is_a_miss(local: Store) -> None:
-    """A value that another program spoiled is counted and logged; the thread begins anew."""
+    """A corrupted value is counted and logged, and the thread starts again."""
     graph, where = chain(write_slide, 2).compile(checkpointer=local[THREADS]), config()
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
     for name in await fields_of(local, where):
@@ -115,8 +116,8 @@ async def test_what_cannot_be_read_is_a_miss(local: Store) -> None:
     assert made["slides"] == slides(2, "squids")
 
 
-async def test_what_is_asked_wrongly_is_said(local: Store) -> None:
-    """No thread, a strategy that is none, a copy over something: each error names it."""
+async def test_wrong_calls_are_refused(local: Store) -> None:
+    """A missing thread id, an unknown strategy and a copy over an existing thread are refused."""
     saver: GraphSaver = local[THREADS]
     with pytest.raises(InvalidValue, match="thread_id"):
         await saver.aget_tuple({"configurable": {}})
@@ -132,18 +133,19 @@ async def test_what_is_asked_wrongly_is_said(local: Store) -> None:
 
 
 def test_declarations_that_cannot_work_are_refused() -> None:
-    """A pattern without its field, a lifetime or a history that is none, pickles, another catalogue."""
+    """A pattern without its field, a wrong lifetime and a wrong history are refused."""
     catalogue = Catalogue("refused-graphs")
+    wrong_lifetime: Any = sliding(days=1)
     with pytest.raises(InvalidDeclaration, match=r"its one field is \{thread_id\}"):
         GraphCheckpoints(catalogue, "graph:{user}", lifetime=fixed(days=1))
     with pytest.raises(InvalidDeclaration, match="threads cannot have the lifetime"):
-        GraphCheckpoints(catalogue, "graph:{thread_id}", lifetime=sliding(days=1))  # type: ignore[arg-type]
+        GraphCheckpoints(catalogue, "graph:{thread_id}", lifetime=wrong_lifetime)
     with pytest.raises(InvalidDeclaration, match="history=0 keeps nothing"):
         GraphCheckpoints(catalogue, "graph:{thread_id}", lifetime=fixed(days=1), history=0)
 
 
 async def test_pickles_and_foreign_stores_are_refused(local: Store) -> None:
-    """A serializer that may pickle, and a store without the catalogue."""
+    """A serializer that may pickle, and a store without the catalogue, are refused."""
     catalogue = Catalogue("pickled-graphs")
     serde = JsonPlusSerializer(pickle_fallback=True)
     pickled = GraphCheckpoints(catalogue, "pickled:{thread_id}", lifetime=fixed(days=1), serde=serde)
@@ -155,7 +157,7 @@ async def test_pickles_and_foreign_stores_are_refused(local: Store) -> None:
 
 
 def test_without_langgraph_the_error_names_the_extra() -> None:
-    """Whoever has not installed it is told what to type."""
+    """Without LangGraph, the import error says what to install."""
     program = (
         "import importlib.util as util; find = util.find_spec\n"
         "util.find_spec = lambda name, *more: None if name.startswith('langgraph') else find(name, *more)\n"

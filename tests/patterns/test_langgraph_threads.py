@@ -1,4 +1,4 @@
-"""How long a thread lasts, how much of it, and what cannot come back when it is gone."""
+"""The lifetime, history and deletion of threads."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ from tests.patterns.wait_for_jobs import until
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for graphs, on Valkey, on Redis 7 and then on a cluster."""
+    """A store for graphs, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE) as store:
         yield store
 
 
-async def test_every_key_is_declared_and_has_an_end(store: Store) -> None:
-    """A run with an id leaves two keys, both in the catalogue; the run's set outlives the thread."""
+async def test_every_key_is_declared_and_expires(store: Store) -> None:
+    """A run with an id has two keys, both in the catalogue; the run's set outlives the thread."""
     run = str(uuid4())
     where = config()
     where["configurable"]["run_id"] = run
@@ -54,7 +54,7 @@ async def test_every_key_is_declared_and_has_an_end(store: Store) -> None:
     assert await store[THREADS].aget_tuple(where) is None
 
 
-async def test_a_thread_that_goes_on_keeps_its_earlier_runs_findable(store: Store) -> None:
+async def test_a_used_thread_keeps_its_earlier_runs_findable(store: Store) -> None:
     """A later run renews the sets of the runs before it, so that these can still be deleted by their ids."""
     graph, where, runs = chain(write_slide, 1).compile(checkpointer=store[THREADS]), config(), ["", ""]
     for number in range(2):
@@ -68,12 +68,12 @@ async def test_a_thread_that_goes_on_keeps_its_earlier_runs_findable(store: Stor
 
 
 async def test_a_thread_ends_after_its_lifetime(store: Store) -> None:
-    """Nothing of it is left, and it begins anew."""
+    """An expired thread leaves nothing, and starts again."""
     graph, where = chain(write_slide, 3).compile(checkpointer=store[THREADS]), config()
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
     assert await store[THREADS].aget_tuple(where) is not None
     assert 0 < await store.call("PTTL", key_of(where)) <= 3_600_000
-    await store.call("PEXPIRE", key_of(where), 1)  # the hour is over
+    await store.call("PEXPIRE", key_of(where), 1)  # its lifetime is over
 
     async def gone() -> bool:
         return not await store.call("EXISTS", key_of(where))
@@ -84,8 +84,8 @@ async def test_a_thread_ends_after_its_lifetime(store: Store) -> None:
     assert made["slides"] == slides(3, "squids")
 
 
-async def test_a_thread_that_vanished_in_mid_run_is_stored_whole(store: Store) -> None:
-    """Expired, evicted or emptied: the next step stores all values, not only its own."""
+async def test_a_thread_lost_during_a_run_is_stored_completely(store: Store) -> None:
+    """After an expiry, eviction or flush, the next step stores all values, not only its own."""
     where = config()
 
     async def vanish(number: int, state: State) -> dict[str, Any]:
@@ -100,7 +100,7 @@ async def test_a_thread_that_vanished_in_mid_run_is_stored_whole(store: Store) -
 
 
 async def deleted_in_mid_run(saver: BaseCheckpointSaver[Any]) -> tuple[Any, Any, Any]:
-    """Begin a thread anew while its graph runs: the new state, what that became, and what came of the old."""
+    """Restart a thread while its graph runs; returns the new state, its later state, and the error."""
     where, deleted, begun = config(), asyncio.Event(), asyncio.Event()
 
     async def late(number: int, state: State) -> dict[str, Any]:
@@ -119,24 +119,24 @@ async def deleted_in_mid_run(saver: BaseCheckpointSaver[Any]) -> tuple[Any, Any,
     return fresh, (await graph.aget_state(where)).values, running.exception() or running.result()
 
 
-async def test_a_deleted_thread_is_not_brought_back_by_a_graph_that_still_runs(store: Store) -> None:
-    """Deleted in mid-run: the graph is told, and a conversation begun meanwhile is left alone."""
+async def test_a_running_graph_does_not_revive_a_deleted_thread(store: Store) -> None:
+    """A graph whose thread is deleted gets an error, and a conversation started meanwhile is unchanged."""
     fresh, became, outcome = await deleted_in_mid_run(store[THREADS])
     assert became == fresh == {"topic": "squids", "slides": slides(4, "squids")}
     assert isinstance(outcome, CheckpointLost)
     assert "deleted while its graph ran" in str(outcome)
 
 
-async def test_a_saver_without_fences_brings_a_deleted_thread_back() -> None:
-    """What the mark is for: in LangGraph's own saver, half of what was deleted is the newest state."""
+async def test_a_saver_without_fences_revives_a_deleted_thread() -> None:
+    """Without the mark, as in LangGraph's own saver, a part of a deleted thread comes back."""
     fresh, became, outcome = await deleted_in_mid_run(InMemorySaver())
     assert fresh == {"topic": "squids", "slides": slides(4, "squids")}
     assert became == {"slides": slides(4, "whales")}
     assert outcome == {"topic": "whales", "slides": slides(4)}
 
 
-async def test_a_deleted_thread_leaves_a_mark_that_ends(store: Store) -> None:
-    """Nothing else is left of it, and the mark has the thread's lifetime."""
+async def test_a_deleted_thread_leaves_a_mark_that_expires(store: Store) -> None:
+    """Only the mark is left, with the thread's lifetime."""
     graph, where = chain(write_slide, 2).compile(checkpointer=store[THREADS]), config()
     await graph.ainvoke({"topic": "whales", "slides": []}, where)
     await store[THREADS].adelete_thread(where["configurable"]["thread_id"])
@@ -145,7 +145,7 @@ async def test_a_deleted_thread_leaves_a_mark_that_ends(store: Store) -> None:
 
 
 async def test_history_is_as_long_as_declared(store: Store) -> None:
-    """The last two checkpoints are kept, with their values and no others, and the graph can go on."""
+    """Only the last two checkpoints and their values are kept, and the graph can continue."""
     graph, where = chain(write_slide).compile(checkpointer=store[RECENT]), config()
     made = await graph.ainvoke({"topic": "whales", "slides": []}, where)
     kept = [each async for each in store[RECENT].alist(where)]
@@ -159,8 +159,8 @@ async def test_history_is_as_long_as_declared(store: Store) -> None:
 
 
 @pytest.mark.parametrize("threads", [THREADS, RECENT], ids=["all", "two"])
-async def test_the_newest_is_what_was_put_last(store: Store, threads: GraphCheckpoints) -> None:
-    """Ids are made of clocks: a process whose clock is behind is not overruled by what came before it."""
+async def test_the_newest_checkpoint_is_the_one_put_last(store: Store, threads: GraphCheckpoints) -> None:
+    """The newest checkpoint is the one put last, even by a process whose clock is behind."""
     saver, where = store[threads], config()
     for number, ahead in enumerate([5, 4, 3, 2, 1]):
         checkpoint = checkpoint_of({"step": number}, version=str(number))
@@ -181,15 +181,15 @@ def _joined(state: list[str], writes: list[list[str]]) -> list[str]:
 
 
 class Deltas(TypedDict):
-    """A state whose list is stored as what each step added."""
+    """A state whose list is stored as the additions of each step."""
 
     topic: str
     slides: Annotated[list[str], DeltaChannel(_joined, list, snapshot_frequency=4)]
 
 
 @pytest.mark.parametrize("threads", [THREADS, RECENT], ids=["all", "two"])
-async def test_delta_channels_keep_the_past_that_they_need(store: Store, threads: GraphCheckpoints) -> None:
-    """Neither a short history nor pruning takes what a channel adds up from its ancestors."""
+async def test_delta_channels_keep_the_ancestors_they_need(store: Store, threads: GraphCheckpoints) -> None:
+    """Neither a short history nor pruning removes ancestors that a channel needs."""
     builder = chain(write_slide, 6, Deltas)
     graph, where = builder.compile(checkpointer=store[threads]), config()
     made = await graph.ainvoke({"topic": "whales", "slides": []}, where)
@@ -201,8 +201,8 @@ async def test_delta_channels_keep_the_past_that_they_need(store: Store, threads
     assert again["slides"] == [*slides(6), *slides(6, "squids")]
 
 
-async def test_delta_channels_that_lost_their_past_say_so(store: Store) -> None:
-    """Their values cannot be stored again, so the graph fails rather than go on with half of them."""
+async def test_delta_channels_that_lost_their_ancestors_fail(store: Store) -> None:
+    """Their values cannot be stored again, so the graph fails rather than continue with a part of them."""
     where = config()
 
     async def vanish(number: int, state: State) -> dict[str, Any]:

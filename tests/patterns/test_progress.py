@@ -1,4 +1,4 @@
-"""Progress: replay and live as one, by position; what was missed is told, with a snapshot in its place."""
+"""Progress: replayed and progress entries by position, and snapshots in place of missed ones."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from tests.patterns.progress_fixtures import (
     PROGRESS,
     SHORT,
     Done,
+    JobDatabase,
     SlideDone,
-    Truth,
     collect,
     shown,
 )
@@ -34,7 +34,7 @@ __all__ = ["no_unhandled_errors"]
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store for progress, on Valkey, on Redis 7 and on a cluster."""
+    """A store for progress, on Valkey, Redis 7 and a cluster."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         yield opened
 
@@ -46,21 +46,21 @@ async def alone(server: Valkey) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_a_listener_gets_what_was_and_what_comes(store: Store, key: str) -> None:
-    """One who comes in the middle gets the events before and after, in order, once, and then the end."""
-    live, truth = store[PROGRESS], Truth()
+async def test_a_listener_gets_past_and_future_events(store: Store, key: str) -> None:
+    """A listener that joins in the middle gets all events once and in order, and then the end."""
+    progress, truth = store[PROGRESS], JobDatabase()
     for number in range(5):
-        await live.append(SlideDone(number), job_id=key)
-    listening = asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot)))
+        await progress.append(SlideDone(number), job_id=key)
+    listening = asyncio.create_task(collect(progress.listen(job_id=key, snapshot=truth.snapshot)))
     for number in range(5, 10):
-        await live.append(SlideDone(number), job_id=key)
-    await live.append(Done(10), job_id=key)
+        await progress.append(SlideDone(number), job_id=key)
+    await progress.append(Done(10), job_id=key)
     assert await listening == [*range(10), "done"]
     assert truth.asked == 0
 
 
-async def test_an_id_counts_and_a_stream_has_a_life(store: Store, key: str) -> None:
-    """Ids count from 1, each with a larger stamp; the stream keeps its newest, and lives from the last on."""
+async def test_ids_count_and_a_stream_has_a_lifetime(store: Store, key: str) -> None:
+    """Ids count from 1 with growing stamps; the stream keeps its newest entries, and each renews its TTL."""
     ids = [await store[SHORT].append(SlideDone(number), job_id=key) for number in range(5)]
     assert [int(each.partition("-")[0]) for each in ids] == [1, 2, 3, 4, 5]
     stamps = [int(each.partition("-")[2]) for each in ids]
@@ -70,35 +70,35 @@ async def test_an_id_counts_and_a_stream_has_a_life(store: Store, key: str) -> N
     assert 7_190_000 < await store.call("PTTL", SHORT.key(job_id=key)) <= 7_200_000
 
 
-async def test_one_who_comes_back_gets_only_what_follows(store: Store, key: str) -> None:
-    """A listener with the id of the last event it got is given what came after, and nothing twice."""
-    live, truth = store[PROGRESS], Truth()
-    ids = [await live.append(SlideDone(number), job_id=key) for number in range(4)]
-    await live.append(Done(4), job_id=key)
+async def test_a_reconnected_listener_gets_only_what_follows(store: Store, key: str) -> None:
+    """A listener with the id of its last event gets only what follows."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    ids = [await progress.append(SlideDone(number), job_id=key) for number in range(4)]
+    await progress.append(Done(4), job_id=key)
     for place, last in enumerate(ids):
-        listener = live.listen(job_id=key, after=last, snapshot=truth.snapshot)
+        listener = progress.listen(job_id=key, after=last, snapshot=truth.snapshot)
         assert await collect(listener) == [*range(place + 1, 4), "done"]
     assert truth.asked == 0
 
 
-async def test_who_has_the_end_gets_nothing_more(alone: Store, key: str) -> None:
-    """A listener whose last event was the terminal one, or a snapshot that was, ends at once."""
-    live, truth = alone[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    last = await live.append(Done(1), job_id=key)
+async def test_a_listener_that_has_the_end_gets_nothing_more(alone: Store, key: str) -> None:
+    """A listener whose last update was a terminal event or a final snapshot ends at once."""
+    progress, truth = alone[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    last = await progress.append(Done(1), job_id=key)
     for after in (last, ENDED):
-        assert await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot)) == []
+        assert await collect(progress.listen(job_id=key, after=after, snapshot=truth.snapshot)) == []
     assert truth.asked == 0
 
 
-async def test_a_stream_that_is_gone_gives_a_snapshot(store: Store, key: str) -> None:
-    """The stream vanished: the listener gets `recovered: false` with the state, then what is new."""
-    live, truth = store[PROGRESS], Truth()
+async def test_a_deleted_stream_gives_a_snapshot(store: Store, key: str) -> None:
+    """After the stream was deleted, the listener gets `recovered: false` with the state, then new entries."""
+    progress, truth = store[PROGRESS], JobDatabase()
     for number in range(3):
-        last = await live.append(SlideDone(number), job_id=key)
+        last = await progress.append(SlideDone(number), job_id=key)
     await store[PROGRESS.keyspace].delete(job_id=key)
     truth.slides = 3
-    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+    async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         missed = await anext(updates)
         assert isinstance(missed, Missed)
         assert not missed.recovered
@@ -108,130 +108,130 @@ async def test_a_stream_that_is_gone_gives_a_snapshot(store: Store, key: str) ->
             "ended": False,
             "state": {"job": key, "slides": 3},
         }
-        await live.append(SlideDone(3), job_id=key)
+        await progress.append(SlideDone(3), job_id=key)
         assert shown(await anext(updates)) == 3
-        # One who got no further than the snapshot goes on from there.
-        again = live.listen(job_id=key, after=missed.id, snapshot=truth.snapshot)
+        # A listener that has only the snapshot continues from there.
+        again = progress.listen(job_id=key, after=missed.id, snapshot=truth.snapshot)
         assert await collect(again, 1) == [3]
 
 
-async def test_a_new_stream_is_told_from_the_old_one(store: Store, key: str) -> None:
-    """A stream that was lost and has grown past the old position again is not taken for the old one."""
-    live, truth = store[PROGRESS], Truth()
+async def test_a_new_stream_is_distinguished_from_the_old_one(store: Store, key: str) -> None:
+    """A lost stream that has grown past the old position again is not mistaken for the old one."""
+    progress, truth = store[PROGRESS], JobDatabase()
     for number in range(3):
-        last = await live.append(SlideDone(number), job_id=key)
+        last = await progress.append(SlideDone(number), job_id=key)
     await store[PROGRESS.keyspace].delete(job_id=key)
     for number in range(10, 15):
-        await live.append(SlideDone(number), job_id=key)
-    got = await collect(live.listen(job_id=key, after=last, snapshot=truth.snapshot), 6)
+        await progress.append(SlideDone(number), job_id=key)
+    got = await collect(progress.listen(job_id=key, after=last, snapshot=truth.snapshot), 6)
     assert got == [{"job": key, "slides": 0}, *range(10, 15)]
 
 
-async def test_a_live_listener_is_told_that_its_stream_was_lost(store: Store, key: str) -> None:
-    """The stream vanishes under a listener: it is told by the next entry, or within seconds without one."""
-    live, truth = store[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+async def test_a_listener_notices_that_its_stream_was_lost(store: Store, key: str) -> None:
+    """A listener whose stream is deleted gets a `Missed`, with the next entry or within seconds."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as updates:
         assert shown(await anext(updates)) == 0
         await store[PROGRESS.keyspace].delete(job_id=key)
         assert isinstance(await anext(updates), Missed)
-        await live.append(SlideDone(1), job_id=key)
+        await progress.append(SlideDone(1), job_id=key)
         assert shown(await anext(updates)) == 1
 
 
-async def test_an_older_copy_is_told_and_repeats_nothing(alone: Store, key: str) -> None:
-    """A stream that comes back from an older copy: what was seen is not seen again, what was lost is told."""
-    live, truth = alone[PROGRESS], Truth()
+async def test_an_older_copy_is_noticed_and_repeats_nothing(alone: Store, key: str) -> None:
+    """After a restore from an older copy, seen entries are not repeated, and lost ones are reported."""
+    progress, truth = alone[PROGRESS], JobDatabase()
     stream = PROGRESS.key(job_id=key)
     for number in range(3):
-        await live.append(SlideDone(number), job_id=key)
+        await progress.append(SlideDone(number), job_id=key)
     copy = await alone.call("DUMP", stream)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as updates:
         for number in (3, 4):
-            await live.append(SlideDone(number), job_id=key)
+            await progress.append(SlideDone(number), job_id=key)
         got = [await anext(updates) for _ in range(5)]
         assert [shown(each) for each in got] == [0, 1, 2, 3, 4]
         await alone.call("RESTORE", stream, 7_200_000, copy, "REPLACE")
-        for number in (13, 14, 15):  # they get the numbers of those that were lost, and one more
-            await live.append(SlideDone(number), job_id=key)
+        for number in (13, 14, 15):  # they get the numbers of the lost entries, and one more
+            await progress.append(SlideDone(number), job_id=key)
         after = [shown(await anext(updates)) for _ in range(4)]
     assert after == [{"job": key, "slides": 0}, 13, 14, 15]
-    back = live.listen(job_id=key, after=got[-1].id, snapshot=truth.snapshot)
+    back = progress.listen(job_id=key, after=got[-1].id, snapshot=truth.snapshot)
     assert await collect(back, 4) == [{"job": key, "slides": 0}, 13, 14, 15]
 
 
 async def test_a_trimmed_stream_gives_a_snapshot_and_what_is_left(store: Store, key: str) -> None:
-    """Entries that were trimmed away before they were read are told, and the rest follows."""
-    live, truth = store[SHORT], Truth()
-    first = await live.append(SlideDone(0), job_id=key)
+    """Entries trimmed before they were read are reported as missed, and the rest follows."""
+    progress, truth = store[SHORT], JobDatabase()
+    first = await progress.append(SlideDone(0), job_id=key)
     for number in range(1, 7):
-        await live.append(SlideDone(number), job_id=key)
+        await progress.append(SlideDone(number), job_id=key)
     for after in (None, first):
-        got = await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot), 4)
+        got = await collect(progress.listen(job_id=key, after=after, snapshot=truth.snapshot), 4)
         assert got == [{"job": key, "slides": 0}, 4, 5, 6]
 
 
-async def test_one_who_comes_too_late_gets_the_final_state(store: Store, key: str) -> None:
-    """When the job is over and its stream gone, the snapshot is all there is, and who has it is done."""
-    live, truth = store[PROGRESS], Truth()
+async def test_a_late_listener_gets_the_final_state(store: Store, key: str) -> None:
+    """When the job has ended and its stream has expired, a listener gets the final snapshot and ends."""
+    progress, truth = store[PROGRESS], JobDatabase()
     truth.ended, truth.slides = True, 7
-    async with live.listen(job_id=key, after="5-1234", snapshot=truth.snapshot) as updates:
+    async with progress.listen(job_id=key, after="5-1234", snapshot=truth.snapshot) as updates:
         got = [update async for update in updates]
     assert [shown(each) for each in got] == [{"job": key, "slides": 7}]
-    assert await collect(live.listen(job_id=key, after=got[0].id, snapshot=truth.snapshot)) == []
+    assert await collect(progress.listen(job_id=key, after=got[0].id, snapshot=truth.snapshot)) == []
     assert truth.asked == 1
 
 
 @pytest.mark.parametrize("after", ["", "x", "1", "-", "1-", "-1-2", "٣-٤", "1-2-3", "9" * 40 + "-1", "0-0\n"])
-async def test_a_position_that_is_none_loses_nothing(alone: Store, key: str, after: str) -> None:
-    """Whatever a client sends as its last id: it gets a snapshot and all that there is, never an error."""
-    live, truth = alone[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    await live.append(Done(1), job_id=key)
-    got = await collect(live.listen(job_id=key, after=after, snapshot=truth.snapshot))
+async def test_a_malformed_position_loses_nothing(alone: Store, key: str, after: str) -> None:
+    """Whatever a client sends as its last id, it gets a snapshot and all entries, never an error."""
+    progress, truth = alone[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    await progress.append(Done(1), job_id=key)
+    got = await collect(progress.listen(job_id=key, after=after, snapshot=truth.snapshot))
     assert got == [{"job": key, "slides": 0}, 0, "done"]
 
 
 async def test_a_slow_listener_queues_nothing(alone: Store, key: str) -> None:
-    """One that does not come for more holds no entries back, and is told what it missed when it does."""
-    live, truth = alone[SHORT], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as slow:
+    """A slow listener keeps no entries, and gets a `Missed` when it asks for more."""
+    progress, truth = alone[SHORT], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as slow:
         assert shown(await anext(slow)) == 0
-        async with live.listen(job_id=key, snapshot=truth.snapshot) as quick:
+        async with progress.listen(job_id=key, snapshot=truth.snapshot) as quick:
             for number in range(1, 50):
-                await live.append(SlideDone(number), job_id=key)
+                await progress.append(SlideDone(number), job_id=key)
                 while shown(await anext(quick)) != number:
                     pass
         assert [shown(await anext(slow)) for _ in range(4)] == [{"job": key, "slides": 0}, 47, 48, 49]
 
 
-async def test_an_entry_of_another_shape_is_told(alone: Store, key: str) -> None:
-    """An entry that this version of the program cannot read counts as missed; those around it do not."""
-    live, truth = alone[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
+async def test_an_undecodable_entry_counts_as_missed(alone: Store, key: str) -> None:
+    """An entry that this version cannot decode counts as missed; those around it do not."""
+    progress, truth = alone[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
     foreign = PROGRESS.entry_arguments(SlideDone(1), job_id=key)._replace(payload=b'["1other",{}]')
     await alone.run(progress_script("ephemera.patterns.progress", "append"), (foreign.message,), foreign)
-    await live.append(Done(2), job_id=key)
-    got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
+    await progress.append(Done(2), job_id=key)
+    got = await collect(progress.listen(job_id=key, snapshot=truth.snapshot))
     assert got == [0, {"job": key, "slides": 0}, "done"]
 
 
-async def test_a_deleted_entry_is_told(alone: Store, key: str) -> None:
-    """An entry that somebody took out of the stream counts as missed, once."""
-    live, truth = alone[PROGRESS], Truth()
-    ids = [await live.append(SlideDone(number), job_id=key) for number in range(4)]
+async def test_a_deleted_entry_counts_as_missed(alone: Store, key: str) -> None:
+    """A deleted entry counts as missed, once."""
+    progress, truth = alone[PROGRESS], JobDatabase()
+    ids = [await progress.append(SlideDone(number), job_id=key) for number in range(4)]
     await alone.call("XDEL", PROGRESS.key(job_id=key), ids[1])
-    await live.append(Done(4), job_id=key)
-    got = await collect(live.listen(job_id=key, snapshot=truth.snapshot))
+    await progress.append(Done(4), job_id=key)
+    got = await collect(progress.listen(job_id=key, snapshot=truth.snapshot))
     assert got == [0, {"job": key, "slides": 0}, 2, 3, "done"]
 
 
 async def test_the_end_is_found_in_sql_when_its_event_was_lost(alone: Store, key: str) -> None:
-    """A job that ended without its event ends its listeners all the same, by the snapshot."""
-    live, truth = alone[SHORT], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+    """A job that ended without its event ends its listeners by the snapshot."""
+    progress, truth = alone[SHORT], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as updates:
         assert shown(await anext(updates)) == 0
         truth.ended = True
         async with asyncio.timeout(60):
@@ -241,74 +241,74 @@ async def test_the_end_is_found_in_sql_when_its_event_was_lost(alone: Store, key
             assert [update async for update in updates] == []
 
 
-async def test_one_who_comes_back_is_told_of_an_end_whose_event_was_lost(store: Store, key: str) -> None:
-    """Who has everything that the stream has is told at once that it is over, on whichever connection."""
-    live, truth = store[PROGRESS], Truth()
-    last = await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+async def test_a_reconnected_listener_gets_an_end_whose_event_was_lost(store: Store, key: str) -> None:
+    """A listener that has every entry gets the end at once when it reconnects."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    last = await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         assert await updates.catch_up() == []
         assert not updates.ended, "it goes on"
     truth.ended, truth.slides = True, 1
-    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+    async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         assert [shown(update) for update in await updates.catch_up()] == [{"job": key, "slides": 1}]
         assert updates.ended
 
 
-async def test_a_crowd_shares_what_it_reads(alone: Store, server: Valkey, key: str) -> None:
-    """Ten thousand listeners of a job: two connections, one read for each wake, one query for a snapshot."""
-    live, truth = alone[PROGRESS], Truth()
+async def test_many_listeners_share_reads_and_queries(alone: Store, server: Valkey, key: str) -> None:
+    """Ten thousand listeners need two connections, one read per wake-up, and one query per snapshot."""
+    progress, truth = alone[PROGRESS], JobDatabase()
     before = server.ask("CLIENT", "LIST")
     assert isinstance(before, str)
-    listeners = [live.listen(job_id=key, snapshot=truth.snapshot) for _ in range(10_000)]
+    listeners = [progress.listen(job_id=key, snapshot=truth.snapshot) for _ in range(10_000)]
     crowd = [asyncio.create_task(collect(each)) for each in listeners]
     await eventually(lambda: truth.asked > 0 and all(each._synced for each in listeners))
     assert truth.asked <= 2
     await alone.call("CONFIG", "RESETSTAT")
     for number in range(5):
-        await live.append(SlideDone(number), job_id=key)
-    await live.append(Done(5), job_id=key)
+        await progress.append(SlideDone(number), job_id=key)
+    await progress.append(Done(5), job_id=key)
     for got in await asyncio.gather(*crowd):
         assert got[1:] == [0, 1, 2, 3, 4, "done"]
     stats = server.ask("INFO", "commandstats")
     assert isinstance(stats, str)
     reads = next(line for line in stats.splitlines() if line.startswith("cmdstat_xrange:"))
-    assert int(reads.partition("calls=")[2].partition(",")[0]) <= 20  # a second's look may come between
+    assert int(reads.partition("calls=")[2].partition(",")[0]) <= 20  # a poll may come between
     after = server.ask("CLIENT", "LIST")
     assert isinstance(after, str)
     assert len(after.splitlines()) <= len(before.splitlines()) + 1  # the subscription
 
 
-async def test_nothing_is_left_of_listeners_that_are_gone(alone: Store, key: str) -> None:
-    """When the last listener of a job has left, its copy of the stream is dropped."""
-    live, truth = alone[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
+async def test_nothing_is_kept_for_listeners_that_have_left(alone: Store, key: str) -> None:
+    """When the last listener of a job has left, the mirror of its stream is dropped."""
+    progress, truth = alone[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
     listening = [
-        asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot))) for _ in range(10)
+        asyncio.create_task(collect(progress.listen(job_id=key, snapshot=truth.snapshot))) for _ in range(10)
     ]
-    await eventually(lambda: live._watcher._streams)
+    await eventually(lambda: progress._watcher._streams)
     listening[0].cancel()
-    await live.append(Done(1), job_id=key)
+    await progress.append(Done(1), job_id=key)
     ended = await asyncio.gather(*listening, return_exceptions=True)
     assert ended[1:] == [[0, "done"]] * 9
-    assert not live._watcher._streams
+    assert not progress._watcher._streams
 
 
-async def test_a_snapshot_that_fails_is_the_listeners_error(alone: Store, key: str) -> None:
-    """What the application raises reaches the one who listens, and the others are left alone."""
-    live, truth = alone[PROGRESS], Truth()
+async def test_a_failing_snapshot_is_its_listeners_error(alone: Store, key: str) -> None:
+    """An error of the application's snapshot reaches its listener, and no other."""
+    progress, truth = alone[PROGRESS], JobDatabase()
 
     async def broken(job_id: str) -> Snapshot:
         raise LookupError(job_id)
 
     with pytest.raises(LookupError):
-        await collect(live.listen(job_id=key, snapshot=broken))
-    await live.append(Done(0), job_id=key)
-    assert await collect(live.listen(job_id=key, snapshot=truth.snapshot)) == ["done"]
+        await collect(progress.listen(job_id=key, snapshot=broken))
+    await progress.append(Done(0), job_id=key)
+    assert await collect(progress.listen(job_id=key, snapshot=truth.snapshot)) == ["done"]
 
 
 async def test_a_store_that_closes_ends_its_listeners(server: Valkey, key: str) -> None:
-    """Closing a store lets iterations end."""
-    truth = Truth()
+    """Closing a store ends the iterations."""
+    truth = JobDatabase()
     async with keyspace.connect(server.url, CATALOGUE) as store:
         await store[PROGRESS].append(SlideDone(0), job_id=key)
         listening = asyncio.create_task(collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot)))
@@ -318,8 +318,8 @@ async def test_a_store_that_closes_ends_its_listeners(server: Valkey, key: str) 
         await collect(store[PROGRESS].listen(job_id=key, snapshot=truth.snapshot))
 
 
-async def test_another_script_can_add_an_entry(store: Store, key: str) -> None:
-    """A script of another pattern adds an entry in the same step as its own work, in the same slot."""
+async def test_another_script_can_append_an_entry(store: Store, key: str) -> None:
+    """A script of another pattern appends an entry in the same step as its own work, in the same slot."""
     script = Script(
         "checkpoint",
         progress_script("ephemera.patterns.progress", "append").source.rpartition("return append_entry")[0]
@@ -350,12 +350,12 @@ async def test_a_wrong_event_is_refused_before_it_is_sent(alone: Store, key: str
         ("p:{job}", {"heartbeat": timedelta(0)}, "heartbeat"),
     ],
 )
-def test_what_cannot_work_is_refused_when_declared(pattern: str, options: Any, message: str) -> None:
-    """A declaration that cannot hold its promises fails with its reason."""
+def test_wrong_declarations_are_refused(pattern: str, options: Any, message: str) -> None:
+    """A declaration that cannot work is refused with the reason."""
     with pytest.raises(InvalidDeclaration, match=message):
         Progress(Catalogue("wrong"), pattern, SlideDone, wake="w", terminal=SlideDone, **options)
 
 
-def test_entries_say_what_they_are() -> None:
-    """An entry's text names its id and its event."""
+def test_an_entry_has_a_readable_repr() -> None:
+    """The `repr` of an entry has its id and its event."""
     assert "3-4" in repr(ProgressEntry(Position(3, 4), SlideDone(1), is_last=False))

@@ -1,4 +1,4 @@
-"""What tests of jobs wait for."""
+"""Conditions that tests of jobs wait for."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def ended(jobs: BoundJobs, job_id: str, within: float = 60.0) -> JobRow:
 
 
 async def stepped(jobs: BoundJobs, job_id: str, steps: int, within: float = 60.0) -> JobRow:
-    """The row of a job when so many of its steps are recorded."""
+    """The row of a job when a number of its steps are recorded."""
 
     async def far_enough() -> bool:
         return (await jobs.get(job_id)).steps >= steps

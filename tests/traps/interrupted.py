@@ -1,4 +1,4 @@
-"""Racing for certain: a client between two commands of which others get their turn."""
+"""Deterministic races: a client that runs other code between two of its commands."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from ephemera.wire import Arg, Client, Script
 
 
 class Interrupted:
-    """A client that lets something happen once, when the server has answered `after` of its commands."""
+    """A client that runs a callback once, after the server has answered `after` of its commands."""
 
     def __init__(self, client: Client, meanwhile: Callable[[], Awaitable[object]], after: int = 1) -> None:
         self._client = client
@@ -21,11 +21,11 @@ class Interrupted:
         return getattr(self._client, name)
 
     def call(self, *args: Arg) -> Awaitable[Any]:
-        """Pass a command on."""
+        """Forward a command."""
         return asyncio.ensure_future(self._then(self._client.call(*args)))
 
     def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
-        """Pass a script on."""
+        """Forward a script."""
         return asyncio.ensure_future(self._then(self._client.run(script, keys, args)))
 
     async def _then(self, reply: Awaitable[Any]) -> Any:

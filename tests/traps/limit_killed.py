@@ -16,7 +16,7 @@ async def main(url: str, subject: str) -> None:
         for number in count():
             await store[LIMITS].check(*(rule.on(f"{subject}-{number}") for rule in KINDS))
             if number == 9:
-                print("counting", flush=True)  # noqa: T201
+                print("counting", flush=True)
 
 
 if __name__ == "__main__":

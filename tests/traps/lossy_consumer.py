@@ -1,4 +1,4 @@
-"""A consumer of kombu that dies when it took a message and has not noted it: `lossy_consumer URL QUEUE`."""
+"""A kombu consumer that dies after popping a message and before recording it: `lossy_consumer URL QUEUE`."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kombu.transport.redis import QoS
 
 
 def dies(*_: Any) -> None:
-    """End in the middle of a delivery, as a crash may."""
+    """Exit in the middle of a delivery, as in a crash."""
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def main(url: str, name: str) -> None:
-    """Take one message."""
+    """Receive one message."""
     QoS.append = dies
     queue = Queue(name, Exchange(""), routing_key=name)
     with Connection(url) as connection, Consumer(connection, [queue], callbacks=[dies]):

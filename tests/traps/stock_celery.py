@@ -1,7 +1,7 @@
-"""Celery as it comes, for the traps of jobs: `celery -A tests.traps.stock_celery worker`.
+"""Stock Celery, for the traps of jobs: `celery -A tests.traps.stock_celery worker`.
 
-The task notes each run in a list and then takes some seconds. Visibility is set by the environment: Celery's
-own hour, or something short, as one would set it to notice a dead worker soon.
+The task records each run in a list and then takes some seconds. The environment sets the visibility timeout:
+Celery's default of an hour, or a short one that would detect a dead worker soon.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ app.conf.update(
 
 @app.task(name="stock.long")  # type: ignore[untyped-decorator]
 def long(job_id: str, seconds: float) -> None:
-    """A job that is healthy, and takes its time."""
+    """A healthy job that takes long."""
     with Redis.from_url(URL) as client:
         client.rpush(f"runs:{job_id}", os.getpid())
     time.sleep(seconds)

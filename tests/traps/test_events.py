@@ -1,4 +1,4 @@
-"""Traps C3 and C5: events that died with their consumer, and streams that grow, or lose, for ever."""
+"""Traps C3 and C5: events lost with their consumer, and streams that grow, or lose events."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 
 async def _read(store: Store, stream: str, consumer: str, count: int) -> list[Any]:
-    """A naive consumer's read: XREADGROUP with `>`, ten at a time in the seed."""
+    """A naive consumer's read: XREADGROUP with `>`, ten at a time."""
     words = ("XREADGROUP", "GROUP", "g", consumer, "COUNT", count, "STREAMS", stream, ">")
     read = await store.call(*words)
     return read[stream.encode()] if read else []
@@ -32,8 +32,8 @@ async def _pending(store: Store, stream: str) -> int:
     return int((await store.call("XPENDING", stream, "g"))[0])
 
 
-async def test_c3_what_a_dead_consumer_had_is_never_seen_again(store: Store, key: str) -> None:
-    """Naive consumers read new events alone, so a dead one's stay pending; ours take them over."""
+async def test_c3_pending_events_of_a_dead_consumer_are_claimed(store: Store, key: str) -> None:
+    """Naive consumers read only new events, so those of a dead one stay pending; ours are claimed."""
     stream = BRIEF.keyspace.key(name=key)
     await store[BRIEF].publish_many(users(30), name=key)
     await store.call("XGROUP", "CREATE", stream, "g", "0")
@@ -52,10 +52,10 @@ async def test_c3_what_a_dead_consumer_had_is_never_seen_again(store: Store, key
 
 
 async def test_c3_one_xautoclaim_without_its_cursor_finds_only_the_first(store: Store, key: str) -> None:
-    """Asked from the start each time, XAUTOCLAIM looks at the same young entries; ours follows the cursor.
+    """XAUTOCLAIM from the start examines the same young entries each time; ours follows the cursor.
 
-    One call for ten looks at a hundred entries. A living consumer has the first 500, and its lease, of a
-    minute, does not end here: nobody comes to the dead one's ten behind them but by the cursor.
+    One call for ten examines a hundred entries. A living consumer has the first 500, with a lease of a
+    minute, so the ten entries of the dead one after them are only found by the cursor.
     """
     stream, lease = ACCOUNTS.keyspace.key(name=key), round(ACCOUNTS.delivery.lease.total_seconds() * 1000)
     await store[ACCOUNTS].publish_many(users(510), name=key)
@@ -79,7 +79,7 @@ async def test_c3_one_xautoclaim_without_its_cursor_finds_only_the_first(store: 
 
 
 async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(store: Store, key: str) -> None:
-    """A naive retry of all that is pending tries a poisoned event without end; ours waits, and gives up."""
+    """A naive retry of all pending events repeats a poisoned one for ever; ours backs off, and gives up."""
     stream = f"naive:{key}"
     await store.call("XADD", stream, "*", "event", "poison")
     await store.call("XGROUP", "CREATE", stream, "g", "0")
@@ -105,15 +105,15 @@ async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(sto
     assert await store[BRIEF].replay([letter.id], name=key) == 1
 
 
-async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key: str) -> None:
-    """With MAXLEN a slow group's events vanish before it has them; ours go when the slowest has them."""
+async def test_c5_a_blind_maxlen_drops_unhandled_events(store: Store, key: str) -> None:
+    """MAXLEN drops events before a slow group has read them; ours are trimmed behind the slowest group."""
     naive = f"naive:{key}"
     await store.call("XGROUP", "CREATE", naive, "g", "0", "MKSTREAM")
     await store.call("XADD", naive, "*", "event", "pending")
     ((pending, _),) = await _read(store, naive, "one", 1)
     for number in range(50):
         await store.call("XADD", naive, "MAXLEN", 10, "*", "event", number)
-    assert await store.call("XRANGE", naive, pending, pending) == []  # un-acked, and gone
+    assert await store.call("XRANGE", naive, pending, pending) == []  # pending, and dropped
     assert len(await _read(store, naive, "one", 100)) == 10  # 40 were never delivered
 
     stream = ACCOUNTS.keyspace.key(name=key)
@@ -124,31 +124,31 @@ async def test_c5_a_blind_maxlen_drops_what_nobody_has_handled(store: Store, key
             await release.wait()
 
     async def all_but_one() -> bool:
-        groups = (await live.info(name=key)).groups
+        groups = (await bound.info(name=key)).groups
         known = {group.name: (group.pending, group.lag) for group in groups}
         return (known["fast"], known["slow"]) == ((0, 0), (1, 0))
 
-    live = store[ACCOUNTS]
-    ids = await live.publish_many(users(50), name=key)
+    bound = store[ACCOUNTS]
+    ids = await bound.publish_many(users(50), name=key)
     await store.call("XGROUP", "CREATE", stream, "absent", "0")
     for group in ("fast", "slow"):
         await store.call("XGROUP", "CREATE", stream, group, "0")
-    async with live.consume("fast", Seen(), name=key), live.consume("slow", slow, name=key):
-        await until(all_but_one)  # the slow one has handled what comes after its 21st, too
-        assert await live.trim(name=key) == 0
-        assert await store.call("XLEN", stream) == 50  # one group has had nothing yet
+    async with bound.consume("fast", Seen(), name=key), bound.consume("slow", slow, name=key):
+        await until(all_but_one)  # the slow group has handled the events after its 21st, too
+        assert await bound.trim(name=key) == 0
+        assert await store.call("XLEN", stream) == 50  # one group has read nothing yet
         await store.call("XGROUP", "DESTROY", stream, "absent")
-        await live.trim(name=key)
+        await bound.trim(name=key)
         left = [entry_id.decode() for entry_id, _ in await store.call("XRANGE", stream, "-", "+")]
-        assert left == ids[20:]  # all before the pending one are gone, and it is still to be read
-        assert await live.trim(name=key) == 0
+        assert left == ids[20:]  # all before the pending one are trimmed, and it can still be read
+        assert await bound.trim(name=key) == 0
         release.set()
         await settled(store, ACCOUNTS, name=key)
-    assert (await live.info(name=key)).length == 1
+    assert (await bound.info(name=key)).length == 1
 
 
-async def test_c5_a_stream_that_nobody_trims_grows_for_ever(store: Store, key: str) -> None:
-    """Acknowledged entries stay in a naive stream; ours is short again while its consumer still works."""
+async def test_c5_an_untrimmed_stream_grows_for_ever(store: Store, key: str) -> None:
+    """Acknowledged entries stay in a naive stream; ours is trimmed while its consumer runs."""
     naive = f"naive:{key}"
     await store.call("XGROUP", "CREATE", naive, "g", "0", "MKSTREAM")
     for number in range(200):

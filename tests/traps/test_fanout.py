@@ -11,11 +11,11 @@ from ephemera import connect
 from ephemera.embedded import Valkey
 from tests.patterns.fanout_fixtures import BRIEF, CATALOGUE, Note
 
-_LIFE = 60_000  # milliseconds of the naive set; no pause of the machine is as long
+_LIFETIME = 60_000  # milliseconds of the naive set; no pause of the machine is as long
 
 
 async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, key: str) -> None:
-    """A set that anybody's heartbeat renews lists a killed process for ever; ours for one lifetime."""
+    """A set that any heartbeat renews lists a killed process for ever; ours for one lifetime."""
     naive = f"naive:{key}"
     command = [sys.executable, "-m", "tests.patterns.fanout_process", server.url, key, "2"]
     async with connect(server.url, CATALOGUE) as store, store[BRIEF].connect(user_id=key) as connection:
@@ -25,7 +25,7 @@ async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, ke
             return {f"{each.server}:{each.connection}": each.until for each in listed}
 
         async def heartbeat_of_the_living() -> int:
-            await store.call("PEXPIRE", naive, _LIFE)
+            await store.call("PEXPIRE", naive, _LIFETIME)
             return int(await store.call("PEXPIRETIME", naive))
 
         async def only_ours_is_reached() -> bool:
@@ -41,7 +41,7 @@ async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, ke
                 for _ in range(2):
                     line = await asyncio.to_thread(pod.stdout.readline)
                     assert line == b"connected\n"
-                async with asyncio.timeout(60):  # one that was held up for a lifetime is entered again
+                async with asyncio.timeout(60):  # one that was delayed for a lifetime is listed again
                     while await store[BRIEF].push(Note("to all"), user_id=key) != 3:
                         await asyncio.sleep(0.05)
                 assert await asyncio.to_thread(any, (b"to all" in line for line in pod.stdout))
@@ -54,9 +54,9 @@ async def test_s15_a_dead_process_is_not_kept_alive_by_others(server: Valkey, ke
         async with asyncio.timeout(60):
             while not await only_ours_is_reached():
                 dead = {name: until for name, until in (await deadlines()).items() if name != connection.id}
-                assert dead.items() <= last.items()  # nobody else's heartbeat moves them
+                assert dead.items() <= last.items()  # no other heartbeat changes them
                 await asyncio.sleep(0.05)
                 before, end = end, await heartbeat_of_the_living()
-                assert end > before  # for all in the set, the dead among them
+                assert end > before  # for all members, dead ones included
         assert await store.call("SISMEMBER", naive, "dead-pod:1") == 1
         await store.call("DEL", naive)

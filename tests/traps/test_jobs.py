@@ -1,4 +1,4 @@
-"""Traps S16 to S19: lost and doubled messages, two workers on a job, torn and expired checkpoints."""
+"""Traps S16 to S19: lost and duplicate messages, two workers on a job, torn and expired checkpoints."""
 
 from __future__ import annotations
 
@@ -32,27 +32,27 @@ QUEUE = "celery_queue:generation"
 
 @pytest.fixture
 def own() -> Iterator[Valkey]:
-    """A server whose queues are this test's alone."""
+    """A server with this test's queues only."""
     with embedded.valkey() as running:
         yield running
 
 
 @pytest.fixture
 def sql(postgres: Postgres, key: str) -> str:
-    """A database of the test's own."""
+    """A database for one test."""
     return postgres.database(key[:60])
 
 
 @pytest.fixture
 async def jobs(own: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
-    """Jobs on both."""
-    async with opened(own.url, sql) as live:
-        yield live
+    """Jobs on that server and database."""
+    async with opened(own.url, sql) as bound:
+        yield bound
 
 
 @contextmanager
 def stock_worker(url: str, visibility: float) -> Iterator[subprocess.Popen[bytes]]:
-    """Celery as it comes, as a process group of its own, with two processes."""
+    """Stock Celery with two processes, in its own process group."""
     environment = {"STOCK_URL": f"{url}/0", "STOCK_VISIBILITY": str(visibility), "PYTHONWARNINGS": "ignore"}
     command = [sys.executable, "-m", "celery", "-A", "tests.traps.stock_celery", "-q", "worker", "-c", "2"]
     process = subprocess.Popen(
@@ -66,7 +66,7 @@ def stock_worker(url: str, visibility: float) -> Iterator[subprocess.Popen[bytes
 
 
 def stock_send(url: str, job_id: str, seconds: float) -> None:
-    """Send a task to it, as an application does."""
+    """Send a task to stock Celery."""
     code = (
         "import sys; from tests.traps.stock_celery import long; long.delay(sys.argv[1], float(sys.argv[2]))"
     )
@@ -77,13 +77,13 @@ def stock_send(url: str, job_id: str, seconds: float) -> None:
 async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_again(
     jobs: BoundJobs, own: Valkey
 ) -> None:
-    """A consumer that dies between taking a message and noting it loses it; the row brings it back."""
+    """A consumer that dies between popping a message and recording it loses it; the row restores it."""
     job_id = await jobs.enqueue(generate, 1)
     command = [sys.executable, "-m", "tests.traps.lossy_consumer", f"{own.url}/0", QUEUE]
     died = await asyncio.to_thread(subprocess.run, command, timeout=30, check=False)
     assert died.returncode == -signal.SIGKILL
     assert await jobs.store.call("LLEN", QUEUE) == 0
-    assert not await jobs.store.call("EXISTS", "unacked")  # so nobody could ever restore it
+    assert not await jobs.store.call("EXISTS", "unacked")  # so it could never be restored
 
     await until(lambda: send_missing_messages(jobs._backend))
     assert await jobs.store.call("LLEN", QUEUE) == 1
@@ -92,7 +92,7 @@ async def test_s16_kombu_loses_a_message_in_a_crash_and_the_reaper_sends_it_agai
 
 
 async def test_s16_a_healthy_long_job_is_delivered_once(jobs: BoundJobs, own: Valkey, sql: str) -> None:
-    """Stock Celery with a short visibility runs a long task twice at once; ours is renewed by the parent."""
+    """Stock Celery with a short visibility timeout runs a long task twice; our parent process renews it."""
     with stock_worker(own.url, visibility=2):
         stock_send(own.url, "long", 60)
 
@@ -112,14 +112,14 @@ async def test_s16_a_healthy_long_job_is_delivered_once(jobs: BoundJobs, own: Va
         await until(over)
     row = await jobs.get(job_id)
     assert (row.state, row.fence, row.attempts) == ("done", 1, 1)
-    waited = seen[seen.index(0) :]  # from when a worker took it
+    waited = seen[seen.index(0) :]  # from when a worker had it
     assert set(waited) == {0}  # it was never in the queue again
 
 
-async def test_s16_a_killed_workers_job_goes_on_within_seconds(
+async def test_s16_a_killed_workers_job_continues_within_seconds(
     jobs: BoundJobs, own: Valkey, sql: str
 ) -> None:
-    """Stock Celery leaves it with the dead worker for an hour, the visibility timeout; ours goes on."""
+    """Stock Celery waits for the visibility timeout, an hour; our job continues within seconds."""
     with stock_worker(own.url, visibility=3600) as first:
         stock_send(own.url, "orphan", 60)
 
@@ -135,16 +135,16 @@ async def test_s16_a_killed_workers_job_goes_on_within_seconds(
             worker.kill()
             row = await ended(jobs, job_id)
         assert (row.state, row.fence) == ("done", 2)
-        assert await jobs.store.call("LLEN", "runs:orphan") == 1  # all this time, nobody has taken it up
+        assert await jobs.store.call("LLEN", "runs:orphan") == 1  # all this time, no worker has it
         assert await jobs.store.call("HLEN", "unacked") == 1
 
 
 async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: BoundJobs) -> None:
-    """A naive checkpoint takes whatever comes last; ours compares the fence, in Redis and in SQL."""
+    """A naive checkpoint keeps the last write; ours compares the fence, in Redis and in SQL."""
     call = jobs.store.call
     for worker, step in (("new", "slide:9"), ("old, late", "slide:3")):
         await call("HSET", "naive", "worker", worker, "step", step)
-    assert await call("HGET", "naive", "step") == b"slide:3"  # the older has set the job back
+    assert await call("HGET", "naive", "step") == b"slide:3"  # the older worker has overwritten it
 
     old, new = await two_runs(jobs)
     await new.step("slide:9", int, durable=False)
@@ -157,7 +157,7 @@ async def test_s17_of_two_workers_on_one_job_the_older_is_refused(jobs: BoundJob
 
 
 async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
-    """Two workers on one job: the first has hung for longer than its lease."""
+    """Two workers on one job, the first of which hung for longer than its lease."""
     job_id = await jobs.enqueue(generate, 20)
     runs = []
     for worker, lease in (("old", timedelta(seconds=-1)), ("new", timedelta(seconds=60))):
@@ -170,7 +170,7 @@ async def two_runs(jobs: BoundJobs) -> tuple[Run, Run]:
 async def test_s18_checkpoint_progress_and_publication_are_one_step(
     jobs: BoundJobs, own: Valkey, key: str
 ) -> None:
-    """Killed at any moment, the naive way leaves a step nobody was told of; ours has all three for each."""
+    """Killed at any moment, the naive way leaves a step without its message; ours has all three."""
     torn = 0
     for attempt in range(20):
         steps, entries, messages = await saved_until_killed(jobs, own, "naive", f"{key}:{attempt}")
@@ -185,9 +185,11 @@ async def test_s18_checkpoint_progress_and_publication_are_one_step(
 
 
 async def saved_until_killed(jobs: BoundJobs, own: Valkey, way: str, job_id: str) -> tuple[int, int, int]:
-    """How many steps, entries and messages there are when a process that saves them was killed."""
+    """The numbers of steps, entries and messages after the process that saves them was killed."""
     call, stream = jobs.store.call, PROGRESS.key(job_id=job_id)
-    channel, told = ("naive-wake", job_id) if way == "naive" else (jobs.store[PROGRESS.wake].name(), stream)
+    channel, message = (
+        ("naive-wake", job_id) if way == "naive" else (jobs.store[PROGRESS.wake].name(), stream)
+    )
     client: Any = jobs.store.client("queue")
     async with Subscription(client.hub, "channel", [channel], backlog=1_000_000) as wakes:
         ours = await connected(jobs)
@@ -204,14 +206,14 @@ async def saved_until_killed(jobs: BoundJobs, own: Valkey, way: str, job_id: str
         async def done_with_it() -> bool:
             return await connected(jobs) <= ours
 
-        await until(done_with_it)  # the server has done all that it was sent
+        await until(done_with_it)  # the server has executed all commands
         await call("PUBLISH", channel, "the end")
         messages = 0
         async for wake in wakes:
             assert not wake.lost
             if wake.data == b"the end":
                 break
-            messages += wake.data == told.encode()
+            messages += wake.data == message.encode()
     if way == "naive":
         return await call("HLEN", f"naive:{job_id}"), await call("XLEN", f"naive-progress:{job_id}"), messages
     fields = await call("HKEYS", JOBS.checkpoints.key(job_id=job_id))
@@ -220,20 +222,20 @@ async def saved_until_killed(jobs: BoundJobs, own: Valkey, way: str, job_id: str
 
 
 async def connected(jobs: BoundJobs) -> set[bytes]:
-    """The ids of all connections that the server has."""
+    """The ids of the server's connections."""
     clients = await jobs.store.call("CLIENT", "LIST")
     return {line.split()[0] for line in clients.splitlines()}
 
 
 def number_of(newest: Any) -> int:
-    """The number of the last step that was told of; the stream itself keeps its newest 200."""
+    """The number of the last published step; the stream itself keeps its newest 200."""
     event = PROGRESS.decode(newest[0][1][1])
     assert isinstance(event, Stepped)
     return event.number
 
 
-async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: BoundJobs) -> None:
-    """When the hour is over while it waits, a naive job begins anew; ours knows its steps from SQL."""
+async def test_s19_a_job_whose_checkpoint_expired_continues_from_sql(jobs: BoundJobs) -> None:
+    """After the checkpoint's hour a naive job starts again; ours has its steps in SQL."""
     call = jobs.store.call
     await call("HSET", "naive", "step", "slide:7")
     await call("PEXPIRE", "naive", 1)
@@ -249,7 +251,7 @@ async def test_s19_a_job_whose_checkpoint_expired_goes_on_from_sql(jobs: BoundJo
         return not await call("EXISTS", "naive", JOBS.checkpoints.key(job_id=job_id))
 
     await until(both_gone)
-    assert await call("HGET", "naive", "step") is None  # from the beginning, then
+    assert await call("HGET", "naive", "step") is None  # so it starts again
 
     assert await attempt_by(jobs, "second").run(job_id) == "done"
     assert await effects(jobs.engine, job_id) == {"slide:7": 1}

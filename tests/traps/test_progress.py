@@ -1,4 +1,4 @@
-"""Traps S4 and S5: readers that miss what was before them, or are not told of a loss; trust in pub/sub."""
+"""Traps S4 and S5: readers that miss earlier entries or do not notice a loss; trust in pub/sub."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tests.patterns.progress_fixtures import (
     PROGRESS,
     SHORT,
     Done,
+    JobDatabase,
     SlideDone,
-    Truth,
     collect,
     shown,
 )
@@ -29,25 +29,25 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_s4_what_happened_before_is_not_missed(store: Store, key: str) -> None:
-    """`XREAD ... $` gives nothing of what is already there; ours replays it and goes on live."""
+async def test_s4_earlier_events_are_not_missed(store: Store, key: str) -> None:
+    """`XREAD ... $` skips existing entries; ours replays them and continues progress."""
     naive = f"naive:{key}"
     await store.call("XADD", naive, "*", "d", "slide 0")
     assert await store.call("XREAD", "BLOCK", 50, "STREAMS", naive, "$") is None
     await store.call("DEL", naive)
 
-    live, truth = store[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    listening = asyncio.create_task(collect(live.listen(job_id=key, snapshot=truth.snapshot)))
-    await live.append(Done(1), job_id=key)
+    progress, truth = store[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    listening = asyncio.create_task(collect(progress.listen(job_id=key, snapshot=truth.snapshot)))
+    await progress.append(Done(1), job_id=key)
     assert await listening == [0, "done"]
 
 
-async def test_s4_a_stream_that_was_lost_is_told(store: Store, key: str) -> None:
-    """A plain position cannot tell a new stream from the old one; ours says `recovered: false`."""
+async def test_s4_a_lost_stream_is_noticed(store: Store, key: str) -> None:
+    """A plain position cannot distinguish a new stream from the old one; ours says `recovered: false`."""
     naive = f"naive:{key}"
     last = await store.call("XADD", naive, "*", "d", "slide 0")
-    await store.call("XADD", naive, "*", "d", "slide 1, which nobody will see")
+    await store.call("XADD", naive, "*", "d", "slide 1, which is never read")
     await store.call("DEL", naive)
     while await _milliseconds(store) <= int(last.partition(b"-")[0]):
         pass  # in the same millisecond the new stream would even use the old one's ids
@@ -56,13 +56,13 @@ async def test_s4_a_stream_that_was_lost_is_told(store: Store, key: str) -> None
     assert [entry[1][1] for entry in found[naive.encode()]] == [b"slide 2"]  # as if nothing were missing
     await store.call("DEL", naive)
 
-    live, truth = store[PROGRESS], Truth()
-    last = await live.append(SlideDone(0), job_id=key)
-    await live.append(SlideDone(1), job_id=key)
+    progress, truth = store[PROGRESS], JobDatabase()
+    last = await progress.append(SlideDone(0), job_id=key)
+    await progress.append(SlideDone(1), job_id=key)
     await store[PROGRESS.keyspace].delete(job_id=key)
     truth.slides = 2
-    await live.append(SlideDone(2), job_id=key)
-    async with live.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
+    await progress.append(SlideDone(2), job_id=key)
+    async with progress.listen(job_id=key, after=last, snapshot=truth.snapshot) as updates:
         missed = await anext(updates)
         assert isinstance(missed, Missed)
         assert not missed.recovered
@@ -71,33 +71,33 @@ async def test_s4_a_stream_that_was_lost_is_told(store: Store, key: str) -> None
 
 
 async def test_s5_a_lost_message_loses_no_event(store: Store, server: Valkey, key: str) -> None:
-    """What pub/sub carries is gone when the connection breaks; ours is woken by it, and reads a stream."""
+    """Pub/sub messages are lost when the connection breaks; ours only wake listeners, which read a stream."""
     naive = f"naive:{key}"
     async with store.subscribe(naive) as messages:
         _cut_subscriptions(server)
         await store.call("PUBLISH", naive, "slide 0")
         await store.call("PUBLISH", naive, "slide 1")
         first = await anext(messages)
-        assert first.lost  # the wire says so; the two messages will never come
+        assert first.lost  # the wire reports it; the two messages are lost
         await store.call("PUBLISH", naive, "slide 2")
         assert (await anext(messages)).data == b"slide 2"
 
-    live, truth = store[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+    progress, truth = store[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as updates:
         assert shown(await anext(updates)) == 0
         _cut_subscriptions(server)
-        await live.append(SlideDone(1), job_id=key)
-        await live.append(SlideDone(2), job_id=key)
+        await progress.append(SlideDone(1), job_id=key)
+        await progress.append(SlideDone(2), job_id=key)
         assert [shown(await anext(updates)) for _ in range(2)] == [1, 2]
     assert truth.asked == 0
 
 
-async def test_s5_a_wake_that_never_comes_costs_a_second(store: Store, key: str) -> None:
-    """An entry that nobody announced is found by looking."""
-    live, truth = store[PROGRESS], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    async with live.listen(job_id=key, snapshot=truth.snapshot) as updates:
+async def test_s5_a_lost_wake_up_costs_a_second(store: Store, key: str) -> None:
+    """An entry without a wake-up is found by polling."""
+    progress, truth = store[PROGRESS], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    async with progress.listen(job_id=key, snapshot=truth.snapshot) as updates:
         assert shown(await anext(updates)) == 0
         stream = PROGRESS.key(job_id=key)
         await store.call("XADD", stream, "2-9999999999999999", "d", PROGRESS.encode(SlideDone(1)))
@@ -106,7 +106,7 @@ async def test_s5_a_wake_that_never_comes_costs_a_second(store: Store, key: str)
 
 
 async def test_s5_the_end_is_in_sql(store: Store, key: str) -> None:
-    """A listener that waits for a message that was lost waits for ever; ours asks SQL, and ends."""
+    """A naive listener waits for ever for a lost message; ours asks SQL, and ends."""
     naive = f"naive:{key}"
     await store.call("PUBLISH", naive, "done")
     async with store.subscribe(naive) as messages:
@@ -114,11 +114,11 @@ async def test_s5_the_end_is_in_sql(store: Store, key: str) -> None:
             async with asyncio.timeout(0.1):
                 await anext(messages)
 
-    live, truth = store[SHORT], Truth()
-    await live.append(SlideDone(0), job_id=key)
-    truth.ended = True  # and the event that says so never reached Redis
+    progress, truth = store[SHORT], JobDatabase()
+    await progress.append(SlideDone(0), job_id=key)
+    truth.ended = True  # and its event never reached Redis
     async with asyncio.timeout(60):
-        assert await collect(live.listen(job_id=key, snapshot=truth.snapshot)) == [
+        assert await collect(progress.listen(job_id=key, snapshot=truth.snapshot)) == [
             0,
             {"job": key, "slides": 0},
         ]

@@ -25,12 +25,12 @@ from ephemera.web import (
 )
 from tests.patterns import fanout_fixtures
 from tests.patterns.fanout_fixtures import NOTES
-from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Truth
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, JobDatabase
 
 CATALOGUES = (CATALOGUE, fanout_fixtures.CATALOGUE)
 
 
-def application(store: Store, truth: Truth, allowed: Allowed | None = None) -> FastAPI:
+def application(store: Store, truth: JobDatabase, allowed: Allowed | None = None) -> FastAPI:
     """Progress of jobs by server-sent events and by WebSocket."""
     app = FastAPI()
 
@@ -81,7 +81,7 @@ async def main(url: str) -> None:
     loop = asyncio.get_running_loop()
     async with (
         connect(url, *CATALOGUES, required=False) as store,
-        serving(application(store, Truth())) as port,
+        serving(application(store, JobDatabase())) as port,
     ):
         sys.stdout.write(f"{port}\n")
         sys.stdout.flush()

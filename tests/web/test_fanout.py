@@ -14,7 +14,7 @@ from websockets.exceptions import ConnectionClosed
 from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from tests.patterns.fanout_fixtures import NOTES, Note
-from tests.patterns.progress_fixtures import Truth
+from tests.patterns.progress_fixtures import JobDatabase
 from tests.web.streaming_app import CATALOGUES, application, serving
 from tests.wire.conditions import eventually
 
@@ -29,7 +29,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 @pytest.fixture
 async def port(store: Store) -> AsyncIterator[int]:
     """The service, on a real port."""
-    async with serving(application(store, Truth())) as number:
+    async with serving(application(store, JobDatabase())) as number:
         yield number
 
 
@@ -81,7 +81,7 @@ async def _read_on(socket: ClientConnection) -> None:
 
 async def test_a_closing_store_closes_sockets_with_1012(server: Valkey) -> None:
     """A server that restarts closes its sockets with 1012, so clients reconnect."""
-    async with connect(server.url, *CATALOGUES) as store, serving(application(store, Truth())) as port:
+    async with connect(server.url, *CATALOGUES) as store, serving(application(store, JobDatabase())) as port:
         async with open_socket(f"ws://127.0.0.1:{port}/notifications?user=ws-u4") as socket:
             await eventually(lambda: store[NOTES].local_connections)
             await store.aclose()

@@ -17,7 +17,7 @@ from ephemera import connect
 from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
 from ephemera.web import _streams
-from tests.patterns.progress_fixtures import Truth
+from tests.patterns.progress_fixtures import JobDatabase
 from tests.web.streaming_app import CATALOGUES, application, serving
 
 
@@ -48,7 +48,7 @@ def _checked_often(monkeypatch: pytest.MonkeyPatch) -> None:
 async def _served(server: Valkey, permission: Permission) -> AsyncIterator[int]:
     async with (
         connect(server.url, *CATALOGUES) as store,
-        serving(application(store, Truth(), permission.allowed)) as port,
+        serving(application(store, JobDatabase(), permission.allowed)) as port,
     ):
         yield port
 

@@ -74,7 +74,7 @@ class GraphSaver(BaseCheckpointSaver[str]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002 - LangGraph calls it so
+        filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
@@ -149,7 +149,7 @@ class GraphSaver(BaseCheckpointSaver[str]):
         for thread_id in thread_ids:
             await self._threads.run(str(thread_id), scripts[strategy])
 
-    def get_next_version(self, current: str | int | None, channel: None) -> str:  # noqa: ARG002 - LangGraph gives it
+    def get_next_version(self, current: str | int | None, channel: None) -> str:
         """A version after this one, unique among the branches of a thread, since values are stored by it."""
         number = int(str(current or 0).partition(".")[0]) + 1
         return f"{number:032}.{random.getrandbits(64):016x}"
@@ -164,7 +164,7 @@ class GraphSaver(BaseCheckpointSaver[str]):
         self,
         config: RunnableConfig | None,
         *,
-        filter: dict[str, Any] | None = None,  # noqa: A002
+        filter: dict[str, Any] | None = None,
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
