@@ -26,7 +26,7 @@ from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
 from tests.patterns import limit_fixtures, progress_fixtures
 from tests.patterns.league_site import League, Source
-from tests.patterns.progress_fixtures import PROGRESS, Done, SlideDone, JobDatabase
+from tests.patterns.progress_fixtures import PROGRESS, Done, JobDatabase, SlideDone
 from tests.services.services import Served
 from tests.services.slides_people import Person
 from tests.web import http_cache_app, limited_app, streaming_app

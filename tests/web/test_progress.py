@@ -16,7 +16,7 @@ from ephemera import Store, connect
 from ephemera.embedded import Valkey
 from ephemera.patterns.progress import ENDED
 from ephemera.web import last_event_id
-from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, SlideDone, JobDatabase
+from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, JobDatabase, SlideDone
 from tests.web.event_source import opened
 from tests.web.streaming_app import application, serving
 from tests.wire.conditions import eventually
