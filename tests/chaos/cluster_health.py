@@ -1,4 +1,4 @@
-"""When a cluster is well again after a test hurt it."""
+"""Restoring a cluster after a test broke it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ def heal(cluster: Cluster) -> None:
         node.resume()
         if not _answers(node):
             node.restart()
-    assert poll_until(lambda: all(_is_well(node) for node in cluster.nodes), 20)
+    assert poll_until(lambda: all(_is_healthy(node) for node in cluster.nodes), 20)
 
 
 def masters(cluster: Cluster) -> list[Valkey]:
-    """The nodes that lead a shard now."""
+    """The masters at present."""
     return [node for node in cluster.nodes if _answers(node) and node.role() == "master"]
 
 
 def replica_of(cluster: Cluster, master: Valkey) -> Valkey:
-    """The node that follows a master."""
+    """The replica of a master."""
     for node in cluster.nodes:
         role = node.ask("ROLE")
         if isinstance(role, list) and role[:3] == ["slave", "127.0.0.1", master.port]:
@@ -35,7 +35,7 @@ def _answers(node: Valkey) -> bool:
         return False
 
 
-def _is_well(node: Valkey) -> bool:
+def _is_healthy(node: Valkey) -> bool:
     slots = node.ask("CLUSTER", "SLOTS")
     assert isinstance(slots, list)
     led = {master[1] for _, _, master, *_ in slots}
@@ -44,7 +44,7 @@ def _is_well(node: Valkey) -> bool:
 
 
 def _is_in_sync(node: Valkey) -> bool:
-    """A replica that has just come back must copy its master's data before it can follow on."""
+    """A replica that has just come back must copy its master's data before it is in sync."""
     role = node.ask("ROLE")
     assert isinstance(role, list)
     return "master" in role or "connected" in role

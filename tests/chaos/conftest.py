@@ -1,4 +1,4 @@
-"""Fixtures of the fault tests: servers of their own, which they may stop, kill and restart."""
+"""Fixtures of the chaos tests: servers of their own, which they may stop, kill and restart."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ __all__ = ["no_unhandled_errors"]
 
 
 @pytest.fixture(autouse=True)
-def as_patient_as_a_service(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that does not answer is given up as early as a service does, not as late as other tests do.
+def production_timeouts(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients give up a server that does not answer as early as in a service, not as late as in other tests.
 
     Except where a test is marked `patient`: it is about something else, and allows no call to fail.
     """

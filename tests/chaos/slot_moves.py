@@ -8,23 +8,23 @@ from ephemera.embedded import Cluster, Valkey
 
 
 def owner(cluster: Cluster, slot: int) -> Valkey:
-    """The master that serves a slot, by its own word."""
+    """The master that serves a slot, by its own slot map."""
     for node in cluster.nodes:
         reply = node.ask("CLUSTER", "SLOTS")
         assert isinstance(reply, list)
         for first, last, master, *_ in reply:
             if first <= slot <= last and master[1] == node.port:
                 return node
-    raise AssertionError(f"nobody serves slot {slot}")
+    raise AssertionError(f"no node serves slot {slot}")
 
 
-def identity(node: Valkey) -> str:
+def node_id(node: Valkey) -> str:
     """The node's id in the cluster."""
     return str(node.ask("CLUSTER", "MYID"))
 
 
 class Move:
-    """One slot on its way; between its steps the cluster answers ASK, TRYAGAIN and MOVED."""
+    """One slot that moves; between its steps the cluster answers ASK, TRYAGAIN and MOVED."""
 
     def __init__(self, slot: int, source: Valkey, target: Valkey) -> None:
         self.slot = slot
@@ -32,9 +32,9 @@ class Move:
         self.target = target
 
     def begin(self) -> None:
-        """From here on the source answers ASK for keys that it has not."""
-        self.target.ask("CLUSTER", "SETSLOT", self.slot, "IMPORTING", identity(self.source))
-        self.source.ask("CLUSTER", "SETSLOT", self.slot, "MIGRATING", identity(self.target))
+        """From here on the source answers ASK for keys that it does not have."""
+        self.target.ask("CLUSTER", "SETSLOT", self.slot, "IMPORTING", node_id(self.source))
+        self.source.ask("CLUSTER", "SETSLOT", self.slot, "MIGRATING", node_id(self.target))
 
     def keys(self) -> list[str]:
         """The keys that are still at the source."""
@@ -42,7 +42,7 @@ class Move:
         assert isinstance(reply, list)
         return [str(key) for key in reply]
 
-    def carry(self, *keys: str) -> None:
+    def migrate(self, *keys: str) -> None:
         """Move some keys."""
         if keys:
             where = ("127.0.0.1", self.target.port, "", 0, 5000)
@@ -50,16 +50,16 @@ class Move:
 
     def end(self) -> None:
         """From here on the source answers MOVED."""
-        name = identity(self.target)
+        name = node_id(self.target)
         self.target.ask("CLUSTER", "SETSLOT", self.slot, "NODE", name)
         self.source.ask("CLUSTER", "SETSLOT", self.slot, "NODE", name)
 
     def steps(self) -> Iterator[None]:
-        """Do all of it, with a stop after each step."""
+        """Do the whole migration, yielding after each step."""
         self.begin()
         yield
         while keys := self.keys():
-            self.carry(*keys[:3])
+            self.migrate(*keys[:3])
             yield
         self.end()
         yield

@@ -1,4 +1,4 @@
-"""Masters that die, freeze or step down: callers get true outcomes, then the new master by themselves."""
+"""Masters that die, freeze or step down: callers get correct outcomes, then the new master."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def started() -> Iterator[tuple[Servers, float]]:
 
 @pytest.fixture
 def servers(started: tuple[Servers, float]) -> Servers:
-    """The cluster, whatever the test before did to it."""
+    """The cluster, healed after the previous test."""
     heal(started[0])
     return started[0]
 
@@ -45,7 +45,7 @@ async def voting(servers: Servers, started: tuple[Servers, float]) -> Servers:
 
 
 class _Load:
-    """Callers all over the slots, each with a counter of its own."""
+    """Callers in all slots, each with a counter of its own."""
 
     def __init__(self, client: ClusterClient) -> None:
         self.outcomes: list[Counter[type]] = [Counter() for _ in range(30)]
@@ -71,7 +71,7 @@ class _Load:
         await eventually(all_served, within)
 
     async def stop(self) -> Counter[type]:
-        """The outcomes of all, when every counter was found to be what they allow."""
+        """The outcomes of all callers, after checking that every counter agrees with them."""
         self._stopped.set()
         await asyncio.gather(*self._tasks)
         for n, outcomes in enumerate(self.outcomes):
@@ -91,8 +91,8 @@ class _Load:
 
 
 @pytest.mark.patient
-async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None:
-    """A manual fail-over costs callers no error, though the master changes under them."""
+async def test_a_manual_failover_causes_no_error(servers: Servers) -> None:
+    """A manual fail-over causes no error, though the master changes under load."""
     async with cluster_client(servers.url) as client:
         load = await _Load.started(client)
         replica = replica_of(servers, masters(servers)[0])
@@ -102,25 +102,25 @@ async def test_a_master_that_steps_down_is_not_noticed(servers: Servers) -> None
         assert set(await load.stop()) == {int}
 
 
-async def test_copies_are_dropped_when_a_master_steps_down(servers: Servers) -> None:
-    """Who keeps copies of keys is told that all may have changed when their master is another one."""
+async def test_local_copies_are_invalidated_when_a_master_steps_down(servers: Servers) -> None:
+    """Listeners are notified that any key may have changed when a master is replaced."""
     async with cluster_client(servers.url) as client:
-        heard: list[Invalidations] = []
-        await client.track(heard.append)
+        received: list[Invalidations] = []
+        await client.track(received.append)
         await client.call("SET", "copied", "1")
         await client.call("GET", "copied")
-        heard.clear()
+        received.clear()
         replica = replica_of(servers, owner(servers, key_slot("copied")))
         replica.ask("CLUSTER", "FAILOVER")
         async with asyncio.timeout(60):
-            while None not in heard:
+            while None not in received:
                 assert await client.call("GET", "copied") == b"1"
         await client.call("GET", "copied")
         replica.ask("SET", "copied", "2")
-        await eventually(lambda: [b"copied"] in heard)
+        await eventually(lambda: [b"copied"] in received)
 
 
-async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
+async def test_the_master_serves_reads_of_a_dead_replica(servers: Servers) -> None:
     """Reads from a replica that dies are served by its master from then on."""
     async with cluster_client(f"{servers.url}?read_from=replicas") as client:
         await client.call("SET", "standin", "value")
@@ -134,7 +134,7 @@ async def test_a_replica_that_dies_is_stood_in_for(servers: Servers) -> None:
 
 @pytest.mark.parametrize("hurt", ["kill", "pause"])
 async def test_a_master_dies_under_load(voting: Servers, hurt: str) -> None:
-    """A master killed or frozen: true outcomes only, and service soon after the node timeout."""
+    """A master killed or frozen: correct outcomes only, and service soon after the node timeout."""
     victim = masters(voting)[0]
     async with cluster_client(voting.url) as client:
         load = await _Load.started(client)
@@ -150,7 +150,7 @@ async def test_a_master_dies_under_load(voting: Servers, hurt: str) -> None:
 
 
 async def test_shard_channels_survive_their_master(voting: Servers) -> None:
-    """A shard channel whose master dies is heard from the next one, and the gap is told."""
+    """A shard channel whose master dies is subscribed to at the next one, and the gap is reported."""
     async with cluster_client(voting.url) as client, client.subscribe("{shard}", kind="shard") as messages:
         assert await client.call("SPUBLISH", "{shard}", "before") == 1
         assert (await anext(messages)).data == b"before"
@@ -163,8 +163,8 @@ async def test_shard_channels_survive_their_master(voting: Servers) -> None:
         assert message.data == b"after"
 
 
-async def test_channels_are_heard_from_another_node(servers: Servers) -> None:
-    """When the node that a channel was heard from dies, it is heard from another, and the gap is told."""
+async def test_channels_move_to_another_node(servers: Servers) -> None:
+    """When the node of a subscription dies, it moves to another node, and the gap is reported."""
     async with cluster_client(servers.url) as client, client.subscribe("news") as messages:
         hub = next(n for n in servers.nodes if "sub=1 " in str(n.ask("CLIENT", "LIST", "TYPE", "pubsub")))
         hub.kill()

@@ -1,4 +1,4 @@
-"""A server killed and started again under load: every call has a truthful outcome."""
+"""A server killed and restarted under load: every call has a correct outcome."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ _ROUNDS = 4
 
 @pytest.fixture
 def durable(tmp_path: Path) -> Iterator[Valkey]:
-    """A server that has on disk what it has acknowledged."""
+    """A server that has every acknowledged write on disk."""
     config = {"appendonly": "yes", "appendfsync": "always"}
     with embedded.valkey(data=tmp_path, config=config) as running:
         yield running
 
 
 class _Caller:
-    """One who increments a counter of its own and keeps count of the outcomes."""
+    """A caller that increments its own counter and counts the outcomes."""
 
     def __init__(self, client: NodeClient, name: int) -> None:
         self.key = f"counter:{name}"
@@ -83,17 +83,17 @@ async def test_killed_and_restarted_under_load(durable: Valkey) -> None:
 
 
 async def test_reads_survive_a_dropped_connection(server: Valkey, key: str) -> None:
-    """Reads in flight on a connection that is dropped are sent again on the next one, unseen."""
+    """Reads in flight on a connection that is dropped are sent again on the next one, unnoticed."""
     async with node_client(server.url) as client:
         await client.call("SET", key, "value")
         reads = [client.call("GET", key) for _ in range(100)]
-        await asyncio.sleep(0)  # now they have left
+        await asyncio.sleep(0)  # now they are sent
         connection_of(client).abort("dropped by the test")
         assert set(await asyncio.gather(*reads)) == {b"value"}
         assert client.link.connects == 2
 
 
-async def test_writes_do_not(server: Valkey, key: str) -> None:
+async def test_writes_in_flight_fail_as_unknown(server: Valkey, key: str) -> None:
     """Writes in flight on a dropped connection fail as unknown, those not yet sent as not executed."""
     async with node_client(server.url) as client:
         sent = [client.call("INCR", key) for _ in range(10)]
@@ -107,7 +107,7 @@ async def test_writes_do_not(server: Valkey, key: str) -> None:
         await client.call("DEL", key)
 
 
-async def test_a_killed_client_connects_again(server: Valkey, key: str) -> None:
+async def test_a_killed_client_reconnects(server: Valkey, key: str) -> None:
     """CLIENT KILL, as by an operator, costs the reads nothing."""
     async with node_client(server.url) as client:
         number = await client.call("CLIENT", "ID")
@@ -119,7 +119,7 @@ async def test_a_killed_client_connects_again(server: Valkey, key: str) -> None:
         assert client.link.connects == 6
 
 
-async def test_reads_are_not_repeated_for_ever(victim: Valkey) -> None:
+async def test_reads_are_repeated_once(victim: Valkey) -> None:
     """When the next connection does not come up at once, reads fail as unavailable and do not wait."""
     async with node_client(victim.url) as client:
         await client.call("SET", "x", "1")
@@ -132,7 +132,7 @@ async def test_reads_are_not_repeated_for_ever(victim: Valkey) -> None:
 
 
 async def test_closing_while_reads_wait_for_the_next_connection(victim: Valkey) -> None:
-    """Reads that wait to be sent again are settled when the client is closed meanwhile."""
+    """Reads that wait to be sent again fail when the client is closed meanwhile."""
     async with node_client(f"{victim.url}?connect_timeout=5&timeout=3") as client:
         victim.pause()
         read = client.call("GET", "x")
@@ -145,7 +145,7 @@ async def test_closing_while_reads_wait_for_the_next_connection(victim: Valkey) 
 
 
 async def test_starting_before_the_server(victim: Valkey) -> None:
-    """A client that starts while its server is away says so at each call, and serves once it is there."""
+    """Calls of a client that starts before its server fail as unavailable, and succeed once it is up."""
     await asyncio.to_thread(victim.kill)
     async with node_client(victim.url, required=False) as client:
         with pytest.raises(Unavailable, match="connection refused"):
@@ -155,8 +155,8 @@ async def test_starting_before_the_server(victim: Valkey) -> None:
 
 
 async def test_a_server_that_is_loading_counts_as_down(tmp_path: Path) -> None:
-    """While a server reads its data back, calls fail as unavailable; then they are served."""
-    # Microseconds a key, 16 s in all; it is told to hurry once its state was seen.
+    """While a server reads its data back, calls fail as unavailable; then they succeed."""
+    # Microseconds a key, 16 s in all; the delay is removed once its state was seen.
     slowly = {"key-load-delay": "8000", "loading-process-events-interval-bytes": "1024"}
     config = {"enable-debug-command": "yes", **slowly}
     with embedded.valkey(data=tmp_path, config=config) as server:
@@ -179,8 +179,8 @@ async def test_a_server_that_is_loading_counts_as_down(tmp_path: Path) -> None:
             await answered(lambda: client.call("GET", "filler:1"))
 
 
-async def test_a_server_that_hangs_up_at_once_is_not_stormed() -> None:
-    """A server that welcomes and then hangs up, again and again, is tried less and less often."""
+async def test_reconnecting_backs_off_when_connections_are_brief() -> None:
+    """A server that repeatedly accepts and then closes the connection is tried less and less often."""
     welcomed = 0
 
     async def hang_up(peer: Peer) -> None:

@@ -1,4 +1,4 @@
-"""A master watched by Sentinels: when another becomes master, clients are there without doing anything."""
+"""A master watched by Sentinels: clients follow a fail-over by themselves."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def watched() -> Iterator[Sentinel]:
 
 
 class _Load:
-    """Callers that increment one counter all the time, and keep count of what came of it."""
+    """Callers that increment one counter all the time, and count the outcomes."""
 
     def __init__(self, client: NodeClient) -> None:
         self.done = 0
@@ -66,7 +66,7 @@ async def _follows(client: NodeClient, watched: Sentinel, old: Valkey, within: f
 
 
 async def test_a_manual_failover_is_followed(watched: Sentinel) -> None:
-    """SENTINEL FAILOVER under load: true outcomes only, and the client is at the new master by itself."""
+    """SENTINEL FAILOVER under load: correct outcomes, and the client moves to the new master by itself."""
     old = watched.master
     async with node_client(watched.url) as client, client.subscribe("news") as messages:
         load = _Load(client)
@@ -76,19 +76,19 @@ async def test_a_manual_failover_is_followed(watched: Sentinel) -> None:
         await load.stop()
         message = await asyncio.wait_for(anext(messages), 60)
         assert (message.channel, message.lost) == (b"news", True)
-        await answered(lambda: _heard(client))
+        await answered(lambda: _subscribed(client))
         while (message := await asyncio.wait_for(anext(messages), 60)).lost:
             pass
         assert message.data == b"from the new master"
 
 
-async def _heard(client: NodeClient) -> None:
+async def _subscribed(client: NodeClient) -> None:
     if not await client.call("PUBLISH", "news", "from the new master"):
         raise Unavailable("news", "not subscribed at the new master yet")
 
 
 async def test_a_master_that_dies_is_replaced(watched: Sentinel) -> None:
-    """SIGKILL under load: true outcomes only, and the client is at the new master by itself."""
+    """SIGKILL under load: correct outcomes, and the client moves to the new master by itself."""
     old = watched.master
     async with node_client(watched.url) as client:
         load = _Load(client)
@@ -100,7 +100,7 @@ async def test_a_master_that_dies_is_replaced(watched: Sentinel) -> None:
         await load.stop()
 
 
-async def test_a_replica_is_no_master(watched: Sentinel) -> None:
+async def test_a_demoted_master_is_left(watched: Sentinel) -> None:
     """A write that a demoted master refuses fails as not executed; a client waits for a real master."""
     master = watched.master
     other = next(node for node in watched.nodes if node is not master)

@@ -1,4 +1,4 @@
-"""Slots that move under load: callers see a little latency, and nothing else."""
+"""Slots that move under load: callers see a little latency and no error."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from ephemera.embedded import Cluster as Servers
 from ephemera.embedded import Valkey
 from ephemera.errors import Unavailable
 from ephemera.wire import ClusterClient, Script, key_slot
-from tests.chaos.slot_moves import Move, identity, owner
+from tests.chaos.slot_moves import Move, node_id, owner
 from tests.wire.clients import cluster_client
 from tests.wire.conditions import eventually
 
 pytestmark = pytest.mark.patient
 
 _APPEND = Script(
-    "append and tell", "redis.call('APPEND', KEYS[1], ARGV[1]) return redis.call('STRLEN', KEYS[1])"
+    "append_and_measure", "redis.call('APPEND', KEYS[1], ARGV[1]) return redis.call('STRLEN', KEYS[1])"
 )
 
 
@@ -31,14 +31,14 @@ def servers() -> Iterator[Servers]:
 
 
 def _move_of(servers: Servers, slot: int) -> Move:
-    """The way of a slot to the next master."""
+    """The migration of a slot to the next master."""
     source = owner(servers, slot)
     target = servers.nodes[(servers.nodes.index(source) + 1) % 3]
     return Move(slot, source, target)
 
 
 class _Caller:
-    """One who counts in a key of its own, and finds every reply to be its own."""
+    """A caller that counts in its own key, and checks that every reply is its own."""
 
     def __init__(self, client: ClusterClient, key: str) -> None:
         self.calls = 0
@@ -78,7 +78,7 @@ async def test_slots_move_under_load(servers: Servers) -> None:
 
 
 async def test_slots_move_at_once_under_load(servers: Servers) -> None:
-    """Valkey's own atomic migration of many slots is not seen by callers either."""
+    """Valkey's own atomic migration of many slots causes no error either."""
     async with cluster_client(servers.url) as client:
         stopped = asyncio.Event()
         source, target = servers.nodes[0], servers.nodes[1]
@@ -87,7 +87,7 @@ async def test_slots_move_at_once_under_load(servers: Servers) -> None:
         callers = [_Caller(client, f"{{{tag}}}") for tag in tags]
         running = [asyncio.create_task(caller.run(stopped)) for caller in callers]
         await eventually(lambda: min(caller.calls for caller in callers) > 10)
-        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", identity(target))
+        source.ask("CLUSTER", "MIGRATESLOTS", "SLOTSRANGE", first, last, "NODE", node_id(target))
         await eventually(lambda: "success" in str(source.ask("CLUSTER", "GETSLOTMIGRATIONS")), within=60)
         await _all_served(callers, 10)
         stopped.set()
@@ -104,47 +104,47 @@ def _range_of(node: Valkey) -> tuple[int, int]:
     )
 
 
-async def test_a_key_that_is_already_there_is_asked_for(servers: Servers) -> None:
+async def test_a_key_is_found_on_either_side(servers: Servers) -> None:
     """While a slot moves, a key is read and written where it is: at the source, or by ASK at the target."""
     async with cluster_client(servers.url) as client:
         await client.call("MSET", "{ask}:here", "1", "{ask}:there", "2")
         move = _move_of(servers, key_slot("{ask}"))
         move.begin()
-        move.carry("{ask}:there")
+        move.migrate("{ask}:there")
         assert await client.call("GET", "{ask}:here") == b"1"
         assert await client.call("GET", "{ask}:there") == b"2"
         assert await client.call("SET", "{ask}:new", "3") == b"OK"
         assert move.target.ask("CLUSTER", "COUNTKEYSINSLOT", move.slot) == 2
-        move.carry(*move.keys())
+        move.migrate(*move.keys())
         move.end()
         assert await client.call("MGET", "{ask}:here", "{ask}:there", "{ask}:new") == [b"1", b"2", b"3"]
 
 
-async def test_keys_on_both_sides_are_waited_for(servers: Servers) -> None:
-    """A command whose keys are on both sides (TRYAGAIN) is tried until they are together."""
+async def test_keys_on_both_sides_are_retried(servers: Servers) -> None:
+    """A command whose keys are on both sides (TRYAGAIN) is retried until they are together."""
     async with cluster_client(servers.url) as client:
         await client.call("MSET", "{both}:1", "1", "{both}:2", "2")
         move = _move_of(servers, key_slot("{both}"))
         move.begin()
-        move.carry("{both}:1")
+        move.migrate("{both}:1")
         waiting = asyncio.ensure_future(client.call("MGET", "{both}:1", "{both}:2"))
         await asyncio.sleep(0.05)
         assert not waiting.done()
-        move.carry("{both}:2")
+        move.migrate("{both}:2")
         assert await waiting == [b"1", b"2"]
         move.end()
 
 
-async def test_keys_that_stay_apart_are_given_up(servers: Servers) -> None:
+async def test_keys_that_stay_split_fail(servers: Servers) -> None:
     """A command whose keys stay on both sides fails as not executed, after about a timeout."""
     async with cluster_client(servers.url) as client:
-        await client.call("MSET", "{apart}:1", "1", "{apart}:2", "2")
-        move = _move_of(servers, key_slot("{apart}"))
+        await client.call("MSET", "{split}:1", "1", "{split}:2", "2")
+        move = _move_of(servers, key_slot("{split}"))
         move.begin()
-        move.carry("{apart}:1")
+        move.migrate("{split}:1")
         with pytest.raises(Unavailable, match="its slot is moving"):
-            await asyncio.wait_for(client.call("MGET", "{apart}:1", "{apart}:2"), 60)
-        move.carry("{apart}:2")
+            await asyncio.wait_for(client.call("MGET", "{split}:1", "{split}:2"), 60)
+        move.migrate("{split}:2")
         move.end()
 
 
@@ -154,7 +154,7 @@ async def test_nodes_that_disagree_for_a_moment(servers: Servers) -> None:
         await client.call("SET", "{dispute}", "1")
         move = _move_of(servers, key_slot("{dispute}"))
         move.begin()
-        move.carry("{dispute}")
+        move.migrate("{dispute}")
         name = str(move.target.ask("CLUSTER", "MYID"))
         move.source.ask("CLUSTER", "SETSLOT", move.slot, "NODE", name)  # the wrong one first
         reading = asyncio.ensure_future(client.call("GET", "{dispute}"))
@@ -167,8 +167,8 @@ def _blocked(*nodes: Valkey) -> bool:
     return any("blocked_clients:1\r\n" in str(node.ask("INFO", "clients")) for node in nodes)
 
 
-async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
-    """A caller blocked in BLPOP while its slot moves waits on at the new place, and gets its element."""
+async def test_a_blocked_caller_follows_its_slot(servers: Servers) -> None:
+    """A caller blocked in BLPOP while its slot moves keeps waiting at the new node, and gets its element."""
     async with cluster_client(servers.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", "{wait}:list", 10))
         move = _move_of(servers, key_slot("{wait}"))
@@ -180,8 +180,8 @@ async def test_who_waits_in_a_moving_slot_waits_on(servers: Servers) -> None:
         assert await asyncio.wait_for(waiting, 60) == [b"{wait}:list", b"element"]
 
 
-async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
-    """A blocking command that begins while its slot moves follows ASK."""
+async def test_blocking_in_a_moving_slot(servers: Servers) -> None:
+    """A blocking command that starts while its slot moves follows ASK."""
     async with cluster_client(servers.url) as client:
         move = _move_of(servers, key_slot("{asked}"))
         move.begin()
@@ -191,7 +191,7 @@ async def test_blocking_in_a_slot_on_the_move(servers: Servers) -> None:
 
 
 async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
-    """Listeners of a shard channel are told of the gap when its slot moves, and hear its new master."""
+    """Subscribers of a shard channel get a mark when its slot moves, and messages of its new master."""
     async with cluster_client(servers.url) as client:
         async with (
             client.subscribe("{shard}", kind="shard") as one,
@@ -209,7 +209,7 @@ async def test_shard_channels_follow_their_slot(servers: Servers) -> None:
 
 
 async def test_joining_a_shard_channel_that_has_just_moved(servers: Servers) -> None:
-    """A newcomer whose map of slots is old finds its shard channel all the same."""
+    """A new subscription with an outdated slot map finds its shard channel all the same."""
     async with cluster_client(servers.url) as client:
         for _ in _move_of(servers, key_slot("{late}")).steps():
             pass
@@ -218,17 +218,17 @@ async def test_joining_a_shard_channel_that_has_just_moved(servers: Servers) -> 
             assert (await anext(messages)).data == b"hello"
 
 
-async def test_keys_that_moved_are_told_as_changed(servers: Servers) -> None:
-    """Who keeps copies of keys hears of those that moved, and of their changes at the new place."""
-    heard: list[list[bytes] | None] = []
+async def test_keys_that_moved_are_invalidated(servers: Servers) -> None:
+    """Listeners are notified of keys that moved, and of their changes at the new node."""
+    received: list[list[bytes] | None] = []
     async with cluster_client(servers.url) as client, cluster_client(servers.url) as other:
-        await client.track(heard.append)
+        await client.track(received.append)
         await client.call("SET", "{copy}", "1")
         await client.call("GET", "{copy}")
         for _ in _move_of(servers, key_slot("{copy}")).steps():
             pass
-        await eventually(lambda: heard)
-        heard.clear()
+        await eventually(lambda: received)
+        received.clear()
         assert await client.call("GET", "{copy}") == b"1"
         await other.call("SET", "{copy}", "2")
-        await eventually(lambda: [b"{copy}"] in heard)
+        await eventually(lambda: [b"{copy}"] in received)

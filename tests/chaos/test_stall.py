@@ -1,4 +1,4 @@
-"""A server that stops answering without closing anything: noticed in time, failed fast, resumed by itself."""
+"""A server that hangs without closing anything: detected in time, and used again when it resumes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.wire.conditions import answered, eventually
 from tests.wire.forwarders import forwarding
 
 _TIMEOUT = 0.25  # seconds, the default
-_HELD_UP = 3.0  # seconds by which a busy machine may delay a test
+_SLACK = 3.0  # seconds by which a busy machine may delay a test
 
 
 async def _failure(client: NodeClient, *words: str) -> tuple[float, ConnectionFailed]:
@@ -31,7 +31,7 @@ async def _failure(client: NodeClient, *words: str) -> tuple[float, ConnectionFa
 
 
 @pytest.mark.on_both_loops
-async def test_a_frozen_server_is_noticed_in_time_and_resumed(victim: Valkey) -> None:
+async def test_a_frozen_server_is_detected_in_time_and_used_again(victim: Valkey) -> None:
     """SIGSTOP: first calls fail after the timeout, later ones under 1 ms; SIGCONT: back soon."""
     async with node_client(victim.url) as client:
         load = [asyncio.create_task(_load(client, name)) for name in range(20)]
@@ -39,7 +39,7 @@ async def test_a_frozen_server_is_noticed_in_time_and_resumed(victim: Valkey) ->
         victim.pause()
         await asyncio.sleep(0)
         failures = await asyncio.gather(*(_failure(client, "GET", "x") for _ in range(10)))
-        assert max(took for took, _ in failures) < _TIMEOUT + _HELD_UP
+        assert max(took for took, _ in failures) < _TIMEOUT + _SLACK
         await asyncio.gather(*load)
 
         down = [await _failure(client, "GET", "x") for _ in range(200)]
@@ -68,8 +68,8 @@ async def _echo(client: NodeClient, name: int) -> None:
         task.set_name("loaded")
 
 
-async def test_what_a_frozen_server_leaves_unknown(victim: Valkey) -> None:
-    """What was sent to a server that froze fails as unknown if it is a write, as unavailable if a read."""
+async def test_outcomes_after_a_freeze(victim: Valkey) -> None:
+    """Commands sent to a server that froze fail as unknown if they write, as unavailable if they read."""
     async with node_client(f"{victim.url}?max_in_flight=2") as client:
         await client.call("PING")
         victim.pause()
@@ -79,19 +79,19 @@ async def test_what_a_frozen_server_leaves_unknown(victim: Valkey) -> None:
         assert not client.up
 
 
-async def test_a_frozen_server_is_noticed_while_nobody_calls(victim: Valkey) -> None:
-    """An idle connection is asked after every second, so the first caller need not find out."""
+async def test_a_frozen_server_is_detected_without_calls(victim: Valkey) -> None:
+    """An idle connection is pinged every second, so a frozen server is known before the next call."""
     async with node_client(victim.url) as client:
         victim.pause()
-        await eventually(lambda: not client.up, within=1 + _TIMEOUT + _HELD_UP)
+        await eventually(lambda: not client.up, within=1 + _TIMEOUT + _SLACK)
         victim.resume()
         await eventually(lambda: client.up)
 
 
 @pytest.mark.on_both_loops
 @pytest.mark.parametrize("held_up_by", ["a callback", "a reader"])
-async def test_a_loop_that_is_held_up_is_no_stall(server: Valkey, held_up_by: str) -> None:
-    """A loop blocked by its own work for longer than the timeout does not blame the server, however often."""
+async def test_a_blocked_loop_is_not_a_stall(server: Valkey, held_up_by: str) -> None:
+    """A loop blocked by its own work for longer than the timeout does not fail the server, however often."""
     async with node_client(server.url) as client:
         for value in ("first", "second"):
             reply = asyncio.ensure_future(client.call("ECHO", value))
@@ -104,8 +104,8 @@ async def test_a_loop_that_is_held_up_is_no_stall(server: Valkey, held_up_by: st
 
 
 @pytest.mark.on_both_loops
-async def test_a_machine_that_stood_still_is_no_stall(victim: Valkey) -> None:
-    """Client and server are held up together, and the client goes on first: the server may still answer."""
+async def test_a_suspended_machine_is_not_a_stall(victim: Valkey) -> None:
+    """When client and server are suspended and the client resumes first, the server may still answer."""
     async with node_client(victim.url) as client:
         for value in ("first", "second"):
             victim.pause()
@@ -117,20 +117,20 @@ async def test_a_machine_that_stood_still_is_no_stall(victim: Valkey) -> None:
         assert client.link.connects == 1
 
 
-async def test_a_server_that_hangs_while_the_loop_is_held_up_is_noticed(victim: Valkey) -> None:
-    """It gets its time once more, and not again and again."""
+async def test_a_hang_while_the_loop_is_blocked_is_detected(victim: Valkey) -> None:
+    """The server gets its timeout once more, and not again and again."""
     async with node_client(victim.url) as client:
         victim.pause()
         reply = asyncio.ensure_future(client.call("ECHO", "lost"))
         await asyncio.sleep(0)
         time.sleep(2 * _TIMEOUT)
         with pytest.raises(ConnectionFailed, match="no answer for 250 ms"):
-            async with asyncio.timeout(10 * _TIMEOUT + _HELD_UP):
+            async with asyncio.timeout(10 * _TIMEOUT + _SLACK):
                 await reply
 
 
 def _read_slowly(seconds: float) -> None:
-    """Hold the loop up where it reads: uvloop then looks at its timers before it reads what has come."""
+    """Block the loop where it reads: uvloop then runs its timers before it reads what has arrived."""
     loop = asyncio.get_running_loop()
     here, there = socket.socketpair()
 
@@ -145,7 +145,7 @@ def _read_slowly(seconds: float) -> None:
 
 
 @pytest.mark.on_both_loops
-async def test_a_loop_held_up_between_timers_is_no_stall(server: Valkey) -> None:
+async def test_a_loop_blocked_between_timers_is_not_a_stall(server: Valkey) -> None:
     """A loop that stutters, again and again, with calls always in flight, keeps its connection."""
     async with node_client(server.url) as client:
         done = asyncio.Event()
@@ -165,8 +165,8 @@ async def test_a_loop_held_up_between_timers_is_no_stall(server: Valkey) -> None
 
 @pytest.mark.on_both_loops
 @pytest.mark.parametrize("way", ["there", "back", "there with TLS"])
-async def test_a_slow_line_is_no_stall(server: Valkey, tmp_path: Path, way: str) -> None:
-    """A value that takes much longer than the timeout to get through is waited for, since it moves."""
+async def test_a_slow_line_is_not_a_stall(server: Valkey, tmp_path: Path, way: str) -> None:
+    """A value that takes much longer than the timeout to transfer is waited for, since it makes progress."""
     authority = Authority(tmp_path, "ours") if "TLS" in way else None
     context = authority.server_context("127.0.0.1") if authority else None
     value = b"z" * 6_000_000
@@ -188,21 +188,21 @@ async def test_a_slow_line_is_no_stall(server: Valkey, tmp_path: Path, way: str)
 
 
 async def test_a_server_that_freezes_in_the_middle_of_a_large_write(victim: Valkey) -> None:
-    """A large write to a frozen server stops moving soon, and is given up in time."""
+    """A large write to a frozen server stops moving soon, and fails in time."""
     async with node_client(victim.url) as client:
         victim.pause()
         begun = time.perf_counter()
         with pytest.raises(OutcomeUnknown, match="no answer for 250 ms"):
             await client.call("SET", "x", b"z" * 30_000_000)
-        assert time.perf_counter() - begun < 2 * _TIMEOUT + _HELD_UP  # the kernel takes some of it meanwhile
+        assert time.perf_counter() - begun < 2 * _TIMEOUT + _SLACK  # the kernel takes some of it meanwhile
 
 
-async def test_a_forgotten_line_is_noticed(server: Valkey) -> None:
-    """A line that swallows everything, without a word, is a stall as well; the next line serves."""
+async def test_a_black_hole_is_detected(server: Valkey) -> None:
+    """A line that drops everything silently is a stall as well; the next connection works."""
     async with forwarding(server) as forwarder, node_client(f"redis://{forwarder.address}") as client:
         forwarder.gate.clear()
         took, error = await _failure(client, "GET", "x")
-        assert took < _TIMEOUT + _HELD_UP
+        assert took < _TIMEOUT + _SLACK
         assert isinstance(error, Unavailable)
         forwarder.gate.set()
         await answered(lambda: client.call("PING"))

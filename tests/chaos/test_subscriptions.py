@@ -1,4 +1,4 @@
-"""Listeners over a restart: every gap is told, and what comes after it is heard."""
+"""Subscriptions and tracking over a restart: every gap is reported, and later messages arrive."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from tests.wire.conditions import eventually
 
 
 @pytest.mark.on_both_loops
-async def test_a_restart_is_told_on_every_channel(victim: Valkey) -> None:
-    """After a restart each listener finds a mark on each of its channels, then what is published anew."""
+async def test_a_restart_is_reported_on_every_channel(victim: Valkey) -> None:
+    """After a restart each subscriber gets a mark on each of its channels, then new messages."""
     async with node_client(victim.url) as client:
         async with client.subscribe("a", "b") as plain, client.subscribe("p*", kind="pattern") as pattern:
             victim.kill()
@@ -28,8 +28,8 @@ async def test_a_restart_is_told_on_every_channel(victim: Valkey) -> None:
             assert (await anext(plain)).data == (await anext(pattern)).data == b"again"
 
 
-async def test_a_frozen_server_is_told_though_nobody_calls(victim: Valkey) -> None:
-    """A server that freezes is noticed on the connection of the listeners, too, and the gap is told."""
+async def test_a_freeze_is_reported_without_calls(victim: Valkey) -> None:
+    """A freeze is detected on the connection for subscriptions, too, and the gap is reported."""
     async with node_client(victim.url) as client, client.subscribe("news") as messages:
         victim.pause()
         await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
@@ -37,8 +37,8 @@ async def test_a_frozen_server_is_told_though_nobody_calls(victim: Valkey) -> No
         assert (await asyncio.wait_for(anext(messages), 3)).lost
 
 
-async def test_joining_while_the_server_is_away(victim: Valkey) -> None:
-    """Joining a channel while the server is away fails at once, and is as good as never tried."""
+async def test_subscribing_while_the_server_is_down(victim: Valkey) -> None:
+    """Subscribing while the server is down fails at once, and leaves no trace."""
     async with node_client(victim.url) as client, client.subscribe("known") as messages:
         victim.kill()
         await eventually(lambda: client.hub._link is not None and not client.hub._link.up)
@@ -50,8 +50,8 @@ async def test_joining_while_the_server_is_away(victim: Valkey) -> None:
         assert victim.ask("PUBSUB", "CHANNELS") == ["known"]
 
 
-async def test_leaving_while_the_server_is_away(victim: Valkey) -> None:
-    """A channel left while the server is away is not joined again."""
+async def test_unsubscribing_while_the_server_is_down(victim: Valkey) -> None:
+    """A channel left while the server is down is not subscribed to again."""
     async with node_client(victim.url) as client, client.subscribe("known") as messages:
         async with client.subscribe("left"):
             victim.kill()
@@ -61,16 +61,16 @@ async def test_leaving_while_the_server_is_away(victim: Valkey) -> None:
         assert victim.ask("PUBSUB", "CHANNELS") == ["known"]
 
 
-async def test_copies_are_dropped_on_a_restart(victim: Valkey) -> None:
-    """Who keeps copies of keys is told that all may have changed, and of changes after the restart."""
-    heard: list[Invalidations] = []
+async def test_local_copies_are_invalidated_by_a_restart(victim: Valkey) -> None:
+    """Listeners are notified that any key may have changed, and of changes after the restart."""
+    received: list[Invalidations] = []
     async with node_client(victim.url) as client:
-        await client.track(heard.append)
+        await client.track(received.append)
         await client.call("GET", "x")
         victim.kill()
-        await eventually(lambda: heard == [None])
+        await eventually(lambda: received == [None])
         await asyncio.to_thread(victim.restart)
         await eventually(lambda: client.up)
         await client.call("GET", "x")
         victim.ask("SET", "x", "1")
-        await eventually(lambda: heard == [None, [b"x"]])
+        await eventually(lambda: received == [None, [b"x"]])

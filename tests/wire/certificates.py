@@ -48,7 +48,7 @@ class Authority:
         return certificate, private
 
     def server_context(self, *hosts: str, client_certificates: bool = False) -> ssl.SSLContext:
-        """What a server for these hosts speaks TLS with."""
+        """The TLS context of a server for these hosts."""
         certificate, key = self.certify(f"server-{len(list(self._folder.iterdir()))}", *hosts)
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.load_cert_chain(certificate, key)
@@ -66,7 +66,7 @@ class Authority:
             not_valid_before=_NOW - _DAY,
             not_valid_after=_NOW + _DAY,
         )
-        # As RFC 5280 wants it, and Python since 3.13.
+        # Required by RFC 5280, and by Python since 3.13.
         own = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
         signer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
         return bare.add_extension(own, critical=False).add_extension(signer, critical=False)

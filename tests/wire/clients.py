@@ -1,4 +1,4 @@
-"""Clients of the kind a test expects, with their inner parts at hand."""
+"""Clients of the kind a test expects, with access to their internals."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ async def eventually(condition: Callable[[], object], within: float = 60.0) -> f
 
 
 async def answered(attempt: Callable[[], Awaitable[object]], within: float = 60.0) -> float:
-    """Return the seconds until an attempt succeeded; those before it may fail as Ephemera's errors do."""
+    """Return the seconds until an attempt succeeded; earlier ones may raise errors of Ephemera."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while True:

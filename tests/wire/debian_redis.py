@@ -1,4 +1,4 @@
-"""Redis 7 as Debian packages it, where it is installed: the other server we work with, and with TLS."""
+"""Redis 7 as packaged by Debian, where it is installed: the other supported server, also with TLS."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class DebianRedis(Server):
 
     @property
     def url(self) -> str:
-        """What to give to a client, without TLS."""
+        """The URL without TLS."""
         return f"redis://127.0.0.1:{self.port}"
 
     def ask(self, *words: str | int) -> object:

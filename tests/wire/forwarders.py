@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 
 
 class Forwarder:
-    """Passes bytes on, `piece` at a time towards the client; `gate` closed: it passes none."""
+    """Passes bytes on, `piece` at a time towards the client; while `gate` is closed it passes none."""
 
     def __init__(self, server: Valkey, piece: int = 65536) -> None:
         self._port = server.port

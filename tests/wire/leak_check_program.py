@@ -1,4 +1,4 @@
-"""A program that uses all of the wire and must leave nothing: run by test_closing with warnings as errors."""
+"""A program that uses the whole wire and must leave nothing open; run by test_close."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ async def use(url: str) -> None:
 
 
 async def fail(url: str) -> None:
-    """Fail to connect, and go on without."""
+    """Fail to connect, and continue without."""
     with contextlib.suppress(CannotConnect):
         async with open_client(url):
-            raise AssertionError(f"somebody listens at {url}")
+            raise AssertionError(f"a server listens at {url}")
     async with open_client(url, required=False) as client:
         await asyncio.sleep(0.05)
         assert not client.up
 
 
 async def main(urls: list[str], absent: list[str]) -> None:
-    """Do everything twice: what the first time allocates for good is not a leak."""
-    asyncio.get_running_loop().slow_callback_duration = 60  # a slow machine is no leak
+    """Do everything twice: what the first round allocates for good is not a leak."""
+    asyncio.get_running_loop().slow_callback_duration = 60  # a slow machine is not a leak
     before: list[str] = []
     for _ in range(2):
         before = open_files()

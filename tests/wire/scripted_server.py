@@ -1,4 +1,4 @@
-"""Servers that say exactly what a test wants, byte by byte: for what no real server can be made to say."""
+"""Servers that send exactly the bytes a test wants: for replies that no real server can be made to send."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Peer:
         self._commands = hiredis.Reader()
 
     async def command(self) -> list[bytes]:
-        """The next command of the client; `EOFError` when it has gone."""
+        """The next command of the client; `EOFError` when it has disconnected."""
         while (command := self._commands.gets()) is False:
             data = await self._reader.read(65536)
             if not data:
@@ -32,13 +32,13 @@ class Peer:
         return words
 
     async def send(self, data: bytes) -> None:
-        """Send some bytes, at once and on their own."""
+        """Send some bytes at once."""
         self._writer.write(data)
         await self._writer.drain()
 
-    async def handshake(self, **said: str) -> None:
-        """Answer the client's first words, HELLO to PING, as Redis 7 would."""
-        facts = {"server": "redis", "version": "7.4.0", "mode": "standalone", "role": "master"} | said
+    async def handshake(self, **reported: str) -> None:
+        """Answer the client's handshake, HELLO to PING, as Redis 7 would."""
+        facts = {"server": "redis", "version": "7.4.0", "mode": "standalone", "role": "master"} | reported
         while True:
             match (await self.command())[0]:
                 case b"HELLO":
@@ -51,14 +51,14 @@ class Peer:
                     await self.send(b"+OK\r\n")
 
     async def wait_for_disconnect(self) -> None:
-        """Say nothing more, until the client goes."""
+        """Send nothing more, until the client disconnects."""
         while await self._reader.read(65536):
             pass
 
 
 @asynccontextmanager
 async def scripted_server(conversation: Conversation, **options: Any) -> AsyncIterator[str]:
-    """A server that has this conversation with every client; gives its host:port."""
+    """A server that has this conversation with every client; yields its host:port."""
     serving: set[asyncio.Task[None]] = set()
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -82,5 +82,5 @@ async def scripted_server(conversation: Conversation, **options: Any) -> AsyncIt
 
 
 async def _converse(conversation: Conversation, peer: Peer) -> None:
-    with contextlib.suppress(EOFError, ConnectionError):  # the client has gone
+    with contextlib.suppress(EOFError, ConnectionError):  # the client has disconnected
         await conversation(peer)

@@ -1,4 +1,4 @@
-"""Blocking commands: each waits on a connection of its own and holds up nobody."""
+"""Blocking commands: each waits on a connection of its own and blocks no other command."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ def _blocked(server: Valkey) -> int:
     return int(info.partition("blocked_clients:")[2].split("\r\n")[0])
 
 
-async def test_who_waits_holds_up_nobody(client: NodeClient, server: Valkey, key: str) -> None:
-    """While one waits in BLPOP, others are served; the element pushed wakes it."""
+async def test_a_waiting_command_blocks_no_other(client: NodeClient, server: Valkey, key: str) -> None:
+    """While one caller waits in BLPOP, others are served; a pushed element wakes it."""
     waiting = asyncio.ensure_future(client.call("BLPOP", key, 5))
     await eventually(lambda: _blocked(server) == 1)
     begun = time.perf_counter()
@@ -51,7 +51,7 @@ async def test_many_wait_at_once(client: NodeClient, server: Valkey, key: str) -
 
 
 async def test_a_connection_is_used_again(client: NodeClient, key: str) -> None:
-    """One blocking call after another uses the same connection, which comes back from errors, too."""
+    """One blocking call after another uses the same connection, also after an error."""
     await client.call("SET", key, "text")
     for _ in range(3):
         with pytest.raises(ServerError, match="WRONGTYPE"):
@@ -82,7 +82,7 @@ async def test_a_connection_is_used_again(client: NodeClient, key: str) -> None:
 async def test_each_blocking_command_waits_its_time(
     client: NodeClient, key: str, words: tuple[Any, ...]
 ) -> None:
-    """Every blocking command waits for as long as it says, and then has nothing."""
+    """Every blocking command waits for its time limit, and then returns nothing."""
     begun = time.perf_counter()
     call = client.call(*(word.format(key) if isinstance(word, str) else word for word in words))
     assert await client.call("PING") == b"PONG"
@@ -91,7 +91,7 @@ async def test_each_blocking_command_waits_its_time(
 
 
 async def test_reading_streams(client: NodeClient, key: str) -> None:
-    """XREAD BLOCK and XREADGROUP BLOCK wait for the next entry and give it."""
+    """XREAD BLOCK and XREADGROUP BLOCK wait for the next entry and return it."""
     await client.call("XGROUP", "CREATE", key, "group", "$", "MKSTREAM")
     plain = asyncio.ensure_future(client.call("XREAD", "BLOCK", 5000, "STREAMS", key, "$"))
     words = ("XREADGROUP", "GROUP", "group", "me", "BLOCK", 5000, "STREAMS", key, ">")
@@ -106,7 +106,7 @@ async def test_reading_streams(client: NodeClient, key: str) -> None:
 
 
 async def test_a_cancelled_waiter_takes_nothing(client: NodeClient, server: Valkey, key: str) -> None:
-    """A waiter that is cancelled is gone from the server, and takes no element with it."""
+    """A cancelled waiter is removed from the server, and takes no element."""
     waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))
     await eventually(lambda: _blocked(server) == 1)
     waiting.cancel()
@@ -117,17 +117,17 @@ async def test_a_cancelled_waiter_takes_nothing(client: NodeClient, server: Valk
 
 
 @pytest.mark.parametrize("limit", ["soon", -1, "nan", "inf"])
-async def test_a_time_limit_must_be_one(client: NodeClient, key: str, limit: Any) -> None:
-    """A blocking command whose time limit is no number from 0 on is refused."""
+async def test_a_time_limit_must_be_a_number(client: NodeClient, key: str, limit: Any) -> None:
+    """A blocking command whose time limit is not a number >= 0 is refused."""
     with pytest.raises(UnsupportedCommand, match="time limit"):
         client.call("BLPOP", key, limit)
 
 
-async def test_a_server_that_hangs_is_noticed_after_the_calls_own_time() -> None:
-    """A blocking call to a frozen server fails after its own time and one timeout more."""
+async def test_a_hung_server_is_detected_after_the_time_limit() -> None:
+    """A blocking call to a frozen server fails after its own time limit plus one timeout."""
     with embedded.valkey() as server:
         async with node_client(server.url) as client:
-            # Two connections, so that none has to be opened when nobody answers.
+            # Two connections, so that none has to be opened while the server does not answer.
             await asyncio.gather(*(client.call("BLPOP", "x", 0.01) for _ in range(2)))
             server.pause()
             begun = time.perf_counter()
@@ -138,8 +138,8 @@ async def test_a_server_that_hangs_is_noticed_after_the_calls_own_time() -> None
             server.resume()
 
 
-async def test_a_server_that_dies_is_told_to_those_who_wait() -> None:
-    """A waiter whose server is killed is told, though it waits for ever."""
+async def test_waiters_fail_when_the_server_dies() -> None:
+    """A waiter without a time limit fails when its server is killed."""
     with embedded.valkey() as server:
         async with node_client(server.url) as client:
             waiting = asyncio.ensure_future(client.call("BLPOP", "x", 0))
@@ -152,7 +152,7 @@ async def test_a_server_that_dies_is_told_to_those_who_wait() -> None:
                 await client.call("BLPOP", "x", 0)
 
 
-async def test_closing_ends_those_who_wait(server: Valkey, key: str) -> None:
+async def test_closing_ends_the_waiters(server: Valkey, key: str) -> None:
     """Closing a client ends its waiters, also those that are still opening their connection."""
     async with node_client(server.url) as client:
         waiting = asyncio.ensure_future(client.call("BLPOP", key, 0))

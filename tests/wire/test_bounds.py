@@ -1,4 +1,4 @@
-"""Much at once: large values, and more callers than may be in flight."""
+"""Limits: large values, and more callers than may be in flight."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _MEGABYTE = 1024 * 1024
 
 @pytest.mark.on_both_loops
 async def test_a_64_megabyte_value(server: Valkey, key: str) -> None:
-    """A value of 64 MB goes there and back while others are served, with the usual timeout."""
+    """A value of 64 MB is written and read while others are served, with the default timeout."""
     value = bytes(range(256)) * (64 * 4096)
     async with node_client(server.url) as client:
         written = asyncio.ensure_future(client.call("SET", key, value))
@@ -34,7 +34,7 @@ async def test_a_64_megabyte_value(server: Valkey, key: str) -> None:
 
 
 class _Peak:
-    """The most that was ever in flight on a connection, seen at each write."""
+    """The most that was ever in flight on a connection, measured at each write."""
 
     def __init__(self, connection: Connection, monkeypatch: pytest.MonkeyPatch) -> None:
         self.calls = 0
@@ -57,7 +57,7 @@ async def test_a_million_calls_are_bounded_by_the_limit(
         await client.call("SET", key, b"".join(b"%07d" % n for n in range(1_000_000)))
         connection = connection_of(client)
         peak = _Peak(connection, monkeypatch)
-        gc.disable()  # so many futures at once make the collector the slowest part of this test
+        gc.disable()  # with a million futures the collector would be the slowest part of this test
         try:
             calls = [client.call("GETRANGE", key, at, at + 6) for at in range(0, 7_000_000, 7)]
             assert len(connection._queued) > 990_000
@@ -70,13 +70,15 @@ async def test_a_million_calls_are_bounded_by_the_limit(
         await client.call("UNLINK", key)
 
 
-async def _settled(calls: list[Any]) -> list[bytes]:
+async def _replies(calls: list[Any]) -> list[bytes]:
     """The replies in order; cheaper than gather, as the last call is also the last to be answered."""
     return [await call for call in calls]
 
 
-async def test_waiting_costs_arguments_only(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Callers that wait for room hold their arguments and a future, not packed commands."""
+async def test_a_waiting_call_keeps_only_its_arguments(
+    server: Valkey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Callers at the limit keep their arguments and a future, not packed commands."""
     async with node_client(f"{server.url}?max_in_flight=10") as client:
         value = b"x" * 10_000
         tracemalloc.start()
@@ -86,7 +88,7 @@ async def test_waiting_costs_arguments_only(server: Valkey, monkeypatch: pytest.
         finally:
             tracemalloc.stop()
         assert held < 20_000 * 600
-        assert set(await _settled(calls)) == {value}
+        assert set(await _replies(calls)) == {value}
 
 
 async def test_bytes_in_flight_are_bounded(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,12 +96,12 @@ async def test_bytes_in_flight_are_bounded(server: Valkey, monkeypatch: pytest.M
     async with node_client(f"{server.url}?max_in_flight_bytes={_MEGABYTE}") as client:
         peak = _Peak(connection_of(client), monkeypatch)
         value = b"y" * 100_000
-        assert set(await _settled([client.call("ECHO", value) for _ in range(300)])) == {value}
+        assert set(await _replies([client.call("ECHO", value) for _ in range(300)])) == {value}
         assert _MEGABYTE - 100_000 < peak.bytes < _MEGABYTE + 101_000
 
 
-async def test_who_waits_is_served_in_order(server: Valkey) -> None:
-    """Callers above the limit are served first come, first served, latecomers after them."""
+async def test_waiting_calls_are_served_in_order(server: Valkey) -> None:
+    """Callers above the limit are served first come, first served."""
     async with node_client(f"{server.url}?max_in_flight=3") as client:
         order: list[int] = []
 
@@ -111,8 +113,8 @@ async def test_who_waits_is_served_in_order(server: Valkey) -> None:
         assert order == sorted(order)
 
 
-async def test_cancelled_while_waiting_for_room(server: Valkey) -> None:
-    """Callers cancelled while they wait for room are never sent, and hold nobody up."""
+async def test_a_call_cancelled_while_it_waits_is_not_sent(server: Valkey) -> None:
+    """Commands of callers cancelled at the limit are never sent, and delay no other."""
     async with node_client(f"{server.url}?max_in_flight=5") as client:
         await client.call("DEL", "bounds:sent")
         calls: list[Any] = [client.call("RPUSH", "bounds:sent", n) for n in range(1000)]
@@ -127,12 +129,12 @@ async def test_cancelled_while_waiting_for_room(server: Valkey) -> None:
 
 @pytest.mark.parametrize("wrong", [object(), "\ud800"])
 async def test_an_argument_that_cannot_be_sent_while_waiting(server: Valkey, wrong: Any) -> None:
-    """An argument that is none fails its own caller, also when it was waiting for room."""
+    """An argument that cannot be packed fails its own caller, also at the limit."""
     async with node_client(f"{server.url}?max_in_flight=2") as client:
         calls = [client.call("ECHO", n) for n in range(10)]
         bad = client.call("GET", wrong)
         after = client.call("ECHO", "after")
-        assert await _settled(calls) == [b"%d" % n for n in range(10)]
+        assert await _replies(calls) == [b"%d" % n for n in range(10)]
         with pytest.raises((TypeError, ValueError)):
             await bad
         assert await after == b"after"
@@ -148,8 +150,8 @@ async def test_errors_make_room_too(server: Valkey, key: str) -> None:
         assert [type(reply) for reply in replies] == [bytes, ServerError] * 100
 
 
-async def test_a_flood_of_errors_is_as_good_as_one_of_replies(server: Valkey, key: str) -> None:
-    """Very many errors at once, as after a restart or a fail-over, take a few times what replies take."""
+async def test_many_errors_take_a_few_times_as_long_as_replies(server: Valkey, key: str) -> None:
+    """Very many errors at once, as after a fail-over, take at most a few times as long as replies."""
     async with node_client(server.url) as client:
         await client.call("SET", key, "text")
 
@@ -164,8 +166,8 @@ async def test_a_flood_of_errors_is_as_good_as_one_of_replies(server: Valkey, ke
         await client.call("DEL", key)
 
 
-async def test_who_waits_for_room_is_told_when_the_connection_ends(server: Valkey) -> None:
-    """When a crowded connection is lost, those still waiting for room fail as not executed, at once."""
+async def test_waiting_calls_fail_when_the_connection_ends(server: Valkey) -> None:
+    """When a connection at its limit is lost, waiting calls fail at once as not executed."""
     async with forwarding(server) as forwarder:
         async with node_client(f"redis://{forwarder.address}?max_in_flight=10") as client:
             forwarder.gate.clear()

@@ -1,4 +1,4 @@
-"""Cancelled callers: their replies are dropped, nobody gets another's, the connection stays."""
+"""Cancelled callers: their replies are dropped, no caller gets another's, the connection stays."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ _CANCELLATIONS = 100_000
 
 
 async def _echo(client: NodeClient, value: str) -> None:
-    """Ask for a value nobody else asks for, and check that the reply is it."""
+    """Ask for a unique value, and check that the reply is that value."""
     assert await client.call("ECHO", value) == value.encode()
 
 
 @pytest.mark.on_both_loops
-async def test_a_hundred_thousand_cancellations_disturb_nobody(server: Valkey) -> None:
+async def test_a_hundred_thousand_cancellations_affect_no_other_caller(server: Valkey) -> None:
     """Callers cancelled at random moments cost no other caller its reply, and no reconnection."""
     async with node_client(server.url) as client:
         stopped = asyncio.Event()
@@ -44,7 +44,7 @@ async def _honest(client: NodeClient, name: int, stopped: asyncio.Event) -> int:
 
 
 async def _cancel_at_random(client: NodeClient, base: int) -> int:
-    """Start callers and cancel most: some before they leave, some in flight, some as replies come in."""
+    """Start callers and cancel most: some before they are sent, some in flight, some as replies arrive."""
     calls = [asyncio.ensure_future(_echo(client, f"{base} {n}")) for n in range(500)]
     cancelled = 0
     while calls:
@@ -56,7 +56,7 @@ async def _cancel_at_random(client: NodeClient, base: int) -> int:
     return cancelled
 
 
-async def test_a_cancelled_future_is_dropped_in_its_place(client: NodeClient) -> None:
+async def test_the_reply_of_a_cancelled_future_is_dropped(client: NodeClient) -> None:
     """When every second future of a batch is cancelled, each of the others gets its own reply."""
     futures: list[Any] = [client.call("ECHO", f"value {n}") for n in range(1000)]
     for future in futures[::2]:
@@ -67,7 +67,7 @@ async def test_a_cancelled_future_is_dropped_in_its_place(client: NodeClient) ->
 
 
 async def test_timed_out_callers_leave_no_trace(client: NodeClient) -> None:
-    """`asyncio.timeout` around a call leaves nothing in the connection's queue once the reply came."""
+    """`asyncio.timeout` around a call leaves nothing in the connection's queue once the reply has arrived."""
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0):
             await client.call("GET", "anything")
@@ -78,7 +78,7 @@ async def test_timed_out_callers_leave_no_trace(client: NodeClient) -> None:
 
 
 async def test_error_replies_of_cancelled_callers_are_dropped(client: NodeClient, key: str) -> None:
-    """A cancelled caller's error reply goes to nobody."""
+    """A cancelled caller's error reply is dropped."""
     await client.call("SET", key, "text")
     wrong: Any = client.call("INCR", key)
     right = client.call("GET", key)

@@ -14,11 +14,11 @@ from tests.wire import leak_check_program
 
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_nothing_is_left(server: Valkey, cluster: Cluster, sentinel: Sentinel, loop: str) -> None:
-    """A program that used everything ends silently in development mode, with warnings as errors."""
+    """A program that used the whole wire ends silently in development mode, with warnings as errors."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
-        nobody = f"127.0.0.1:{closed.getsockname()[1]}"
-        absent = f"redis://{nobody} redis+cluster://{nobody} redis+sentinel://{nobody}/main"
+        unused = f"127.0.0.1:{closed.getsockname()[1]}"
+        absent = f"redis://{unused} redis+cluster://{unused} redis+sentinel://{unused}/main"
         urls = f"{server.url} {cluster.url} {cluster.url}?read_from=replicas {sentinel.url}"
         command = [
             sys.executable,

@@ -1,4 +1,4 @@
-"""A cluster: every command goes to the node of its key, and what cannot go anywhere is told clearly."""
+"""A cluster: every command goes to the node of its key, and clear errors for those that cannot."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ async def client(cluster: Servers) -> AsyncIterator[ClusterClient]:
         yield connected
 
 
-async def test_slots_are_the_servers(client: ClusterClient) -> None:
-    """The slot of a key is what CLUSTER KEYSLOT says, for any bytes, with and without hash tags."""
+async def test_slots_are_those_of_the_server(client: ClusterClient) -> None:
+    """The slot of a key is what CLUSTER KEYSLOT returns, for any bytes, with and without hash tags."""
     shapes = [b"", b"{}", b"{}x", b"{a}", b"a{b}c", b"{a}{b}", b"{{a}}", b"a}{b", b"a{b", b"{\xff}", b"}{"]
     keys = shapes + [
         bytes(random.choices(b"{}ab\x00\xff:" if n % 2 else range(256), k=random.randrange(1, 40)))
@@ -44,7 +44,7 @@ def test_a_keys_slot_does_not_depend_on_its_type(key: str | float) -> None:
 
 
 async def test_keys_of_every_slot_are_reached(client: ClusterClient) -> None:
-    """Keys all over the slots are written and read where they live, each to its own caller."""
+    """Keys of all slots are written and read at their nodes, each reply goes to its own caller."""
     keys = [f"every:{n}" for n in range(3000)]
     await asyncio.gather(*(client.call("SET", key, key) for key in keys))
     assert await asyncio.gather(*(client.call("GET", key) for key in keys)) == [key.encode() for key in keys]
@@ -91,7 +91,7 @@ async def test_a_hash_tag_keeps_keys_together(client: ClusterClient) -> None:
 
 
 async def test_scripts_run_where_their_keys_are(client: ClusterClient) -> None:
-    """A script runs on the node of its key, also after every node forgot it; without keys on any."""
+    """A script runs on the node of its key, also after SCRIPT FLUSH; without keys it runs on any."""
     append = Script("append to", "return redis.call('APPEND', KEYS[1], ARGV[1])")
     for node in client.nodes():
         await node.call("SCRIPT", "FLUSH")
@@ -104,14 +104,16 @@ async def test_scripts_run_where_their_keys_are(client: ClusterClient) -> None:
 @pytest.mark.parametrize(
     "words", [("DBSIZE",), ("FLUSHALL",), ("SCAN", 0), ("INFO",), ("CONFIG", "GET", "*"), ("KEYS", "*")]
 )
-async def test_what_concerns_one_server_must_say_which(client: ClusterClient, words: tuple[Any, ...]) -> None:
-    """A command without a key is refused with how to send it to each node, unless any node will do."""
+async def test_a_command_about_one_server_must_name_its_node(
+    client: ClusterClient, words: tuple[Any, ...]
+) -> None:
+    """A command without a key is refused, with advice on sending it to each node, unless any node will do."""
     with pytest.raises(UnsupportedCommand, match=r"for node in client.nodes\(\)"):
         client.call(*words)
 
 
-async def test_what_any_node_answers(client: ClusterClient) -> None:
-    """Commands that every node answers alike need no node to be named."""
+async def test_commands_that_any_node_answers(client: ClusterClient) -> None:
+    """Commands to which every node gives the same reply go to any node."""
     assert await client.call("PING") == b"PONG"
     assert await client.call("ECHO", "x") == b"x"
     assert len(await client.call("TIME")) == 2
@@ -119,7 +121,7 @@ async def test_what_any_node_answers(client: ClusterClient) -> None:
 
 
 async def test_stateful_commands_are_refused_here_too(client: ClusterClient) -> None:
-    """What would change a shared connection is refused on a cluster as on a single server."""
+    """Commands that would change a shared connection are refused on a cluster as on a single server."""
     for words in (("MULTI",), ("SSUBSCRIBE", "x"), ("READONLY",), ("CLIENT", "REPLY", "OFF")):
         with pytest.raises(UnsupportedCommand):
             client.call(*words)
@@ -156,6 +158,6 @@ async def test_one_node_of_the_url_is_enough(cluster: Servers) -> None:
         ("WRONGTYPE Operation", None),
     ],
 )
-def test_redirections_are_read(message: str, address: Address | None) -> None:
-    """The address in MOVED and ASK is read, also when the node leaves its host to us."""
+def test_redirections_are_parsed(message: str, address: Address | None) -> None:
+    """The address in MOVED and ASK is parsed, also when the node omits its host."""
     assert parse_redirection(message, Address("asked", 1)) == address

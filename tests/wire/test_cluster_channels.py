@@ -1,4 +1,4 @@
-"""Channels and tracking on a cluster: heard from whichever node they come."""
+"""Channels and tracking on a cluster: messages and invalidations arrive from every node."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.wire.clients import cluster_client
 from tests.wire.conditions import eventually
 
 
-async def test_a_message_published_anywhere_is_heard(cluster: Servers) -> None:
-    """Plain channels are heard whichever node the message is published on."""
+async def test_a_message_published_on_any_node_arrives(cluster: Servers) -> None:
+    """A message on a plain channel arrives, whichever node it is published on."""
     async with cluster_client(cluster.url) as client, client.subscribe("news") as messages:
         for node in cluster.nodes:
             node.ask("PUBLISH", "news", node.port)
-        heard = {int((await asyncio.wait_for(anext(messages), 60)).data) for _ in cluster.nodes}
-        assert heard == {node.port for node in cluster.nodes}
+        received = {int((await asyncio.wait_for(anext(messages), 60)).data) for _ in cluster.nodes}
+        assert received == {node.port for node in cluster.nodes}
         assert await client.call("PUBLISH", "news", "ours") is not None
         assert await anext(messages) == Message(b"news", b"ours")
 
 
-async def test_patterns_are_heard_across_nodes(cluster: Servers) -> None:
-    """Patterns are heard across nodes, too."""
+async def test_pattern_messages_arrive_from_every_node(cluster: Servers) -> None:
+    """Messages for a pattern arrive from every node, too."""
     async with cluster_client(cluster.url) as client, client.subscribe("news:*", kind="pattern") as messages:
         for n in range(6):
             await client.call("PUBLISH", f"news:{n}", n)
@@ -33,25 +33,25 @@ async def test_patterns_are_heard_across_nodes(cluster: Servers) -> None:
 
 
 async def test_shard_channels_of_every_slot(cluster: Servers) -> None:
-    """One subscription may have shard channels of many nodes; each is heard from its own."""
+    """One subscription may have shard channels of many nodes; each is subscribed to at its own."""
     names = [f"shard:{n}" for n in range(20)]
     async with cluster_client(cluster.url) as client, client.subscribe(*names, kind="shard") as messages:
         for name in names:
             assert await client.call("SPUBLISH", name, name) == 1
-        heard = {(await anext(messages)).channel.decode() for _ in names}
-        assert heard == set(names)
+        received = {(await anext(messages)).channel.decode() for _ in names}
+        assert received == set(names)
         subscribed = [len(node.ask("PUBSUB", "SHARDCHANNELS")) for node in cluster.nodes[:3]]  # type: ignore[arg-type]
         assert sum(subscribed) == 20
         assert min(subscribed) > 0
     assert not any(node.ask("PUBSUB", "SHARDCHANNELS") for node in cluster.nodes)
 
 
-def _names(heard: list[Invalidations]) -> set[str]:
-    return {key.decode() for told in heard for key in told or ()}
+def _names(received: list[Invalidations]) -> set[str]:
+    return {key.decode() for keys in received for key in keys or ()}
 
 
 async def test_invalidations_come_from_every_node(cluster: Servers) -> None:
-    """Changes of keys on all nodes are told, of those read and of those with a prefix."""
+    """Invalidations arrive from all nodes, for keys that were read and for keys with a prefix."""
     keys = {f"tracked:{n}" for n in range(30)}
     async with (
         cluster_client(cluster.url) as reading,
@@ -68,7 +68,7 @@ async def test_invalidations_come_from_every_node(cluster: Servers) -> None:
         await asyncio.gather(*(other.call("DEL", key) for key in keys))
 
 
-async def test_a_refused_wish_is_forgotten_everywhere(cluster: Servers) -> None:
+async def test_refused_tracking_is_dropped_on_every_node(cluster: Servers) -> None:
     """Tracking that a node refuses is an error, and no node keeps it for its next connection."""
     async with cluster_client(cluster.url) as client:
         await client.track(lambda _: None, prefixes=["a"])

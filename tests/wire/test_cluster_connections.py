@@ -1,4 +1,4 @@
-"""The beginning and the end of a cluster's client: what may go wrong, and that nothing is left."""
+"""Opening and closing a cluster's client: what may go wrong, and that nothing is left open."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def test_a_cluster_without_slots() -> None:
-    """A node that is in no cluster yet is told as that; once it has its slots, a waiting client serves."""
+    """A node without slots is an error that says so; once it has slots, a client that waits for it works."""
     with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
         url = f"redis+cluster://127.0.0.1:{node.port}"
         with pytest.raises(CannotConnect, match=r"without slots.*--cluster create"):
@@ -32,7 +32,7 @@ async def test_a_cluster_without_slots() -> None:
 
 
 async def test_half_a_cluster_is_not_up() -> None:
-    """Slots that nobody serves are unavailable and make the cluster incomplete; the others are served."""
+    """Slots without a master are unavailable and make the cluster incomplete; the others are served."""
     config = {"cluster-enabled": "yes", "cluster-require-full-coverage": "no"}
     served, unserved = "a", "b"
     with embedded.valkey(config=config) as node:
@@ -47,8 +47,8 @@ async def test_half_a_cluster_is_not_up() -> None:
                     pass
 
 
-async def test_a_user_who_may_not_see_the_map() -> None:
-    """A user without CLUSTER SLOTS is told what to allow, and no connection stays."""
+async def test_a_user_without_permission_for_the_slot_map() -> None:
+    """For a user without CLUSTER SLOTS the error says what to allow, and no connection stays open."""
     with embedded.valkey(config={"cluster-enabled": "yes"}) as node:
         node.ask("ACL", "SETUSER", "ann", "on", ">pw", "~*", "+@all", "-cluster")
         with pytest.raises(CannotConnect, match="Allow the user CLUSTER SLOTS by ACL"):
@@ -57,8 +57,8 @@ async def test_a_user_who_may_not_see_the_map() -> None:
         assert len(asyncio.all_tasks()) == 1
 
 
-async def test_the_same_problem_is_told_once(cluster: Servers) -> None:
-    """What is wrong with all nodes alike, such as the password, is told once, with its own advice."""
+async def test_the_same_problem_is_reported_once(cluster: Servers) -> None:
+    """A problem that all nodes share, such as the password, is reported once, with its own advice."""
     with pytest.raises(CannotConnect) as caught:
         async with cluster_client(cluster.url.replace("//", "//ann:wrong@")):
             pass
@@ -81,8 +81,8 @@ async def test_cancelled_while_connecting(cluster: Servers) -> None:
         assert len(asyncio.all_tasks()) == 1
 
 
-async def test_closing_while_the_map_is_read(cluster: Servers) -> None:
-    """A client closed in the middle of reading its map again leaves no task, and refuses calls."""
+async def test_closing_while_the_slot_map_is_read(cluster: Servers) -> None:
+    """A client closed while it reads the slot map leaves no task, and refuses calls."""
     for moments in range(10):
         async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
             client._nodes.refresh_soon()
@@ -93,8 +93,8 @@ async def test_closing_while_the_map_is_read(cluster: Servers) -> None:
                 await client.call(*words)
 
 
-async def test_redirected_to_nowhere() -> None:
-    """A command that is sent on to a node that cannot be reached fails as not executed, also on closing."""
+async def test_a_redirection_to_an_unreachable_node() -> None:
+    """A command redirected to a node that cannot be reached fails as not executed, also on closing."""
 
     async def stray(peer: Peer) -> None:
         await peer.handshake(mode="cluster")
@@ -125,7 +125,7 @@ async def test_redirected_to_nowhere() -> None:
 
 
 @pytest.mark.parametrize(
-    "told",
+    "reply",
     [
         b"+OK\r\n",
         b"_\r\n",
@@ -137,13 +137,13 @@ async def test_redirected_to_nowhere() -> None:
     ],
     ids=["text", "nothing", "a number", "no master", "too many slots", "slots below 0", "no port"],
 )
-async def test_a_map_that_makes_no_sense(told: bytes) -> None:
-    """A node whose map of slots is none is a clean error that says so."""
+async def test_a_malformed_slot_map(reply: bytes) -> None:
+    """A malformed reply to CLUSTER SLOTS is a clean error that says so."""
 
     async def confuse(peer: Peer) -> None:
         await peer.handshake(mode="cluster")
         await peer.command()
-        await peer.send(told)
+        await peer.send(reply)
         await peer.wait_for_disconnect()
 
     async with scripted_server(confuse) as address:

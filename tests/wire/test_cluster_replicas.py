@@ -45,7 +45,7 @@ async def test_reads_go_to_replicas_and_writes_to_masters(cluster: Servers) -> N
         await asyncio.gather(*(client.call("DEL", key) for key in keys))
 
 
-async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Servers) -> None:
+async def test_masters_serve_reads_by_default(cluster: Servers) -> None:
     """Without the option no connection is made to a replica."""
     async with cluster_client(cluster.url) as client:
         before = [_served(node, "get") for node in cluster.nodes[3:]]
@@ -54,8 +54,8 @@ async def test_masters_serve_reads_when_nobody_asks_for_replicas(cluster: Server
         assert len(client._nodes._by_address) == 3
 
 
-async def test_the_map_is_read_without_changing_connections(cluster: Servers) -> None:
-    """Reading the map of slots again keeps the connections, to replicas as well."""
+async def test_reading_the_slot_map_keeps_connections(cluster: Servers) -> None:
+    """Reading the slot map again keeps the connections, to replicas as well."""
     async with cluster_client(f"{cluster.url}?read_from=replicas") as client:
         nodes = dict(client._nodes._by_address)
         for _ in range(6):

@@ -1,4 +1,4 @@
-"""The wire's tables of commands agree with what the servers themselves say of each command."""
+"""The wire's command tables agree with what the servers report about each command."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _INTERNAL = {"CLUSTERSCAN", "RESTORE-ASKING", "PFDEBUG"}
 
 @pytest.fixture(scope="module", params=["valkey", "redis 7"])
 def known_to(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
-    """The URL of each kind of server that we work with."""
+    """The URL of each supported kind of server."""
     if request.param == "valkey":
         yield server.url
         return
@@ -46,7 +46,7 @@ async def _described(url: str) -> dict[str, dict[str, Any]]:
 
 
 async def test_reads_are_reads(known_to: str) -> None:
-    """What may be sent again after a lost connection changes nothing, by the server's own word."""
+    """Commands that are retried after a lost connection change nothing, according to the server."""
     described = await _described(known_to)
     for name in commands.READS & described.keys():
         parts = [said for part, said in described.items() if part.startswith(f"{name}|")]
@@ -54,8 +54,8 @@ async def test_reads_are_reads(known_to: str) -> None:
             assert "write" not in said["flags"], name
 
 
-async def test_no_read_is_forgotten(known_to: str) -> None:
-    """Every command with a key that the server calls a read is one to us, so that replicas may serve it."""
+async def test_no_read_is_missing(known_to: str) -> None:
+    """Every keyed command that the server flags as a read is in our table, so that replicas may serve it."""
     described = await _described(known_to)
     reads = {name for name, said in described.items() if "readonly" in said["flags"] and said["first"] > 0}
     forgotten = {name for name in reads if "|" not in name} - commands.READS
@@ -72,7 +72,7 @@ async def test_plain_commands_have_their_key_first(known_to: str) -> None:
         assert "pubsub" not in said["flags"] or name == "SPUBLISH"
 
 
-async def test_every_command_with_keys_has_its_place_in_a_cluster(known_to: str) -> None:
+async def test_every_command_with_keys_is_known(known_to: str) -> None:
     """Every command that has keys is in the tables, so that a cluster knows where to send it."""
     described = await _described(known_to)
     keyed = {name.partition("|")[0] for name, said in described.items() if said["specs"]}
@@ -145,7 +145,7 @@ _SAMPLES = [
 
 @pytest.mark.parametrize("sample", _SAMPLES)
 async def test_keys_are_where_the_server_finds_them(client: NodeClient, sample: str) -> None:
-    """The keys that decide where a command goes, and that an error names, are those COMMAND GETKEYS gives."""
+    """The keys that route a command, and that errors name, are those of COMMAND GETKEYS."""
     words = tuple(sample.split())
     keys = [key.decode() for key in await client.call("COMMAND", "GETKEYS", *words)]
     assert commands.first_key(words[0], words) == keys[0]
@@ -157,6 +157,6 @@ async def test_keys_are_where_the_server_finds_them(client: NodeClient, sample: 
     "words", [("EVAL", "x"), ("EVAL", "x", "many", "k"), ("ZUNION", "-1", "k"), ("XREAD", "STREAMS")]
 )
 def test_a_malformed_command_has_no_key(words: tuple[str, ...]) -> None:
-    """A command whose number of keys is none is left to the server to refuse."""
+    """A command whose number of keys is malformed is left for the server to refuse."""
     assert commands.first_key(words[0], words) is None
     commands.all_keys(words[0], words)

@@ -1,4 +1,4 @@
-"""Connections that cannot be opened: each says what is the matter and what to do."""
+"""Connections that cannot be opened: each error says what is wrong and what to do."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.wire.scripted_server import Peer, scripted_server
 
 
 async def _refusal(url: str) -> CannotConnect:
-    """The error of opening a URL; it names an address, a problem and an advice."""
+    """The error of opening a URL; it has an address, a problem and advice."""
     with pytest.raises(CannotConnect) as caught:
         async with node_client(url):
             pass
@@ -36,23 +36,23 @@ def guarded() -> Iterator[Valkey]:
         yield running
 
 
-@pytest.mark.parametrize("who", [":wrong", "ann:wrong", "nobody:right", "ann:right", "ann"])
+@pytest.mark.parametrize("who", [":wrong", "ann:wrong", "unknown:right", "ann:right", "ann"])
 async def test_wrong_credentials(guarded: Valkey, who: str) -> None:
-    """A wrong password and a wrong user are told alike, and where to look."""
+    """A wrong password and a wrong user give the same error, which says where to look."""
     error = await _refusal(f"redis://{who}@127.0.0.1:{guarded.port}")
     assert error.problem == "the user name or password is wrong"
     assert "ACL LIST" in error.advice
 
 
 async def test_a_missing_password(guarded: Valkey) -> None:
-    """A server that wants a password says so, and the advice shows where it goes."""
+    """When a server requires a password, the error says so, and the advice shows where it goes."""
     error = await _refusal(f"redis://127.0.0.1:{guarded.port}")
     assert error.problem == "it requires a password"
     assert "redis://:PASSWORD@host" in error.advice
 
 
 async def test_a_user_who_may_do_nothing(guarded: Valkey) -> None:
-    """A user without the permissions of a handshake is told which are needed."""
+    """For a user without the permissions of a handshake the error says which are needed."""
     error = await _refusal(f"redis://mute:hers@127.0.0.1:{guarded.port}")
     assert error.problem == "the user lacks a permission"
     assert "HELLO, PING, CLIENT and SELECT" in error.advice
@@ -66,8 +66,8 @@ async def test_a_database_that_does_not_exist(server: Valkey, number: int) -> No
     assert "Use a lower number" in error.advice
 
 
-async def test_nobody_listens() -> None:
-    """A port that nobody listens on asks whether the server runs."""
+async def test_a_port_without_a_server() -> None:
+    """For a port without a server the error asks whether the server is running."""
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         error = await _refusal(f"redis://127.0.0.1:{closed.getsockname()[1]}")
@@ -76,7 +76,7 @@ async def test_nobody_listens() -> None:
 
 
 async def test_an_unknown_host() -> None:
-    """A host that has no address asks whether it is right."""
+    """For a host without an address the error asks whether it is right."""
     error = await _refusal("redis://no-such-host.invalid?connect_timeout=5")
     assert "are host and port right?" in error.advice or "Is it up" in error.advice
 
@@ -89,13 +89,13 @@ async def test_a_missing_socket(tmp_path: Path) -> None:
 
 
 async def test_a_file_that_is_no_socket(tmp_path: Path) -> None:
-    """A file in place of a unix socket is an error with an advice, too."""
+    """A file in place of a unix socket is an error with advice, too."""
     (tmp_path / "redis.sock").touch()
     error = await _refusal(f"unix://{tmp_path}/redis.sock")
     assert "refused" in error.problem
 
 
-async def _says(greeting: bytes, problem: str) -> None:
+async def _assert_error(greeting: bytes, problem: str) -> None:
     async def greet(peer: Peer) -> None:
         await peer.send(greeting)
         await peer.wait_for_disconnect()
@@ -119,8 +119,8 @@ async def _says(greeting: bytes, problem: str) -> None:
     ids=["http", "ssh", "smtp", "tls alert", "pop3"],
 )
 async def test_not_a_redis_server(greeting: bytes) -> None:
-    """A server of another kind is told by its first bytes."""
-    await _says(greeting, "it does not speak the Redis protocol")
+    """A server of another kind is recognised by its first bytes."""
+    await _assert_error(greeting, "it does not speak the Redis protocol")
 
 
 async def test_a_server_that_says_nothing() -> None:
@@ -138,7 +138,7 @@ async def test_a_server_that_says_nothing() -> None:
 
 
 async def test_a_server_that_closes_at_once() -> None:
-    """A server that hangs up on us is told as that."""
+    """A server that closes the connection at once gives an error that says so."""
 
     async def hang_up(peer: Peer) -> None:
         await peer.command()
@@ -152,7 +152,7 @@ async def test_a_server_that_closes_at_once() -> None:
 @pytest.mark.parametrize(
     ("said", "problem"), [({"version": "6.2.14"}, "it is Redis 6.2.14"), ({"mode": "?"}, "does not speak")]
 )
-async def test_a_server_of_another_age(said: dict[str, str], problem: str) -> None:
+async def test_a_server_of_an_unsupported_version(said: dict[str, str], problem: str) -> None:
     """A server that is too old, or that answers HELLO with something unknown, is refused."""
 
     async def greet(peer: Peer) -> None:
@@ -173,7 +173,7 @@ async def test_a_server_of_another_age(said: dict[str, str], problem: str) -> No
     ],
 )
 async def test_a_server_without_resp3(refusal: bytes) -> None:
-    """A server that does not know HELLO, or not its version 3, is told what is needed."""
+    """For a server without HELLO 3 the error says what is needed."""
 
     async def refuse(peer: Peer) -> None:
         while await peer.command():
@@ -206,13 +206,13 @@ async def test_a_sentinel_behind_a_plain_url(sentinel: Sentinel) -> None:
 
 
 async def test_a_plain_server_behind_a_sentinel_url(server: Valkey) -> None:
-    """A Sentinel URL to a plain server says that it is none."""
+    """A Sentinel URL to a plain server says that it is not a Sentinel."""
     error = await _refusal(f"redis+sentinel://127.0.0.1:{server.port}/mymaster")
     assert "it runs in standalone mode" in error.problem
 
 
 async def test_a_sentinel_that_names_no_address() -> None:
-    """An answer that is no host and port is told as that."""
+    """An answer that is not a host and a port gives an error that says so."""
 
     async def confuse(peer: Peer) -> None:
         await peer.handshake(mode="sentinel")
@@ -225,14 +225,14 @@ async def test_a_sentinel_that_names_no_address() -> None:
     assert "it names a master without an address" in error.problem
 
 
-async def test_a_master_no_sentinel_knows(sentinel: Sentinel) -> None:
-    """A Sentinel URL with an unknown name says that name."""
+async def test_an_unknown_master_name(sentinel: Sentinel) -> None:
+    """For an unknown master name the error contains that name."""
     error = await _refusal(sentinel.url.replace("mymaster", "yourmaster"))
     assert "it watches no master 'yourmaster'" in error.problem
 
 
-async def test_a_cluster_nobody_of_which_answers(tmp_path: Path) -> None:
-    """A cluster whose nodes are all away is told with each of its nodes."""
+async def test_a_cluster_without_a_reachable_node(tmp_path: Path) -> None:
+    """When no node of a cluster can be reached, the error names each of them."""
     with socket.socket() as one, socket.socket() as two:
         for closed in (one, two):
             closed.bind(("127.0.0.1", 0))

@@ -1,4 +1,4 @@
-"""Commands that a connection begins with, and the nodes that reads go to."""
+"""Commands that every connection starts with, and the nodes that reads go to."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ NO_TOUCH = ("CLIENT", "NO-TOUCH", "ON")
 async def flags(client: NodeClient) -> str:
     """The flags of a client's connection; T stands for no-touch."""
     await eventually(lambda: client.up)
-    told = as_text(await client.call("CLIENT", "INFO"))
-    return next(word for word in told.split() if word.startswith("flags=")).removeprefix("flags=")
+    info = as_text(await client.call("CLIENT", "INFO"))
+    return next(word for word in info.split() if word.startswith("flags=")).removeprefix("flags=")
 
 
 async def _lose(client: NodeClient) -> None:
-    """End the client's connection, and wait until it knows."""
+    """End the client's connection, and wait until the client notices."""
     connection = connection_of(client)
     connection.abort("a test")
     await connection.lost
 
 
 @pytest.mark.valkey("CLIENT NO-TOUCH came with Redis 7.2")
-async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey) -> None:
-    """What was set up holds at once, and again after the connection was lost."""
+async def test_every_connection_starts_with_the_setup_commands(server: Valkey) -> None:
+    """A setup command applies at once, and again after the connection was lost."""
     async with node_client(server.url) as client:
         assert "T" not in await flags(client)
         await client.add_setup(*NO_TOUCH)
@@ -39,8 +39,8 @@ async def test_a_connection_begins_with_it_whenever_it_is_opened(server: Valkey)
         assert "T" in await flags(client)
 
 
-async def test_what_the_server_refuses_is_not_tried_again(server: Valkey) -> None:
-    """A refused command raises, and does not keep the next connection from being opened."""
+async def test_a_refused_setup_command_is_not_repeated(server: Valkey) -> None:
+    """A refused command raises, and does not prevent the next connection."""
     async with node_client(server.url) as client:
         with pytest.raises(ServerError):
             await client.add_setup("CLIENT", "NO-SUCH-THING", "ON")

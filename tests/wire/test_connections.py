@@ -1,4 +1,4 @@
-"""From one URL to a connection: databases, sockets, names, users; and the end of it."""
+"""From a URL to a connection: databases, sockets, names, users; and closing it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.wire.debian_redis import BINARY, DebianRedis
 from tests.wire.scripted_server import Peer, scripted_server
 
 
-async def test_databases_are_apart(server: Valkey, key: str) -> None:
+async def test_databases_are_separate(server: Valkey, key: str) -> None:
     """The number in the URL is the database of all calls, also after a reconnection and for blocking ones."""
     async with node_client(f"{server.url}/3") as third, node_client(server.url) as zeroth:
         await third.call("RPUSH", key, "here")
@@ -41,7 +41,7 @@ async def test_unix_sockets() -> None:
 
 
 async def test_the_client_has_a_name(server: Valkey) -> None:
-    """Connections are named, `ephemera` or as the URL says, so that an operator knows whose they are."""
+    """Connections are named, `ephemera` or as the URL says, so that an operator can tell them apart."""
     async with node_client(server.url) as usual, node_client(f"{server.url}?client_name=web-1") as named:
         assert await usual.call("CLIENT", "GETNAME") == b"ephemera"
         assert await named.call("CLIENT", "GETNAME") == b"web-1"
@@ -50,7 +50,7 @@ async def test_the_client_has_a_name(server: Valkey) -> None:
 
 
 async def test_acl_users() -> None:
-    """A URL's user is the one who calls; what it may not do is the server's error, with the command."""
+    """Calls run as the URL's user; what it may not do is a server error that names the command."""
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">p@ss", "~ann:*", "+@all")
         server.ask("ACL", "SETUSER", "open", "on", "nopass", "~*", "+@all")
@@ -65,7 +65,7 @@ async def test_acl_users() -> None:
 
 
 async def test_sentinels_have_their_own_password(server: Valkey) -> None:
-    """The Sentinels' user and password are apart from the master's."""
+    """The Sentinels' user and password are separate from the master's."""
     settings = [f"sentinel monitor main 127.0.0.1 {server.port} 1"]
     with ServerProcess(free_ports(1)[0], settings, password="theirs", sentinel=True) as sentinel:
         url = f"redis+sentinel://127.0.0.1:{sentinel.port}/main/2?sentinel_password"
@@ -78,11 +78,11 @@ async def test_sentinels_have_their_own_password(server: Valkey) -> None:
 
 @pytest.mark.skipif(not BINARY.exists(), reason=f"{BINARY} is not installed here")
 async def test_redis_7_serves_as_well() -> None:
-    """Debian's Redis 7 is served as Valkey is: calls, scripts, blocking, channels, tracking."""
+    """Debian's Redis 7 works as Valkey does: calls, scripts, blocking commands, channels, tracking."""
     with DebianRedis() as redis:
         async with node_client(redis.url) as client:
-            heard: list[object] = []
-            await client.track(heard.append)
+            received: list[object] = []
+            await client.track(received.append)
             assert await client.call("HSET", "h", "f", "v") == 1
             assert await client.call("HGETALL", "h") == {b"f": b"v"}
             assert await client.call("EVAL", "return redis.call('HLEN', KEYS[1])", 1, "h") == 1
@@ -91,7 +91,7 @@ async def test_redis_7_serves_as_well() -> None:
                 await client.call("SPUBLISH", "s", "hello")
                 assert (await anext(messages)).data == b"hello"
             await client.call("DEL", "h")
-            await eventually(lambda: heard == [[b"h"]])
+            await eventually(lambda: received == [[b"h"]])
 
 
 async def test_calls_after_closing(server: Valkey) -> None:
@@ -107,7 +107,7 @@ async def test_calls_after_closing(server: Valkey) -> None:
 
 @pytest.mark.parametrize("limit", [1000, 10])
 async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str, limit: int) -> None:
-    """Calls made before closing get their replies, also those that were waiting for room."""
+    """Calls made before closing get their replies, also those that were waiting at the limit."""
     async with node_client(f"{server.url}?max_in_flight={limit}") as client:
         calls = [client.call("INCR", key) for _ in range(100)]
     assert await asyncio.gather(*calls) == list(range(1, 101))
@@ -115,8 +115,8 @@ async def test_closing_waits_for_what_is_in_flight(server: Valkey, key: str, lim
         await client.call("DEL", key)
 
 
-async def test_closing_does_not_wait_for_ever() -> None:
-    """A server that no longer answers delays closing by one timeout; its callers are told."""
+async def test_closing_waits_one_timeout_at_most() -> None:
+    """A server that no longer answers delays closing by one timeout; its callers get an error."""
     with embedded.valkey() as server:
         loop = asyncio.get_running_loop()
         async with node_client(server.url) as client:
@@ -131,7 +131,7 @@ async def test_closing_does_not_wait_for_ever() -> None:
 
 
 async def test_cancelled_while_closing() -> None:
-    """A close that is cancelled has closed all the same: no connection and no task stays."""
+    """A cancelled close still closes: no connection and no task stays."""
     with embedded.valkey() as server:
         async with node_client(server.url) as client:
             server.pause()
@@ -164,7 +164,7 @@ async def test_cancelled_while_connecting(server: Valkey) -> None:
 
 
 async def test_lost_in_the_middle_of_a_handshake() -> None:
-    """A server that hangs up in the middle of its greeting again and again is tried again, without end."""
+    """A server that repeatedly closes the connection during the handshake is retried without end."""
     refusals = 5
 
     async def moody(peer: Peer) -> None:

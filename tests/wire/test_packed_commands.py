@@ -1,4 +1,4 @@
-"""Prepared runs and packed reads: as good as a run and a call in every respect."""
+"""Prepared scripts and packed reads behave as `run` and `call` do."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")
 
 @pytest.mark.standalone("it empties the scripts of one server")
 async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
-    """A hundred at once, and again after the server forgot the script."""
+    """A hundred at once, and again after SCRIPT FLUSH."""
     async with open_client(server.url) as client:
         add = PreparedScript(ADD, [key], [2])
         await asyncio.gather(*(client.send(add) for _ in range(100)))
@@ -27,8 +27,8 @@ async def test_it_runs_as_often_as_it_is_sent(server: Valkey, key: str) -> None:
         await client.call("DEL", key)
 
 
-async def test_it_waits_for_its_turn_in_a_crowd(server: Valkey, key: str) -> None:
-    """More than may be in flight are sent in their order, prepared or not."""
+async def test_it_waits_for_its_turn_at_the_limit(server: Valkey, key: str) -> None:
+    """More than may be in flight are sent in order."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
         add = PreparedScript(ADD, [key], [1])
         counts = await asyncio.gather(*(client.send(add) for _ in range(500)))
@@ -47,19 +47,19 @@ async def test_it_goes_to_the_node_of_its_keys(cluster: Cluster, key: str) -> No
             await client.call("DEL", name)
 
 
-async def _for_ever(client: Client, prepared: PreparedScript) -> None:
+async def _until_it_fails(client: Client, prepared: PreparedScript) -> None:
     while True:
         await client.send(prepared)
 
 
 async def test_down_means_down(key: str) -> None:
-    """Without a server it fails at once, and goes on when there is one again."""
+    """Without a server it fails at once, and works again once the server is back."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
             add = PreparedScript(ADD, [key], [1])
             server.kill()
             with pytest.raises(ConnectionFailed):
-                await _for_ever(client, add)
+                await _until_it_fails(client, add)
             with pytest.raises(Unavailable):
                 client.send(add)
             server.restart()
@@ -73,16 +73,16 @@ def packed_read(before: str, value: str, after: str = "") -> bytes:
     return (heads[len(value)] + value + end).encode()
 
 
-def test_a_packed_read_is_what_the_protocol_says() -> None:
-    """The command and its key with their lengths, and the key can be told from it."""
+def test_a_packed_read_follows_the_protocol() -> None:
+    """It has the command and its key with their lengths, and the key can be found in it."""
     packed = packed_read("card:", "ada", ":front")
     assert packed == b"*2\r\n$3\r\nGET\r\n$14\r\ncard:ada:front\r\n"
     assert packed_key(packed) == b"card:ada:front"
     assert packed_key(b"*2\r\n$3\r\nGET\r\n$4\r\na\r\nb\r\n") == b"a\r\nb"
 
 
-async def test_packed_reads_wait_for_their_turn_in_a_crowd(server: Valkey, key: str) -> None:
-    """More than may be in flight are answered in their order, among commands of every other kind."""
+async def test_packed_reads_wait_for_their_turn_at_the_limit(server: Valkey, key: str) -> None:
+    """More than may be in flight are answered in order, among other commands."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
         read = packed_read(key, "")
         counts = [client.call("INCR", key) if turn % 2 else client.send(read) for turn in range(500)]
@@ -116,12 +116,12 @@ async def test_a_packed_read_goes_to_the_node_of_its_key(cluster: Cluster, key: 
 
 @pytest.mark.standalone("it cuts the one connection of its client")
 async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Valkey, key: str) -> None:
-    """As every read: what was under way when its connection died is answered by the next one."""
+    """As every read: one in flight when its connection is lost is answered by the next one."""
     async with open_client(server.url) as client:
         assert isinstance(client, NodeClient)
         await client.call("SET", key, "here")
         waiting = client.send(packed_read(key, ""))
-        await asyncio.sleep(0)  # it leaves at the end of this tick
+        await asyncio.sleep(0)  # it is sent at the end of this tick
         assert client.link.in_flight == 1
         client.link.drop("cut by a test")
         assert await waiting == b"here"
@@ -129,8 +129,8 @@ async def test_a_packed_read_is_repeated_when_the_connection_is_lost(server: Val
         await client.call("DEL", key)
 
 
-def test_its_arguments_are_in_no_text_of_it() -> None:
-    """They may be secret, and whoever logs a command writes it as text in one way or another."""
+def test_its_repr_hides_its_arguments() -> None:
+    """They may be secret, and a logged command is written as text in one way or another."""
     prepared = PreparedScript(ADD, ["counter"], ["a secret"])
     for text in (repr(prepared), str(prepared)):
         assert text == f"<{ADD.name} prepared for 'counter'>"

@@ -1,4 +1,4 @@
-"""Runs that settle what they are given: as good as a run in every respect, and they never raise."""
+"""`send_to`: the outcome goes to a reply handler, whatever it is, and nothing is raised."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def _run(client: Client, key: str, *amounts: int, times: int = 1) -> asyncio.Fut
     return reply
 
 
-def test_it_is_packed_as_any_command() -> None:
-    """What is put together of its parts is what the protocol's own packer makes of the words."""
+def test_a_script_prefix_packs_as_any_command() -> None:
+    """A prefix with its arguments is what hiredis packs from the whole command."""
     words = ("EVALSHA", ADD.sha, 2, "a key", b"\xff\r\n", "", 7, "grün", -12)
-    beginning = ScriptPrefix(ADD, ["a key", b"\xff\r\n"], [""])
+    prefix = ScriptPrefix(ADD, ["a key", b"\xff\r\n"], [""])
     arguments = [pack_argument(word) for word in (7, "grün", -12)]
     pack: Any = hiredis.pack_command
-    assert beginning.with_arguments(arguments) == pack(words)
-    assert (beginning.script, beginning.key) == (ADD, "a key")
+    assert prefix.with_arguments(arguments) == pack(words)
+    assert (prefix.script, prefix.key) == (ADD, "a key")
 
 
 @pytest.mark.standalone("it empties the scripts of one server")
-async def test_its_reply_settles_what_it_was_given(server: Valkey, key: str) -> None:
-    """One with few arguments and one with many, and again after the server forgot the script."""
+async def test_the_reply_goes_to_the_handler(server: Valkey, key: str) -> None:
+    """With few arguments and with many, and again after SCRIPT FLUSH."""
     async with open_client(server.url) as client:
         for amounts in ([1, 2], [1] * 100):
             await client.call("SCRIPT", "FLUSH")
@@ -45,8 +45,8 @@ async def test_its_reply_settles_what_it_was_given(server: Valkey, key: str) -> 
         assert await client.call("GETDEL", key) == b"309"
 
 
-async def test_an_error_of_the_server_settles_it(server: Valkey, key: str) -> None:
-    """With the script and the key in it, as of every command."""
+async def test_a_server_error_goes_to_the_handler(server: Valkey, key: str) -> None:
+    """The error contains the key, as for every command."""
     async with open_client(server.url) as client:
         await client.call("SET", key, "text")
         with pytest.raises(ServerError, match="not an integer") as caught:
@@ -55,10 +55,12 @@ async def test_an_error_of_the_server_settles_it(server: Valkey, key: str) -> No
         await client.call("DEL", key)
 
 
-async def test_it_waits_for_its_turn_in_a_crowd(server: Valkey, key: str) -> None:
-    """More than may be in flight are sent in their order, whatever their size."""
+async def test_it_waits_for_its_turn_at_the_limit(server: Valkey, key: str) -> None:
+    """More than may be in flight are sent in order, whatever their size."""
     async with open_client(f"{server.url}?max_in_flight=10") as client:
-        await _run(client, key, 0)  # what the server does not know yet is sent again, behind the others
+        await _run(
+            client, key, 0
+        )  # a script that the server does not know yet is sent again, behind the others
         replies = []
         for turn in range(200):
             replies += [_run(client, key, *[1] * (1 + turn % 40)), client.call("GET", key)]
@@ -77,18 +79,18 @@ async def test_it_goes_to_the_node_of_its_keys(cluster: Cluster, key: str) -> No
             assert await client.call("GETDEL", name) == b"1"
 
 
-async def _for_ever(client: Client, key: str) -> None:
+async def _until_it_fails(client: Client, key: str) -> None:
     while True:
         await _run(client, key, 1)
 
 
 async def test_down_means_down(key: str) -> None:
-    """Without a server it is settled at once, and goes on when there is one again; a closed store says so."""
+    """It fails at once without a server, works again once that is back, and fails on a closed store."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
             server.kill()
             with pytest.raises(ConnectionFailed):
-                await _for_ever(client, key)
+                await _until_it_fails(client, key)
             down = _run(client, key, 1)
             assert isinstance(down.exception(), Unavailable)
             server.restart()
@@ -97,22 +99,22 @@ async def test_down_means_down(key: str) -> None:
         assert isinstance(_run(client, key, 1).exception(), StoreClosed)
 
 
-async def test_a_cluster_that_is_closed_says_so(cluster: Cluster, key: str) -> None:
-    """There is nobody to raise to: who waits must hear of it."""
+async def test_a_closed_cluster_fails_the_handler(cluster: Cluster, key: str) -> None:
+    """That the store is closed goes to the handler, too."""
     async with open_client(cluster.url) as client:
         pass
     assert isinstance(_run(client, key, 1).exception(), StoreClosed)
 
 
-async def test_a_cluster_that_was_never_there_says_so(key: str) -> None:
-    """Where no node serves its key, it is settled as well."""
+async def test_an_unreachable_cluster_fails_the_handler(key: str) -> None:
+    """That no node serves the key goes to the handler, too."""
     async with open_client("redis+cluster://127.0.0.1:1", required=False) as client:
         assert isinstance(_run(client, key, 1).exception(), Unavailable)
 
 
 @pytest.mark.standalone("it cuts the one connection of its client")
-async def test_nobody_knows_the_outcome_of_what_was_under_way(server: Valkey, key: str) -> None:
-    """It had left when its connection died: whether it was run, only its caller can find out."""
+async def test_the_outcome_is_unknown_after_a_lost_connection(server: Valkey, key: str) -> None:
+    """A script in flight when its connection is lost may have run: only its caller can find out."""
     async with open_client(server.url) as client:
         assert isinstance(client, NodeClient)
         waiting = _run(client, key, *[1] * 100)

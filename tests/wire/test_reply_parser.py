@@ -1,4 +1,4 @@
-"""Replies however they arrive: split at every byte, nested, amid pushes; and what is no reply at all."""
+"""Replies however they arrive: split at every byte, nested, between pushes; and malformed ones."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _arrived(pieces: list[bytes], position: int) -> bool:
 
 
 async def test_replies_split_at_every_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Replies and pushes that arrive one byte at a time are what they are when they arrive whole."""
+    """Replies and pushes that arrive one byte at a time are parsed as if they arrived whole."""
     stream = _PUSH + _NESTED + b"$5\r\nhe\r\nl\r\n" + _PUSH + b"-ERR no\r\n" + b"*0\r\n"
     pieces: list[bytes] = []
     receive = Connection.data_received
@@ -53,18 +53,18 @@ async def test_replies_split_at_every_byte(monkeypatch: pytest.MonkeyPatch) -> N
         await peer.wait_for_disconnect()
 
     async with scripted_server(dribble) as address, node_client(f"redis://{address}") as client:
-        heard: list[Any] = []
-        client._invalidation_listeners.append(heard.append)
+        received: list[Any] = []
+        client._invalidation_listeners.append(received.append)
         replies = await asyncio.gather(*(client.call("GET", "x") for _ in range(4)), return_exceptions=True)
         assert {len(piece) for piece in pieces} == {1}
         assert replies[:2] == [_MEANING, b"he\r\nl"]
         assert isinstance(replies[2], ServerError)
         assert replies[3] == []
-        assert heard == [[b"key"], [b"key"]]
+        assert received == [[b"key"], [b"key"]]
 
 
 async def test_a_real_server_one_byte_at_a_time(server: Valkey, key: str) -> None:
-    """A real server's replies, dealt out byte by byte, are whole again when they reach their callers."""
+    """A real server's replies, forwarded byte by byte, reach their callers complete."""
     async with (
         forwarding(server, piece=1) as forwarder,
         node_client(f"redis://{forwarder.address}") as client,
@@ -98,7 +98,7 @@ _SCRIPTS = [
 async def test_nested_replies_of_a_real_server(
     client: NodeClient, key: str, source: str, meaning: object
 ) -> None:
-    """Maps, sets, doubles, booleans, nulls, big numbers and verbatim strings come as Python's own."""
+    """Maps, sets, doubles, booleans, nulls, big numbers and verbatim strings become Python values."""
     await client.call("HSET", key, "f", "v")
     evaluated = client.call("EVAL", f"redis.setresp(3) {source}", 1, key)
     if meaning is ServerError:
@@ -125,7 +125,7 @@ async def test_nested_replies_of_a_real_server(
     ],
 )
 async def test_every_type_the_server_knows(client: NodeClient, kind: str, meaning: object) -> None:
-    """What DEBUG PROTOCOL sends of each RESP3 type is understood."""
+    """Every RESP3 type that DEBUG PROTOCOL sends is parsed."""
     assert await client.link.send_args(("DEBUG", "PROTOCOL", kind)) == meaning
 
 
@@ -137,7 +137,7 @@ async def test_errors_inside_a_reply_are_values(client: NodeClient) -> None:
     assert reply[1].code == "ODD"
 
 
-async def test_an_error_that_is_no_utf8(client: NodeClient) -> None:
+async def test_an_error_that_is_not_utf8(client: NodeClient) -> None:
     """An error message with arbitrary bytes fails its caller alone."""
     with pytest.raises(ServerError, match="unknown command"):
         await client.call(b"N\xff\xfe")
@@ -165,8 +165,8 @@ async def test_an_error_that_is_no_utf8(client: NodeClient) -> None:
         *("keys that are not named", "odd keys", "no message", "odd channel"),
     ],
 )
-async def test_what_is_no_reply_ends_the_connection(nonsense: bytes) -> None:
-    """What cannot be understood goes to nobody: the connection ends and its callers fail."""
+async def test_a_malformed_reply_ends_the_connection(nonsense: bytes) -> None:
+    """A malformed reply is delivered to no caller: the connection ends and its callers fail."""
 
     async def babble(peer: Peer) -> None:
         await peer.handshake()
@@ -181,8 +181,8 @@ async def test_what_is_no_reply_ends_the_connection(nonsense: bytes) -> None:
             assert "does not speak the Redis protocol" in error.problem
 
 
-async def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
-    """A reply more than there were commands is not kept for the next caller."""
+async def test_an_extra_reply_ends_the_connection() -> None:
+    """A reply without a command is not kept for the next caller."""
 
     async def oversupply(peer: Peer) -> None:
         await peer.handshake()
@@ -196,8 +196,8 @@ async def test_a_reply_nobody_asked_for_ends_the_connection() -> None:
             await client.call("INCR", "x")
 
 
-async def test_a_reply_to_what_has_not_left_yet_is_nobodys() -> None:
-    """A reply too many is not given to a command that is still to be sent, such as a script's second try."""
+async def test_an_extra_reply_is_not_given_to_an_unsent_command() -> None:
+    """An extra reply is not given to a command that is not sent yet, such as a script's second attempt."""
 
     async def oversupply(peer: Peer) -> None:
         await peer.handshake()

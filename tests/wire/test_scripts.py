@@ -1,4 +1,4 @@
-"""Scripts: called by digest, sent again when the server forgot them, unseen by their callers."""
+"""Scripts: called by digest, and sent again when the server does not know them, unseen by their callers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_a_cancelled_caller_of_a_forgotten_script(client: NodeClient, key:
 
 
 async def test_an_error_in_a_script_is_the_callers(client: NodeClient, key: str) -> None:
-    """What a script raises reaches its caller as the server's error, with the key."""
+    """An error that a script returns reaches its caller as a server error, with the key."""
     failing = Script("failing", "return redis.error_reply('MYCODE refused')")
     with pytest.raises(ServerError) as caught:
         await client.run(failing, [key])
@@ -67,7 +67,7 @@ async def test_an_error_in_a_script_is_the_callers(client: NodeClient, key: str)
 
 
 async def test_an_unknown_digest_is_an_error(client: NodeClient) -> None:
-    """A digest that no script of ours has is the caller's mistake."""
+    """A digest of an unknown script is an error for the caller."""
     with pytest.raises(ServerError, match="NOSCRIPT"):
         await client.call("EVALSHA", "0" * 40, 0)
 

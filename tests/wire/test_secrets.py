@@ -1,4 +1,4 @@
-"""Passwords stay where they belong: out of messages, representations, tracebacks and logs."""
+"""Passwords never appear in messages, representations, tracebacks or logs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _CANARY = "canary-5e1f"
 
 
 def _everything_about(error: BaseException | None) -> str:
-    """What a log, a debugger or an error tracker shows of an exception and of those behind it."""
+    """What a log, a debugger or an error tracker shows of an exception and its causes."""
     text = ""
     while error is not None:
         text += f"{error} {error!r} {error.args} {vars(error)} {''.join(traceback.format_exception(error))}"
@@ -30,7 +30,7 @@ def _everything_about(error: BaseException | None) -> str:
 
 @pytest.fixture
 def logged(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
-    """All logs from DEBUG on; none of them may hold the canary."""
+    """All logs from DEBUG on; none of them may contain the canary."""
     caplog.set_level(logging.DEBUG)
     yield caplog
     assert _CANARY not in caplog.text
@@ -44,7 +44,7 @@ def guarded() -> Iterator[Valkey]:
         yield running
 
 
-def test_what_a_url_becomes_hides_its_password() -> None:
+def test_a_parsed_url_hides_its_password() -> None:
     """No representation of a parsed URL shows a password, its own or that of the Sentinels."""
     target = parse_url(f"redis+sentinel://ann:{_CANARY}@host/main?sentinel_password={_CANARY}")
     assert target.credentials.password == target.sentinel_credentials.password == _CANARY
@@ -104,8 +104,8 @@ async def _fails(url: str) -> None:
     ],
     ids=["echo", "http", "hang up"],
 )
-async def test_a_strange_server_gives_nothing_away(logged: pytest.LogCaptureFixture, reply: str) -> None:
-    """A server that repeats what it was told, or that is none, does not bring the password into the error."""
+async def test_a_strange_server_reveals_no_password(logged: pytest.LogCaptureFixture, reply: str) -> None:
+    """A server that echoes what it was sent, or is not Redis, does not bring the password into the error."""
 
     async def answer(peer: Peer) -> None:
         await peer.command()
@@ -117,7 +117,7 @@ async def test_a_strange_server_gives_nothing_away(logged: pytest.LogCaptureFixt
         await _fails(f"redis://:{_CANARY}@{address}")
 
 
-async def test_servers_of_another_kind_give_nothing_away(
+async def test_servers_of_another_kind_reveal_no_password(
     cluster: Cluster, sentinel: Sentinel, logged: pytest.LogCaptureFixture
 ) -> None:
     """A URL of the wrong kind, with a password that was not needed, is refused without it."""
@@ -126,7 +126,7 @@ async def test_servers_of_another_kind_give_nothing_away(
     await _fails(sentinel.url.replace("//", f"//:{_CANARY}@").replace("mymaster", "none"))
 
 
-async def test_starting_without_a_server_gives_nothing_away(
+async def test_starting_without_a_server_reveals_no_password(
     guarded: Valkey, logged: pytest.LogCaptureFixture
 ) -> None:
     """The warning of a store that starts while its server refuses it has no password in it."""

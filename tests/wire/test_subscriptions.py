@@ -1,4 +1,4 @@
-"""Channels: one connection for all listeners, every gap told, nobody slowed down by a slow listener."""
+"""Subscriptions: one connection for all, every gap is reported, a slow subscriber delays no other."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ def _connections(server: Valkey) -> int:
     return len(str(server.ask("CLIENT", "LIST", "TYPE", "pubsub")).splitlines())
 
 
-async def test_a_message_reaches_its_listener(client: NodeClient, key: str) -> None:
-    """Whatever is published after the subscription was entered arrives, in order, with its channel."""
+async def test_a_message_reaches_its_subscriber(client: NodeClient, key: str) -> None:
+    """Every message published after the subscription was confirmed arrives, in order, with its channel."""
     async with client.subscribe(key, f"{key}:other") as messages:
         assert await client.call("PUBLISH", key, "one") == 1
         await client.call("PUBLISH", f"{key}:other", b"\xff\r\n")
         assert await anext(messages) == Message(key.encode(), b"one")
         assert await anext(messages) == Message(f"{key}:other".encode(), b"\xff\r\n")
-    assert await client.call("PUBLISH", key, "nobody hears this") == 0
+    assert await client.call("PUBLISH", key, "lost") == 0
 
 
 @pytest.mark.parametrize("kind", ["channel", "pattern", "shard"])
 async def test_every_kind_of_channel(
     client: NodeClient, kind: Literal["channel", "pattern", "shard"]
 ) -> None:
-    """Channels, patterns and shard channels are heard alike; a pattern's message names both."""
+    """Channels, patterns and shard channels work alike; a pattern's message names both."""
     name = "kinds:?" if kind == "pattern" else "kinds:1"
     async with client.subscribe(name, kind=kind) as messages:
         await client.call("SPUBLISH" if kind == "shard" else "PUBLISH", "kinds:1", "hello")
@@ -42,7 +42,7 @@ async def test_every_kind_of_channel(
 
 
 async def test_subscribers_share_one_connection(client: NodeClient, server: Valkey, key: str) -> None:
-    """However many listen, to whatever channels, the server sees one connection."""
+    """However many subscriptions there are, the server sees one connection."""
     async with (
         client.subscribe(key) as first,
         client.subscribe(key) as second,
@@ -55,7 +55,7 @@ async def test_subscribers_share_one_connection(client: NodeClient, server: Valk
 
 
 async def test_names_given_twice_or_not_at_all(client: NodeClient, key: str) -> None:
-    """A channel named twice is heard once, and a subscription to nothing is refused."""
+    """A message on a channel named twice arrives once, and a subscription without channels is refused."""
     async with client.subscribe(key, key) as messages:
         await client.call("PUBLISH", key, "once")
         await client.call("PUBLISH", key, "then")
@@ -65,7 +65,7 @@ async def test_names_given_twice_or_not_at_all(client: NodeClient, key: str) -> 
 
 
 async def test_one_leaves_and_the_other_stays(client: NodeClient, key: str) -> None:
-    """A channel is left when its last listener goes, not before."""
+    """A channel is unsubscribed when its last subscriber leaves, not before."""
     async with client.subscribe(key) as staying:
         async with client.subscribe(key):
             pass
@@ -74,7 +74,7 @@ async def test_one_leaves_and_the_other_stays(client: NodeClient, key: str) -> N
 
 
 async def test_leaving_and_joining_at_once(client: NodeClient, key: str) -> None:
-    """Many who join and leave the same channel all the time never cost a steady listener a message."""
+    """Subscribers that join and leave a channel all the time never cost another subscriber a message."""
 
     async def visit(turn: int) -> None:
         for _ in range(20):
@@ -101,8 +101,8 @@ async def test_many_wait_for_the_same_subscription(client: NodeClient, key: str)
         assert {int(message.data) for message in taken} == set(range(4))
 
 
-async def test_a_slow_listener_is_told_what_it_cost(client: NodeClient, key: str) -> None:
-    """A listener that falls behind holds a bounded number of messages and finds a mark on every channel."""
+async def test_a_slow_subscriber_gets_a_lost_mark(client: NodeClient, key: str) -> None:
+    """A subscriber that falls behind buffers few messages and gets a mark on every channel."""
     slow = Subscription(client.hub, "channel", [key, f"{key}:other"], backlog=10)
     async with slow as messages, client.subscribe(key) as quick:
         await client.call("PUBLISH", f"{key}:other", "dropped as well")
@@ -119,7 +119,7 @@ async def test_a_slow_listener_is_told_what_it_cost(client: NodeClient, key: str
 
 
 async def test_a_channel_that_is_not_allowed() -> None:
-    """A channel that the user's ACL forbids is an error of joining it, and leaves nothing behind."""
+    """Subscribing to a channel that the user's ACL forbids is an error, and leaves nothing behind."""
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&open:*")
         async with node_client(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
@@ -132,8 +132,8 @@ async def test_a_channel_that_is_not_allowed() -> None:
                 assert (await anext(messages)).data == b"hello"
 
 
-async def test_a_permission_withdrawn_ends_the_listener() -> None:
-    """When a channel may not be joined again after a lost connection, its listener gets the error."""
+async def test_a_withdrawn_permission_ends_the_subscription() -> None:
+    """When resubscribing after a lost connection is refused, the subscriber gets the error."""
     with embedded.valkey() as server:
         server.ask("ACL", "SETUSER", "ann", "on", ">pw", "+@all", "~*", "resetchannels", "&a", "&b")
         async with node_client(f"redis://ann:pw@127.0.0.1:{server.port}") as client:
@@ -145,7 +145,7 @@ async def test_a_permission_withdrawn_ends_the_listener() -> None:
 
 
 async def test_closing_ends_the_iteration(server: Valkey, key: str) -> None:
-    """When the client is closed, listeners get what had arrived, and their loop ends."""
+    """When the client is closed, subscribers get the messages that had arrived, and their loop ends."""
     async with node_client(server.url) as client:
         subscription = client.subscribe(key)
         messages = await subscription.__aenter__()
@@ -157,7 +157,7 @@ async def test_closing_ends_the_iteration(server: Valkey, key: str) -> None:
         await client.subscribe(key).__aenter__()
 
 
-async def test_closing_while_somebody_joins(server: Valkey, key: str) -> None:
+async def test_closing_while_subscribing(server: Valkey, key: str) -> None:
     """A subscription that is being opened while the client closes fails, and leaves no connection."""
     async with node_client(server.url) as client:
         joining = asyncio.ensure_future(client.subscribe(key).__aenter__())
@@ -168,8 +168,8 @@ async def test_closing_while_somebody_joins(server: Valkey, key: str) -> None:
     assert len(asyncio.all_tasks()) == 1
 
 
-async def test_cancelled_while_joining(client: NodeClient, server: Valkey, key: str) -> None:
-    """A caller cancelled at any moment of joining leaves no subscription behind."""
+async def test_cancelled_while_subscribing(client: NodeClient, server: Valkey, key: str) -> None:
+    """A caller cancelled at any moment of subscribing leaves no subscription behind."""
     for moments in range(12):
         joining = asyncio.ensure_future(client.subscribe(f"{key}:{moments}").__aenter__())
         for _ in range(moments):
@@ -184,7 +184,7 @@ async def test_cancelled_while_joining(client: NodeClient, server: Valkey, key: 
 
 
 async def test_subscriptions_do_not_use_the_callers_connection(client: NodeClient, key: str) -> None:
-    """Messages come on another connection than replies, so a flood of them delays no call."""
+    """Messages and replies use different connections, so a flood of messages delays no call."""
     async with client.subscribe(key):
         assert not connection_of(client).waiting
         assert b"sub=0" in await client.call("CLIENT", "INFO")

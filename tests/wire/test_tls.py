@@ -20,13 +20,13 @@ needs_debian = pytest.mark.skipif(not BINARY.exists(), reason=f"{BINARY} is not 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the module's certificates are."""
+    """The folder of the module's certificates."""
     return tmp_path_factory.mktemp("certificates")
 
 
 @pytest.fixture(scope="module")
 def authority(folder: Path) -> Authority:
-    """The authority that all of these servers are signed by."""
+    """The authority that signs the certificates of these servers."""
     return Authority(folder, "ours")
 
 
@@ -83,8 +83,8 @@ async def test_a_certificate_for_another_host_is_refused(server: Valkey, authori
     assert "its own host name" in error.advice
 
 
-async def test_a_client_certificate_is_shown(server: Valkey, authority: Authority) -> None:
-    """A server that wants a client's certificate gets the one in the URL."""
+async def test_a_client_certificate_is_presented(server: Valkey, authority: Authority) -> None:
+    """A server that requires a client certificate gets the one in the URL."""
     context = authority.server_context("127.0.0.1", client_certificates=True)
     certificate, private = authority.certify("client")
     async with forwarding(server, tls=context) as forwarder:
@@ -96,13 +96,13 @@ async def test_a_client_certificate_is_shown(server: Valkey, authority: Authorit
 
 
 async def test_tls_to_a_plain_port(server: Valkey, authority: Authority) -> None:
-    """TLS to a server that does not speak it says so."""
+    """TLS to a server that does not speak it is an error that says so."""
     error = await _refusal(f"rediss://127.0.0.1:{server.port}?ca={authority.ca}&connect_timeout=1")
     assert "redis://" in error.advice or "TLS" in error.advice
 
 
 async def test_plain_to_a_tls_port(server: Valkey, authority: Authority) -> None:
-    """A plain connection to a server that wants TLS is told of rediss://."""
+    """For a plain connection to a server that requires TLS the error names rediss://."""
     async with forwarding(server, tls=authority.server_context("127.0.0.1")) as forwarder:
         error = await _refusal(f"redis://{forwarder.address}")
     assert "rediss://" in error.advice
@@ -112,7 +112,7 @@ async def test_plain_to_a_tls_port(server: Valkey, authority: Authority) -> None
     "option", ["ca={0}/none.pem", "cert={0}/none.pem", "ca={0}/ours.txt", "cert={1}&key={2}"]
 )
 async def test_unusable_files_are_named(folder: Path, authority: Authority, option: str) -> None:
-    """Certificate files that do not exist, are none, or do not belong together are named."""
+    """Certificate files that do not exist, are invalid or do not match are named."""
     (folder / "ours.txt").write_text("not a certificate")
     _, foreign = authority.certify("foreign")
     option = option.format(folder, authority.certify("client")[0], foreign)
@@ -122,7 +122,7 @@ async def test_unusable_files_are_named(folder: Path, authority: Authority, opti
 
 
 async def test_closing_does_not_wait_for_a_frozen_peer(server: Valkey, authority: Authority) -> None:
-    """A peer that does not answer TLS's farewell delays closing by one timeout, not by TLS's own 30 s."""
+    """A peer that does not answer TLS's close delays closing by one timeout, not by TLS's own 30 s."""
     async with forwarding(server, tls=authority.server_context("127.0.0.1")) as forwarder:
         async with node_client(f"rediss://{forwarder.address}?ca={authority.ca}&timeout=0.1") as client:
             await client.call("PING")
@@ -154,7 +154,7 @@ async def test_debian_redis_plain_and_tls_mixed_up(debian: DebianRedis, authorit
 
 
 @needs_debian
-async def test_debian_redis_wants_a_client_certificate(authority: Authority) -> None:
+async def test_debian_redis_requires_a_client_certificate(authority: Authority) -> None:
     """Debian's Redis with `tls-auth-clients yes` takes the certificate in the URL and refuses without it."""
     certificate, private = authority.certify("client")
     with DebianRedis(authority, client_certificates=True) as redis:

@@ -1,4 +1,4 @@
-"""Commands that a shared connection cannot take are refused, with what to use instead."""
+"""Commands that a shared connection cannot run are refused, with what to use instead."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ from ephemera.wire import NodeClient
     ],
 )
 async def test_stateful_commands_are_refused(client: NodeClient, command: str, advice: str) -> None:
-    """A command that would change the connection of all is refused however it is written, unsent."""
+    """A command that would change the shared connection is refused, however it is written, and not sent."""
     words: list[Any] = command.split()
     spellings = [words, [words[0].lower(), *words[1:]], [word.encode() for word in words]]
     spellings.append([memoryview(word.encode()) for word in words])
@@ -53,8 +53,8 @@ async def test_stateful_commands_are_refused(client: NodeClient, command: str, a
 
 
 @pytest.mark.parametrize("words", [(), (7, "key"), (None,)])
-async def test_what_is_no_command_is_refused(client: NodeClient, words: Any) -> None:
-    """A call without a name, or with one that is no text, is refused at once."""
+async def test_a_malformed_call_is_refused(client: NodeClient, words: Any) -> None:
+    """A call without a name, or with one that is not text, is refused at once."""
     with pytest.raises(UnsupportedCommand):
         client.call(*words)
 
@@ -70,7 +70,7 @@ async def test_an_argument_of_another_type_is_a_type_error(client: NodeClient, k
     assert await client.call("EXISTS", key) == 0
 
 
-async def test_names_are_taken_in_any_case_and_type(client: NodeClient, key: str) -> None:
+async def test_names_may_have_any_case_and_type(client: NodeClient, key: str) -> None:
     """A command's name may be lower case or bytes, and its arguments any of the documented types."""
     assert await client.call("set", key, 1.5) == b"OK"
     assert await client.call(b"GET", key.encode()) == b"1.5"
@@ -79,7 +79,7 @@ async def test_names_are_taken_in_any_case_and_type(client: NodeClient, key: str
     await client.call("DEL", key)
 
 
-async def test_a_command_nobody_knows_is_the_servers_to_refuse(client: NodeClient) -> None:
+async def test_an_unknown_command_is_sent_to_the_server(client: NodeClient) -> None:
     """A command in none of our tables is sent as it is; the error names it and repeats no argument."""
     with pytest.raises(ServerError, match="unknown command 'NEWFANGLED'") as caught:
         await client.call("newfangled", "argument")
@@ -101,7 +101,7 @@ async def test_an_error_names_its_command_and_key(client: NodeClient, key: str) 
     "words", [("EVAL", "return 1", "many"), ("EVAL", "return 1"), ("XREAD", "STREAMS"), ("GET",)]
 )
 async def test_a_malformed_command_fails_alone(client: NodeClient, words: tuple[str, ...]) -> None:
-    """A command with arguments missing or malformed fails its caller and disturbs nobody."""
+    """A command with arguments missing or malformed fails its caller and affects no other."""
     other = client.call("ECHO", "other")
     with pytest.raises(ServerError):
         await client.call(*words)

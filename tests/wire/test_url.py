@@ -1,4 +1,4 @@
-"""URLs: what each part means, and what is wrong with one that cannot be understood."""
+"""URLs: what each part means, and what is wrong with an invalid one."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_everything_has_a_default() -> None:
 
 
 def test_cluster_nodes_are_listed() -> None:
-    """A cluster URL takes several nodes, and says where reads go."""
+    """A cluster URL takes several nodes and the option for where reads go."""
     target = parse_url("redis+cluster://a:1,b,[::1]:3?read_from=replicas")
     assert target.addresses == (Address("a", 1), Address("b", 6379), Address("::1", 3))
     assert (target.kind, target.read_from) == ("cluster", "replicas")
@@ -139,7 +139,7 @@ def test_a_wrong_part_is_named(url: str, says: str) -> None:
     ],
 )
 def test_no_part_of_a_password_is_repeated(url: str) -> None:
-    """The message about a wrong URL repeats nothing that may be its password."""
+    """The error of an invalid URL repeats nothing that may be its password."""
     with pytest.raises(InvalidUrl) as caught:
         parse_url(url)
     assert "canary" not in f"{caught.value!r} {caught.value.__cause__!r} {caught.value.__context__!r}"

@@ -1,4 +1,4 @@
-"""URLs in general: whatever is written comes back, and whatever is wrong is `InvalidUrl`."""
+"""Properties of URLs: encoded parts come back, and anything wrong is `InvalidUrl`."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def _in_url(host: str) -> str:
 def test_what_is_encoded_comes_back(
     host: str, port: int, user: str, password: str, database: int, timeout: float
 ) -> None:
-    """Any host, port, user, password, database and timeout that are percent-encoded are found again."""
+    """Any host, port, user, password, database and timeout that are percent-encoded come back."""
     who = f"{quote(user, safe='')}:{quote(password, safe='')}"
     target = parse_url(f"redis://{who}@{_in_url(host)}:{port}/{database}?{urlencode({'timeout': timeout})}")
     assert target.addresses == (Address(host, port),)
@@ -55,19 +55,19 @@ def test_addresses_come_back_as_they_are_written(nodes: list[tuple[str, int]]) -
 
 @given(_TEXT.filter(lambda text: "\0" not in text))
 def test_any_socket_path_comes_back(name: str) -> None:
-    """A unix socket's path may hold any character, encoded."""
+    """A unix socket's path may contain any character, encoded."""
     assert parse_url(f"unix:///run/{quote(name, safe='')}").addresses[0].path == f"/run/{name}"
 
 
 @given(st.text(max_size=60) | _HOSTILE.map(lambda rest: f"redis://{rest}"))
 def test_anything_else_is_an_invalid_url(text: str) -> None:
-    """Whatever text is given, it is a target or an `InvalidUrl`, and never another exception."""
+    """Any text is a target or an `InvalidUrl`, never another exception."""
     with contextlib.suppress(InvalidUrl):
         assert parse_url(text).addresses
 
 
 @given(_SCHEMES, _SECRETS, _HOSTILE, st.booleans())
-def test_no_message_and_no_repr_holds_the_password(
+def test_no_message_and_no_repr_contains_the_password(
     scheme: str, password: str, rest: str, encoded: bool
 ) -> None:
     """Wherever a URL goes wrong, encoded or not, neither the message nor a repr repeats its password."""

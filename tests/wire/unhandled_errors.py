@@ -1,4 +1,4 @@
-"""Errors that nobody awaits: asyncio only logs them, a test must fail by them."""
+"""Errors that no caller awaits: asyncio only logs them, but they must fail a test."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class _Collector(logging.Handler):
 
 @pytest.fixture(autouse=True)
 def no_unhandled_errors() -> Iterator[None]:
-    """Fail a test during which a task, a future or a callback failed unseen."""
+    """Fail a test during which a task, a future or a callback failed without being awaited."""
     collector = _Collector()
     logger = logging.getLogger("asyncio")
     logger.addHandler(collector)
