@@ -65,7 +65,7 @@ async def admitted(
 SUITES = (
     "tests/patterns/",
     "tests/keyspace/test_accessors.py",
-    "tests/keyspace/test_lifetimes_on_a_server.py",
+    "tests/keyspace/test_lifetime_writes.py",
 )
 _connect = ephemera.connect
 _shared: set[str] = set()

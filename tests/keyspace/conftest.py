@@ -1,4 +1,4 @@
-"""Stores on Valkey and on Redis 7 for tests of the keyspace; property tests take the time they need."""
+"""Stores on Valkey and on Redis 7 for tests of the keyspace; property tests have no deadline."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import settings
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Store, connect
 from tests import least_privilege
-from tests.keyspace.spaces import catalogue
+from tests.keyspace.every_kind import catalogue
 from tests.wire.debian_redis import BINARY, DebianRedis
 
 settings.register_profile("keyspace", deadline=None)
@@ -19,7 +19,7 @@ settings.load_profile("keyspace")
 
 @pytest.fixture(scope="session", params=["valkey", "redis7"])
 def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
-    """A server of each sort that we promise to work with."""
+    """A server of each supported kind."""
     if request.param == "valkey":
         yield server.url
     elif not BINARY.exists():
@@ -32,6 +32,6 @@ def url(request: pytest.FixtureRequest, server: Valkey) -> Iterator[str]:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the spaces of `spaces.py`; each test keeps to ids that hold its own name."""
+    """A store with the keyspaces of `every_kind.py`; each test uses ids that hold its own name."""
     async with connect(url, catalogue) as opened:
         yield opened

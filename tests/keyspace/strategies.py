@@ -1,4 +1,4 @@
-"""Hostile values and random patterns, for tests of what must hold for all of them."""
+"""Hostile values and random patterns for property tests."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ field_values: st.SearchStrategy[FieldValue] = st.one_of(
 
 @st.composite
 def patterns(draw: st.DrawFn) -> str:
-    """A valid pattern over few letters, so that two of them often have something in common."""
+    """A valid pattern over few letters, so that two of them often overlap."""
     pattern = draw(st.text(alphabet="ab:.", min_size=1, max_size=4))
-    for place in range(draw(st.integers(0, 3))):
-        pattern += f"{{f{place}}}" + draw(st.sampled_from(":.-"))
+    for number in range(draw(st.integers(0, 3))):
+        pattern += f"{{f{number}}}" + draw(st.sampled_from(":.-"))
         pattern += draw(st.text(alphabet="ab:.", max_size=2))
     return pattern[:-1] if pattern.endswith((":", ".", "-")) and "{" in pattern else pattern
 
 
 @st.composite
 def templates(draw: st.DrawFn) -> Template:
-    """A template, with or without a tag."""
+    """A template, with or without a hash tag."""
     template = Template(draw(patterns()))
     hash_tag = draw(st.sampled_from([None, *template.fields]))
     return Template(template.pattern, hash_tag=hash_tag)
@@ -47,6 +47,6 @@ def fields_of(draw: st.DrawFn, template: Template) -> dict[str, FieldValue]:
 
 
 def as_read(value: FieldValue) -> str:
-    """A value as it comes back out of a key."""
+    """A value as it is parsed from a key."""
     raw = value if isinstance(value, bytes) else str(value).encode()
     return raw.decode("utf-8", "surrogateescape")

@@ -12,7 +12,7 @@ import pytest
 from ephemera.embedded import valkey
 from ephemera.errors import InvalidValue, UndecodableItems, WrongFields
 from ephemera.keyspace import Catalogue, Lifetime, Store, Until, connect, fixed, permanent, sliding, until
-from tests.keyspace.spaces import Session
+from tests.keyspace.every_kind import Session
 
 catalogue = Catalogue("accessors")
 HOUR = fixed(hours=1)
@@ -40,13 +40,13 @@ TOKEN = catalogue.value("acc:token:{id}", Token, lifetime=until(lambda token: to
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with this module's spaces."""
+    """A store with the keyspaces of this module."""
     async with connect(url, catalogue) as opened:
         yield opened
 
 
 async def test_a_hash_is_replaced_as_a_whole(store: Store, key: str) -> None:
-    """A put leaves nothing of what was there, whoever wrote it."""
+    """A put removes everything that the key held, including fields of other programs."""
     await store.call("HSET", HASH.key(id=key), "junk", "1", "_v", "older1")
     assert await store[HASH].get(id=key) is None
     await store[HASH].put(Session("ann", 3), id=key)
@@ -57,8 +57,8 @@ async def test_a_hash_is_replaced_as_a_whole(store: Store, key: str) -> None:
     assert not await store[HASH].delete(id=key)
 
 
-async def test_an_update_never_resurrects(store: Store, key: str) -> None:
-    """Updating what is gone, or is of another shape, does nothing and says so."""
+async def test_an_update_never_revives_a_hash(store: Store, key: str) -> None:
+    """Updating a hash that is gone, or of another shape, does nothing and returns False."""
     assert not await store[HASH].update({"visits": 1}, id=key)
     assert not await store[HASH].exists(id=key)
     await store.call("HSET", HASH.key(id=key), "user", "x", "_v", "older1")
@@ -69,7 +69,7 @@ async def test_an_update_never_resurrects(store: Store, key: str) -> None:
 
 
 async def test_updates_racing_a_deletion_leave_nothing(store: Store, key: str) -> None:
-    """However updates and a delete interleave, no half of a hash is left."""
+    """However updates and a delete interleave, no part of a hash is left."""
     await store[HASH].put(Session("ann"), id=key)
     updates = [store[HASH].update({"visits": n}, id=key) for n in range(50)]
     await asyncio.gather(*updates[:25], store[HASH].delete(id=key), *updates[25:])
@@ -77,7 +77,7 @@ async def test_updates_racing_a_deletion_leave_nothing(store: Store, key: str) -
 
 
 async def test_a_value_is_put_if_absent(store: Store, key: str) -> None:
-    """The first one wins, and a later attempt changes neither the value nor its end."""
+    """The first one wins, and a later attempt changes neither the value nor its TTL."""
     assert await store[TEXT].put_if_absent("first", id=key)
     await store.call("PEXPIRE", TEXT.key(id=key), 5_000)
     assert not await store[TEXT].put_if_absent("second", id=key)
@@ -86,7 +86,7 @@ async def test_a_value_is_put_if_absent(store: Store, key: str) -> None:
 
 
 async def test_a_lifetime_derived_from_the_value(store: Store, key: str) -> None:
-    """A token lives until it expires, and one that has expired is not stored."""
+    """A token is stored until it expires, and an expired one is not stored."""
     now = int((await store.call("TIME"))[0])
     assert await store[TOKEN].put(Token("live", now + 60), id=key)
     assert 0 < await store.call("PTTL", TOKEN.key(id=key)) <= 60_000
@@ -100,7 +100,7 @@ async def test_a_lifetime_derived_from_the_value(store: Store, key: str) -> None
 
 
 async def test_a_counter_counts(store: Store, key: str) -> None:
-    """Additions return the new count; what was never counted is 0."""
+    """Additions return the new count; an absent counter is 0."""
     counter = store[COUNTER]
     assert await counter.get(id=key) == 0
     assert await counter.add(id=key) == 1
@@ -112,8 +112,8 @@ async def test_a_counter_counts(store: Store, key: str) -> None:
     assert counter.stats.undecodable == 1
 
 
-async def test_a_flag_is_raised_once(store: Store, key: str) -> None:
-    """Of many who raise a flag at once, one is told that it was the first."""
+async def test_one_caller_sets_a_flag(store: Store, key: str) -> None:
+    """Of many who set a flag at once, exactly one gets True."""
     flag = store[FLAG]
     firsts = await asyncio.gather(*(flag.set_if_absent(id=key) for _ in range(20)))
     assert sum(firsts) == 1
@@ -124,7 +124,7 @@ async def test_a_flag_is_raised_once(store: Store, key: str) -> None:
 
 
 async def test_a_set(store: Store, key: str) -> None:
-    """Members come back as their type; sizes and counts are those of the server."""
+    """Members are decoded to their type; sizes and counts are the server's."""
     numbers = store[SET]
     assert await numbers.add(1, 2, 2, id=key) == 2
     assert await numbers.add(*range(10_000), id=key) == 9_998
@@ -157,7 +157,7 @@ async def test_a_sorted_set(store: Store, key: str) -> None:
 
 
 async def test_a_list_keeps_its_newest(store: Store, key: str) -> None:
-    """Items are taken oldest first, and above the maximum the oldest are dropped."""
+    """Items are popped oldest first, and above the maximum the oldest are dropped."""
     items = store[LIST]
     people = [Session(name) for name in "abcde"]
     assert await items.push(people[0], id=key) == 1
@@ -186,7 +186,7 @@ async def test_a_stream_keeps_its_newest(store: Store, key: str) -> None:
 
 
 async def test_a_mapping(store: Store, key: str) -> None:
-    """Entries are set one by one or replaced together; what cannot be read is left out."""
+    """Entries are set one by one or replaced together; an undecodable entry is left out."""
     marks = store[MAPPING]
     assert await marks.set({"a": 1, "b": 2}, id=key)
     assert await marks.increment("a", 4, id=key) == 5
@@ -204,9 +204,9 @@ async def test_a_mapping(store: Store, key: str) -> None:
 
 @pytest.mark.standalone("a node counts its own listeners alone")
 async def test_a_channel(store: Store, key: str) -> None:
-    """A message reaches who listens, as it was published."""
+    """A message reaches subscribers as it was published."""
     channel = store[CHANNEL]
-    assert await channel.publish(Session("nobody hears"), id=key) == 0
+    assert await channel.publish(Session("no subscriber"), id=key) == 0
     async with store.subscribe(channel.name(id=key)) as messages:
         assert await channel.publish(Session("ann"), id=key) == 1
         async for message in messages:
@@ -216,7 +216,7 @@ async def test_a_channel(store: Store, key: str) -> None:
 
 
 async def test_batches(store: Store, key: str) -> None:
-    """Many keys are written, read and removed together, in the order given."""
+    """Many keys are written, read and deleted together, in the given order."""
     ids = [{"id": f"{key}{n}"} for n in range(500)]
     people = [Session(f"user {n}", n) for n in range(500)]
     assert await store[VALUE].put_many(zip(ids, people, strict=True)) == 500
@@ -230,7 +230,7 @@ async def test_batches(store: Store, key: str) -> None:
 
 
 async def test_a_batch_with_a_wrong_item_writes_nothing(store: Store, key: str) -> None:
-    """Everything is checked before the first command leaves."""
+    """Everything is checked before the first command is sent."""
     good = ({"id": key}, Session("ann"))
     with pytest.raises(WrongFields):
         await store[VALUE].put_many([good, ({"di": key}, Session("bob"))])
@@ -249,8 +249,8 @@ async def test_a_sliding_batch_renews_each_key(store: Store, key: str) -> None:
     assert all([await store.call("PTTL", SLIDING.key(**fields)) > 5_000 for fields in ids])
 
 
-async def test_a_hostile_id_stays_in_its_place(store: Store, key: str) -> None:
-    """An id made of separators and globs names one key of its own space."""
+async def test_a_hostile_id_reaches_no_other_key(store: Store, key: str) -> None:
+    """An id made of separators and globs is one key of its own keyspace."""
     hostile = f"{key}:x}}*?[\\%\n"
     await store[TEXT].put("mine", id=hostile)
     await store[TEXT].put("other", id=key)
@@ -269,8 +269,8 @@ class JobWithRetries(msgspec.Struct):
     retries: int = 0
 
 
-async def test_a_queue_keeps_what_a_newer_program_cannot_read(url: str, key: str) -> None:
-    """Popping from a queue whose items have another shape raises, and leaves every item in its place."""
+async def test_a_queue_keeps_items_of_another_shape(url: str, key: str) -> None:
+    """Popping from a queue whose items have another shape raises, and leaves every item there."""
     queued = permanent(reason="until it is done")
     before, after = Catalogue("before"), Catalogue("after")
     written = before.list("acc:queue:{id}", Job, role="queue", lifetime=queued, purpose="x")
@@ -285,8 +285,8 @@ async def test_a_queue_keeps_what_a_newer_program_cannot_read(url: str, key: str
 
 
 @pytest.mark.parametrize("lifetime", [until(outlives="x"), sliding(hours=1, outlives="x")])
-async def test_what_cannot_be_read_never_leaves_a_queue(lifetime: Lifetime, key: str) -> None:
-    """A pop that raises has changed nothing on the server: a crash loses nothing, the end is as it was."""
+async def test_undecodable_items_never_leave_a_queue(lifetime: Lifetime, key: str) -> None:
+    """A pop that raises changes nothing on the server: no item is lost, and the TTL is the same."""
     queues = Catalogue("queues")
     space = queues.list("acc:work:{id}", Job, role="queue", lifetime=lifetime, purpose="x")
     end = time.time() + 60 if isinstance(lifetime, Until) else None
@@ -308,8 +308,8 @@ async def _changes(store: Store) -> int:
     return int(info.split(b"rdb_changes_since_last_save:")[1].split()[0])
 
 
-async def test_many_who_take_from_a_queue_get_each_item_once(url: str, key: str) -> None:
-    """Whoever is not fast enough takes what is next, in order, and nobody gets what another has."""
+async def test_concurrent_consumers_get_each_item_once(url: str, key: str) -> None:
+    """A consumer that was too slow gets the next items, in order, and no item is delivered twice."""
     queues = Catalogue("queues")
     keeping = permanent(reason="until it is done")
     space = queues.list("acc:work:{id}", Job, role="queue", lifetime=keeping, purpose="x")
@@ -323,7 +323,7 @@ async def test_many_who_take_from_a_queue_get_each_item_once(url: str, key: str)
         assert await one[space].pop_many(0, id=key) == []
 
 
-async def test_what_is_not_declared_is_named(store: Store) -> None:
-    """Asking a store for a pattern's text, and not for its space, says what to use."""
+async def test_an_undeclared_object_is_refused(store: Store) -> None:
+    """`store["pattern"]` says that a declared keyspace is needed."""
     with pytest.raises(TypeError, match="declared keyspace or pattern"):
         store["acc:hash:{id}"]  # type: ignore[index]

@@ -32,7 +32,7 @@ FLAG = catalogue.flag("bad:flag:{id}", lifetime=fixed(hours=1), purpose="x")
 
 @pytest.fixture
 async def store(server: Valkey) -> AsyncIterator[Store]:
-    """A store of the spaces above."""
+    """A store with the keyspaces above."""
     async with connect(server.url, catalogue) as opened:
         yield opened
 
@@ -52,8 +52,8 @@ BATCHES: dict[str, Callable[[Store], Any]] = {
 
 
 @pytest.mark.parametrize("batch", BATCHES)
-async def test_a_batch_of_another_form_says_which_form_it_takes(store: Store, batch: str) -> None:
-    """The error names the pattern and shows a batch of its fields."""
+async def test_a_malformed_batch_is_explained(store: Store, batch: str) -> None:
+    """The error names the pattern and shows the right form."""
     with pytest.raises(
         WrongFields, match=r"'bad:\w+:\{id\}' takes id; given a batch of another form than \[.*'id'"
     ):
@@ -62,7 +62,7 @@ async def test_a_batch_of_another_form_says_which_form_it_takes(store: Store, ba
 
 @pytest.mark.parametrize("by", ["1", 1.5, True, 2**63, -(2**63) - 1, None])
 async def test_a_counter_takes_whole_numbers_of_64_bits(store: Store, key: str, by: Any) -> None:
-    """What the server could not add is refused here, and counts nothing."""
+    """A number that the server could not add is refused before it is sent."""
     with pytest.raises(InvalidValue, match=r"'bad:counter:{id}' holds whole numbers of 64 bits"):
         await store[COUNTER].add(by, id=key)
     with pytest.raises(InvalidValue):
@@ -72,7 +72,7 @@ async def test_a_counter_takes_whole_numbers_of_64_bits(store: Store, key: str, 
 
 @pytest.mark.parametrize("score", [math.nan, "1", None, True])
 async def test_a_score_is_a_number(store: Store, key: str, score: Any) -> None:
-    """A score that orders nothing is refused before it is sent."""
+    """A score that is not a number is refused before it is sent."""
     with pytest.raises(InvalidValue, match=r"'bad:ranked:{id}' holds members with numbers as scores"):
         await store[RANKED].add({"ann": score}, id=key)
     with pytest.raises(InvalidValue):
@@ -98,8 +98,8 @@ async def test_a_score_is_a_number(store: Store, key: str, score: Any) -> None:
     ],
     ids=str,
 )
-def test_what_is_said_of_a_space_has_its_form(about: dict[str, Any]) -> None:
-    """A declaration that the documentation could not show, or that only looks right, fails at once."""
+def test_options_of_the_wrong_type_are_refused(about: dict[str, Any]) -> None:
+    """An option of the wrong type fails when it is declared."""
     options = {"lifetime": fixed(hours=1), "purpose": "x", **about}
     with pytest.raises(InvalidDeclaration, match=r"'form:{id}': "):
         Catalogue("form").value("form:{id}", Card, **options)
@@ -107,13 +107,13 @@ def test_what_is_said_of_a_space_has_its_form(about: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("length", ["9", 0, 1.5, True])
 def test_a_length_is_a_positive_number(length: Any) -> None:
-    """A stream or list that could hold nothing, or no one knows how much, is refused."""
+    """A stream or list whose maximum length is not a positive number is refused."""
     for declare in (Catalogue("form").list, Catalogue("form").stream):
         with pytest.raises(InvalidDeclaration, match="max_length"):
             declare("form:{id}", Card, max_length=length, lifetime=fixed(hours=1), purpose="x")
 
 
-def test_names_patterns_and_reasons_are_texts() -> None:
+def test_names_patterns_and_reasons_are_strings() -> None:
     """A catalogue's name goes into metrics and files; a pattern and a reason are read by people."""
     for name in (5, None, "", "two words", "line\n", "x" * 65):
         with pytest.raises(InvalidDeclaration, match="cannot be the name of a catalogue"):
@@ -127,7 +127,7 @@ def test_names_patterns_and_reasons_are_texts() -> None:
 
 
 async def test_a_store_opens_on_a_url_and_catalogues(server: Valkey) -> None:
-    """Anything else is named for what it is."""
+    """Anything else is refused with an error that names it."""
     for url in (None, 5, b"redis://x"):
         with pytest.raises(InvalidUrl, match="a URL is a text such as redis://"):
             async with connect(url):  # type: ignore[arg-type]
@@ -138,7 +138,7 @@ async def test_a_store_opens_on_a_url_and_catalogues(server: Valkey) -> None:
 
 
 async def test_a_store_reads_from_masters(server: Valkey) -> None:
-    """A replica may not know yet what was revoked or sealed, so a store does not take the option."""
+    """A replica may not know yet what was revoked, so a store refuses the option."""
     replicas = "redis+cluster://127.0.0.1:7000?read_from=replicas"
     for url, queue_url in ((replicas, None), (server.url, replicas)):
         with pytest.raises(InvalidUrl, match=r"read_from=replicas is not for a store: .* leave it out"):
@@ -146,8 +146,8 @@ async def test_a_store_reads_from_masters(server: Valkey) -> None:
                 pytest.fail("it must not open")
 
 
-async def test_connect_is_for_a_block(server: Valkey) -> None:
-    """Used as a store, or awaited, it says that nothing is connected and how to connect."""
+async def test_connect_needs_async_with(server: Valkey) -> None:
+    """Used as a store, or awaited, it raises an error that shows how to connect."""
     advice = r"nothing is connected yet; use: async with connect\(...\) as store"
     opening: Any = least_privilege._connect(server.url, catalogue)  # the package's own
     with pytest.raises(TypeError, match=f"connect.* is not a store: {advice}"):
@@ -157,11 +157,11 @@ async def test_connect_is_for_a_block(server: Valkey) -> None:
     with pytest.raises(AttributeError, match=f"has no 'call': {advice}"):
         await opening.call("PING")
     async with opening as store:
-        assert await store[VALUE].get(id="nobody") is None
+        assert await store[VALUE].get(id="missing") is None
 
 
 async def test_a_store_shows_where_it_is_and_no_secret(server: Valkey) -> None:
-    """Its catalogues, its servers, and whether they are up; not the password that leads there."""
+    """Its repr has its catalogues, its servers and whether they are up, but no password."""
     async with connect(server.url, catalogue) as store:
         cache = repr(store.client())
         assert server.url.partition("://")[2] in cache
@@ -173,8 +173,8 @@ async def test_a_store_shows_where_it_is_and_no_secret(server: Valkey) -> None:
     assert shown == f"<Store of no catalogue on {cache}, queue on <NodeClient 127.0.0.1:1 down>>"
 
 
-async def test_only_what_is_declared_can_be_asked_of_a_store(store: Store) -> None:
-    """A text or a list is no space; the error says what is."""
+async def test_a_store_takes_declarations_only(store: Store) -> None:
+    """A string or a list is refused; the error says what to use."""
     for wrong in ("bad:value:{id}", [VALUE], None):
         with pytest.raises(TypeError, match="takes a declared keyspace or pattern"):
             store[wrong]  # type: ignore[index]

@@ -17,8 +17,8 @@ class Session(msgspec.Struct):
 DAY = fixed(days=1)
 
 
-def test_a_declaration_says_everything_about_its_keys() -> None:
-    """What is declared can be read back, for documentation, audit and rules."""
+def test_a_declaration_can_be_read_back() -> None:
+    """Everything declared is available to documentation, audit and ACLs."""
     catalogue = Catalogue("slides")
     session = catalogue.hash(
         "session:{session_id}",
@@ -45,7 +45,7 @@ def test_a_declaration_says_everything_about_its_keys() -> None:
 
 
 def test_keys_are_classified() -> None:
-    """A key is told to be of the space it was rendered by, also of spaces declared later."""
+    """A key belongs to the keyspace that rendered it, also one declared later."""
     catalogue = Catalogue("x")
     flag = catalogue.flag("a:{x}", lifetime=DAY, purpose="x")
     channel = catalogue.channel("b:{x}", str, purpose="x")
@@ -57,7 +57,7 @@ def test_keys_are_classified() -> None:
 
 
 def test_each_kind_names_its_type_on_the_server() -> None:
-    """The audit compares these with what TYPE says."""
+    """The audit compares these with the replies of TYPE."""
     catalogue = Catalogue("x")
     spaces: list[Keyspace[Any]] = [
         catalogue.hash("a:{x}", Session, lifetime=DAY, purpose="x"),
@@ -95,7 +95,7 @@ def test_each_kind_names_its_type_on_the_server() -> None:
     ],
 )
 def test_declarations_that_cannot_be_right_are_refused(about: Any, problem: str, advice: str) -> None:
-    """The error names the pattern, says what is wrong and what to do."""
+    """The error names the pattern, what is wrong and what to do."""
     with pytest.raises(InvalidDeclaration) as caught:
         Catalogue("x").counter("count:{x}", **about)
     assert caught.value.pattern == "count:{x}"
@@ -113,15 +113,15 @@ def test_declarations_that_cannot_be_right_are_refused(about: Any, problem: str,
         windowed(every=timedelta(hours=1), keep=timedelta(days=1), outlives="the hourly flush"),
     ],
 )
-def test_a_queue_space_says_why_it_does_not_vanish(lifetime: Any) -> None:
-    """Role queue takes what is permanent, or outlives what empties it."""
+def test_a_queue_must_outlive_its_use(lifetime: Any) -> None:
+    """Role queue accepts lifetimes that are permanent or say what they outlive."""
     space = Catalogue("x").counter("usage:{x}", lifetime=lifetime, role="queue", purpose="x")
     assert space.role == "queue"
 
 
 @pytest.mark.parametrize("bad", ["{x}", "a:{x}{y}", "a:{x}b", "a*:{x}"])
 def test_bad_patterns_are_refused(bad: str) -> None:
-    """What a template refuses, a catalogue refuses."""
+    """A catalogue refuses what a template refuses."""
     with pytest.raises(InvalidDeclaration):
         Catalogue("x").flag(bad, lifetime=DAY, purpose="x")
 
@@ -182,8 +182,8 @@ def test_the_five_systems_can_be_declared() -> None:
     assert len(catalogue) == len(patterns.split())
 
 
-def test_a_pattern_is_declared_once_whatever_its_tag() -> None:
-    """The same pattern with another tag renders other keys, but would take the first one's name: refused."""
+def test_a_pattern_is_declared_once_whatever_its_hash_tag() -> None:
+    """The same pattern with another hash tag renders other keys but has the same name: refused."""
     catalogue = Catalogue("jobs")
     catalogue.counter("steps:{job_id}", lifetime=DAY, purpose="x")
     with pytest.raises(InvalidDeclaration, match="declared twice"):

@@ -32,13 +32,13 @@ ANSWER = Answer("why?", 0.97, datetime(2024, 5, 1, tzinfo=UTC), ["a", "b"])
 @pytest.mark.parametrize("name", ["json", "msgpack"])
 @pytest.mark.parametrize("compress_over", [None, 0, 1_000_000])
 def test_a_value_comes_back(name: Any, compress_over: int | None) -> None:
-    """Every form gives back what was put in."""
+    """Every codec decodes what it encoded."""
     codec = choose_codec("answer:{id}", Answer, name, compress_over)
     assert codec.decode(codec.encode(ANSWER)) == ANSWER
 
 
-def test_json_is_for_people() -> None:
-    """A JSON value is JSON with its envelope and all, so that jq can read it."""
+def test_json_values_are_readable() -> None:
+    """A JSON value with its envelope is valid JSON, so that jq can read it."""
     version, stored = json.loads(choose_codec("a:{id}", Answer).encode(ANSWER))
     assert version == "1" + fingerprint(Answer).decode()
     assert stored["question"] == "why?"
@@ -58,7 +58,7 @@ def test_json_is_for_people() -> None:
     ],
 )
 def test_plain_values_are_stored_as_typed(value_type: Any, value: Any, stored: bytes) -> None:
-    """Text, bytes, numbers and truth are what a person would type."""
+    """Text, bytes, numbers and booleans are stored as a person would type them."""
     codec = choose_codec("a:{id}", value_type)
     assert codec.name == "plain"
     assert codec.encode(value) == stored
@@ -80,8 +80,8 @@ def test_plain_values_are_stored_as_typed(value_type: Any, value: Any, stored: b
         (Annotated[bytes, msgspec.Meta(max_length=3)], b"abcd"),
     ],
 )
-def test_what_is_no_plain_value_is_a_miss(value_type: Any, stored: bytes) -> None:
-    """Bytes that are not of the type decode to nothing, without an exception."""
+def test_bytes_of_another_type_are_a_miss(value_type: Any, stored: bytes) -> None:
+    """Bytes that are not of the type decode to None, without an exception."""
     assert choose_codec("a:{id}", value_type).decode(stored) is None
 
 
@@ -96,7 +96,7 @@ def test_no_bytes_make_decoding_fail(data: bytes) -> None:
 
 
 def test_a_changed_type_is_a_miss() -> None:
-    """What an older version of the type left behind is not seen, even where it would decode."""
+    """A value of an older version of the type is a miss, even where it could be decoded."""
     old = msgspec.defstruct("Answer", [("question", str)])
     new = msgspec.defstruct("Answer", [("question", str), ("lang", str, "en")])
     stored = choose_codec("a:{id}", old).encode(old("why?"))
@@ -115,7 +115,7 @@ def test_large_values_are_compressed_when_that_helps() -> None:
 
 
 def test_a_frame_that_claims_to_be_enormous_is_a_miss() -> None:
-    """A few bytes that promise terabytes are given no memory."""
+    """No memory is allocated for a few bytes that claim to be terabytes."""
     bomb = b"\x28\xb5\x2f\xfd\xf0" + bytes(7) + b"\x01"
     assert choose_codec("a:{id}", bytes, "msgpack", 10).decode(bomb) is None
 
@@ -146,13 +146,13 @@ def test_without_zstandard(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_value_of_another_type_is_refused(value_type: Any, wrong: Any) -> None:
-    """Writing what could never be read again fails at once, with the pattern and both types."""
+    """Writing a value that could not be decoded fails at once, with the pattern and both types."""
     with pytest.raises(InvalidValue, match=r"'a:\{id\}' holds .+; given \w+"):
         choose_codec("a:{id}", value_type).encode(wrong)
 
 
 @pytest.mark.parametrize("value_type", [complex, list[object], Answer | None, type(None), Any, msgspec.Raw])
-def test_types_that_cannot_be_told_are_refused(value_type: Any) -> None:
+def test_types_that_cannot_be_decoded_are_refused(value_type: Any) -> None:
     """A type msgspec cannot decode, or one that may be None, fails when declared."""
     with pytest.raises(InvalidDeclaration) as caught:
         choose_codec("a:{id}", value_type)
@@ -186,7 +186,7 @@ def test_a_fingerprint_depends_on_the_shape_alone() -> None:
 
 
 def test_a_fingerprint_is_the_same_in_every_process() -> None:
-    """Hash randomization and the like do not reach it, and a recursive type has one."""
+    """Hash randomization does not affect it, and a recursive type has one."""
     program = "from tests.keyspace.test_codec import *; print(fingerprint(Node).decode())"
     seen = {
         subprocess.run(

@@ -29,21 +29,21 @@ from ephemera.keyspace import Lifetime, fixed, permanent, sliding, unix_millisec
         (permanent(reason="synced every minute"), "permanent: synced every minute"),
     ],
 )
-def test_lifetimes_read_as_people_write_them(lifetime: Lifetime, shown: str) -> None:
-    """A lifetime's text is what stands in a table of keys."""
+def test_lifetimes_are_readable(lifetime: Lifetime, shown: str) -> None:
+    """The text of a lifetime is the one in tables of keys."""
     assert str(lifetime) == shown
 
 
 @pytest.mark.parametrize("make", [fixed, sliding])
 @pytest.mark.parametrize("duration", [{}, {"seconds": 0}, {"minutes": -1}, {"years": 1}, {"hours": "24"}])
 def test_durations_that_make_no_sense_are_refused(make: Any, duration: dict[str, Any]) -> None:
-    """No duration, zero, a negative one or an unknown unit fail where they are written."""
+    """A missing, zero or negative duration and an unknown unit fail when they are declared."""
     with pytest.raises(InvalidLifetime, match=f"^{make.__name__}"):
         make(**duration)
 
 
 def test_a_window_is_kept_to_its_end() -> None:
-    """A key that ended before its window would count from nothing in the middle of it."""
+    """A key that expired before its window would start again at zero in the middle of it."""
     minute = timedelta(minutes=1)
     with pytest.raises(InvalidLifetime, match="at least one whole window"):
         windowed(every=minute, keep=timedelta(seconds=59))
@@ -53,20 +53,20 @@ def test_a_window_is_kept_to_its_end() -> None:
 
 @pytest.mark.parametrize("reason", ["", "  "])
 def test_permanence_needs_a_reason(reason: str) -> None:
-    """Nothing lives for ever without saying why."""
+    """`permanent` needs a reason."""
     with pytest.raises(InvalidLifetime, match="say why"):
         permanent(reason=reason)
 
 
 def test_instants_are_aware_datetimes_or_unix_seconds() -> None:
-    """A datetime without a time zone is nobody's moment, and is refused."""
+    """A datetime without a time zone is refused."""
     assert unix_milliseconds(1_700_000_000) == unix_milliseconds(datetime.fromtimestamp(1_700_000_000, UTC))
     with pytest.raises(InvalidLifetime, match="has no time zone"):
         unix_milliseconds(datetime(2030, 1, 1))
 
 
 def test_an_instant_beyond_the_declared_bound_is_a_mistake() -> None:
-    """Seconds taken for milliseconds, and the like, do not make keys that outlive everybody."""
+    """Milliseconds given as seconds are refused, not stored for centuries."""
     week = until(at_most=timedelta(days=7))
     assert not week.is_too_far(week.end(time.time() + 86_400))
     assert week.is_too_far(week.end(time.time() * 1000))

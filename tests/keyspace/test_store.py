@@ -1,4 +1,4 @@
-"""The store: roles, binding, counts, one trip each, and a server that is away."""
+"""The store: roles, binding, counts, one round trip per operation, and a server that is down."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from ephemera.errors import (
 )
 from ephemera.keyspace import Catalogue, Store, connect, fixed, permanent
 from ephemera.wire import Arg, Client, Script, open_client
-from tests.keyspace.spaces import ANN, KINDS, OPERATIONS, SPACES, catalogue
+from tests.keyspace.every_kind import ANN, KEYSPACES, KINDS, OPERATIONS, catalogue
 
-HASH, VALUE = SPACES["hash", "fixed"], SPACES["value", "fixed"]
+HASH, VALUE = KEYSPACES["hash", "fixed"], KEYSPACES["value", "fixed"]
 
 
 class Counting:
-    """A client that notes what is sent through it."""
+    """A client that records what is sent through it."""
 
     def __init__(self, client: Client) -> None:
         self._client = client
@@ -49,10 +49,10 @@ class Counting:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lifetime", ["fixed", "sliding"])
-async def test_every_operation_is_one_trip(store: Store, key: str, kind: str, lifetime: str) -> None:
-    """One command or script for each, and the renewal of a sliding read leaves with the read."""
+async def test_every_operation_is_one_round_trip(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """Each is one command or script; the renewal of a sliding read is sent with the read."""
     counting = Counting(store.client())
-    access = Store({"cache": counting, "queue": counting}, catalogue)[SPACES[kind, lifetime]]
+    access = Store({"cache": counting, "queue": counting}, catalogue)[KEYSPACES[kind, lifetime]]
     operations = OPERATIONS[kind]
     for operation in filter(None, (operations.write, operations.put, operations.change, operations.read)):
         counting.sent.clear()
@@ -62,7 +62,7 @@ async def test_every_operation_is_one_trip(store: Store, key: str, kind: str, li
 
 
 async def test_a_batch_leaves_in_one_tick(store: Store, key: str) -> None:
-    """All commands of a batch are issued before the first reply is waited for."""
+    """All commands of a batch are issued before the first reply is awaited."""
     counting = Counting(store.client())
     access = Store({"cache": counting, "queue": counting}, catalogue)[HASH]
     reading = asyncio.ensure_future(access.get_many([{"id": f"{key}{n}"} for n in range(100)]))
@@ -72,12 +72,12 @@ async def test_a_batch_leaves_in_one_tick(store: Store, key: str) -> None:
 
 
 async def test_an_accessor_is_bound_once(store: Store) -> None:
-    """`store[SPACE]` is the same object every time."""
+    """`store[KEYSPACE]` is the same object every time."""
     assert store[HASH] is store[HASH]
     assert store[HASH] is not store[VALUE]
 
 
-async def test_a_space_of_another_catalogue_is_refused(server: Valkey) -> None:
+async def test_a_keyspace_of_another_catalogue_is_refused(server: Valkey) -> None:
     """The error names the pattern, its catalogue and those that the store has."""
     async with connect(server.url, Catalogue("mine")) as store:
         with pytest.raises(
@@ -94,7 +94,7 @@ async def test_a_store_without_a_catalogue_takes_calls(server: Valkey, key: str)
 
 
 async def test_catalogues_of_one_store_must_not_overlap(server: Valkey) -> None:
-    """They share their servers, so their keys must be told apart as well; names too."""
+    """They share their servers, so their keys and their names must differ."""
     one, other = Catalogue("one"), Catalogue("other")
     one.flag("lock:{x}", lifetime=fixed(hours=1), purpose="x")
     other.flag("lock:{y}", lifetime=fixed(hours=1), purpose="x")
@@ -108,7 +108,7 @@ async def test_catalogues_of_one_store_must_not_overlap(server: Valkey) -> None:
 
 @pytest.mark.standalone("it looks for two keys at once, which live on two nodes")
 async def test_roles_have_their_own_servers(server: Valkey, key: str) -> None:
-    """A queue-role space is kept on the server that `queue_url` names, and nowhere else."""
+    """A keyspace of role queue is stored on the server of `queue_url` only."""
     kept = Catalogue("roles")
     cache = kept.value("role:cache:{id}", str, lifetime=fixed(hours=1), purpose="x")
     queue = kept.value("role:queue:{id}", str, lifetime=permanent(reason="x"), role="queue", purpose="x")
@@ -122,7 +122,7 @@ async def test_roles_have_their_own_servers(server: Valkey, key: str) -> None:
 
 
 async def test_hits_misses_and_writes_are_counted(store: Store, key: str) -> None:
-    """Each space has its counts, an unreadable value is a miss that says so, a batch counts its keys."""
+    """Each keyspace has its counts, an undecodable value is a counted miss, a batch counts its keys."""
     value = store[VALUE]
     await value.get(id=key)
     await value.put(ANN, id=key)
@@ -141,7 +141,7 @@ async def test_hits_misses_and_writes_are_counted(store: Store, key: str) -> Non
 @pytest.mark.parametrize("kind", KINDS)
 async def test_errors_of_the_server_are_counted_and_raised(store: Store, key: str, kind: str) -> None:
     """A key of the wrong type is an error with its key in it, not a miss."""
-    space = SPACES[kind, "sliding"]
+    space = KEYSPACES[kind, "sliding"]
     wrong = ("SET", "x") if space.redis_type != "string" else ("SADD", "x")
     await store.call(wrong[0], space.key(id=key), wrong[1])
     operation = OPERATIONS[kind].read if kind != "flag" else None
@@ -152,8 +152,8 @@ async def test_errors_of_the_server_are_counted_and_raised(store: Store, key: st
         assert store[space].stats.errors == before + 1
 
 
-async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture) -> None:
-    """Every operation fails at once with `ConnectionFailed`, is counted, and leaves no error behind."""
+async def test_a_server_that_is_down(key: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Every operation fails at once with `ConnectionFailed`, is counted, and no exception is left behind."""
     with embedded.valkey() as mine:
         async with connect(mine.url, catalogue) as store:
             client = store.client()
@@ -164,7 +164,7 @@ async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture)
             await asyncio.wait([batch])
             while client.up:
                 await asyncio.sleep(0.01)
-            for space in SPACES.values():
+            for space in KEYSPACES.values():
                 if str(space.lifetime) != "until its instant":
                     for operation in filter(None, OPERATIONS[space.kind]):
                         with pytest.raises(Unavailable):
@@ -175,11 +175,11 @@ async def test_a_server_that_is_away(key: str, caplog: pytest.LogCaptureFixture)
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]
 
 
-async def test_a_batch_on_a_cluster_is_a_trip_to_each_node(cluster: Cluster, key: str) -> None:
-    """Three hundred keys are read, written and deleted by a trip to each master, not by one for each key.
+async def test_a_batch_on_a_cluster_is_a_round_trip_to_each_node(cluster: Cluster, key: str) -> None:
+    """Three hundred keys are read, written and deleted in one round trip per master, not one per key.
 
     What leaves for a server together may arrive in a few parts, and the observer's question, a PING and what
-    replicas say count as well; a trip for each key would make some hundred arrivals at each.
+    replicas say count as well; a round trip per key would make about a hundred reads at each.
     """
 
     async def arrivals(client: Client) -> list[int]:
@@ -206,7 +206,7 @@ async def test_a_cluster(cluster: Cluster, key: str) -> None:
     """Every kind works on a cluster, and batches spread over its nodes."""
     async with connect(cluster.url, catalogue) as store:
         for kind in KINDS:
-            access = store[SPACES[kind, "sliding"]]
+            access = store[KEYSPACES[kind, "sliding"]]
             assert await OPERATIONS[kind].write(access, id=key)
             assert await OPERATIONS[kind].read(access, id=key)
         ids = [{"id": f"{key}{n}"} for n in range(200)]

@@ -13,8 +13,8 @@ from tests.keyspace.strategies import as_read, field_values, fields_of, template
 
 
 @given(st.data(), templates())
-def test_every_rendered_key_parses_back(data: st.DataObject, template: Template) -> None:
-    """Whatever the values, the key gives back the bytes that went in."""
+def test_every_rendered_key_can_be_parsed(data: st.DataObject, template: Template) -> None:
+    """Whatever the values, parsing the key returns the same bytes."""
     fields = data.draw(st.composite(fields_of)(template))
     key = template.render(fields)
     read = {name: as_read(value) for name, value in fields.items()}
@@ -24,7 +24,7 @@ def test_every_rendered_key_parses_back(data: st.DataObject, template: Template)
 
 @given(st.data(), templates())
 def test_different_values_have_different_keys(data: st.DataObject, template: Template) -> None:
-    """No value of one field can make the key that other values make."""
+    """No two sets of values render the same key."""
     assume(template.fields)
     one, other = (data.draw(st.composite(fields_of)(template)) for _ in range(2))
     same = all(as_read(one[name]) == as_read(other[name]) for name in template.fields)
@@ -32,15 +32,15 @@ def test_different_values_have_different_keys(data: st.DataObject, template: Tem
 
 
 @given(field_values)
-def test_a_value_cannot_hold_what_has_a_meaning(value: FieldValue) -> None:
-    """Separators, globs, braces and control characters never stand in a key as themselves."""
+def test_special_characters_are_encoded(value: FieldValue) -> None:
+    """Separators, globs, braces and control characters of a value never appear raw in a key."""
     key = Template("key:{id}").render({"id": value})
     assert not re.search(r"[:{}*?\[\]\\\x00-\x1f\x7f-\x9f]", key.removeprefix("key:"))
     key.encode()
 
 
 @given(field_values, field_values)
-def test_a_tag_is_the_whole_slot(tagged: FieldValue, other: FieldValue) -> None:
+def test_a_hash_tag_alone_decides_the_slot(tagged: FieldValue, other: FieldValue) -> None:
     """What a cluster hashes depends on the tagged field alone, and is the same in every pattern."""
     progress = Template("progress:{other}:{job}.x", hash_tag="job").render({"job": tagged, "other": other})
     lock = Template("lock:{job}", hash_tag="job").render({"job": tagged})
@@ -66,20 +66,20 @@ def test_a_tag_is_the_whole_slot(tagged: FieldValue, other: FieldValue) -> None:
         ("\udcff", "%FF"),
     ],
 )
-def test_how_values_are_written(value: FieldValue, written: str) -> None:
-    """Ordinary text is readable; the rest is percent-encoded byte by byte, and emptiness shows."""
+def test_how_values_are_encoded(value: FieldValue, written: str) -> None:
+    """Ordinary text is readable; the rest is percent-encoded byte by byte, and an empty value is `%%`."""
     assert Template("x:{id}").render({"id": value}) == f"x:{written}"
 
 
-def test_the_mark_that_ends_a_field_is_encoded_in_it() -> None:
-    """A dot in the book cannot be taken for the dot before the chapter, and only there is it encoded."""
+def test_the_character_that_ends_a_field_is_encoded_in_it() -> None:
+    """A dot in the book cannot be mistaken for the dot before the chapter, and is encoded only there."""
     chapter = Template("gl:chapter:{book}.{chapter}:{translation}")
     key = chapter.render({"book": "1.Sam", "chapter": "3.1", "translation": "kjv"})
     assert key == "gl:chapter:1%2ESam.3.1:kjv"
     assert chapter.parse(key) == {"book": "1.Sam", "chapter": "3.1", "translation": "kjv"}
 
 
-def test_a_text_that_is_an_enum_is_its_value() -> None:
+def test_a_str_enum_renders_as_its_value() -> None:
     """Members of string enums render as their value, whichever kind of enum they are."""
 
     class Plan(str, enum.Enum):  # noqa: UP042 - StrEnum is tested by all that is str
@@ -94,8 +94,8 @@ def test_a_text_that_is_an_enum_is_its_value() -> None:
 
 @pytest.mark.parametrize("pattern", ["x:{a}", "x:{a}:{b}", "x:{a}.{b}:{c}"])
 @pytest.mark.parametrize("beside", ["ann", 7, "a:b"])
-def test_what_a_text_calls_itself_is_not_what_it_is(pattern: str, beside: FieldValue) -> None:
-    """A key has the characters of its values, whatever their `__str__` says and what stands beside them."""
+def test_the_str_method_of_a_value_is_not_used(pattern: str, beside: FieldValue) -> None:
+    """A key has the characters of its values, whatever their `__str__` returns."""
 
     class Device(str, enum.Enum):  # noqa: UP042 - StrEnum is what its value is
         PHONE = "phone"
@@ -115,8 +115,8 @@ def test_what_a_text_calls_itself_is_not_what_it_is(pattern: str, beside: FieldV
 
 
 @pytest.mark.parametrize("key", ["x:%41", "x:%3a", "x:a:b", "x:", "x:%", "x:a%%", "y:a", "x:a*", b"x:\xff"])
-def test_what_is_never_rendered_is_not_parsed(key: str | bytes) -> None:
-    """One value has one key: other writings of it, and other patterns' keys, are refused."""
+def test_keys_that_are_never_rendered_are_not_parsed(key: str | bytes) -> None:
+    """One value has one key: other encodings of it, and keys of other patterns, are refused."""
     assert Template("x:{id}").parse(key) is None
 
 
@@ -132,7 +132,7 @@ def test_a_pattern_without_fields_is_its_key() -> None:
 @pytest.mark.parametrize("wrong", [{}, {"user_id": "1"}, {"user_id": "1", "sid": "2", "x": "3"}, {"x": "1"}])
 @pytest.mark.parametrize("pattern", ["session:{user_id}:{sid}", "session:{sid}"])
 def test_wrong_fields_are_named(pattern: str, wrong: dict[str, str]) -> None:
-    """Missing and unknown fields are refused with those that the pattern takes."""
+    """The error for missing and unknown fields lists the pattern's fields."""
     template = Template(pattern)
     with pytest.raises(WrongFields) as caught:
         template.render(wrong)
@@ -142,8 +142,8 @@ def test_wrong_fields_are_named(pattern: str, wrong: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize("value", [True, None, 1.5, ["a"], pytest.param(10**5000, id="huge"), "\ud800"])
-def test_values_that_cannot_be_written_are_refused(value: FieldValue) -> None:
-    """The error names the pattern and the field; True is no number, and half a character no text."""
+def test_values_that_cannot_be_encoded_are_refused(value: FieldValue) -> None:
+    """The error names the pattern and the field, for a bool and a lone surrogate too."""
     for pattern in ("session:{sid}", "session:{user}:{sid}"):
         fields: dict[str, FieldValue] = dict.fromkeys(Template(pattern).fields, "a")
         with pytest.raises(InvalidField) as caught:
@@ -152,7 +152,7 @@ def test_values_that_cannot_be_written_are_refused(value: FieldValue) -> None:
 
 
 def test_a_key_that_is_too_long_is_refused() -> None:
-    """The limit counts bytes as they are sent, and the error names the space, field and length."""
+    """The limit counts bytes as they are sent, and the error names the pattern, field and length."""
     template = Template("cache:{kind}:{name}", max_key_length=40)
     assert template.render({"kind": "k", "name": "é" * 16})
     with pytest.raises(
@@ -184,15 +184,15 @@ def test_a_key_that_is_too_long_is_refused() -> None:
     ],
 )
 def test_patterns_that_cannot_work_are_refused(pattern: str, advice: str) -> None:
-    """A pattern that would be ambiguous or dangerous fails when written, and says what to do."""
+    """An ambiguous or dangerous pattern fails when it is declared, and the error says what to do."""
     with pytest.raises(InvalidDeclaration) as caught:
         Template(pattern)
     assert repr(pattern) in str(caught.value)
     assert advice in caught.value.advice
 
 
-def test_an_unknown_tag_is_refused() -> None:
-    """A tag names one of the pattern's fields."""
+def test_an_unknown_hash_tag_is_refused() -> None:
+    """A hash tag must be one of the pattern's fields."""
     with pytest.raises(
         InvalidDeclaration, match=r"'x:\{a\}': the hash tag 'b' .* takes the name of a field: a"
     ):
@@ -200,6 +200,6 @@ def test_an_unknown_tag_is_refused() -> None:
 
 
 def test_the_glob_is_the_pattern_with_stars() -> None:
-    """SCAN and ACL rules get a glob that covers the pattern's keys."""
+    """The glob for SCAN and ACL rules matches all keys of the pattern."""
     assert Template("session:{user_id}:{sid}").glob == "session:*:*"
     assert Template("job:{id}:state", hash_tag="id").glob == "job:{*}:state"

@@ -41,8 +41,8 @@ MAPPING = catalogue.mapping("mapping:{id}", float, lifetime=HOUR, purpose="x")
 CHANNEL = catalogue.channel("channel:{id}", Session, purpose="x")
 
 
-def test_a_space_carries_its_accessor() -> None:
-    """The declaration decides what `store[SPACE]` is."""
+def test_a_keyspace_knows_its_accessor() -> None:
+    """The declaration decides the type of `store[KEYSPACE]`."""
     assert_type(HASH, Keyspace[HashAccessor[Session]])
     assert_type(VALUE, Keyspace[ValueAccessor[list[Session]]])
     assert_type(COUNTER, Keyspace[CounterAccessor])
@@ -55,7 +55,7 @@ def test_a_space_carries_its_accessor() -> None:
 
 
 async def what_reads_return(store: Store) -> None:
-    """Each read is of the declared type, or None."""
+    """Each read returns the declared type, or None."""
     assert_type(await store[HASH].get(id="x"), Session | None)
     assert_type(await store[HASH].get_many([{"id": "x"}]), list[Session | None])
     assert_type(await store[VALUE].get(id="x"), list[Session] | None)
@@ -70,7 +70,7 @@ async def what_reads_return(store: Store) -> None:
 
 
 async def what_writes_refuse(store: Store) -> None:
-    """A value of another type, or a declaration without a lifetime, is an error before it runs."""
+    """A value of another type, or a declaration without a lifetime, is an error for the type checker."""
     await store[HASH].put("ann", id="x")  # type: ignore[arg-type]
     await store[SET].add("1", id="x")  # type: ignore[arg-type]
     catalogue.counter("never:{id}", purpose="x")  # type: ignore[call-arg]

@@ -24,8 +24,8 @@ from ephemera.operations.metrics import StoreMetrics
 from ephemera.patterns.events import Events
 from ephemera.patterns.locks import Locks
 from ephemera.wire import Arg, open_client
-from tests.keyspace.spaces import OPERATIONS, SPACES
-from tests.keyspace.spaces import catalogue as every_kind
+from tests.keyspace.every_kind import KEYSPACES, OPERATIONS
+from tests.keyspace.every_kind import catalogue as every_kind
 from tests.least_privilege import admitted
 from tests.wire.conditions import answered
 from tests.wire.debian_redis import BINARY, DebianRedis
@@ -68,7 +68,7 @@ async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) 
     """Writing, replacing, changing, reading and deleting, on each sort of server, without a refusal."""
     async with admitted(url, every_kind) as user:
         async with connect(user.url, every_kind) as store:
-            for (kind, lifetime), space in SPACES.items():
+            for (kind, lifetime), space in KEYSPACES.items():
                 access, operations = store[space], OPERATIONS[kind]
                 until = {"until": 4e9} if lifetime == "until" else {}
                 for operation in filter(None, (operations.write, operations.put, operations.change)):

@@ -13,7 +13,7 @@ from ephemera.embedded import Postgres, Valkey, free_ports
 from ephemera.errors import WrongServer
 from ephemera.keyspace import SERVER_IDENTITY
 from ephemera_services.scripture import catalogue
-from tests.keyspace.test_identity import graph_module
+from tests.keyspace.test_server_identity import graph_module
 from tests.services.services import COMMAND, environment, serving
 
 __all__ = ["graph_module"]

@@ -10,7 +10,7 @@ import pytest
 
 from ephemera.errors import InvalidLifetime
 from ephemera.keyspace import Catalogue, Keyspace, Store, connect, until
-from tests.keyspace.spaces import KINDS, LIFE, LIFETIMES, OPERATIONS, SPACES, Session
+from tests.keyspace.every_kind import KEYSPACES, KINDS, LIFETIMES, OPERATIONS, TTL, Session
 
 EXPIRING = ("fixed", "sliding", "windowed")
 WITH_PUT = [kind for kind in KINDS if OPERATIONS[kind].put]
@@ -28,13 +28,13 @@ def _until(lifetime: str, seconds: float = 60) -> dict[str, float]:
 
 @pytest.mark.parametrize("lifetime", LIFETIMES)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_first_write_brings_its_lifetime(store: Store, key: str, kind: str, lifetime: str) -> None:
-    """Value and lifetime are there together after one operation."""
-    space = SPACES[kind, lifetime]
+async def test_the_first_write_sets_the_ttl(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """Value and TTL are set by one operation."""
+    space = KEYSPACES[kind, lifetime]
     assert await OPERATIONS[kind].write(store[space], id=key, **_until(lifetime))
     assert await OPERATIONS[kind].read(store[space], id=key)
     left = await _left(store, space, key)
-    expected = {"until": 60_000, "permanent": -1}.get(lifetime, LIFE)
+    expected = {"until": 60_000, "permanent": -1}.get(lifetime, TTL)
     assert expected - 30_000 < left <= expected
     assert (await store.call("TYPE", space.key(id=key))).decode() == space.redis_type
 
@@ -42,8 +42,8 @@ async def test_the_first_write_brings_its_lifetime(store: Store, key: str, kind:
 @pytest.mark.parametrize(("lifetime", "renewed"), [("fixed", True), ("sliding", True), ("windowed", False)])
 @pytest.mark.parametrize("kind", WITH_PUT)
 async def test_a_full_write(store: Store, key: str, kind: str, lifetime: str, renewed: bool) -> None:
-    """A put starts a fixed or sliding life anew; a window is not extended by it."""
-    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    """A put restarts the TTL of a fixed or sliding lifetime, and does not extend a window."""
+    space, operations = KEYSPACES[kind, lifetime], OPERATIONS[kind]
     await operations.write(store[space], id=key)
     await store.call("PEXPIRE", space.key(id=key), SHORT)
     assert operations.put
@@ -54,8 +54,8 @@ async def test_a_full_write(store: Store, key: str, kind: str, lifetime: str, re
 @pytest.mark.parametrize(("lifetime", "renewed"), [("fixed", False), ("sliding", True), ("windowed", False)])
 @pytest.mark.parametrize("kind", WITH_CHANGE)
 async def test_a_partial_write(store: Store, key: str, kind: str, lifetime: str, renewed: bool) -> None:
-    """A change keeps what is left of a fixed or windowed life, and renews a sliding one."""
-    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    """A change keeps the TTL of a fixed or windowed lifetime, and restarts a sliding one."""
+    space, operations = KEYSPACES[kind, lifetime], OPERATIONS[kind]
     await operations.write(store[space], id=key)
     await store.call("PEXPIRE", space.key(id=key), SHORT)
     assert operations.change
@@ -66,8 +66,8 @@ async def test_a_partial_write(store: Store, key: str, kind: str, lifetime: str,
 @pytest.mark.parametrize("lifetime", LIFETIMES)
 @pytest.mark.parametrize("kind", KINDS)
 async def test_a_read(store: Store, key: str, kind: str, lifetime: str) -> None:
-    """A read renews a sliding life and no other, and never makes a key."""
-    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+    """A read restarts a sliding TTL and no other, and never creates a key."""
+    space, operations = KEYSPACES[kind, lifetime], OPERATIONS[kind]
     assert not await operations.read(store[space], id=key)
     assert await _left(store, space, key) == -2
     await operations.write(store[space], id=key, **_until(lifetime))
@@ -78,14 +78,14 @@ async def test_a_read(store: Store, key: str, kind: str, lifetime: str) -> None:
 
 @pytest.mark.parametrize("lifetime", EXPIRING)
 @pytest.mark.parametrize("kind", KINDS)
-async def test_a_missing_lifetime_heals(store: Store, key: str, kind: str, lifetime: str) -> None:
-    """A key that lost its end, or never had one, is given one by the next write of any sort."""
-    space, operations = SPACES[kind, lifetime], OPERATIONS[kind]
+async def test_a_missing_ttl_is_restored(store: Store, key: str, kind: str, lifetime: str) -> None:
+    """A key that lost its TTL, or never had one, gets one with the next write of any sort."""
+    space, operations = KEYSPACES[kind, lifetime], OPERATIONS[kind]
     for write in filter(None, (operations.write, operations.put, operations.change)):
         await operations.write(store[space], id=key)
         await store.call("PERSIST", space.key(id=key))
         await write(store[space], id=key)
-        assert LIFE - 60_000 < await _left(store, space, key) <= LIFE
+        assert TTL - 60_000 < await _left(store, space, key) <= TTL
 
 
 @pytest.mark.parametrize("seconds", [-1, -1_000_000_000, -100_000_000_000])
@@ -93,8 +93,8 @@ async def test_a_missing_lifetime_heals(store: Store, key: str, kind: str, lifet
 async def test_an_instant_that_has_passed_writes_nothing(
     store: Store, key: str, kind: str, seconds: float
 ) -> None:
-    """It is a result and not an error, and what was there before stays as it was."""
-    space, operations = SPACES[kind, "until"], OPERATIONS[kind]
+    """It is a result and not an error, and an existing key stays as it was."""
+    space, operations = KEYSPACES[kind, "until"], OPERATIONS[kind]
     assert not await operations.write(store[space], id=key, **_until("until", seconds))
     assert await _left(store, space, key) == -2
     await operations.write(store[space], id=key, **_until("until"))
@@ -107,20 +107,20 @@ async def test_an_instant_that_has_passed_writes_nothing(
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_an_instant_is_given_where_it_belongs(store: Store, key: str, kind: str) -> None:
-    """An until space needs an instant, other spaces refuse one, and both errors name the pattern."""
+    """An until lifetime needs an instant, others refuse one, and both errors name the pattern."""
     write = OPERATIONS[kind].write
     with pytest.raises(InvalidLifetime, match=f"test:{kind}:until:.*give until="):
-        await write(store[SPACES[kind, "until"]], id=key)
+        await write(store[KEYSPACES[kind, "until"]], id=key)
     with pytest.raises(InvalidLifetime, match=f"test:{kind}:fixed:.*its lifetime is 1 h"):
-        await write(store[SPACES[kind, "fixed"]], id=key, until=time.time() + 60)
+        await write(store[KEYSPACES[kind, "fixed"]], id=key, until=time.time() + 60)
 
 
 @pytest.mark.parametrize("here", [0, -86_400])
 @pytest.mark.parametrize("kind", KINDS)
-async def test_the_servers_clock_has_the_last_word_on_a_bound(
+async def test_the_servers_clock_decides_on_a_bound(
     url: str, key: str, kind: str, here: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is within `at_most` by the server is written, whatever this clock says; what is not is refused."""
+    """An instant within `at_most` by the server's clock is written, whatever this clock says."""
     bounded = Catalogue("bounded")
     held: dict[str, list[type]] = {"hash": [Session], "stream": [Session], "value": [Session]}
     held |= {"mapping": [int], "counter": [], "flag": []}
@@ -137,9 +137,9 @@ async def test_the_servers_clock_has_the_last_word_on_a_bound(
 
 
 @pytest.mark.parametrize("kind", ["hash", "set", "list", "mapping", "sorted_set"])
-async def test_what_only_removes_needs_no_instant(store: Store, key: str, kind: str) -> None:
-    """Removing or updating keeps the end that an until key has."""
-    space = SPACES[kind, "until"]
+async def test_removals_need_no_instant(store: Store, key: str, kind: str) -> None:
+    """Removing or updating keeps the expiry of an until key."""
+    space = KEYSPACES[kind, "until"]
     access = store[space]
     await OPERATIONS[kind].write(access, id=key, **_until("until"))
     await store.call("PEXPIRE", space.key(id=key), SHORT)

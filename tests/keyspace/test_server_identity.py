@@ -1,4 +1,4 @@
-"""The identity guard: a store works on the server that carries its name, and on no other."""
+"""The identity guard: a store works on the server that is marked with its name, and on no other."""
 
 from __future__ import annotations
 
@@ -49,21 +49,21 @@ LOGGED = {"appendonly": "yes"}
 
 @pytest.fixture
 def ours() -> Iterator[Valkey]:
-    """A server that is marked as `slides-cache`, and forgets everything when killed."""
+    """A server marked as `slides-cache`, which loses everything when killed."""
     with embedded.valkey() as running:
         running.ask("SET", SERVER_IDENTITY.key(), "slides-cache")
         yield running
 
 
 def marked_folder(folder: Path, name: str) -> Path:
-    """The data of a server that is marked with a name from its first moment on."""
+    """The data of a server that is marked with a name from the start."""
     with embedded.valkey(data=folder, config=LOGGED) as running:
         running.ask("SET", SERVER_IDENTITY.key(), name)
     return folder
 
 
 async def refusal(store: Store) -> str:
-    """Why the store stays down; writes must fail until it has found out, and then."""
+    """The reason why the store stays down; writes must fail before and after it is known."""
     while True:
         with pytest.raises(ConnectionFailed) as failed:
             await store.call("SET", "a", 1, "EX", 60)
@@ -79,8 +79,8 @@ async def test_a_store_opens_on_the_server_with_its_name(ours: Valkey) -> None:
 
 
 @pytest.mark.standalone("a cluster has one database, and it uses another")
-async def test_an_unmarked_server_is_refused_and_left_as_it_is(server: Valkey) -> None:
-    """A store with a name does not adopt a server by itself: the error says how to mark it."""
+async def test_an_unmarked_server_is_refused_and_stays_unmarked(server: Valkey) -> None:
+    """A store does not mark a server by itself: the error says how to do it."""
     database = f"{server.url}/9"
     with pytest.raises(WrongServer, match="has no mark, and 'slides' was expected") as refused:
         async with connect(database, identity="slides"):
@@ -91,8 +91,8 @@ async def test_an_unmarked_server_is_refused_and_left_as_it_is(server: Valkey) -
         assert await client.call("DBSIZE") == 0
 
 
-async def test_anothers_server_is_refused_by_name(ours: Valkey) -> None:
-    """The error names the mark that was found, the one expected, and both ways out."""
+async def test_a_server_with_another_name_is_refused(ours: Valkey) -> None:
+    """The error names the mark that was found, the one expected, and both solutions."""
     with pytest.raises(WrongServer) as refused:
         async with connect(ours.url, identity="feed"):
             pytest.fail("it must not open")
@@ -103,8 +103,8 @@ async def test_anothers_server_is_refused_by_name(ours: Valkey) -> None:
     )
 
 
-async def test_a_store_without_a_name_keeps_off_a_marked_server(ours: Valkey) -> None:
-    """A mark says that the server is somebody's: who cannot name it is refused, and told the name."""
+async def test_a_store_without_an_identity_refuses_a_marked_server(ours: Valkey) -> None:
+    """A marked server belongs to a service: a store without its name is refused, and the error names it."""
     with pytest.raises(WrongServer, match="is marked as 'slides-cache', and the store was opened") as refused:
         async with connect(ours.url):
             pytest.fail("it must not open")
@@ -112,15 +112,15 @@ async def test_a_store_without_a_name_keeps_off_a_marked_server(ours: Valkey) ->
     assert str(refused.value).endswith("identity='slides-cache'")
 
 
-async def test_a_user_who_may_not_read_the_mark_is_held_by_its_acl(ours: Valkey) -> None:
-    """Least privilege for keys of one's own is enough: the guard asks, and takes a refusal for an answer."""
+async def test_a_user_who_may_not_read_the_mark_may_connect(ours: Valkey) -> None:
+    """A user whose ACL allows only its own keys can connect without an identity."""
     ours.ask("ACL", "SETUSER", "narrow", "on", ">secret", "~mine:*", "+@all")
     async with connect(f"redis://narrow:secret@127.0.0.1:{ours.port}") as store:
         assert await store.call("SET", "mine:a", 1, "EX", 60) == b"OK"
 
 
 async def test_each_role_has_its_own_server_and_name(ours: Valkey, tmp_path: Path) -> None:
-    """Swapped URLs are noticed when the two servers are marked apart, and one name may stand for both."""
+    """Swapped URLs are detected when the servers have different names; one name may be used for both."""
     with embedded.valkey() as queue:
         queue.ask("SET", SERVER_IDENTITY.key(), "slides-queue")
         opening = partial(connect, identity="slides-cache", queue_identity="slides-queue")
@@ -138,7 +138,7 @@ async def test_each_role_has_its_own_server_and_name(ours: Valkey, tmp_path: Pat
 
 
 async def test_a_server_that_lost_everything_is_marked_again(ours: Valkey) -> None:
-    """A cache that restarts empty is taken back by the running store, with its mark."""
+    """A running store accepts a cache that restarts empty, and marks it again."""
     async with connect(ours.url, identity="slides-cache") as store:
         ours.kill()
         ours.restart()
@@ -146,8 +146,8 @@ async def test_a_server_that_lost_everything_is_marked_again(ours: Valkey) -> No
         assert await read_identity(store.client()) == "slides-cache"
 
 
-async def test_after_a_reconnection_anothers_server_gets_no_command(ours: Valkey, tmp_path: Path) -> None:
-    """When another server has taken the place, calls fail until the right one is back."""
+async def test_after_a_reconnection_a_wrong_server_gets_no_command(ours: Valkey, tmp_path: Path) -> None:
+    """While a server with another name has the address, calls fail."""
     marked_folder(tmp_path / "graph", "graph")
     marked_folder(tmp_path / "ours", "slides-cache")
     async with connect(ours.url, identity="slides-cache") as store:
@@ -160,8 +160,8 @@ async def test_after_a_reconnection_anothers_server_gets_no_command(ours: Valkey
             await answered(lambda: store.call("SET", "a", 1, "EX", 60))
 
 
-async def test_after_a_reconnection_keys_without_a_mark_are_somebodys(ours: Valkey, tmp_path: Path) -> None:
-    """Only an empty database is taken for ours: one with keys and no mark gets no command."""
+async def test_after_a_reconnection_keys_without_a_mark_are_refused(ours: Valkey, tmp_path: Path) -> None:
+    """Only an empty database is accepted: one with keys and no mark gets no command."""
     with embedded.valkey(data=tmp_path, config=LOGGED) as neighbour:
         neighbour.ask("SET", "theirs", "1")
     async with connect(ours.url, identity="slides-cache") as store:
@@ -172,8 +172,8 @@ async def test_after_a_reconnection_keys_without_a_mark_are_somebodys(ours: Valk
             assert neighbour.ask("DBSIZE") == 1
 
 
-async def test_an_absent_server_is_checked_when_it_comes(tmp_path: Path) -> None:
-    """A store that may start without its server still does not write into a neighbour's."""
+async def test_an_absent_server_is_checked_when_it_starts(tmp_path: Path) -> None:
+    """A store that may start without its server still writes to no other server."""
     marked_folder(tmp_path, "graph")
     [port] = free_ports(1)
     async with connect(f"redis://127.0.0.1:{port}", required=False, identity="slides-cache") as store:
@@ -181,8 +181,8 @@ async def test_an_absent_server_is_checked_when_it_comes(tmp_path: Path) -> None
             assert "it is marked as 'graph', not as 'slides-cache'" in await refusal(store)
 
 
-async def test_an_evicted_mark_is_put_back(ours: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A running store restores the mark that an eviction or a flush took, and overwrites nobody's."""
+async def test_an_evicted_mark_is_restored(ours: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A running store restores the mark after an eviction or a flush, and never overwrites another."""
     monkeypatch.setattr(identity, "_RESTORE_EVERY", 0.01)
     async with connect(ours.url, identity="slides-cache") as store:
         await store.call("FLUSHALL")
@@ -196,7 +196,7 @@ async def test_an_evicted_mark_is_put_back(ours: Valkey, monkeypatch: pytest.Mon
 
 @pytest.fixture
 def graph_module(tmp_path: Path) -> str:
-    """The path of a server module that calls itself Graph, as a graph database has."""
+    """The path of a server module named Graph, as a graph database has."""
     compiler = which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler to build a server module with")
@@ -208,10 +208,10 @@ def graph_module(tmp_path: Path) -> str:
 
 @pytest.mark.parametrize("name", ["slides-cache", None])
 @pytest.mark.parametrize("required", [True, False])
-async def test_a_module_nobody_expects_is_refused_unless_told(
+async def test_an_unexpected_module_is_refused_unless_allowed(
     graph_module: str, name: str | None, required: bool
 ) -> None:
-    """A graph database is not taken for a cache, named or not, even when it carries the mark."""
+    """A graph database is refused, with or without an identity, even when it has the mark."""
     with embedded.valkey(config={"loadmodule": graph_module}) as graph:
         if name:
             graph.ask("SET", SERVER_IDENTITY.key(), name)
@@ -223,8 +223,8 @@ async def test_a_module_nobody_expects_is_refused_unless_told(
             assert await store.call("SET", "a", 1, "EX", 60) == b"OK"
 
 
-async def test_a_graph_database_that_takes_the_place_gets_no_command(graph_module: str) -> None:
-    """Modules are looked at whenever the store connects: it stays down on a server with others."""
+async def test_after_a_reconnection_a_graph_database_gets_no_command(graph_module: str) -> None:
+    """Modules are checked at every connection: the store stays down on a server with unexpected ones."""
     with embedded.valkey() as ours:
         async with connect(ours.url) as store:
             port = ours.port
@@ -239,8 +239,8 @@ async def test_a_graph_database_that_takes_the_place_gets_no_command(graph_modul
                 assert neighbour.ask("DBSIZE") == 0
 
 
-async def test_a_cluster_carries_one_mark(cluster: Cluster) -> None:
-    """The whole cluster is known by one key, wherever it lives, and asked for modules node by node."""
+async def test_a_cluster_has_one_mark(cluster: Cluster) -> None:
+    """The whole cluster is identified by one key, and every node is checked for modules."""
     async with open_client(cluster.url) as client:
         await write_identity(client, "league", force=True)
     async with connect(cluster.url, identity="league") as store:
@@ -254,7 +254,7 @@ async def test_a_cluster_carries_one_mark(cluster: Cluster) -> None:
 
 @pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_marking_is_atomic_and_names_are_plain(server: Valkey) -> None:
-    """Of many who mark at once one succeeds; a name that a message could not show is refused."""
+    """Of many who mark at once one succeeds; a name with other characters is refused."""
     async with open_client(f"{server.url}/8") as client:
         found = await asyncio.gather(*(write_identity(client, f"store-{n}") for n in range(50)))
         assert found.count(None) == 1
@@ -264,8 +264,8 @@ async def test_marking_is_atomic_and_names_are_plain(server: Valkey) -> None:
                 await write_identity(client, name)
 
 
-async def test_the_mark_is_a_declared_key_that_nobody_else_may_declare(server: Valkey) -> None:
-    """The audit can tell the mark, and a catalogue that reaches it cannot be opened."""
+async def test_the_mark_is_a_reserved_key(server: Valkey) -> None:
+    """The audit knows the mark, and a store with a catalogue that overlaps it cannot be opened."""
     assert RESERVED.classify(b"ephemera:identity") is SERVER_IDENTITY
     greedy = Catalogue("greedy")
     greedy.value("ephemera:{name}", str, lifetime=fixed(hours=1), purpose="x")
@@ -276,8 +276,8 @@ async def test_the_mark_is_a_declared_key_that_nobody_else_may_declare(server: V
         assert await store[SERVER_IDENTITY].get() is None
 
 
-async def test_a_cluster_that_is_away_is_not_taken_on_trust() -> None:
-    """With an identity to check, a cluster that cannot be asked is refused, also when it may be absent."""
+async def test_a_cluster_that_is_down_cannot_be_identified() -> None:
+    """With an identity, a cluster that is down is refused, even with `required=False`."""
     with pytest.raises(CannotConnect, match="cannot be identified"):
         async with connect("redis+cluster://127.0.0.1:1", identity="mine", required=False):
             pass

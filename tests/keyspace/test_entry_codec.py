@@ -39,15 +39,15 @@ STREAM: Keyspace[StreamAccessor[Event]] = CATALOGUE.stream(
 
 
 async def test_entries_of_several_types_come_back(server: Valkey, key: str) -> None:
-    """A union of Structs is stored whole, in one field, and read as it was."""
+    """A union of Structs is stored whole, in one field, and decoded to the same value."""
     async with connect(server.url, CATALOGUE) as store:
         await store[STREAM].append(Begun(1), name=key)
         await store[STREAM].append(Over(), name=key)
         assert [entry for _, entry in await store[STREAM].range(name=key)] == [Begun(1), Over()]
 
 
-async def test_what_is_no_such_entry_is_a_miss(server: Valkey, key: str) -> None:
-    """An entry with another field, or of another shape, is not seen, and is counted."""
+async def test_an_entry_of_another_shape_is_a_miss(server: Valkey, key: str) -> None:
+    """An entry with another field, or of another shape, is skipped and counted."""
     async with connect(server.url, CATALOGUE) as store:
         stream = STREAM.key(name=key)
         await store.call("XADD", stream, "*", "other", "field")
@@ -58,8 +58,8 @@ async def test_what_is_no_such_entry_is_a_miss(server: Valkey, key: str) -> None
             await store[STREAM].append("text", name=key)  # type: ignore[arg-type]
 
 
-def test_a_type_that_cannot_be_told_is_refused() -> None:
-    """Several Structs without tags cannot be told apart, and None is what a miss looks like."""
+def test_an_ambiguous_type_is_refused() -> None:
+    """Several Structs without tags are ambiguous, and None would look like a miss."""
     for wrong in (Begun | None, dict[str, object] | list[int] | None):
         with pytest.raises(InvalidDeclaration):
             Catalogue("wrong").stream(
@@ -71,8 +71,8 @@ def test_a_type_that_cannot_be_told_is_refused() -> None:
             )
 
 
-def test_tools_know_such_streams() -> None:
-    """The audit has a way to read them, and the documentation names their types."""
+def test_tools_can_decode_such_streams() -> None:
+    """The audit can decode them, and the documentation names their types."""
     assert callable(decodability_reader(STREAM))
     (entry,) = [each for each in describe(CATALOGUE) if each.pattern == STREAM.pattern]
     assert "Begun" in entry.holds

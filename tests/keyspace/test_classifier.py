@@ -12,7 +12,7 @@ from tests.keyspace.strategies import catalogues_of_templates, fields_of, templa
 
 @given(templates(), templates())
 def test_a_shared_key_belongs_to_both(one: Template, other: Template) -> None:
-    """What the overlap procedure shows as evidence is a key that both patterns render."""
+    """The key that `shared_key` returns can be rendered by both patterns."""
     key = shared_key(one, other)
     assert key == shared_key(one, other)
     assert (shared_key(other, one) is None) is (key is None)
@@ -24,7 +24,7 @@ def test_a_shared_key_belongs_to_both(one: Template, other: Template) -> None:
 
 
 def _short_keys(template: Template) -> set[str]:
-    """All keys of a pattern whose values are a few short texts, fewer the more fields it has."""
+    """All keys of a pattern with a few short values, fewer the more fields it has."""
     longest = (0, 4, 2, 1)[len(template.fields)]
     texts = ["".join(t) for n in range(1, longest + 1) for t in itertools.product("ab.-", repeat=n)]
     values = itertools.product(texts, repeat=len(template.fields))
@@ -33,14 +33,14 @@ def _short_keys(template: Template) -> set[str]:
 
 @given(templates(), templates())
 def test_no_overlap_is_missed(one: Template, other: Template) -> None:
-    """Patterns declared apart have no key in common among all that short values can render."""
+    """Patterns without a shared key have none in common among all keys of short values."""
     if shared_key(one, other) is None:
         assert not _short_keys(one) & _short_keys(other)
 
 
 @given(st.data(), templates(), templates())
-def test_a_key_of_one_is_no_key_of_another(data: st.DataObject, one: Template, other: Template) -> None:
-    """Patterns declared apart never share a key, whatever hostile values are given."""
+def test_disjoint_patterns_share_no_key(data: st.DataObject, one: Template, other: Template) -> None:
+    """Patterns without a shared key have none in common, whatever hostile values are given."""
     key = one.render(data.draw(st.composite(fields_of)(one)))
     if other.parse(key) is not None:
         assert shared_key(one, other) is not None
@@ -48,7 +48,7 @@ def test_a_key_of_one_is_no_key_of_another(data: st.DataObject, one: Template, o
 
 @given(st.data(), catalogues_of_templates())
 def test_classification_agrees_with_rendering(data: st.DataObject, kept: list[Template]) -> None:
-    """Every rendered key is told to be of the pattern that rendered it, in any catalogue."""
+    """Every rendered key is classified as of the pattern that rendered it."""
     classify = Classifier((template, template) for template in kept)
     for template in kept:
         key = template.render(data.draw(st.composite(fields_of)(template)))
@@ -76,7 +76,7 @@ def test_classification_agrees_with_parsing(kept: list[Template], key: bytes | s
     ],
 )
 def test_overlapping_patterns(one: str, other: str) -> None:
-    """Patterns that some key could belong to both of are told."""
+    """Patterns with a key in common are detected."""
     assert shared_key(Template(one), Template(other)) is not None
 
 
@@ -94,10 +94,10 @@ def test_overlapping_patterns(one: str, other: str) -> None:
     ],
 )
 def test_patterns_that_the_systems_need_side_by_side(one: str, other: str) -> None:
-    """A colon is encoded in values, so patterns with other numbers of segments never meet."""
+    """A colon is encoded in values, so patterns with different numbers of segments never overlap."""
     assert shared_key(Template(one), Template(other)) is None
 
 
-def test_a_tag_makes_another_pattern() -> None:
+def test_a_hash_tag_makes_another_pattern() -> None:
     """Braces are never raw in a value, so a tagged pattern and its untagged twin share no key."""
     assert shared_key(Template("job:{id}"), Template("job:{id}", hash_tag="id")) is None

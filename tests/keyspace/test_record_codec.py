@@ -30,7 +30,7 @@ def _stored(record: Any, codec: RecordCodec[Any] = CODEC) -> dict[bytes, bytes]:
 
 
 def test_fields_are_readable() -> None:
-    """Text is itself, numbers are decimal, truth is 1, the rest is JSON, and `_v` is the shape."""
+    """Text is itself, numbers are decimal, True is 1, the rest is JSON, and `_v` is the fingerprint."""
     assert _stored(SESSION) == {
         b"user": "ann: é".encode(),
         b"count": b"3",
@@ -44,13 +44,13 @@ def test_fields_are_readable() -> None:
 
 
 def test_a_record_comes_back() -> None:
-    """What was written is read, and fields of others are left alone."""
+    """A record is decoded as it was encoded, and unknown fields are ignored."""
     assert CODEC.decode(_stored(SESSION)) == SESSION
     assert CODEC.decode({**_stored(SESSION), b"_fence": b"7"}) == SESSION
 
 
 def test_missing_fields_take_their_defaults() -> None:
-    """A field that has a default may be absent; one that is required makes a miss."""
+    """A field with a default may be missing; a missing required one is a miss."""
     stored = _stored(SESSION)
     del stored[b"plan"], stored[b"token"]
     assert CODEC.decode(stored) == Session("ann: é", 3, True, SESSION.when, ["a"])
@@ -63,12 +63,12 @@ def test_missing_fields_take_their_defaults() -> None:
     [{b"_v": b"other1"}, {b"count": b"many"}, {b"user": b"\xff"}, {b"when": b"{}"}, {b"admin": b"yes"}],
 )
 def test_damaged_records_are_misses(damage: dict[bytes, bytes]) -> None:
-    """Another shape or an undecodable field gives nothing, without an exception."""
+    """Another shape or an undecodable field is a miss, without an exception."""
     assert CODEC.decode({**_stored(SESSION), **damage}) is None
 
 
-def test_hashes_of_others_are_misses() -> None:
-    """A hash without a shape was not written by this codec."""
+def test_hashes_of_other_programs_are_misses() -> None:
+    """A hash without a fingerprint was not written by this codec."""
     stored = _stored(SESSION)
     del stored[b"_v"]
     assert CODEC.decode(stored) is None
@@ -76,7 +76,7 @@ def test_hashes_of_others_are_misses() -> None:
 
 
 def test_single_fields_can_be_written() -> None:
-    """Some fields are encoded as the whole would encode them, by their names in the Struct."""
+    """Single fields are encoded as in the whole record, by their names in the Struct."""
     codec = RecordCodec("a:{id}", msgspec.defstruct("A", [("last_seen", int), ("x", str)], rename="camel"))
     assert codec.encode_some({"last_seen": 5}) == [b"lastSeen", b"5"]
 
@@ -90,7 +90,7 @@ def test_wrong_changes_are_refused(changes: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("record", [None, {"user": "x"}, Session("x", "3", True, SESSION.when, [])])  # type: ignore[arg-type]
 def test_wrong_records_are_refused(record: Any) -> None:
-    """What is no such Struct, or holds a field of another type, is not written."""
+    """Another Struct, or one with a field of another type, is refused."""
     with pytest.raises(InvalidValue, match=r"'session:\{sid\}' holds Session"):
         CODEC.encode(record)
 
@@ -99,7 +99,7 @@ def test_wrong_records_are_refused(record: Any) -> None:
     "options", [{}, {"kw_only": True}, {"frozen": True}, {"array_like": True}, {"tag": "t"}]
 )
 def test_every_kind_of_struct_works(options: dict[str, Any]) -> None:
-    """Keyword-only, frozen, positional and tagged Structs come back, with one field or several."""
+    """Keyword-only, frozen, positional and tagged Structs are decoded, with one field or several."""
     for fields in ([("a", int)], [("a", int), ("b", str)]):
         struct = msgspec.defstruct("T", fields, **options)
         codec = RecordCodec("t:{id}", struct)
@@ -110,7 +110,7 @@ def test_every_kind_of_struct_works(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     "struct", [dict, str, list[int], msgspec.defstruct("A", []), msgspec.defstruct("A", ["_v"])]
 )
-def test_types_that_are_no_record_are_refused(struct: Any) -> None:
+def test_types_without_fields_are_refused(struct: Any) -> None:
     """A hash holds a Struct with fields, none of which has a reserved name."""
     with pytest.raises(InvalidDeclaration, match=r"^'a:\{id\}': "):
         RecordCodec("a:{id}", struct)

@@ -1,4 +1,4 @@
-"""One space of every kind and lifetime, with an operation of each sort, for tests that must hold for all."""
+"""A keyspace of every kind and lifetime, with an operation of each sort, for tests that must hold for all."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ class Session(msgspec.Struct):
 ANN = Session("ann", 1, ["admin"])
 BOB = Session("bob")
 
-LIFE = 3_600_000
-"""Milliseconds that the keys of all expiring spaces here live."""
+TTL = 3_600_000
+"""The TTL of the keys of all expiring keyspaces here, in milliseconds."""
 
 LIFETIMES: dict[str, Lifetime] = {
     "fixed": fixed(hours=1),
@@ -45,11 +45,11 @@ def _declare(kind: str, name: str) -> Keyspace[Any]:
     return declared
 
 
-SPACES = {(kind, name): _declare(kind, name) for kind in KINDS for name in LIFETIMES}
+KEYSPACES = {(kind, name): _declare(kind, name) for kind in KINDS for name in LIFETIMES}
 
 
 class Operations(NamedTuple):
-    """What can be done to a kind of key; a kind without a sort of operation has None there."""
+    """The operations of a kind of key; None where it has no operation of that sort."""
 
     write: Callable[..., Awaitable[Any]]
     put: Callable[..., Awaitable[Any]] | None
