@@ -21,11 +21,11 @@ _WIDTH = 120
 """Columns of the table where there is no terminal to ask."""
 _EPILOGUE = """\
 examples:
-  python -m benchmarks                          everything; writes results, pictures and docs/proof/bench.md
-  python -m benchmarks --only "50 tasks"        rows whose name holds this; the other results stay as they are
+  python -m benchmarks                          everything; writes results, plots and docs/proof/bench.md
+  python -m benchmarks --only "50 tasks"        rows whose name contains this; the other results stay
   python -m benchmarks --only wire --rounds 9   more rounds, where the machine is noisy
-  python -m benchmarks --only growth            how cost grows with tasks, keys and nodes
-  python -m benchmarks --quick                  a smoke test of a minute; writes nothing
+  python -m benchmarks --only growth            growth of cost with tasks, keys and nodes
+  python -m benchmarks --quick                  a smoke test; writes nothing
   python -m benchmarks --list                   the rows and their targets
 
 exit code: 0 when every target that could be judged is met, 1 when one is missed, 2 for wrong usage.
@@ -34,12 +34,12 @@ A target is not judged when the peer it names is not installed; the report then 
 
 
 def main() -> int:
-    """Run what the command line asks for; the result is the exit code."""
+    """Run the command line; return the exit code."""
     parser = _parser()
     arguments = parser.parse_args()
     rows, points = chosen(arguments.only), growth.chosen(arguments.only)
     if not rows and not points:
-        parser.error(f"no row's name holds {' or '.join(map(repr, arguments.only))}; see --list")
+        parser.error(f"no row's name contains {' or '.join(map(repr, arguments.only))}; see --list")
     screen = Console() if sys.stdout.isatty() else Console(width=_WIDTH)
     if arguments.list:
         for row in (*rows, *(row for point in points for row in point.rows)):
@@ -56,9 +56,9 @@ def main() -> int:
         shown = {row.name for row in ROWS}
         plot.draw([entry for entry in entries if entry["name"] in shown])
         growth_plot.draw(entries)
-        page.note(outcomes, facts)
+        page.record_runs(outcomes, facts)
         page.write()
-        screen.print(f"wrote {report.RESULTS}, {page.PAGE} and its pictures", highlight=False)
+        screen.print(f"wrote {report.RESULTS}, {page.PAGE} and its plots", highlight=False)
     return 1 if any(outcome.met is False for outcome in outcomes) else 0
 
 
@@ -78,10 +78,10 @@ async def _measure_all(rows: list[Row], points: list[Point], plan: Plan) -> list
         task = progress.add_task("", total=turns)
         for row in rows:
 
-            def tell(doing: str, turns_done: int, row: Row = row) -> None:
+            def show(doing: str, turns_done: int, row: Row = row) -> None:
                 progress.update(task, advance=turns_done, description=f"{row.name} · {doing}", refresh=True)
 
-            outcome = await measure(row, plan, tell)
+            outcome = await measure(row, plan, show)
             outcomes.append(outcome)
             if not progress.console.is_terminal:  # a file shows no bar
                 progress.console.print(report.line(outcome), highlight=False)
@@ -94,19 +94,19 @@ async def _measure_all(rows: list[Row], points: list[Point], plan: Plan) -> list
 
 
 def _slopes(plan: Plan) -> Plan:
-    """How long a point of growth is looked at: a slope needs less than a verdict, and there are many."""
+    """Return the plan of a growth point: a slope needs less precision than a target."""
     return Plan(rounds=min(plan.rounds, 3), seconds=min(plan.seconds, 0.5))
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Ephemera against its peers: one process, rounds in turn, the median counts.",
+        description="Measure Ephemera and its peers in one process, in interleaved rounds.",
         epilog=_EPILOGUE,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument(
-        "--only", nargs="+", default=[], metavar="TEXT", help="rows whose name holds one of these"
+        "--only", nargs="+", default=[], metavar="TEXT", help="rows whose name contains one of these"
     )
     parser.add_argument("--rounds", type=_positive, default=5, metavar="N", help="rounds that count (5)")
     parser.add_argument("--quick", action="store_true", help="one short round each, nothing written")

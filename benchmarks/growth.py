@@ -21,7 +21,7 @@ from itertools import cycle
 from typing import Any, Literal
 
 from benchmarks import peers
-from benchmarks.measure import Plan, Tell, reason
+from benchmarks.measure import OnProgress, Plan, reason
 from benchmarks.outcome import OURS, Outcome
 from benchmarks.rows import Round, Row
 from benchmarks.servers import Servers
@@ -94,26 +94,26 @@ def chosen(only: list[str]) -> list[Point]:
     ]
 
 
-async def measure(points: list[Point], plan: Plan, tell: Tell) -> list[Outcome]:
+async def measure(points: list[Point], plan: Plan, on_progress: OnProgress) -> list[Outcome]:
     """The outcomes of these points' rows; what fails is missing, and the others are measured."""
     outcomes: list[Outcome] = []
     with ExitStack() as running:
         grown: embedded.Valkey | None = None
         for point in points:
-            tell(f"{point.name}: starting", 0)
+            on_progress(f"{point.name}: starting", 0)
             try:
                 if point.series == "nodes":
                     with embedded.cluster(masters=point.size, replicas=0) as cluster:
-                        outcomes += await _measured(point, cluster, plan, tell)
+                        outcomes += await _measured(point, cluster, plan, on_progress)
                     continue
                 if grown is None:
                     config = {"enable-debug-command": "local"}
                     grown = running.enter_context(embedded.valkey(config=config))
                 await _fill(grown, point.there)
-                outcomes += await _measured(point, grown, plan, tell)
+                outcomes += await _measured(point, grown, plan, on_progress)
             except Exception as error:
                 outcomes += [Outcome(row, missing={OURS: reason(error)}) for row in point.rows]
-                tell(f"{point.name}: failed", plan.turns)
+                on_progress(f"{point.name}: failed", plan.turns)
     return outcomes
 
 
@@ -127,7 +127,7 @@ async def _fill(server: embedded.Valkey, keys: int) -> None:
 
 
 async def _measured(
-    point: Point, where: embedded.Valkey | embedded.Cluster, plan: Plan, tell: Tell
+    point: Point, where: embedded.Valkey | embedded.Cluster, plan: Plan, on_progress: OnProgress
 ) -> list[Outcome]:
     speed, p99, *names = [Outcome(row) for row in point.rows]
     tasks = point.size if point.series == "tasks" else _TASKS
@@ -143,7 +143,7 @@ async def _measured(
             for name, read in opened.items():
                 if name in speed.missing:
                     continue
-                tell(f"{point.name} · {name}", 0)
+                on_progress(f"{point.name} · {name}", 0)
                 gc.collect()
                 try:
                     found = await _round(read, tasks, plan.seconds if turn else plan.seconds / 2)
@@ -153,7 +153,7 @@ async def _measured(
                 if turn:
                     speed.figures.setdefault(name, []).append(found[0])
                     p99.figures.setdefault(name, []).append(found[1])
-            tell(point.name, 1)
+            on_progress(point.name, 1)
     for outcome in names:
         outcome.figures[OURS] = [await _audited(where, point.size)]
     return [speed, p99, *names]

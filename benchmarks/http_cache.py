@@ -13,9 +13,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.request import urlopen
 
-from benchmarks.hosting import hosted
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
+from benchmarks.uvicorn_process import serve_app
 from benchmarks.web import Requests, connected, served
 from benchmarks.web_app import HELLO
 
@@ -27,7 +27,7 @@ def polled(application: str, end: bytes = b"\r\n\r\n", status: int = 304) -> Ope
 
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
-        async with hosted(f"benchmarks.http_cache_app:{application}", servers) as port:
+        async with serve_app(f"benchmarks.http_cache_app:{application}", servers) as port:
             (await connected(port, b"")).close()  # it is up
             request = _request(await asyncio.to_thread(_tag, port))
             yield Requests([await connected(port, request, end, status) for _ in range(_CONNECTIONS)])

@@ -19,9 +19,9 @@ from typing import Any
 
 import httpx
 
-from benchmarks.hosting import UVICORN
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
+from benchmarks.uvicorn_process import UVICORN
 from benchmarks.web import Requests, connected
 from ephemera import embedded
 from ephemera.embedded import free_ports

@@ -20,10 +20,10 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.request import urlopen
 
-from benchmarks.hosting import apart
 from benchmarks.http_cache import polled
 from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
+from benchmarks.uvicorn_process import on_separate_cores
 from benchmarks.web import Requests, connected
 from benchmarks.web_app import HELLO
 from ephemera import embedded
@@ -55,7 +55,7 @@ async def _league(servers: Servers) -> AsyncIterator[int]:
     process = await asyncio.create_subprocess_exec(*words, env=environment)
     try:
         (await connected(port, b"")).close()  # it is up
-        with apart(process.pid, servers.valkey.pid):
+        with on_separate_cores(process.pid, servers.valkey.pid):
             yield port
     finally:
         process.terminate()

@@ -1,9 +1,9 @@
-"""Measuring a row: every contender is opened, warmed up, and then takes its turn in every round.
+"""Measures a row: every contender is opened, warmed up, and then runs once in every round.
 
-Interleaving spreads whatever else the machine does over all contenders; the order rotates by one each round,
-so that nobody always runs after the same neighbour; the median of the rounds counts. A row may ask for more
-and shorter turns in each round. Garbage is collected before each turn, so that nobody pays for another's. The
-collector's settings stay as Python has them.
+Interleaving spreads other load on the machine over all contenders. The order rotates by one each round, so
+that no contender always runs after the same one. The median of the rounds counts. A row may ask for more and
+shorter turns in each round. Garbage is collected before each turn, so that no contender pays for another's;
+the collector keeps Python's default settings.
 """
 
 from __future__ import annotations
@@ -19,64 +19,66 @@ from benchmarks.outcome import OURS, Outcome
 from benchmarks.rows import Round, Row
 from benchmarks.servers import Servers
 
-Tell = Callable[[str, int], None]
-"""Hears what happens now, and how many turns are behind us since the last time."""
+OnProgress = Callable[[str, int], None]
+"""Called with the current activity and the number of turns completed since the last call."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How much is measured: rounds that count, and seconds of each; the warm-up comes on top."""
+    """How much is measured: rounds that count, and seconds of each, in addition to the warm-up."""
 
     rounds: int = 5
     seconds: float = 1.0
 
     @property
     def turns(self) -> int:
-        """Turns of one contender, the warm-up included."""
+        """Turns of one contender, including the warm-up."""
         return self.rounds + 1
 
     def for_row(self, row: Row) -> Plan:
-        """The same with as many and as long turns as the row has."""
+        """Return the plan with the number and length of turns of the row."""
         return replace(self, rounds=self.rounds * row.turns, seconds=self.seconds * row.turn)
 
 
-async def measure(row: Row, plan: Plan, tell: Tell) -> Outcome:
-    """The row's outcome."""
+async def measure(row: Row, plan: Plan, on_progress: OnProgress) -> Outcome:
+    """Measure a row."""
     outcome = Outcome(row)
     plan = plan.for_row(row)
     with Servers() as servers:
         async with AsyncExitStack() as open_clients:
             contenders: dict[str, Round] = {}
             for name, opener in {OURS: row.ours, **row.peers}.items():
-                tell(f"{name}: connecting", 0)
+                on_progress(f"{name}: connecting", 0)
                 try:
                     contenders[name] = await open_clients.enter_async_context(opener(servers))
                 except Exception as error:
                     outcome.missing[name] = reason(error)
-                    tell(f"{name}: missing", plan.turns)
-            await _rounds(contenders, plan, outcome, tell)
+                    on_progress(f"{name}: missing", plan.turns)
+            await _rounds(contenders, plan, outcome, on_progress)
     return outcome
 
 
-async def _rounds(contenders: dict[str, Round], plan: Plan, outcome: Outcome, tell: Tell) -> None:
+async def _rounds(
+    contenders: dict[str, Round], plan: Plan, outcome: Outcome, on_progress: OnProgress
+) -> None:
     order = deque(contenders)
     warm_up = plan.seconds / outcome.row.turn / 2
     for turn in range(plan.turns):
         for name in order:
             if name in outcome.missing:
                 continue
-            tell(f"{name}: {f'round {turn} of {plan.rounds}' if turn else 'warm-up'}", 0)
+            on_progress(f"{name}: {f'round {turn} of {plan.rounds}' if turn else 'warm-up'}", 0)
             gc.collect()
             try:
                 async with asyncio.timeout(plan.seconds + outcome.row.patience):
                     figure = await contenders[name](plan.seconds if turn else warm_up)
             except Exception as error:
                 outcome.missing[name] = reason(error)
-                tell(f"{name}: failed", plan.turns - turn)
+                on_progress(f"{name}: failed", plan.turns - turn)
                 continue
             if turn:
                 outcome.figures.setdefault(name, []).append(figure)
-            tell(name, 1)
+            on_progress(name, 1)
         order.rotate(-1)
 
 

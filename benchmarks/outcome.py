@@ -1,4 +1,4 @@
-"""What came of a row: medians, ratios, and whether its targets are met."""
+"""The outcome of a row: medians, ratios, and whether its targets are met."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OURS = "ephemera"
 
 @dataclass
 class Outcome:
-    """The figures of every round, by contender; and why a contender has none."""
+    """The figures of every round by contender, and why a contender is missing."""
 
     row: Row
     figures: dict[str, list[float]] = field(default_factory=dict)

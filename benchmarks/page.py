@@ -1,7 +1,7 @@
-"""The page of the proof, docs/proof/bench.md, out of results.json and runs.json: `python -m benchmarks.page`.
+"""Writes docs/proof/bench.md from results.json and runs.json: `python -m benchmarks.page`.
 
-runs.json says when and on what each row was measured last: a run of some rows (`--only`) leaves the others as
-they were, so one date at the top would not be true.
+runs.json says when and on which machine each row was last measured: a run of some rows (`--only`) leaves the
+others as they were, so each has its own date.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ _TIMES = re.compile(r"at least ([0-9.e+-]+)x (.+)")
 _HEAD = """\
 # Benchmarks
 
-`make bench` measures ours against the peers in one process, with rounds in turn, and takes the median; it
-writes this page, `benchmarks/results.json` and the pictures. A ratio is how many times as good as the peer we
-are, whichever way is better for a row; behind a target is the ratio that it judges.
-`python -m benchmarks --only TEXT` measures some rows; the others stay as they were, so each has its date
-(none if it was measured before dates were noted).
+`make bench` measures Ephemera and its peers in one process, in interleaved rounds, and takes the median; it
+writes this page, `benchmarks/results.json` and the plots. A ratio above 1 means that Ephemera is better,
+whether higher or lower figures are better for a row; each target is followed by the ratio that it is
+compared with. `python -m benchmarks --only TEXT` measures some rows; the others keep their figures and
+dates.
 
-![Ours against the peers](../images/bench.svg)
+![Ephemera and its peers](../images/bench.svg)
 """
 
 
-def note(outcomes: Iterable[Outcome], facts: dict[str, str], path: Path = RUNS) -> dict[str, Any]:
-    """Remember when and where these rows were measured; all that is known of rows that there are."""
+def record_runs(outcomes: Iterable[Outcome], facts: dict[str, str], path: Path = RUNS) -> dict[str, Any]:
+    """Record when and where these rows were measured; return the records of all current rows."""
     known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     today = datetime.now(UTC).date().isoformat()
     machine = facts["CPU"].partition(", load")[0]
@@ -49,8 +49,8 @@ def note(outcomes: Iterable[Outcome], facts: dict[str, str], path: Path = RUNS) 
     return found
 
 
-def made(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
-    """The page of these entries of results.json."""
+def render(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
+    """Render the page of these entries of results.json."""
     known = {entry["name"]: entry for entry in entries}
     judged = [known.get(row.name) for row in ROWS if row.targets]
     counts = {
@@ -59,9 +59,9 @@ def made(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
         "not judged": sum(entry is not None and entry["met"] is None for entry in judged),
         "not measured yet": sum(entry is None for entry in judged),
     }
-    told = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+    summary = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
     machines = sorted({run["machine"] for run in runs.values()})
-    lines = [_HEAD, f"Of {len(judged)} rows with a target: {told}.", ""]
+    lines = [_HEAD, f"Of {len(judged)} rows with a target: {summary}.", ""]
     if machines:
         lines += [f"Machines: {'; '.join(machines)}.", ""]
     areas: dict[str, list[Row]] = {}  # in the order in which they first appear
@@ -69,7 +69,7 @@ def made(entries: list[dict[str, Any]], runs: dict[str, Any]) -> str:
         areas.setdefault(row.name.partition(":")[0], []).append(row)
     for area, rows in areas.items():
         lines += [f"## {area}", "", *_table(rows, known, runs), ""]
-    lines += ["## How cost grows", "", "![How cost grows](../images/growth.svg)", ""]
+    lines += ["## Growth of cost", "", "![Growth of cost](../images/growth.svg)", ""]
     lines += ["No targets: these rows show a slope.", ""]
     lines += _table(growth.ROWS, known, runs)
     return "\n".join(lines) + "\n"
@@ -99,9 +99,9 @@ def _table(rows: Iterable[Row], known: dict[str, Any], runs: dict[str, Any]) -> 
 
 
 def judged(entry: dict[str, Any], row: Row) -> str:
-    """The targets that an entry was held against, each relative one with the ratio that it judges."""
-    told = _BETWEEN_TARGETS.split(entry["target"])
-    return " and ".join(_with_ratio(target, entry, row) for target in told)
+    """Return the targets of an entry, each relative one with the measured ratio."""
+    targets = _BETWEEN_TARGETS.split(entry["target"])
+    return " and ".join(_with_ratio(target, entry, row) for target in targets)
 
 
 def _with_ratio(target: str, entry: dict[str, Any], row: Row) -> str:
@@ -120,11 +120,11 @@ def _with_ratio(target: str, entry: dict[str, Any], row: Row) -> str:
 
 
 def write(path: Path = PAGE) -> None:
-    """Make the page of what is in the files."""
+    """Write the page from the files."""
     entries = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else []
     runs = json.loads(RUNS.read_text(encoding="utf-8")) if RUNS.exists() else {}
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(made(entries, runs), encoding="utf-8")
+    path.write_text(render(entries, runs), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -21,10 +21,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from itertools import count
 
-from benchmarks.hosting import UVICORN, apart
 from benchmarks.progress_app import CATALOGUE, PROGRESS, Tick
 from benchmarks.rows import Absolute, Opener, Round, Row
 from benchmarks.servers import Servers
+from benchmarks.uvicorn_process import UVICORN, on_separate_cores
 from ephemera import Store, connect
 from ephemera.embedded import free_ports
 
@@ -82,7 +82,7 @@ def delivered(application: str) -> Opener:
         try:
             async with connect(f"{servers.valkey.url}?timeout=30", CATALOGUE) as store:
                 await store[PROGRESS].append(Tick(time.monotonic_ns()), job_id=job)
-                with apart(uvicorn.pid, clients.pid, servers.valkey.pid):
+                with on_separate_cores(uvicorn.pid, clients.pid, servers.valkey.pid):
                     await _ask(clients, "connect")
                     yield Delivery(store, job, clients)
         finally:

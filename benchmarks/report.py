@@ -1,4 +1,4 @@
-"""Where outcomes go: the table on the screen, the lines on what was missed, and results.json."""
+"""Reports outcomes: the table on the screen, missed targets, and results.json."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _table(outcomes: Iterable[Outcome]) -> Table:
 
 
 def line(outcome: Outcome) -> str:
-    """A row in a line, for a log that is read while the rest is measured."""
+    """Return a row as one line, for the log."""
     parts = [f"{outcome.row.name}: {figure(outcome.ours)} {outcome.row.unit}", _times(outcome.ratio())]
     if outcome.row.targets:
         parts.append(_VERDICTS[outcome.met])
@@ -66,14 +66,14 @@ def _times(ratio: float | None) -> str:
 
 
 def figure(value: float | None) -> str:
-    """A figure for people: thousands apart, small ones with three digits."""
+    """Format a figure: with thousands separators, or three digits."""
     if value is None:
         return "missing"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
 def write(outcomes: Sequence[Outcome], rows: Sequence[Row], path: Path = RESULTS) -> list[dict[str, Any]]:
-    """Update results.json with what was measured and return all of it; rows no longer in the suite go."""
+    """Update results.json and return all entries; rows no longer in the suite are dropped."""
     old = json.loads(path.read_text()) if path.exists() else []
     order = {row.name: rank for rank, row in enumerate(rows)}
     entries = merged(old, [outcome.as_json() for outcome in outcomes], order)

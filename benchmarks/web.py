@@ -17,11 +17,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from benchmarks.hosting import hosted
 from benchmarks.load import Load
 from benchmarks.rows import Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from benchmarks.sessions import CATALOGUE, JSON, Session, starsessions
+from benchmarks.uvicorn_process import serve_app
 from benchmarks.web_app import HELLO
 from ephemera.keyspace import connect
 
@@ -119,7 +119,7 @@ def served(application: str, signed_in: SignedIn = signed_in) -> Opener:
     @asynccontextmanager
     async def opened(servers: Servers) -> AsyncIterator[Round]:
         tokens = await signed_in(servers)
-        async with hosted(application, servers) as port:
+        async with serve_app(application, servers) as port:
             yield Requests([await connected(port, _request(token)) for token in tokens])
 
     return opened

@@ -30,8 +30,8 @@ def test_each_row_has_its_verdict_and_its_date(tmp_path: Path) -> None:
         Outcome(missed, {"ephemera": [1.0], **{peer: [1e9] for peer in missed.peers}}),
         Outcome(alone, {"ephemera": [1.0]}, dict.fromkeys(alone.peers, "not installed")),
     ]
-    runs = page.note(outcomes, {"CPU": "abacus, 2 cores, load 1 2 3"}, tmp_path / "runs.json")
-    text = page.made(report.write(outcomes, ROWS, tmp_path / "results.json"), runs)
+    runs = page.record_runs(outcomes, {"CPU": "abacus, 2 cores, load 1 2 3"}, tmp_path / "runs.json")
+    text = page.render(report.write(outcomes, ROWS, tmp_path / "results.json"), runs)
     assert f"Of {len(ROWS)} rows with a target: 1 met, 1 missed, 1 not judged, {len(ROWS) - 3} not " in text
     assert "Machines: abacus, 2 cores." in text
     assert text.count(runs[met.name]["date"]) == 3
@@ -41,14 +41,14 @@ def test_each_row_has_its_verdict_and_its_date(tmp_path: Path) -> None:
 def test_a_row_that_is_only_shown_is_not_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row without a target has nothing to meet."""
     monkeypatch.setattr(page, "ROWS", (ROWS[0], replace(ROWS[1], targets=())))
-    assert "Of 1 rows with a target: 1 not measured yet." in page.made([], {})
+    assert "Of 1 rows with a target: 1 not measured yet." in page.render([], {})
 
 
 def test_a_second_run_keeps_what_the_first_one_noted(tmp_path: Path) -> None:
     """Rows of another run keep their date and machine; rows that are no more are forgotten."""
     path = tmp_path / "runs.json"
     path.write_text(json.dumps({ROWS[1].name: {"date": "2020-01-01", "machine": "old"}, "gone": {}}))
-    runs = page.note([Outcome(ROWS[0])], {"CPU": "new, load 1"}, path)
+    runs = page.record_runs([Outcome(ROWS[0])], {"CPU": "new, load 1"}, path)
     assert [*runs] == [ROWS[0].name, ROWS[1].name]
     assert runs[ROWS[1].name] == {"date": "2020-01-01", "machine": "old"}
     assert runs == json.loads(path.read_text())
@@ -102,5 +102,5 @@ def test_each_area_has_one_section_and_each_target_its_ratio(tmp_path: Path) -> 
     row = Row("x: y", ROWS[0].ours, unit="ms", higher_is_better=False)
     entry = {"ours": 2.0, "peers": {"a and b": 10.0, "c": 5.0}, "ratio_to_best_peer": 2.5}
     entry["target"] = "at least 0.333333x a and b and at least 2x the best peer and at most 3 ms"
-    told = "at least 0.33x a and b (5x) and at least 2x the best peer (2.5x) and at most 3 ms"
-    assert page.judged(entry, row) == told
+    text = "at least 0.33x a and b (5x) and at least 2x the best peer (2.5x) and at most 3 ms"
+    assert page.judged(entry, row) == text

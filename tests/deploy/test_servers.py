@@ -16,7 +16,7 @@ from ephemera.operations.health import check_server
 from ephemera.wire import as_text, open_client
 from ephemera_services.slides import catalogue
 from tests.deploy.production import Places, Production, cli, places, production, started
-from tests.security import stories
+from tests.security import scenarios
 from tests.services import feed_users, identity_users
 from tests.services.services import serving
 from tests.services.slides_people import QUICK, Person, administrator
@@ -131,8 +131,8 @@ def test_other_services_of_the_cluster_are_refused_nothing(
         served = stack.enter_context(serving(name, tmp_path, **variables))
         if name == "feed":
             stack.enter_context(feed_users.working(tmp_path, variables))
-        told = getattr(stories, name)(served)
-        assert len(told.errors) >= 5
+        result = getattr(scenarios, name)(served)
+        assert len(result.errors) >= 5
     assert refused(whole, name) <= {"client|setinfo"}
     cli(whole.places, "-p", str(whole.cache[0]), "FLUSHALL", user=name)
     assert "flushall" in refused(whole, name), "what is refused is seen"

@@ -1,4 +1,4 @@
-"""All areas, in the order in which they are tried."""
+"""All areas, in the order in which they are fuzzed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cookies: only the very token that was given opens a session, whatever else a header holds."""
+"""Cookies: only the issued token opens a session, whatever else a header contains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from ephemera import embedded
 from ephemera.keyspace import Store, connect
 from ephemera.web import Cookie
-from tests.fuzz.asking import ask
+from tests.fuzz.asgi_request import request
 from tests.fuzz.trials import Area, Trial
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session
 from tests.web.session_app import application
@@ -66,16 +66,16 @@ class _Sessions:
         token = (await self._store[SLIDING].create(Session("ann"))).encode()
         lines = [line.replace(_TOKEN, token) for line in case]
         headers = [(b"cookie", line) for line in lines]
-        opened = await ask(self._app, "/open", headers)
+        opened = await request(self._app, "/open", headers)
         assert opened.status == 200, opened
         signed_in = json.loads(opened.body)["signed_in"]
         if signed_in:
             assert token in _named(lines), "a request without the token was admitted"
         if _named(lines) == {token}:
             assert signed_in, "the token was there, and alone"
-        assert (await ask(self._app, "/me", headers)).status == (200 if signed_in else 401)
+        assert (await request(self._app, "/me", headers)).status == (200 if signed_in else 401)
         for path in ("/login/bob", "/promote", "/logout"):
-            answer = await ask(self._app, path, headers, "POST")
+            answer = await request(self._app, path, headers, "POST")
             assert answer.status in (200, 401), answer
             for name, value in answer.pairs:
                 assert not set(value) & set(b"\r\n\x00"), (name, value)

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from ephemera import embedded
 from ephemera.keyspace import Store, connect
 from ephemera.web import ClientAddress
-from tests.fuzz.asking import Answer, ask
+from tests.fuzz.asgi_request import Answer, request
 from tests.fuzz.services import Services
 from tests.fuzz.trials import Area, Trial
 from tests.patterns import limit_fixtures, progress_fixtures
@@ -139,14 +139,14 @@ class _Pages:
 
     async def check(self, case: bytes) -> None:
         """304 exactly when the list names the page's tag, 200 with the page otherwise."""
-        page = await ask(self._app, "/table")
+        page = await request(self._app, "/table")
         etag = page.values(b"etag")[0]
         tags = case.replace(_ETAG, etag)
         for method in ("GET", "HEAD"):
-            answer = await ask(self._app, "/table", [(b"if-none-match", tags)], method)
+            answer = await request(self._app, "/table", [(b"if-none-match", tags)], method)
             assert answer.status == (304 if _names_it(tags, etag) else 200), (answer.status, tags)
             assert answer.values(b"etag") == [etag], tags
-        by_path = await ask(self._app, "/live?match_id=1", [(b"if-none-match", tags)])
+        by_path = await request(self._app, "/live?match_id=1", [(b"if-none-match", tags)])
         assert by_path.status in (200, 304)
 
 
@@ -177,7 +177,7 @@ class _Limited:
         if api_key is not None:
             headers.append((b"x-api-key", api_key))
         for path in ("/search", "/ask", "/free"):
-            answer = await ask(self._app, path, headers)
+            answer = await request(self._app, path, headers)
             assert answer.status in (200, 400, 429), answer
             for name in (b"ratelimit", b"ratelimit-policy"):
                 for value in answer.values(name):
@@ -192,12 +192,12 @@ class _Events:
         self._store = store
 
     async def check(self, case: tuple[str, bool]) -> None:
-        """Any id is one to go on from, or one that nobody knows: then the state comes as a snapshot."""
+        """Any id resumes the stream, or is unknown: then the state is sent as a snapshot."""
         text, in_query = case
         raw = text.encode("utf-8", "replace")
         headers = [] if in_query else [(b"last-event-id", raw)]
         more: dict[str, Any] = {"query_string": b"last_event_id=" + raw} if in_query else {}
-        answer = await ask(self._app, "/jobs/fuzz/events", headers, **more)
+        answer = await request(self._app, "/jobs/fuzz/events", headers, **more)
         _well_formed(answer)
 
     async def begin(self) -> None:
@@ -305,7 +305,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                     raw,
                     pages.check,
                     batch=50,
-                    asks_services=True,
+                    needs_services=True,
                 ),
                 Trial(
                     "slides over a socket",
@@ -313,7 +313,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                     raw,
                     jobs.check,
                     batch=50,
-                    asks_services=True,
+                    needs_services=True,
                 ),
             ]
 

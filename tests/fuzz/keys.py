@@ -1,4 +1,4 @@
-"""Keys: whatever a field's value, a key stays its own, and is told from every other."""
+"""Keys: for any field values, keys are distinct and parse back to the same values."""
 
 from __future__ import annotations
 

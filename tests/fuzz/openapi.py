@@ -1,6 +1,6 @@
-"""OpenAPI: the five services answer generated requests as their documents say, whatever the seed.
+"""OpenAPI: the five services answer generated requests as their documents say, for any seed.
 
-schemathesis makes the requests: from each document, valid and invalid ones, with and without what opens it.
+schemathesis generates the requests from each document: valid and invalid ones, with and without credentials.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ EXAMPLES = 12
 
 
 class _Asked:
-    """One service, asked as somebody: by an administrator, or by whoever comes along."""
+    """One service with credentials: those of an administrator, or none."""
 
     def __init__(
         self, served: Callable[[], Served], administrator: Callable[[Served], dict[str, Any]] | None = None
@@ -97,7 +97,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 each.check,
                 batch=1,
                 patience=300,
-                asks_services=True,
+                needs_services=True,
             )
             for name, each in asked.items()
         ]

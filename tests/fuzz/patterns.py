@@ -1,8 +1,8 @@
-"""What patterns keep, damaged: every one of their keys is altered behind their backs, and they carry on.
+"""Corrupted keys of patterns: every one of their keys is altered, and they keep working.
 
-Each pattern does its usual round, so that its keys are there. Then one of them becomes something else, and
-the round is done again, by a process with copies of its own and by one without. It may find less than there
-was, and it may raise an error of ours; another exception in a request is a failure.
+Each pattern performs its usual operations, so that its keys exist. Then one of them is overwritten, and the
+operations are repeated, by a process with a local cache and by one without. They may find less than before,
+and may raise an error of ours; any other exception is a failure.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Bytes that a server might send: replies of every RESP3 type, whole, mangled, cut, huge, nested, or none."""
+"""Bytes that a server might send: replies of every RESP3 type, intact, mangled, truncated, huge, nested."""
 
 from __future__ import annotations
 

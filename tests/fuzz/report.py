@@ -1,4 +1,4 @@
-"""What a run found, on a screen and as `docs/proof/fuzz.md`."""
+"""The report of a run, on the screen and as `docs/proof/fuzz.md`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.fuzz.openapi import EXAMPLES
-from tests.fuzz.running import Tally
+from tests.fuzz.runner import Tally
 
 PAGE = Path("docs/proof/fuzz.md")
 _HEAD = """\
@@ -18,27 +18,28 @@ _HEAD = """\
 
 Written by `make fuzz ARGS="--seconds {seconds:.0f} --seed {seed}{only} --report"`.
 
-Each trial draws hostile cases from a seed and checks what must hold for all of them. A case that fails is
-made as small as it can be, kept in `build/fuzz/`, and tried again by one command that is printed with it.
-Most trials run for some seconds with every test run (`tests/fuzz`), with every case that ever failed.
-`python -m tests.fuzz --help` says what else there is. A case of the area openapi is a whole run of
-schemathesis against a service: up to {examples} requests for each operation of its document.
+Each trial draws hostile cases from a seed and checks a guarantee that must hold for all of them. A failing
+case is shrunk, stored in `build/fuzz/`, and replayed by one command that is printed with it. Most trials run
+for some seconds with every test run (`tests/fuzz`), and so does every case that ever failed. `python -m
+tests.fuzz --help` has the options. A case of the area openapi is a whole run of schemathesis against a
+service: up to {examples} requests for each operation of its document.
 
 - {when}, Python {python}, {cases:,} cases in {took:.0f} s, seed {seed}
 - failures: {failures}
 """
 _FOOT = """
-## What this does not show
+## Limits of this evidence
 
 - hiredis parses RESP. It reserves memory for an array when its length is announced, so a server that
-  announces a billion elements costs memory and time; here it is a million. A server is trusted that far.
-- The services run without limits on requests here, since these would refuse most of what is tried.
-- A case must fail within this budget to be seen; the next seed tries others.
+  announces a billion elements costs memory and time; here it is a million. A server is trusted to that
+  extent.
+- The services run without rate limits here, which would refuse most cases.
+- A failure must occur within this budget to be seen; another seed draws other cases.
 """
 
 
 def show(screen: Console, tallies: list[Tally]) -> None:
-    """A table of what was tried."""
+    """Print a table of the trials."""
     table = Table("area", "trial", "cases", "seconds", "held", box=None, pad_edge=False)
     for tally in tallies:
         held = "yes" if tally.failure is None else "[red]NO[/red]"
@@ -47,7 +48,7 @@ def show(screen: Console, tallies: list[Tally]) -> None:
 
 
 def write(tallies: list[Tally], seed: int, seconds: float, only: list[str] | None) -> None:
-    """The page."""
+    """Write the page."""
     failed = [tally for tally in tallies if tally.failure is not None]
     head = _HEAD.format(
         seconds=seconds,
@@ -61,10 +62,10 @@ def write(tallies: list[Tally], seed: int, seconds: float, only: list[str] | Non
         failures=", ".join(f"{tally.area}: {tally.trial.name}" for tally in failed) or "none",
     )
     rows = [
-        f"| {tally.area} | {tally.trial.name} | {tally.trial.promise} | {tally.cases:,} | "
+        f"| {tally.area} | {tally.trial.name} | {tally.trial.guarantee} | {tally.cases:,} | "
         f"{'yes' if tally.failure is None else '**no**'} |"
         for tally in tallies
     ]
-    lines = [head, "| area | trial | what must hold | cases | held |", "|---|---|---|---|---|", *rows, _FOOT]
+    lines = [head, "| area | trial | guarantee | cases | held |", "|---|---|---|---|---|", *rows, _FOOT]
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text("\n".join(lines))

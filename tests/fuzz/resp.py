@@ -1,8 +1,8 @@
-"""RESP: whatever a server sends, callers get their own reply or a clean error, soon, and the next one works.
+"""RESP: whatever a server sends, callers get their own reply or a clean error, soon, and the next call works.
 
-A server of ours talks to the real client over a socket. What a call may get is told by the order of things:
-the n-th reply on a connection belongs to the n-th command on it. So each connection notes what it was asked
-and what it sent, and afterwards every call is compared with what its command was answered.
+A fake server talks to the real client over a socket. The n-th reply on a connection belongs to the n-th
+command on it. So each connection records the commands and its replies, and afterwards every call is compared
+with the reply to its command.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.wire import Client, Script, open_client
 from tests.fuzz.replies import ERRORS, GARBAGE, PUSHES, VALUES, bulk
-from tests.fuzz.resp_elsewhere import ELSEWHERE
+from tests.fuzz.resp_server_messages import ELSEWHERE
 from tests.fuzz.trials import Area, Trial
 from tests.wire.scripted_server import Peer, scripted_server
 
@@ -195,14 +195,15 @@ async def _call(client: Client, kind: str, key: str) -> Any:
 
 def _compare(key: bytes, outcome: Any, call: tuple[str, bool], conversations: list[_Conversation]) -> None:
     if isinstance(outcome, asyncio.CancelledError):
-        assert call[1], "it was cancelled by nobody"
+        assert call[1], "it was not cancelled"
         return
     if isinstance(outcome, ConnectionFailed):
         return
     answers = [answer for each in conversations for asked, answer in each.answers() if key in asked]
     if isinstance(outcome, ServerError):
-        told = [answer.message for answer in answers if isinstance(answer, ServerError)]
-        assert any(text.startswith(outcome.message) for text in told), f"{outcome!r} is nobody's: {answers!r}"
+        messages = [answer.message for answer in answers if isinstance(answer, ServerError)]
+        is_ours = any(text.startswith(outcome.message) for text in messages)
+        assert is_ours, f"{outcome!r} has no reply: {answers!r}"
         return
     assert not isinstance(outcome, BaseException), repr(outcome)
     assert repr(outcome) in [repr(answer) for answer in answers], (

@@ -1,4 +1,4 @@
-"""The five services as processes, on servers of their own, each started when it is first asked for."""
+"""The five services as processes on their own servers, each started at its first use."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Services:
 
     @cached_property
     def feed(self) -> Served:
-        """Feeds, with somebody who is subscribed."""
+        """Feed, with a subscriber."""
         caller = self._ending.enter_context(feeding(self._folder, self._places("feed", self._valkey())))
         caller.publish("space", "The rocket launch put a capsule into orbit", "The crew is well")
         caller.subscribe("ann", "space")

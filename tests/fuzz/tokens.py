@@ -1,4 +1,4 @@
-"""Tokens: what was not signed here for this purpose opens nothing, and is refused politely.
+"""Tokens: a token that was not signed here for this purpose is refused with a proper error.
 
 In this process every text goes to `Tokens.verify`; then the identity service is asked over HTTP as a process.
 """
@@ -62,7 +62,7 @@ _claims = st.dictionaries(
     _json,
     max_size=4,
 )
-_signed_by = st.sampled_from(["us", "a stranger", "nobody", "our public key as a secret", "something"])
+_signed_by = st.sampled_from(["us", "a stranger", "no key", "our public key as a secret", "something"])
 _raw = st.one_of(
     st.binary(max_size=80).map(lambda data: data.decode("latin-1")),
     st.lists(st.binary(max_size=40).map(lambda data: _base64(data)), min_size=1, max_size=5).map(".".join),
@@ -92,7 +92,7 @@ def _good() -> dict[str, Any]:
 
 
 def _made(case: tuple[dict[str, Any], dict[str, Any], str]) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """A token with these headers and claims in place of good ones, signed by somebody."""
+    """Return a token with these headers and claims instead of valid ones, by some signer."""
     changes, claims, by = case
     kid = _RING.signer.kid
     header = {
@@ -102,7 +102,7 @@ def _made(case: tuple[dict[str, Any], dict[str, Any], str]) -> tuple[str, dict[s
     }
     payload = {**_good(), **claims}
     signed = f"{_base64(json.dumps(header).encode())}.{_base64(json.dumps(payload).encode())}"
-    if by == "nobody":
+    if by == "no key":
         signature = b""
     elif by == "something":
         signature = b"x" * 256
@@ -124,7 +124,7 @@ def _verifies_or_not(case: tuple[dict[str, Any], dict[str, Any], str]) -> None:
         claims = _TOKENS.verify(token, kind="access")
     except InvalidToken:
         return
-    assert case[2] == "us", "nobody else can sign"
+    assert case[2] == "us", "only we can sign"
     assert header["alg"] == "RS256"
     assert header["kid"] == _RING.signer.kid
     assert payload["iss"] == "fuzz"
@@ -153,7 +153,7 @@ def _altered(token: str, edits: list[tuple[int, bytes, int]]) -> str:
 
 
 def _says_the_same(token: str, original: str) -> bool:
-    """Whether a token differs in nothing that is signed: base64 has bits that nobody reads."""
+    """Whether a token differs in nothing that is signed: base64 has unused bits."""
     return token.strip().rpartition(".")[0] == original.rpartition(".")[0]
 
 
@@ -171,7 +171,7 @@ class _Service:
 
     @cached_property
     def _ann(self) -> Person:
-        """Somebody who is signed in."""
+        """A signed-in user."""
         return newcomer(self._services.identity)
 
     @property
@@ -218,7 +218,7 @@ class _Service:
         _refused(self._client.post("/auth/refresh", json={"refresh_token": token}))
 
     def bodies(self, case: tuple[str, Any]) -> None:
-        """Anything as what a token is refreshed, or somebody signed in, with."""
+        """Send anything as a refresh token or as credentials."""
         path, body = case
         content = body if isinstance(body, bytes) else json.dumps(body).encode()
         answer = self._client.post(path, content=content, headers={"content-type": "application/json"})
@@ -255,15 +255,15 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 ),
                 service.bearer,
                 batch=30,
-                asks_services=True,
+                needs_services=True,
             ),
             Trial(
                 "forged",
                 "No key but the service's own opens it, whatever the token's header names.",
-                st.tuples(_headers, _claims, st.sampled_from(["a stranger", "nobody", "something", "us"])),
+                st.tuples(_headers, _claims, st.sampled_from(["a stranger", "no key", "something", "us"])),
                 service.forged,
                 batch=20,
-                asks_services=True,
+                needs_services=True,
             ),
             Trial(
                 "altered at the service",
@@ -271,7 +271,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 st.tuples(st.sampled_from(["access_token", "refresh_token"]), _edits),
                 service.altered,
                 batch=20,
-                asks_services=True,
+                needs_services=True,
             ),
             Trial(
                 "bodies",
@@ -286,7 +286,7 @@ async def _opened(folder: Path) -> AsyncIterator[list[Trial]]:
                 ),
                 service.bodies,
                 batch=30,
-                asks_services=True,
+                needs_services=True,
             ),
         ]
 

@@ -1,4 +1,4 @@
-"""Values: whatever lies under a key, reading it gives a value of its type or none, at a bounded price."""
+"""Values: whatever a key holds, reading it returns a value of its type or None, at a bounded cost."""
 
 from __future__ import annotations
 

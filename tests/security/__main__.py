@@ -1,6 +1,6 @@
 """`make security`: the tests behind docs/security.md and the audit of dependencies; writes their report.
 
-The exit code is pytest's, or the audit's: 3 means that no vulnerability service could be asked.
+The exit code is pytest's, or the audit's: 3 means that no vulnerability service could be reached.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ from xml.etree import ElementTree as ET
 
 PAGE = Path("docs/proof/security.md")
 _HEAD = """\
-# Security, as it was last shown
+# Security evidence
 
-What [security](../security.md) claims, and the run that showed it. Written by `make security`.
+The claims of [security](../security.md) and the test run behind them. Written by `make security`.
 
 - {when}, Python {python}: {outcomes}
 
-| what | how | shown by | outcome |
+| claim | method | tests | outcome |
 |---|---|---|---|
 """
 _AUDIT = """
 ## Dependencies
 
-`make audit`, exit code {code} (0 no known vulnerability, 1 something was found, 3 nobody could be asked):
+`make audit`, exit code {code} (0 no known vulnerability, 1 a vulnerability was found, 3 no service could be
+reached):
 
 ```text
 {said}
@@ -38,7 +39,7 @@ _AUDIT = """
 
 @dataclass(frozen=True)
 class Claim:
-    """Something that holds, how that is tried, and the files with its tests."""
+    """A claim, how it is tested, and the files with its tests."""
 
     what: str
     how: str
@@ -55,7 +56,7 @@ CLAIMS = (
     ),
     Claim(
         "users of `ephemera acl` suffice",
-        "the same stories, and `ACL LOG` of both servers at their end; services on the cluster of `deploy/`, "
+        "the same scenarios, then `ACL LOG` of both servers; services on the cluster of `deploy/`, "
         "where a refused FLUSHALL is seen; every accessor and pattern as such a user",
         (_SERVICES, _SERVERS, _ACL),
     ),
@@ -71,7 +72,7 @@ CLAIMS = (
     ),
     Claim(
         "no service reaches another's keys",
-        "which of them could on one server, and that production keeps those apart",
+        "which of them could on one server, and that production separates those",
         ("security/test_sharing",),
     ),
     Claim(
@@ -99,7 +100,7 @@ CLAIMS = (
 
 
 def main() -> int:
-    """Both parts, and the page."""
+    """Run the tests and the audit, and write the page."""
     files = sorted({file for claim in CLAIMS for file in claim.files})
     with tempfile.TemporaryDirectory() as folder:
         report = Path(folder) / "report.xml"
@@ -115,7 +116,7 @@ def main() -> int:
 
 
 def outcomes_of(report: str) -> dict[str, list[str]]:
-    """What became of each test of a file, by the file's name as in `CLAIMS`."""
+    """Return the outcomes of the tests of each file, by its name as in `CLAIMS`."""
     found: dict[str, list[str]] = {}
     for case in ET.fromstring(report).iter("testcase"):
         names = [each.tag for each in case if each.tag in ("failure", "error", "skipped")]
@@ -128,7 +129,7 @@ def outcomes_of(report: str) -> dict[str, list[str]]:
 
 
 def page(outcomes: dict[str, list[str]], audit: str, code: int) -> str:
-    """The report."""
+    """Return the report."""
     rows = [
         f"| {claim.what} | {claim.how} | {', '.join(f'`tests/{file}.py`' for file in claim.files)} | "
         f"{counted([each for file in claim.files for each in outcomes.get(file, ['not run'])])} |"
@@ -143,10 +144,10 @@ def page(outcomes: dict[str, list[str]], audit: str, code: int) -> str:
 
 
 def counted(outcomes: list[str]) -> str:
-    """How many tests came out how: '12 passed'; what did not hold stands out."""
-    told = [f"{outcomes.count(each)} {each}" for each in ("passed", "skipped") if each in outcomes]
-    told += [f"**{outcomes.count(each)} {each}**" for each in ("failed", "not run") if each in outcomes]
-    return ", ".join(told)
+    """Summarize outcomes, as in '12 passed'; failures are emphasized."""
+    parts = [f"{outcomes.count(each)} {each}" for each in ("passed", "skipped") if each in outcomes]
+    parts += [f"**{outcomes.count(each)} {each}**" for each in ("failed", "not run") if each in outcomes]
+    return ", ".join(parts)
 
 
 if __name__ == "__main__":

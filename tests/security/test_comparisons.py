@@ -23,7 +23,7 @@ ALLOWED = {
     ("patterns/cache/flights.py", "claim.holder == flight.token"): "the same",
     ("patterns/cache/flights.py", "claim.holder == mine.token"): "the same",
 }
-"""Comparisons that were looked at, and why nobody can time them."""
+"""Comparisons that were looked at, and why they cannot be timed."""
 
 
 def _named(node: ast.expr) -> str:

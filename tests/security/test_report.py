@@ -15,7 +15,7 @@ REPORT = """<testsuites><testsuite>
 
 
 def test_every_claim_names_tests_that_there_are() -> None:
-    """A file that was moved is noticed; and each file of tests/security is somebody's."""
+    """A moved file is noticed, and each file of tests/security belongs to a claim."""
     named = {file for claim in CLAIMS for file in claim.files}
     assert [file for file in named if not (TESTS / f"{file}.py").exists()] == []
     ours = {f"security/{path.stem}" for path in (TESTS / "security").glob("test_*.py")}
@@ -23,13 +23,13 @@ def test_every_claim_names_tests_that_there_are() -> None:
 
 
 def test_what_failed_or_was_not_run_stands_out() -> None:
-    """A claim whose tests failed, or did not run, is not told as shown; nor is an audit that was none."""
+    """A claim whose tests failed or did not run is emphasized, and so is a failed audit."""
     outcomes = outcomes_of(REPORT)
     assert outcomes == {"security/test_reprs": ["passed", "failed"], "security/test_sharing": ["skipped"]}
     assert counted(["passed", "failed", "passed"]) == "2 passed, **1 failed**"
-    told = page(outcomes, "audit: NOT AUDITED\n", 3)
-    rows = {line.split(" | ")[0].strip("| "): line for line in told.splitlines() if line.startswith("|")}
+    text = page(outcomes, "audit: NOT AUDITED\n", 3)
+    rows = {line.split(" | ")[0].strip("| "): line for line in text.splitlines() if line.startswith("|")}
     assert rows["no service reaches another's keys"].endswith("| 1 skipped |")
     assert rows["no secret in logs, errors, metrics, Redis"].endswith("**1 failed**, **1 not run** |")
-    assert "exit code 3" in told
-    assert "NOT AUDITED" in told
+    assert "exit code 3" in text
+    assert "NOT AUDITED" in text

@@ -21,7 +21,7 @@ NO_DATABASE = f"postgresql://user:{CANARY}@127.0.0.1:1/none"
 
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_settings_show_no_secret(system: str) -> None:
-    """What a service is told as a secret is not in its settings' repr, nor in what is wrong with them."""
+    """A secret is neither in the repr of a service's settings nor in their validation errors."""
     settings = import_module(f"ephemera_services.{system}.app").Settings
     names = variable_names(settings)
     secret = [names[field.name] for field in msgspec.structs.fields(settings) if "Secret" in str(field.type)]
@@ -39,10 +39,10 @@ def test_settings_show_no_secret(system: str) -> None:
 async def test_clients_and_their_errors_show_no_password() -> None:
     """A URL's password is in no repr of what is made from it, nor in why it could not connect."""
     assert CANARY not in repr(parse_url(NOWHERE))
-    with pytest.raises(CannotConnect) as away:
+    with pytest.raises(CannotConnect) as failed:
         async with open_client(NOWHERE):
             pytest.fail("it must not open")
-    assert CANARY not in f"{away.value} {away.value!r} {away.value.__cause__!r}"
+    assert CANARY not in f"{failed.value} {failed.value!r} {failed.value.__cause__!r}"
     async with connect(NOWHERE, Catalogue("x"), required=False) as store:
         assert CANARY not in repr(store) + repr(store.client("cache")) + repr(store.client("cache").nodes())
 

@@ -1,7 +1,7 @@
 """The five services as in production: each a user of its own on its servers, on Redis 7 by TLS throughout.
 
 On Valkey plainly, on Redis 7 by TLS with certificates on both sides, PostgreSQL included. All tests look at
-the same services, after the stories of their users (`stories`).
+the same services, after the scenarios of their users (`scenarios`).
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import httpx
 import pytest
 
 from ephemera.embedded import Postgres, free_ports
-from tests.security import stories
+from tests.security import scenarios
 from tests.security.guarded import CANARY, SYSTEMS, Guarded, on_redis_by_tls, on_valkey
-from tests.security.stories import Told
+from tests.security.scenarios import ScenarioResult
 from tests.services import (
     feed_users,
     identity_users,
@@ -33,15 +33,15 @@ from tests.wire.debian_redis import BINARY
 
 SCRAPER = f"{CANARY}-of-the-scraper"
 EACH = pytest.mark.parametrize("system", SYSTEMS)
-pytestmark = pytest.mark.timeout(400)  # the first test waits for seven processes and five stories
+pytestmark = pytest.mark.timeout(400)  # the first test waits for seven processes and five scenarios
 
 
 class World(NamedTuple):
-    """Services under way, and what came of their stories."""
+    """Services under way, and what came of their scenarios."""
 
     guarded: Guarded
     services: dict[str, Served]
-    told: dict[str, Told]
+    results: dict[str, ScenarioResult]
     folder: Path
 
 
@@ -49,7 +49,7 @@ class World(NamedTuple):
 def world(
     request: pytest.FixtureRequest, postgres: Postgres, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[World]:
-    """All five, after their stories."""
+    """All five, after their scenarios."""
     folder = tmp_path_factory.mktemp("logs")
     with ExitStack() as stack:
         if request.param == "valkey":
@@ -66,8 +66,8 @@ def world(
         stack.enter_context(slides_world.working(folder, environments["slides"]))
         stack.enter_context(slides_world.working(folder, environments["scripture"], system="scripture"))
         stack.enter_context(feed_users.working(folder, environments["feed"]))
-        told = {name: getattr(stories, name)(served) for name, served in services.items()}
-        yield World(guarded, services, told, folder)
+        results = {name: getattr(scenarios, name)(served) for name, served in services.items()}
+        yield World(guarded, services, results, folder)
 
 
 def _environment(system: str, guarded: Guarded, folder: Path) -> dict[str, str]:
@@ -103,8 +103,8 @@ def test_no_secret_is_in_a_log(world: World) -> None:
 @EACH
 def test_no_secret_is_in_an_error(world: World, system: str) -> None:
     """What was refused does not repeat the secrets that it was sent, in body or headers."""
-    errors = "\n".join(world.told[system].errors)
-    assert len(world.told[system].errors) >= 5
+    errors = "\n".join(world.results[system].errors)
+    assert len(world.results[system].errors) >= 5
     assert [secret for secret in _secrets(world) if secret in errors] == []
 
 
@@ -116,7 +116,7 @@ def test_redis_holds_no_secret(world: World) -> None:
 
 
 def _secrets(world: World) -> set[str]:
-    found = {CANARY, *(secret for told in world.told.values() for secret in told.secrets)}
+    found = {CANARY, *(secret for result in world.results.values() for secret in result.secrets)}
     assert all(len(secret) >= 10 for secret in found)
     return found
 
@@ -127,12 +127,12 @@ def test_every_administrative_route_is_closed(world: World, system: str) -> None
     served = world.services[system]
     routes = [(method, path) for method, path in _operations(served) if _is_administrative(system, path)]
     assert len(routes) == {"identity": 6, "slides": 4, "scripture": 6, "feed": 0, "league": 10}[system]
-    wrong = {"authorization": f"Bearer {stories.UNSAID}"}
+    wrong = {"authorization": f"Bearer {scenarios.UNSAID}"}
     for method, path in routes:
         for headers in ({}, wrong):
             stranger = httpx.request(method, served.url + path, json={}, headers=headers)
             assert stranger.status_code == 401, (method, path, stranger.text)
-    with _somebody(system, served) as user:
+    with _signed_in(system, served) as user:
         for method, path in routes:
             answer = user.request(method, path, json={})
             assert answer.status_code == 403, (method, path, answer.text)
@@ -154,8 +154,8 @@ def _is_administrative(system: str, path: str) -> bool:
 
 
 @contextmanager
-def _somebody(system: str, served: Served) -> Iterator[httpx.Client]:
-    """A client of somebody who is signed in, and no administrator."""
+def _signed_in(system: str, served: Served) -> Iterator[httpx.Client]:
+    """A client of a signed-in user who is no administrator."""
     with httpx.Client(base_url=served.url, timeout=30) as client:
         if system == "identity":
             token = identity_users.newcomer(served).tokens["access_token"]
@@ -166,13 +166,14 @@ def _somebody(system: str, served: Served) -> Iterator[httpx.Client]:
             client.cookies = slides_people.Person(served, slides_people.VIEWER).client.cookies
         elif system == "league":
             name = f"bob{uuid4().hex[:8]}"
-            client.post("/api/users", json={"name": name, "password": stories.PASSWORD}).raise_for_status()
-            client.post("/api/session", json={"name": name, "password": stories.PASSWORD}).raise_for_status()
+            client.post("/api/users", json={"name": name, "password": scenarios.PASSWORD}).raise_for_status()
+            form = {"name": name, "password": scenarios.PASSWORD}
+            client.post("/api/session", json=form).raise_for_status()
         yield client
 
 
 @EACH
-def test_metrics_are_for_who_has_the_token(world: World, system: str) -> None:
+def test_metrics_require_the_token(world: World, system: str) -> None:
     """Without it they are 401, with it they have the store's figures and, by INFO, those of its servers."""
     client = world.services[system].client
     strangers: tuple[dict[str, str], ...] = (
@@ -193,7 +194,7 @@ def test_metrics_are_for_who_has_the_token(world: World, system: str) -> None:
     assert CANARY not in shown.text
 
 
-def test_who_may_not_look_is_told_so(world: World) -> None:
+def test_a_missing_permission_is_reported(world: World) -> None:
     """Identity's look at its server's keys needs SCAN, which its user has not: 503 that says what to do."""
     root = identity_users.administrator(world.services["identity"])
     refused = root.ask("GET", "/admin/redis/stats")

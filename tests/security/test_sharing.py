@@ -1,4 +1,4 @@
-"""Which services could reach each other's keys on one server, and that production keeps those apart."""
+"""Which services could reach each other's keys on one server, and that production separates those."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_the_pairs_that_overlap_are_known() -> None:
     assert all(f"`{pattern}`" in text for pattern in found["slides", "league"])
 
 
-def test_production_keeps_sessions_apart() -> None:
+def test_production_separates_sessions() -> None:
     """Services whose sessions have one pattern have different caches."""
     caches = {service.name: service.cache for service in SERVICES}
     assert caches["slides"] != caches["league"] != caches["identity"]

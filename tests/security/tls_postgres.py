@@ -16,7 +16,7 @@ _LOST = (OSError, EOFError, asyncio.IncompleteReadError)
 
 @contextmanager
 def with_tls(url: str, context: ssl.SSLContext) -> Iterator[int]:
-    """The port on which a server is reached by TLS alone; who does not ask for it is turned away."""
+    """The port on which a server is reached by TLS alone; plain connections are refused."""
     path = f"{parse_qs(urlsplit(url).query)['host'][0]}/.s.PGSQL.5432"
 
     async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -22,7 +22,7 @@ from ephemera.embedded import LOOPBACK, free_ports
 from tests.chaos.campaign import shifted_clock
 
 _STALLED = b"; reconnecting"
-_ROOT = Path(__file__).parent.parent
+_ROOT = Path(__file__).parents[3]
 
 
 class Member:

@@ -1,4 +1,4 @@
-"""RESP beside calls: first words, channels and invalidations, maps of slots, the word of Sentinels."""
+"""RESP besides calls: greetings, channels and invalidations, slot maps, and answers of Sentinels."""
 
 from __future__ import annotations
 

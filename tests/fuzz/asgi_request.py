@@ -1,4 +1,4 @@
-"""Requests to ASGI applications with any bytes as headers, as a server hands them over."""
+"""Requests to ASGI applications with arbitrary bytes as headers, as a server passes them."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ class Answer(NamedTuple):
     body: bytes
 
     def values(self, name: bytes) -> list[bytes]:
-        """Those of a header."""
+        """Return the values of a header."""
         return [value for each, value in self.pairs if each.lower() == name]
 
 
-async def ask(
+async def request(
     app: ASGIApp, path: str, headers: Iterable[Header] = (), method: str = "GET", **more: Any
 ) -> Answer:
-    """What an application answers; an exception is one that a client would see as 500."""
+    """Send a request to an application; an exception is one that a client would see as 500."""
     sent: list[Message] = []
-    asked = False
+    is_sent = False
 
     async def receive() -> Message:
-        nonlocal asked
-        if asked:
+        nonlocal is_sent
+        if is_sent:
             return {"type": "http.disconnect"}
-        asked = True
+        is_sent = True
         return {"type": "http.request", "body": b"", "more_body": False}
 
     async def send(message: Message) -> None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.hosting import hosted
 from benchmarks.servers import Servers
+from benchmarks.uvicorn_process import serve_app
 from benchmarks.web import connected
 
 
@@ -34,7 +34,7 @@ async def test_an_application_shares_its_core_with_nobody() -> None:
         pytest.skip("there is one core, which all share")
     with Servers() as servers:
         valkey, others = servers.valkey.pid, _children()
-        async with hosted("benchmarks.web_app:bare", servers) as port:
+        async with serve_app("benchmarks.web_app:bare", servers) as port:
             (await connected(port, b"")).close()
             (application,) = _children() - others
             assert len(_cores(application)) == 1

@@ -23,15 +23,15 @@ UNSAID = f"{CANARY}-of-no-use"
 """A secret that is wrong everywhere."""
 
 
-class Told(NamedTuple):
-    """What came of a story."""
+class ScenarioResult(NamedTuple):
+    """The secrets that a scenario used, and the errors it got."""
 
     secrets: list[str]
     errors: list[str]
-    """Bodies of the answers that were errors."""
+    """Bodies of error responses."""
 
 
-def identity(served: Served) -> Told:
+def identity(served: Served) -> ScenarioResult:
     """Register, sign in, read and change the profile, upload, refresh, be made an administrator, sign out."""
     address = identity_users.register(served, password=PASSWORD)
     ann = identity_users.sign_in(served, address, PASSWORD)
@@ -60,10 +60,10 @@ def identity(served: Served) -> Told:
         served.client.post("/auth/refresh", json={"refresh_token": secrets[1]}),
         served.client.post("/auth/login", content=f'{{"password": "{UNSAID}"'),
     ]
-    return Told([*secrets, PASSWORD], _errors(served, wrong))
+    return ScenarioResult([*secrets, PASSWORD], _errors(served, wrong))
 
 
-def slides(served: Served) -> Told:
+def slides(served: Served) -> ScenarioResult:
     """Sign in, make a key, upload, have a presentation written and watch it, export, share, block a user."""
     root = slides_people.administrator(served)
     anna = slides_people.Person(served)
@@ -96,10 +96,10 @@ def slides(served: Served) -> Told:
         served.client.get("/auth/me", headers={"cookie": f"slides-session={UNSAID}"}),
         served.client.get(f"/p/{UNSAID}"),
     ]
-    return Told([*cookies, key, link["token"], PASSWORD, SLIDES_PASSWORD], _errors(served, wrong))
+    return ScenarioResult([*cookies, key, link["token"], PASSWORD, SLIDES_PASSWORD], _errors(served, wrong))
 
 
-def scripture(served: Served) -> Told:
+def scripture(served: Served) -> ScenarioResult:
     """Read, search, ask, keep preferences, add a user, change plans and features, ingest."""
     ann = scripture_readers.subscriber(served, "free")
     root = scripture_readers.administrator(served)
@@ -117,10 +117,10 @@ def scripture(served: Served) -> Told:
         served.client.post("/ai/ask", json={"question": [UNSAID]}),
         ann.ask("POST", "/ingest/passages", json={"items": [UNSAID]}),
     ]
-    return Told([ann.token, root.token], _errors(served, wrong))
+    return ScenarioResult([ann.token, root.token], _errors(served, wrong))
 
 
-def feed(served: Served) -> Told:
+def feed(served: Served) -> ScenarioResult:
     """Publish, subscribe, wait for clusters, read the feed."""
     caller = feed_users.Caller(served, {"EPHEMERA_DATABASE_URL": ""}, "")
     caller.publish("space", *feed_users.texts("space", 5))
@@ -131,10 +131,10 @@ def feed(served: Served) -> Told:
     _want(204, served.client.post("/feed/users/ann/touch"))
     _want(200, served.client.delete("/feed/users/ann/subscriptions/space"))
     wrong = [served.client.post("/feed/insights", json={"channel_id": [UNSAID], "text": {UNSAID: 1}})]
-    return Told([], _errors(served, wrong))
+    return ScenarioResult([], _errors(served, wrong))
 
 
-def league(served: Served) -> Told:
+def league(served: Served) -> ScenarioResult:
     """Register, sign in, poll, foretell, vote, comment; as the referee score, finalize, look, prewarm."""
     name, match = f"ann{uuid4().hex[:8]}", league_users.LIVE_MATCH
     _want(201, served.client.post("/api/users", json={"name": name, "password": PASSWORD}))
@@ -160,7 +160,7 @@ def league(served: Served) -> Told:
         served.client.get("/api/me", headers={"cookie": f"league-session={UNSAID}"}),
         served.client.post("/api/cache/prewarm", headers={"x-prewarm-token": UNSAID}),
     ]
-    return Told([*cookies, PASSWORD, LEAGUE_PASSWORD, league_users.TOKEN], _errors(served, wrong))
+    return ScenarioResult([*cookies, PASSWORD, LEAGUE_PASSWORD, league_users.TOKEN], _errors(served, wrong))
 
 
 def _errors(served: Served, answers: list[httpx.Response]) -> list[str]:

@@ -1,8 +1,8 @@
-"""Trying cases for a time: Hypothesis makes them and shrinks the ones that fail, a seed makes them again.
+"""The fuzzer: Hypothesis generates cases and shrinks failing ones, reproducibly from a seed.
 
-Each batch has a seed of its own, drawn from the one given, so a run can go on for as long as it likes without
-meeting the same cases again. A trial that failed is not tried further in the same run. A check that takes
-longer than its trial's patience has failed, too: nothing that is sent may make anybody hang.
+Each batch has its own seed, drawn from the given one, so a long run does not repeat cases. A trial that
+failed is not continued in the same run. A check that exceeds its trial's timeout has failed, too: no input
+may make anything hang.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SETTINGS: dict[str, Any] = {
 
 @dataclass
 class Tally:
-    """What was tried of one trial."""
+    """The counts of one trial."""
 
     area: str
     trial: Trial
@@ -54,7 +54,7 @@ class Tally:
 
 @dataclass(frozen=True)
 class Failure:
-    """A case that broke a promise, as small as it could be made."""
+    """A case that violated a guarantee, shrunk."""
 
     area: str
     trial: str
@@ -64,23 +64,23 @@ class Failure:
 
 @dataclass
 class Budget:
-    """How long an area is tried: for some seconds, in batches, or with so many cases of each trial, once."""
+    """How long an area is fuzzed: for some seconds, in batches, or for a number of cases of each trial."""
 
     seconds: float = 0.0
     cases: int = 0
     _ends: float = field(default=0.0, init=False)
 
     def begin(self) -> None:
-        """Count from now."""
+        """Start the clock."""
         self._ends = time.monotonic() + self.seconds
 
     @property
     def spent(self) -> bool:
-        """Whether to stop, once each trial has had its first turn."""
+        """Whether to stop, once each trial has run at least once."""
         return time.monotonic() >= self._ends
 
 
-def try_area(
+def fuzz_area(
     area: Area,
     seed: int,
     budget: Budget,
@@ -95,7 +95,7 @@ def try_area(
     with minimum_log_level(_HEARD), asyncio.Runner() as runner:
         opened = area.opened(folder)
         trials = runner.run(opened.__aenter__())
-        tallies = [Tally(area.name, trial) for trial in trials if services or not trial.asks_services]
+        tallies = [Tally(area.name, trial) for trial in trials if services or not trial.needs_services]
         budget.begin()
         try:
             while not (all(tally.cases for tally in tallies) and budget.spent):
@@ -111,7 +111,7 @@ def try_area(
     return tallies
 
 
-def try_again(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> None:
+def replay_cases(area: Area, cases: Iterable[tuple[str, Any]], folder: Path) -> None:
     """Check cases of an area's trials by name; what it raises is the failure."""
     with minimum_log_level(_HEARD), asyncio.Runner() as runner:
         opened = area.opened(folder)
@@ -135,8 +135,8 @@ def _try_batch(runner: asyncio.Runner, tally: Tally, seed: int, cases: int) -> N
     try:
         _attempts(attempt, tally.trial, seed, cases)
     except Exception as error:
-        told = "".join(traceback.format_exception(error))
-        tally.failure = Failure(tally.area, tally.trial.name, last[0] if last else None, told)
+        text = "".join(traceback.format_exception(error))
+        tally.failure = Failure(tally.area, tally.trial.name, last[0] if last else None, text)
     tally.seconds += time.monotonic() - begun
 
 
@@ -163,9 +163,7 @@ def _check(runner: asyncio.Runner, trial: Trial, case: Any) -> None:
     with _not_for_ever(trial.patience * 2):
         runner.run(within_time())
     if unseen:
-        raise AssertionError(f"something failed that nobody awaits: {unseen[0]}") from unseen[0].get(
-            "exception"
-        )
+        raise AssertionError(f"an unawaited task failed: {unseen[0]}") from unseen[0].get("exception")
 
 
 @contextmanager
@@ -183,5 +181,5 @@ def _not_for_ever(seconds: float) -> Iterator[None]:
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
-        if left:  # somebody else's, such as that of pytest-timeout
+        if left:  # of another owner, such as pytest-timeout
             signal.setitimer(signal.ITIMER_REAL, max(0.001, left - (time.monotonic() - begun)), again)

@@ -1,10 +1,10 @@
-"""An application under uvicorn, in a process and on a core of its own.
+"""An application under uvicorn, in its own process and on its own core.
 
-Left to the scheduler, Valkey and the load are woken now and then on the core that the application is busy on,
-which then stands still while another core idles. How often is a matter of luck, and counts against whoever
-asks Valkey, so that the figure is of the scheduler as much as of the code. In production neither of them is
-on that core. So the application gets the first core for itself, and all others get the rest, for every
-contender alike. A machine with one core, or without a way to choose, is left as it is.
+Left to the scheduler, Valkey and the load sometimes run on the application's core while another core is
+idle. How often is a matter of luck, and it penalizes every contender that calls Valkey, so the figure would
+measure the scheduler as much as the code. In production neither of them is on that core. So the application
+gets the first core for itself, and everything else gets the rest, for every contender alike. A machine with
+one core, or without CPU affinity, is left as it is.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _CORES = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") els
 
 
 @asynccontextmanager
-async def hosted(application: str, servers: Servers) -> AsyncIterator[int]:
-    """The port of an application, such as `bench.web_app:bare`; `BENCH_URL` tells it the server."""
+async def serve_app(application: str, servers: Servers) -> AsyncIterator[int]:
+    """Serve an application, such as `benchmarks.web_app:bare`; yields its port. `BENCH_URL` is the server."""
     port = free_ports(1)[0]
     options = [word for name, value in UVICORN.items() for word in (f"--{name}", value)]
     process = await asyncio.create_subprocess_exec(
@@ -33,17 +33,17 @@ async def hosted(application: str, servers: Servers) -> AsyncIterator[int]:
         env={**os.environ, "BENCH_URL": servers.valkey.url},
     )
     try:
-        with apart(process.pid, servers.valkey.pid):
+        with on_separate_cores(process.pid, servers.valkey.pid):
             yield port
     finally:
-        with suppress(ProcessLookupError):  # it could not start, and has said why
+        with suppress(ProcessLookupError):  # it could not start, and has logged why
             process.terminate()
         await process.wait()
 
 
 @contextmanager
-def apart(application: int, *others: int) -> Iterator[None]:
-    """Give a process the first core, and the others and ourselves the rest, for as long as this lasts."""
+def on_separate_cores(application: int, *others: int) -> Iterator[None]:
+    """Give a process the first core, and the others and this process the rest, within a block."""
     if len(_CORES) < 2:
         yield
         return

@@ -1,4 +1,4 @@
-"""Cases that fuzzing found, as small as it could make them; each of them failed once."""
+"""Regressions: cases that fuzzing found, shrunk; each of them failed once."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.fuzz.areas import AREAS
-from tests.fuzz.running import try_again
+from tests.fuzz.runner import replay_cases
 
 FOUND: dict[str, list[tuple[str, Any]]] = {
     "values": [
@@ -42,6 +42,6 @@ FOUND: dict[str, list[tuple[str, Any]]] = {
 
 
 @pytest.mark.parametrize("area", FOUND)
-def test_what_failed_once_holds(area: str, tmp_path: Path) -> None:
-    """What fuzzing found stays mended."""
-    try_again(AREAS[area], FOUND[area], tmp_path)
+def test_a_found_case_holds(area: str, tmp_path: Path) -> None:
+    """A case that once failed passes."""
+    replay_cases(AREAS[area], FOUND[area], tmp_path)
