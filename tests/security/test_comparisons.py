@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-SOURCES = Path(__file__).parents[2] / "src"
+ROOT = Path(__file__).parents[2]
+SOURCES = (ROOT / "src", ROOT / "services" / "src")
 SECRET = re.compile(
     r"(^|_)(token|secret|password|digest|signature|hmac|api_key|cookie|credential|mac|otp)s?($|_)",
     re.IGNORECASE,
@@ -16,14 +17,14 @@ SECRET = re.compile(
 """Names of what must not be guessed letter by letter."""
 
 ALLOWED = {
-    ("systems/slides/accounts.py", "api_keys.c.digest == _digest(key)"): "SQL looks a digest up",
-    ("systems/slides/work.py", "shares.c.token == token"): "SQL looks a link up in an index; it is random",
-    ("operations/sniffing.py", "look_of(text) in _SECRET_LOOKS"): "what kind of text it looks like",
-    ("patterns/cache/flights.py", "claim.holder != flight.token"): "who loads an entry: it opens nothing",
-    ("patterns/cache/flights.py", "claim.holder == flight.token"): "the same",
-    ("patterns/cache/flights.py", "claim.holder == mine.token"): "the same",
+    ("ephemera_services/slides/accounts.py", "api_keys.c.digest == _digest(key)"): "SQL looks a digest up",
+    ("ephemera_services/slides/work.py", "shares.c.token == token"): "SQL looks up a random link by index",
+    ("ephemera/operations/infer/_content_types.py", "form_of(text) in _SECRET_FORMS"): "the kind of a text",
+    ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder != load.token"): "it grants nothing",
+    ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder == load.token"): "the same",
+    ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder == mine.token"): "the same",
 }
-"""Comparisons that were looked at, and why they cannot be timed."""
+"""Reviewed comparisons, and why timing them reveals nothing."""
 
 
 def _named(node: ast.expr) -> str:
@@ -73,18 +74,23 @@ def test_the_review_finds_naive_comparisons(naive: str) -> None:
     assert comparisons(naive)
 
 
-def test_no_secret_is_compared_letter_by_letter() -> None:
-    """No program of ours compares a token, digest or the like by `==`, but where it was looked at."""
-    found = {
-        (str(path.relative_to(SOURCES / "ephemera")), text)
-        for path in sorted(SOURCES.rglob("*.py"))
-        for text in comparisons(path.read_text(encoding="utf-8"))
+def _sources() -> dict[str, str]:
+    """Return the library's and the services' modules, by path."""
+    return {
+        str(path.relative_to(source)): path.read_text(encoding="utf-8")
+        for source in SOURCES
+        for path in sorted(source.rglob("*.py"))
     }
+
+
+def test_no_secret_is_compared_letter_by_letter() -> None:
+    """No module compares a token, digest or the like by `==`, except the reviewed ones."""
+    found = {(path, text) for path, source in _sources().items() for text in comparisons(source)}
     assert found - ALLOWED.keys() == set()
     assert ALLOWED.keys() - found == set(), "these are gone, and so should be their exceptions"
 
 
-def test_tokens_of_services_are_compared_by_digest() -> None:
-    """Who checks a token from a header hashes both sides, and compares by hmac.compare_digest."""
-    users = [path for path in SOURCES.rglob("*.py") if "compare_digest" in path.read_text(encoding="utf-8")]
-    assert {path.name for path in users} >= {"metrics.py", "http_cache_prewarm.py"}
+def test_tokens_in_headers_are_compared_by_digest() -> None:
+    """A module that checks a token from a header compares digests by hmac.compare_digest."""
+    users = {path for path, source in _sources().items() if "compare_digest" in source}
+    assert users >= {"ephemera/web/_endpoints.py", "ephemera_services/runtime/monitoring.py"}
