@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any
 
 import msgspec
 import pytest
@@ -234,8 +235,9 @@ async def test_a_batch_with_a_wrong_item_writes_nothing(store: Store, key: str) 
     good = ({"id": key}, Session("ann"))
     with pytest.raises(WrongFields):
         await store[VALUE].put_many([good, ({"di": key}, Session("bob"))])
+    wrong: Any = "bob"
     with pytest.raises(InvalidValue):
-        await store[VALUE].put_many([good, ({"id": key}, "bob")])  # type: ignore[list-item]
+        await store[VALUE].put_many([good, ({"id": key}, wrong)])
     assert not await store[VALUE].exists(id=key)
 
 
@@ -325,5 +327,6 @@ async def test_concurrent_consumers_get_each_item_once(url: str, key: str) -> No
 
 async def test_an_undeclared_object_is_refused(store: Store) -> None:
     """`store["pattern"]` says that a declared keyspace is needed."""
+    pattern: Any = "acc:hash:{id}"
     with pytest.raises(TypeError, match="declared keyspace or pattern"):
-        store["acc:hash:{id}"]  # type: ignore[index]
+        store[pattern]

@@ -40,8 +40,9 @@ def test_a_declaration_can_be_read_back() -> None:
     assert catalogue["session:{session_id}"] is session
     assert list(catalogue) == [session]
     assert repr(session) == "<hash 'session:{session_id}' of slides>"
+    unchecked: Any = session
     with pytest.raises(AttributeError):
-        session.role = "queue"  # type: ignore[misc]
+        unchecked.role = "queue"
 
 
 def test_keys_are_classified() -> None:
@@ -139,21 +140,21 @@ def test_overlapping_patterns_are_refused() -> None:
 
 def test_types_that_do_not_fit_their_kind_are_refused() -> None:
     """A hash of no Struct, a set of Structs and a value that msgspec cannot decode fail when declared."""
-    catalogue = Catalogue("x")
+    catalogue: Any = Catalogue("x")
     with pytest.raises(
         InvalidDeclaration, match=r"'a:\{x\}': dict is not a msgspec.Struct; .* use value\(\)"
     ):
-        catalogue.hash("a:{x}", dict, lifetime=DAY, purpose="x")  # type: ignore[type-var]
+        catalogue.hash("a:{x}", dict, lifetime=DAY, purpose="x")
     with pytest.raises(
         InvalidDeclaration, match=r"'a:\{x\}': Session cannot be a member of a set; .* use str"
     ):
-        catalogue.set("a:{x}", Session, lifetime=DAY, purpose="x")  # type: ignore[type-var]
+        catalogue.set("a:{x}", Session, lifetime=DAY, purpose="x")
     with pytest.raises(
         InvalidDeclaration, match=r"'a:\{x\}': complex cannot be stored: .*; use a msgspec.Struct"
     ):
         catalogue.value("a:{x}", complex, lifetime=DAY, purpose="x")
     with pytest.raises(InvalidDeclaration, match=r"'a:\{x\}': there is no codec 'pickle'; use 'json'"):
-        catalogue.value("a:{x}", Session, codec="pickle", lifetime=DAY, purpose="x")  # type: ignore[arg-type]
+        catalogue.value("a:{x}", Session, codec="pickle", lifetime=DAY, purpose="x")
     with pytest.raises(InvalidDeclaration, match=r"'a:\{x\}': a plain str .*; add codec='msgpack'"):
         catalogue.value("a:{x}", str, compress_over=100, lifetime=DAY, purpose="x")
     with pytest.raises(InvalidDeclaration, match=r"'a:\{x\}': max_length=0 holds nothing"):

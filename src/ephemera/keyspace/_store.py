@@ -51,8 +51,9 @@ class Store:
 
     def __getitem__(self, declaration: Declaration[A]) -> A:
         """The accessor of a keyspace, or the runtime object of a pattern."""
+        bound: A
         try:
-            return self._bound[declaration]  # type: ignore[no-any-return]
+            bound = self._bound[declaration]
         except (KeyError, TypeError):  # not bound yet, or not hashable
             if not hasattr(declaration, "bind"):
                 raise TypeError(
@@ -60,7 +61,7 @@ class Store:
                     "use what catalogue.hash(...) or Locks(...) returned"
                 ) from None
             bound = self._bound[declaration] = declaration.bind(self)
-            return bound
+        return bound
 
     def __repr__(self) -> str:
         names = ", ".join(catalogue.name for catalogue in self.catalogues) or "no catalogue"
