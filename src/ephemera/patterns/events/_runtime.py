@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
-from ephemera.keyspace import REDIS_ERRORS, FieldValue, RecordCodec, Store, check_async, check_durations
+from ephemera.keyspace import FieldValue, RecordCodec, Store, check_async, check_durations
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._entries import DeadLetter
 from ephemera.patterns.events._group_member import TRIM, GroupMember, StreamInfo, consumer_name, stream_info
@@ -45,13 +45,10 @@ class BoundEvents(Generic[E]):
     async def publish(self, event: E, /, **fields: FieldValue) -> str:
         """Add an event to the stream and return its id; `Unavailable` if it certainly was not added."""
         data = self._encode(event)
-        try:
+        with self._stats.counting_errors:
             entry_id: bytes = await self._call(
                 "XADD", self._render(fields), "*", b"event", data, b"_v", self._shape
             )
-        except REDIS_ERRORS:
-            self._stats.errors += 1
-            raise
         self._stats.writes += 1
         self._stats.bytes_written += len(data)
         return entry_id.decode()
@@ -61,16 +58,13 @@ class BoundEvents(Generic[E]):
         key = (self._render(fields),)
         data = list(map(self._encode, events))
         starts = range(0, len(data), _PUBLISH_BATCH)
-        try:
+        with self._stats.counting_errors:
             added = await asyncio.gather(
                 *(
                     self._client.run(PUBLISH, key, (self._shape, *data[start : start + _PUBLISH_BATCH]))
                     for start in starts
                 )
             )
-        except REDIS_ERRORS:
-            self._stats.errors += 1
-            raise
         self._stats.writes += len(data)
         self._stats.bytes_written += sum(map(len, data))
         return [entry_id.decode() for ids in added for entry_id in ids]

@@ -186,9 +186,9 @@ class ConnectionRegistry(Generic[M]):
         for connection in connections:
             connection._requested = True
         try:
-            added: int = await self._client.run(RENEW, (key,), arguments)
+            with self._stats.counting_errors:
+                added: int = await self._client.run(RENEW, (key,), arguments)
         except REDIS_ERRORS:
-            self._stats.errors += 1
             for connection in connections:
                 connection._listed = False
             return

@@ -11,7 +11,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import (
-    REDIS_ERRORS,
     Catalogue,
     FieldValue,
     Fixed,
@@ -145,11 +144,8 @@ class BoundFanout(Generic[M]):
         """Send a message to all connections of a user, on any process; returns how many there are."""
         key = self._render(fields)
         text = b"%s\n%s" % (key.encode(), self.declaration.encode(message))
-        try:
+        with self._stats.counting_errors:
             reached: int = await self._run(PUSH, (key,), (self._channel_prefix, text))
-        except REDIS_ERRORS:
-            self._stats.errors += 1
-            raise
         return reached
 
     async def broadcast(self, message: M) -> None:

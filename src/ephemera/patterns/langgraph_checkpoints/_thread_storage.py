@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import InvalidValue
-from ephemera.keyspace import REDIS_ERRORS, Keyspace, MappingAccessor, SetAccessor, Stats, Store
+from ephemera.keyspace import Keyspace, MappingAccessor, SetAccessor, Stats, Store
 from ephemera.wire import Arg, Client, Script
 
 _PACKAGE = "ephemera.patterns.langgraph_checkpoints"
@@ -95,11 +95,8 @@ class HashThreadStorage:
         """Run a script on a thread."""
         check_size(self._keyspace.pattern, arguments)
         key = self._keyspace.key(thread_id=thread_id)
-        try:
+        with self.stats.counting_errors:
             return await self._client.run(script, (key,), (0, "", self._lifetime, *arguments))
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
 
     async def register_run(self, thread_id: str, run_id: str) -> None:
         """Add a thread to a run's set, and renew the sets of its other runs, every third of a lifetime."""

@@ -14,7 +14,6 @@ from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import (
-    REDIS_ERRORS,
     Catalogue,
     ChannelAccessor,
     FieldValue,
@@ -147,11 +146,8 @@ class BoundProgress(Generic[E]):
     async def append(self, event: E, /, **fields: FieldValue) -> str:
         """Append an event, wake the listeners, and return the entry's id."""
         arguments = self.declaration.entry_arguments(event, **fields)
-        try:
+        with self._stats.counting_errors:
             entry_id: bytes = await self._run(APPEND, (arguments.message,), arguments)
-        except REDIS_ERRORS:
-            self._stats.errors += 1
-            raise
         self._stats.writes += 1
         return entry_id.decode()
 

@@ -151,10 +151,10 @@ class WatchedStream(Generic[E]):
     async def _read(self) -> None:
         self.read_at = monotonic()
         try:
-            changed = await self._catch_up()
+            with self._watcher.stats.counting_errors:
+                changed = await self._catch_up()
         except REDIS_ERRORS:
             self.failing = True
-            self._watcher.stats.errors += 1
             raise
         if changed or self.failing:
             self.failing = False
