@@ -28,7 +28,7 @@ from benchmarks.web import Requests, connected
 from benchmarks.web_app import HELLO
 from ephemera import embedded
 from ephemera.embedded import free_ports
-from ephemera_services.league.load.runner import Outcome
+from ephemera_services.league.load import Outcome
 
 _CONNECTIONS = 50
 _TABLE = "/api/league/table"
@@ -82,7 +82,7 @@ def _worst_case(*, prewarm: bool) -> Opener:
 
     @asynccontextmanager
     async def opened(_: Servers) -> AsyncIterator[Round]:
-        from ephemera_services.league.load.runner import run
+        from ephemera_services.league.load import run
 
         found: list[float] = []
 
@@ -103,7 +103,7 @@ def _worst_case(*, prewarm: bool) -> Opener:
 
 def _show(outcome: Outcome) -> None:
     """Draw both ways once both have been played in full."""
-    from ephemera_services.league.load.picture import draw
+    from ephemera_services.league.load import draw
 
     if outcome.users == _FULL[0]:
         _PLAYED[outcome.prewarmed] = outcome

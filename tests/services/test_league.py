@@ -132,7 +132,7 @@ def test_predictions_are_private_and_bring_points(served: Served, admin: httpx.C
         for who, goals in ((carl, 3), (dora, 1)):
             assert who.put(path, json={"home_goals": goals, "away_goals": 1}).status_code == 204
         his, hers = carl.get("/api/me/predictions"), dora.get("/api/me/predictions")
-        assert his.json()[0]["foretold"] == [3, 1]
+        assert his.json()[0]["prediction"] == [3, 1]
         assert his.headers["cache-control"] == "private, no-cache"
         assert {"Cookie", "Authorization"} <= {*his.headers["vary"].split(", ")}
         crossed = dora.get("/api/me/predictions", headers={"if-none-match": his.headers["etag"]})

@@ -182,12 +182,12 @@ def test_a_match_asks_for_the_parts_that_have_moved(visit: Visit, served: Served
     assert [path for path, _ in visit.asked[before:]] == [f"{match}/versions"]
     with referee(served) as admin:
         admin.post(f"/api/{match}/comments", json={"text": "<b>Offside!</b>"}).raise_for_status()
-    visit.page.get_by_placeholder("say something").fill("half a comm")
+    visit.page.get_by_placeholder("write a comment").fill("half a comm")
     before = len(visit.asked)
     visit.polled(f"/api/{match}/comments", 5)
     visit.shows("<b>Offside!</b>")
     assert [path for path, _ in visit.asked[before:]] == [f"{match}/versions", f"{match}/comments"]
-    writing = visit.page.get_by_placeholder("say something")
+    writing = visit.page.get_by_placeholder("write a comment")
     playwright.expect(writing).to_have_value("half a comm")
     playwright.expect(writing).to_be_focused()
 
@@ -206,7 +206,7 @@ def test_a_user_signs_in_and_predicts(visit: Visit) -> None:
     form.locator("input").nth(0).fill("7")
     form.locator("input").nth(1).fill("6")
     with visit.page.expect_response(re.compile("/api/me/predictions/")) as waiting:
-        form.get_by_role("button", name="Foretell").click()
+        form.get_by_role("button", name="Predict").click()
     assert waiting.value.status == 204
     visit.tab("Mine")
     visit.shows("7 : 6")

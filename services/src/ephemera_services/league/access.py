@@ -1,4 +1,4 @@
-"""Who asks: by the session of the request's cookie, and whether they are an administrator."""
+"""Authentication by session cookie, and the administrator's role."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def administrator(session: Annotated[Session, Depends(_signed_in)]) -> Ses
 
 
 async def signed_in_user(scope: Scope) -> str:
-    """Whose private page a request asks for; 401 for strangers."""
+    """The user whose private page is requested; 401 without a session."""
     session = await _signed_in(HTTPConnection(scope))
     return session.user_id
 
@@ -40,4 +40,4 @@ Caller = Annotated[Session, Depends(_signed_in)]
 Admin = Annotated[Session, Depends(administrator)]
 Handle = Annotated[RequestSession[Session], Depends(request_session)]
 SECURED: dict[str, Any] = {"security": [{_signed_in.scheme_name: []}]}
-"""For the `openapi_extra` of a private resource."""
+"""The `openapi_extra` of a private resource."""

@@ -1,4 +1,4 @@
-"""The league's users: a name, a password as argon2id, and a role."""
+"""The league's users: a name, a password hash, and a role."""
 
 from __future__ import annotations
 
@@ -13,27 +13,27 @@ from ephemera_services.runtime import Passwords, problem
 
 
 class Accounts:
-    """Who may sign in."""
+    """The accounts of users."""
 
     def __init__(self, engine: AsyncEngine, passwords: Passwords) -> None:
         self._engine = engine
         self._passwords = passwords
 
     async def register(self, name: str, password: str, role: str = "user") -> int:
-        """A new user's id; 409 when the name is taken."""
-        kept = await self._passwords.hash(password)
-        adding = insert(users).values(name=name, password_hash=kept, role=role).returning(users.c.id)
+        """Create a user; the id, or 409 if the name is taken."""
+        password_hash = await self._passwords.hash(password)
+        adding = insert(users).values(name=name, password_hash=password_hash, role=role).returning(users.c.id)
         try:
             async with self._engine.begin() as sql:
                 return int((await sql.execute(adding)).scalar_one())
         except IntegrityError:
-            raise problem(409, "Somebody has this name already.") from None
+            raise problem(409, "This name is taken.") from None
 
-    async def verified(self, name: str, password: str) -> Any | None:
-        """The user of a name and a password; it takes as long to say that there is none."""
+    async def authenticate(self, name: str, password: str) -> Any | None:
+        """The user with a name and a password; an unknown name takes as long as a wrong password."""
         found = await self.by_name(name)
-        kept = None if found is None else found.password_hash
-        return found if await self._passwords.verify(password, kept) else None
+        password_hash = None if found is None else found.password_hash
+        return found if await self._passwords.verify(password, password_hash) else None
 
     async def by_name(self, name: str) -> Any | None:
         """The user of a name."""

@@ -1,4 +1,4 @@
-"""What administrators do: scores, events, results, advertisements, figures, and a WebSocket with the news."""
+"""Administration: scores, events, results, advertisements, monitoring, and a WebSocket with updates."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ _NO_AD = "There is no such advertisement."
 
 @router.put("/api/admin/matches/{match_id}/score", status_code=204, responses=problems(403, 404, 409))
 async def score(match_id: MatchId, form: LiveScore, _: Admin, service: Service) -> None:
-    """Set the score of a match that is being played."""
+    """Set the score of a live match."""
     await service.matches.score(match_id, form.minute, form.home_goals, form.away_goals)
 
 
 @router.post("/api/admin/matches/{match_id}/events", status_code=204, responses=problems(403, 404, 409))
-async def happened(match_id: MatchId, form: Event, _: Admin, service: Service) -> None:
-    """Record a goal's scorer or a card."""
-    await service.matches.happened(match_id, form.minute, form.kind, form.side, form.player)
+async def add_event(match_id: MatchId, form: Event, _: Admin, service: Service) -> None:
+    """Record a goal or a card."""
+    await service.matches.add_event(match_id, form.minute, form.kind, form.side, form.player)
 
 
 @router.post("/api/admin/matches/{match_id}/finalize", responses=problems(403, 404))
 async def finalize(match_id: MatchId, form: Score, _: Admin, service: Service) -> Finalized:
-    """Make a result final: all pages that show it change in one step. May be repeated, and corrected."""
+    """Finalize a result: all pages that show it change atomically. Idempotent, and can be corrected."""
     changed = await service.matches.finalize(match_id, form.home_goals, form.away_goals)
     service.after_result()
     return Finalized(changed=[target.key for target in changed])
@@ -82,7 +82,7 @@ async def compute_leaderboards(_: Admin, service: Service) -> None:
 
 @router.post("/api/admin/prewarm", responses=problems(403))
 async def prewarm(_: Admin, service: Service) -> Warmed:
-    """Load what is missing or from before the window, and say what came of it."""
+    """Load pages that are missing or older than the window; the result."""
     report = await service.site.prewarm()
     if report is None:
         return Warmed(begun=False)
@@ -91,26 +91,26 @@ async def prewarm(_: Admin, service: Service) -> Warmed:
 
 @router.get("/api/admin/stats", responses=problems(403))
 async def stats(_: Admin, service: Service) -> dict[str, int]:
-    """How much of everything there is, as of the last hour or the last result."""
+    """Row counts, as of the last hour or the last result."""
     try:
         page = await service.store[ADMIN_STATS].page()
     except (LoadFailed, StillLoading):
-        raise unavailable("The figures cannot be made at the moment; please try again.") from None
+        raise unavailable("The statistics are not available at the moment; please try again.") from None
     found: dict[str, int] = {} if page is None else page.json()
     return found
 
 
 @router.get("/api/admin/monitoring", responses=problems(403))
 async def monitoring(_: Admin, service: Service, response: Response) -> dict[str, Any]:
-    """How this process and Redis fare, and what to do about it."""
+    """Figures of this process and of Redis, and advice."""
     response.headers["cache-control"] = "no-store"
     found: dict[str, Any] = msgspec.to_builtins(await service.report())
     return found
 
 
 @router.websocket("/ws/admin")
-async def news(websocket: WebSocket) -> None:
-    """What happens, for administrators: `{"message": {...}}`, and `{"missed": true}` after a gap."""
+async def updates(websocket: WebSocket) -> None:
+    """Updates for administrators: `{"message": {...}}`, and `{"missed": true}` after a gap."""
     service: League = websocket.app.state.service
     handle = RequestSession.of(websocket)
     session = await handle.get()
@@ -123,7 +123,7 @@ async def news(websocket: WebSocket) -> None:
 
 
 def _same_origin(websocket: WebSocket) -> bool:
-    """Whether a browser's page of ours asks, or no browser: cookies go along with foreign pages, too."""
+    """Whether the request comes from our own page or from no browser: foreign pages also send cookies."""
     origin = websocket.headers.get("origin")
     return origin is None or urlsplit(origin).netloc == websocket.headers.get("host")
 

@@ -1,4 +1,4 @@
-"""The application: `ephemera serve league`, or mounted under a prefix beside other systems."""
+"""The application: `ephemera serve league`, or mounted under a prefix beside other services."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from starlette.middleware import Middleware
 
 from ephemera.web.fastapi import add_prewarm
 from ephemera_services.league import admin_routes, public_routes, user_routes
-from ephemera_services.league.figures import Meter
+from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import SITE, WINDOWS, catalogue
-from ephemera_services.league.middleware import Front, store_of
+from ephemera_services.league.middleware import LeagueMiddleware, store_of
 from ephemera_services.league.service import open_league
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.tables import metadata
@@ -25,14 +25,14 @@ __all__ = ["Settings", "create_app"]
 
 
 def create_app(settings: Settings) -> FastAPI:
-    """The application, which opens what it needs when it starts."""
-    meter = Meter()
+    """Return the application, which opens its resources at startup."""
+    meter = RequestMeter()
     service = ServiceDefinition(
         "league",
         "A football league's site: live matches, predictions, and polling by ETag.",
         catalogue,
         metadata,
-        middleware=(Middleware(Front, settings=settings, meter=meter),),
+        middleware=(Middleware(LeagueMiddleware, settings=settings, meter=meter),),
         store_resources=lambda engine: {SITE: engine, WINDOWS: engine},
     )
     return create_application(
@@ -40,7 +40,7 @@ def create_app(settings: Settings) -> FastAPI:
         service,
         lambda resources: open_league(settings, resources, meter),
         public_routes.router,
-        _prewarming(settings),
+        _prewarm_router(settings),
         user_routes.router,
         public_routes.shared,
         admin_routes.router,
@@ -48,8 +48,8 @@ def create_app(settings: Settings) -> FastAPI:
     )
 
 
-def _prewarming(settings: Settings) -> APIRouter:
-    """The route for cron services, where there is a token."""
+def _prewarm_router(settings: Settings) -> APIRouter:
+    """The route for cron services, if a token is configured."""
     router = APIRouter()
     if settings.cache_prewarm_token is not None:
         token = settings.cache_prewarm_token.reveal()

@@ -1,7 +1,7 @@
-"""A season to look at: eight clubs, rounds behind and ahead, a match under way, a cup, users and ads.
+"""Demo data: a season with eight clubs, past and future rounds, a live match, a cup, users and ads.
 
-`await seed(league)` makes it if there are no clubs, in one transaction, by one process. Kickoffs are relative
-to the moment it is made, so that there is always a match day around the corner.
+`await seed(league)` creates it if there are no clubs, in one transaction, by one process. Kickoffs are
+relative to the time of creation, so that there is always a match day soon.
 """
 
 from __future__ import annotations
@@ -20,42 +20,44 @@ if TYPE_CHECKING:
     from ephemera_services.league.service import League
 
 DEMO_ADMINISTRATOR = "referee"
-USERS = ("ann", "bob", "carl", "dora")
+_USERS = ("ann", "bob", "carl", "dora")
 CLUBS = ("Comet", "Meteor", "Quantum", "Reactor", "Proton", "Vortex", "Isotope", "Neutron")
 PLAYERS = ("Orlov", "Belov", "Serov", "Titov", "Panin", "Zorin")
-_ROUNDS, _ROUNDS_BEHIND = 14, 8
+_ROUNDS, _PAST_ROUNDS = 14, 8
 _DAY = timedelta(days=1)
 
 
 async def seed(league: League, *, live: bool = True, now: datetime | None = None) -> bool:
-    """Make the season; False when there are clubs already. `live` has one match under way."""
-    kept = await league.passwords.hash(DEMO_PASSWORD)
+    """Create the season; False if there are clubs already. With `live` one match is being played."""
+    password_hash = await league.passwords.hash(DEMO_PASSWORD)
     async with league.engine.begin() as sql:
-        await advisory_lock(sql, "demonstration of the league")
+        await advisory_lock(sql, "demo data of the league")
         if (await sql.execute(select(clubs.c.id).limit(1))).first() is not None:
             return False
-        people = await _people(sql, kept)
-        ids = await _inserted(sql, clubs, [{"name": name} for name in CLUBS])
+        people = await _insert_users(sql, password_hash)
+        ids = await _insert(sql, clubs, [{"name": name} for name in CLUBS])
         season = _season(ids, (now or datetime.now(UTC)).replace(microsecond=0), live=live)
-        match_ids = await _inserted(sql, matches, season)
-        await _happenings(sql, season, match_ids, people)
+        match_ids = await _insert(sql, matches, season)
+        await _insert_events_and_predictions(sql, season, match_ids, people)
         shown = [("Boots from the old factory", 1), ("Tea at the stadium", 2), ("Season tickets", 3)]
-        await _inserted(
+        await _insert(
             sql, ads, [{"title": title, "link": "https://example.com", "place": at} for title, at in shown]
         )
     return True
 
 
-async def _people(sql: AsyncConnection, kept: str) -> list[int]:
+async def _insert_users(sql: AsyncConnection, password_hash: str) -> list[int]:
     known = (await sql.execute(select(users.c.id).where(users.c.name == DEMO_ADMINISTRATOR))).first()
-    rows = [{"name": name, "password_hash": kept, "role": "user"} for name in USERS]
-    ids = await _inserted(sql, users, rows)
+    rows = [{"name": name, "password_hash": password_hash, "role": "user"} for name in _USERS]
+    ids = await _insert(sql, users, rows)
     if known is None:
-        await _inserted(sql, users, [{"name": DEMO_ADMINISTRATOR, "password_hash": kept, "role": "admin"}])
+        await _insert(
+            sql, users, [{"name": DEMO_ADMINISTRATOR, "password_hash": password_hash, "role": "admin"}]
+        )
     return ids
 
 
-async def _inserted(sql: AsyncConnection, table: Any, rows: list[dict[str, Any]]) -> list[int]:
+async def _insert(sql: AsyncConnection, table: Any, rows: list[dict[str, Any]]) -> list[int]:
     adding = insert(table).returning(table.c.id, sort_by_parameter_order=True)
     return list((await sql.execute(adding, rows)).scalars())
 
@@ -68,18 +70,18 @@ def _season(ids: list[int], now: datetime, *, live: bool) -> list[dict[str, Any]
     for number in range(1, _ROUNDS + 1):
         ring = [ids[0], *around]
         around = [around[-1], *around[:-1]]
-        begins = now + (number - _ROUNDS_BEHIND) * 7 * _DAY - timedelta(hours=8)
-        if number > _ROUNDS_BEHIND:
+        begins = now + (number - _PAST_ROUNDS) * 7 * _DAY - timedelta(hours=8)
+        if number > _PAST_ROUNDS:
             begins -= 3 * _DAY
         for pair in range(4):
             sides = (ring[pair], ring[-1 - pair])
             home_id, away_id = sides if (number + pair) % 2 else sides[::-1]
             rows.append(_match("league", number, home_id, away_id, begins + pair * timedelta(hours=1)))
-            if number <= _ROUNDS_BEHIND:
+            if number <= _PAST_ROUNDS:
                 score = {"home_goals": chance.randint(0, 4), "away_goals": chance.randint(0, 3)}
                 rows[-1] |= {"status": "finished", "minute": 90, **score}
                 rows[-1]["ended_at"] = rows[-1]["kickoff"] + timedelta(hours=2)
-    last = rows[4 * _ROUNDS_BEHIND - 1]
+    last = rows[4 * _PAST_ROUNDS - 1]
     last |= {"ended_at": None, "home_goals": 0, "away_goals": 0, "minute": 0, "status": "scheduled"}
     if live:
         last |= {"kickoff": now - timedelta(minutes=20), "status": "live", "minute": 20}
@@ -107,12 +109,12 @@ def _match(stage: str, number: int, home_id: int, away_id: int, kickoff: datetim
     }
 
 
-async def _happenings(
+async def _insert_events_and_predictions(
     sql: AsyncConnection, season: list[dict[str, Any]], match_ids: list[int], people: list[int]
 ) -> None:
-    """Goals of the finished matches, and what people foretold of them."""
+    """Insert goals of the finished matches, and predictions of them."""
     chance = random.Random(1)
-    goals, foretold = [], []
+    goals, predicted = [], []
     for row, match_id in zip(season, match_ids, strict=True):
         if row["status"] != "finished":
             continue
@@ -123,6 +125,6 @@ async def _happenings(
         for user_id in people:
             guess = {"home_goals": chance.randint(0, 3), "away_goals": chance.randint(0, 2)}
             exact = all(guess[name] == row[name] for name in guess)
-            foretold.append({"user_id": user_id, "match_id": match_id, "points": 3 * exact, **guess})
+            predicted.append({"user_id": user_id, "match_id": match_id, "points": 3 * exact, **guess})
     await sql.execute(insert(events), goals)
-    await sql.execute(insert(predictions), foretold)
+    await sql.execute(insert(predictions), predicted)

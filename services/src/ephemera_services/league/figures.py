@@ -1,4 +1,4 @@
-"""How requests fare in this process: how many, how fast, how many failed."""
+"""Request statistics of this process: counts, latencies and errors."""
 
 from __future__ import annotations
 
@@ -7,37 +7,37 @@ from bisect import bisect_left
 import msgspec
 
 _BOUNDS = [0.0001 * 1.1**step for step in range(140)]
-"""Seconds: 0.1 ms to about a minute, each 10 % above the one before, so a quantile is right within that."""
+"""Seconds: 0.1 ms to about a minute in steps of 10 %, which is the precision of a quantile."""
 
 
-class Figures(msgspec.Struct, kw_only=True, frozen=True):
-    """What was counted until now; times in milliseconds."""
+class RequestFigures(msgspec.Struct, kw_only=True, frozen=True):
+    """The statistics so far; times in milliseconds."""
 
     requests: int
     errors: int
-    """Answers with 5xx."""
+    """Responses with 5xx."""
     not_modified: int
     refused: int
-    """Answers with 429."""
+    """Responses with 429."""
     p50: float
     p95: float
     p99: float
 
     @property
     def error_rate(self) -> float:
-        """The share of answers with 5xx."""
+        """The share of responses with 5xx."""
         return self.errors / self.requests if self.requests else 0.0
 
 
-class Meter:
-    """Counts requests by the time they took."""
+class RequestMeter:
+    """Counts requests by latency."""
 
     def __init__(self) -> None:
         self._counts = [0] * (len(_BOUNDS) + 1)
         self._requests = self._errors = self._not_modified = self._refused = 0
 
     def count(self, status: int, seconds: float) -> None:
-        """Count one answer."""
+        """Count one response."""
         self._counts[bisect_left(_BOUNDS, seconds)] += 1
         self._requests += 1
         if status == 304:
@@ -47,9 +47,9 @@ class Meter:
         elif status >= 500:
             self._errors += 1
 
-    def read(self) -> Figures:
-        """What was counted until now."""
-        return Figures(
+    def read(self) -> RequestFigures:
+        """The statistics so far."""
+        return RequestFigures(
             requests=self._requests,
             errors=self._errors,
             not_modified=self._not_modified,

@@ -1,4 +1,4 @@
-"""What the league's routes take and give, as its OpenAPI document shows it."""
+"""Request and response models of the league's routes."""
 
 from __future__ import annotations
 
@@ -17,46 +17,46 @@ Name = Annotated[str, Field(pattern=LOGIN_NAME_PATTERN, examples=["ann"])]
 Line = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL)]
 
 
-class _Taken(BaseModel):
+class _RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-class Registration(_Taken):
+class Registration(_RequestBody):
     """A new account."""
 
     name: Name
     password: Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
 
 
-class Credentials(_Taken):
-    """Who wants to sign in."""
+class Credentials(_RequestBody):
+    """The credentials of a sign-in."""
 
     name: Name
     password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
 
 
 class Me(BaseModel):
-    """Who is signed in."""
+    """The signed-in user."""
 
     user_id: str
     name: str
     role: Literal["user", "admin"]
 
 
-class Score(_Taken):
-    """A score: foretold, or final."""
+class Score(_RequestBody):
+    """A score: predicted, or final."""
 
     home_goals: Goals
     away_goals: Goals
 
 
 class LiveScore(Score):
-    """The score of a match that is being played."""
+    """The score of a live match."""
 
     minute: Minute
 
 
-class Event(_Taken):
+class Event(_RequestBody):
     """A goal or a card."""
 
     minute: Minute
@@ -65,37 +65,37 @@ class Event(_Taken):
     player: Line
 
 
-class Comment(_Taken):
+class Comment(_RequestBody):
     """A comment under a match."""
 
     text: Annotated[str, Field(min_length=1, max_length=500, pattern=_NO_CONTROL)]
 
 
 class Posted(BaseModel):
-    """The comment that was posted."""
+    """The posted comment."""
 
     id: int
 
 
-class Ballot(_Taken):
-    """Who will win."""
+class Ballot(_RequestBody):
+    """A vote for the winner."""
 
     choice: Literal["home", "draw", "away"]
 
 
 class Queued(BaseModel):
-    """The vote is counted within some seconds."""
+    """The vote is counted within seconds."""
 
     status: Literal["queued"] = "queued"
 
 
 class Finalized(BaseModel):
-    """The pages that show the result now."""
+    """The pages that changed."""
 
     changed: list[str]
 
 
-class Ad(_Taken):
+class Ad(_RequestBody):
     """An advertisement."""
 
     title: Line
@@ -104,13 +104,13 @@ class Ad(_Taken):
 
 
 class PostedAd(BaseModel):
-    """The advertisement that was posted."""
+    """The posted advertisement."""
 
     id: int
 
 
 class Warmed(BaseModel):
-    """What came of prewarming; `begun` is false when another process was at it."""
+    """The result of prewarming; `begun` is false if another process was doing it."""
 
     begun: bool
     loaded: int = 0

@@ -1,9 +1,9 @@
-"""Everything that the league keeps in Redis, with its lifetime outside of match windows and inside.
+"""Everything that the league keeps in Redis, with its lifetimes outside and inside match windows.
 
-All of it may vanish but the votes that wait for SQL. A page carries its own version and ETag, so the design's
-`__v:{key}` is the number of an entry, which is never there without its page, and its `__lock:{key}` is
-`loading:{key}`, which has a token. `etag:md:{match_id}` is a small page of its own: the revisions of a
-match's parts, for clients that would otherwise poll three.
+Losing any of it is safe, except votes that are not in SQL yet. A page carries its own version and ETag, so
+the design's `__v:{key}` is the version of a cache entry, which never exists without its page, and its
+`__lock:{key}` is `loading:{key}`, which has a token. `etag:md:{match_id}` is a small page: the revisions of a
+match's parts, so that clients poll one page instead of three.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ catalogue = Catalogue("league")
 
 
 class Session(msgspec.Struct, frozen=True):
-    """Who is signed in."""
+    """The signed-in user."""
 
     user_id: str
     name: str
@@ -37,7 +37,7 @@ class Session(msgspec.Struct, frozen=True):
 
 
 class Vote(msgspec.Struct, frozen=True):
-    """Who a user thinks will win a match."""
+    """A user's vote for the winner of a match."""
 
     user_id: int
     match_id: int
@@ -45,7 +45,7 @@ class Vote(msgspec.Struct, frozen=True):
 
 
 class AdminEvent(msgspec.Struct, frozen=True):
-    """News for administrators: what happened, to which match."""
+    """An update for administrators: what happened, in which match."""
 
     kind: Literal["score", "event", "finalized", "votes", "ads"]
     match_id: int | None = None
@@ -57,11 +57,11 @@ def _freshness(seconds: float, stale: float) -> Freshness:
 
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-_BUDGET = LocalCache(max_entries=200, max_bytes=512 * 1024)
-"""Of each public resource in each process: 16 of them are at most 8 MB."""
+_PUBLIC = LocalCache(max_entries=200, max_bytes=512 * 1024)
+"""Per public resource and process: 16 of them use at most 8 MB."""
 _PERSONAL = LocalCache(max_entries=500, max_bytes=512 * 1024)
 _COMPRESSED = Representation(compress_over=256)  # bytes: memory is scarcer than time
-_SEEN_AGAIN = _freshness(4, 15)
+_LIVE_LIFE = _freshness(4, 15)
 
 WINDOWS: Windows[AsyncEngine] = Windows(
     catalogue,
@@ -78,7 +78,7 @@ TABLE = SITE.resource(
     in_window=_freshness(30, 5 * _MINUTE),
     prewarm=True,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The table",
 )
 SCHEDULE = SITE.resource(
@@ -88,7 +88,7 @@ SCHEDULE = SITE.resource(
     in_window=_freshness(20, 5 * _MINUTE),
     prewarm=True,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The matches to come",
 )
 RESULTS = SITE.resource(
@@ -98,7 +98,7 @@ RESULTS = SITE.resource(
     in_window=_freshness(15, 5 * _MINUTE),
     prewarm=True,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The last results",
 )
 STATS = SITE.resource(
@@ -108,7 +108,7 @@ STATS = SITE.resource(
     in_window=_freshness(45, 5 * _MINUTE),
     prewarm=True,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="Scorers and cards of the season",
 )
 BRACKET = SITE.resource(
@@ -117,7 +117,7 @@ BRACKET = SITE.resource(
     freshness=_freshness(24 * _HOUR, _HOUR),
     in_window=_freshness(_HOUR, _HOUR),
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The rounds of the cup",
 )
 META = SITE.resource(
@@ -127,18 +127,18 @@ META = SITE.resource(
     missing=timedelta(seconds=10),
     prewarm=loaders.live_ids,
     representation=_COMPRESSED,
-    local=_BUDGET,
-    purpose="What stays as it is while a match is played",
+    local=_PUBLIC,
+    purpose="The fixed data of a match",
 )
 LIVE = SITE.resource(
     "md:{match_id}:live",
     loaders.match_live,
-    freshness=Freshness(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
-    in_window=_SEEN_AGAIN,
+    freshness=Freshness(fresh=loaders.LIVE_LIFETIME / 3, stale=loaders.LIVE_LIFETIME * 2 / 3),
+    in_window=_LIVE_LIFE,
     missing=timedelta(seconds=10),
     prewarm=loaders.live_ids,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     invalidated_by=("a bump", "three hours after the match"),
     purpose="Score, events and votes of a match",
 )
@@ -148,26 +148,26 @@ COMMENTS = SITE.resource(
     freshness=_freshness(4 * _HOUR, 4 * _HOUR),
     missing=timedelta(seconds=10),
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The last 120 comments under a match",
 )
 VERSIONS = SITE.resource(
     "etag:md:{match_id}",
     loaders.match_versions,
-    freshness=Freshness(fresh=loaders.LIVE_OUTSIDE / 3, stale=loaders.LIVE_OUTSIDE * 2 / 3),
-    in_window=_SEEN_AGAIN,
+    freshness=Freshness(fresh=loaders.LIVE_LIFETIME / 3, stale=loaders.LIVE_LIFETIME * 2 / 3),
+    in_window=_LIVE_LIFE,
     missing=timedelta(seconds=10),
-    local=_BUDGET,
-    purpose="Which revisions the parts of a match have",
+    local=_PUBLIC,
+    purpose="The revisions of a match's parts",
 )
 LIVE_MATCHES = SITE.resource(
     "public:matches:live",
     loaders.matches_live,
-    freshness=_SEEN_AGAIN,
+    freshness=_LIVE_LIFE,
     prewarm=True,
     representation=_COMPRESSED,
-    local=_BUDGET,
-    purpose="The matches that are being played",
+    local=_PUBLIC,
+    purpose="The live matches",
 )
 CLUB = SITE.resource(
     "public:club:{id}:matches",
@@ -176,7 +176,7 @@ CLUB = SITE.resource(
     in_window=_freshness(30, 5 * _MINUTE),
     missing=timedelta(seconds=10),
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="All matches of a club",
 )
 ACTIVE = SITE.resource(
@@ -184,7 +184,7 @@ ACTIVE = SITE.resource(
     loaders.active_predictions,
     freshness=_freshness(300, 120),
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The matches that can be predicted",
 )
 MINE = SITE.resource(
@@ -194,7 +194,7 @@ MINE = SITE.resource(
     private="user_id",
     representation=_COMPRESSED,
     local=_PERSONAL,
-    purpose="What a user has foretold",
+    purpose="A user's predictions",
 )
 BOARD = SITE.resource(
     "lb:{board}",
@@ -202,7 +202,7 @@ BOARD = SITE.resource(
     freshness=_freshness(60, 120),
     prewarm=loaders.boards,
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The first page of a leaderboard",
 )
 ACHIEVEMENTS = SITE.resource(
@@ -212,23 +212,23 @@ ACHIEVEMENTS = SITE.resource(
     missing=timedelta(seconds=10),
     representation=_COMPRESSED,
     local=_PERSONAL,
-    purpose="What a user has achieved",
+    purpose="A user's achievements",
 )
 ADS = SITE.resource(
     "ads:all",
     loaders.all_ads,
     freshness=_freshness(600, 600),
     representation=_COMPRESSED,
-    local=_BUDGET,
+    local=_PUBLIC,
     purpose="The advertisements",
 )
 ADMIN_STATS = SITE.resource(
     "admin:stats",
     loaders.admin_stats,
     freshness=_freshness(_HOUR, _HOUR),
-    local=_BUDGET,
+    local=_PUBLIC,
     invalidated_by=("a finalization",),
-    purpose="How much of everything there is, for administrators",
+    purpose="Row counts, for administrators",
 )
 
 RESOURCES: tuple[Resource[AsyncEngine], ...] = tuple(SITE.resources)
@@ -244,7 +244,7 @@ SESSIONS = Sessions(
 )
 
 _VOTED = timedelta(days=30)
-"""As long as people vote on a match before it; a vote is about 100 bytes, and the server may have 25 MB."""
+"""How long before a match people vote; a vote is about 100 bytes, and the server may have 25 MB."""
 VOTES = DeferredRecords(
     catalogue,
     "votes",
@@ -265,12 +265,12 @@ LIMITS = RateLimits(
 
 ADMINS = Fanout(catalogue, "ws:admin:{user_id}", AdminEvent, channel="admin:events")
 
-FINALIZING = Locks(
+FINALIZATION_LOCK = Locks(
     catalogue,
     "lock:finalization",
     lease=timedelta(seconds=10),
-    purpose="One result at a time, until its pages have changed",
+    purpose="One finalization at a time, until its pages have changed",
 )
-COMPUTING = Locks(
+LEADERBOARDS_LOCK = Locks(
     catalogue, "lock:leaderboards", lease=timedelta(seconds=10), purpose="One process computes leaderboards"
 )

@@ -1,6 +1,6 @@
 """Leaderboards: computed every six hours and after each finalization, by one process, then prewarmed.
 
-When they were computed is in SQL, so a restart of everything computes nothing that is not due.
+The time of the last computation is in SQL, so a restart computes nothing that is not due.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import EphemeraError
-from ephemera_services.league.keys import BOARD, COMPUTING, SITE
+from ephemera_services.league.keys import BOARD, LEADERBOARDS_LOCK, SITE
 from ephemera_services.league.loaders import BOARDS
 from ephemera_services.league.matches import EXACT
 from ephemera_services.league.tables import computed, matches, predictions, ranks
@@ -24,56 +24,56 @@ from ephemera_services.runtime import advisory_lock
 
 logger = logging.getLogger(__name__)
 
-_WHAT = "leaderboards"
-_LONGEST_LOOK = 60.0  # seconds between looks at whether they are due
-_MOST = 1000
+_NAME = "leaderboards"
+_MAX_INTERVAL = 60.0  # seconds between checks whether they are due
+_MAX_RANKS = 1000
 
 
 class Leaderboards:
-    """Computes the boards when they are due."""
+    """Computes the leaderboards when they are due."""
 
     def __init__(self, engine: AsyncEngine, store: Store, every: timedelta) -> None:
         self._engine = engine
         self._site = store[SITE]
-        self._computing = store[COMPUTING]
+        self._lock = store[LEADERBOARDS_LOCK]
         self._every = every
 
     async def run(self) -> None:
-        """Compute them whenever they are due, for ever."""
-        look = min(_LONGEST_LOOK, self._every.total_seconds() / 4)
+        """Compute them whenever they are due, until cancelled."""
+        interval = min(_MAX_INTERVAL, self._every.total_seconds() / 4)
         while True:
             try:
                 await self.compute_if_due()
             except (EphemeraError, SQLAlchemyError, OSError) as failure:
                 logger.warning("leaderboards were not computed", extra={"failure": type(failure).__name__})
-            await asyncio.sleep(look)
+            await asyncio.sleep(interval)
 
     async def compute_if_due(self) -> bool:
-        """Compute them unless that was done lately, or is being done; whether they were."""
+        """Compute them unless they are recent or being computed; whether they were computed."""
         if not await self._is_due():
             return False
-        async with self._computing.try_hold() as held:
+        async with self._lock.try_hold() as held:
             if held is None or not await self._is_due():
                 return False
             await self.compute()
         return True
 
     async def compute(self) -> None:
-        """Compute them from all predictions, and load their pages anew."""
+        """Compute them from all predictions, and refresh their pages."""
         async with self._engine.begin() as sql:
-            await advisory_lock(sql, _WHAT)
+            await advisory_lock(sql, _NAME)
             await sql.execute(delete(ranks))
             for board in BOARDS:
                 await _rank(sql, board)
             now = {"computed_at": func.now()}
-            done = upsert(computed).values(what=_WHAT, **now)
+            done = upsert(computed).values(what=_NAME, **now)
             await sql.execute(done.on_conflict_do_update(index_elements=["what"], set_=now))
         await self._site.bump(*(BOARD.at(board=board) for board in BOARDS))
-        logger.info("leaderboards computed")
+        logger.info("computed the leaderboards")
 
     async def _is_due(self) -> bool:
         recent = select(computed.c.what).where(
-            computed.c.what == _WHAT, computed.c.computed_at > func.now() - literal(self._every)
+            computed.c.what == _NAME, computed.c.computed_at > func.now() - literal(self._every)
         )
         async with self._engine.connect() as sql:
             return (await sql.execute(recent)).first() is None
@@ -89,7 +89,7 @@ async def _rank(sql: AsyncConnection, board: str) -> None:
         .where(predictions.c.points.is_not(None))
         .group_by(predictions.c.user_id)
         .order_by("place")
-        .limit(_MOST)
+        .limit(_MAX_RANKS)
     )
     if board == "week":
         standing = standing.where(matches.c.ended_at > func.now() - func.make_interval(0, 0, 1))

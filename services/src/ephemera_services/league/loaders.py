@@ -1,7 +1,7 @@
-"""What the pages say: one loader each, from SQL, as structures that become JSON.
+"""The loaders of the pages: each reads SQL and returns data that becomes JSON.
 
-Loaders get the engine and the page's fields, which come from URLs: text that names nothing gives None, which
-is a 404. Each is one or two statements on one connection.
+A loader gets the engine and the page's fields, which come from URLs: text that matches nothing returns None,
+which is a 404. Each uses one or two statements on one connection.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from ephemera_services.league.tables import (
     votes,
 )
 
-MOST_COMMENTS = 120
-LIVE_KEPT = timedelta(hours=3)
-"""After a match's end its live page is gone, from SQL's readers as from Redis."""
-LIVE_OUTSIDE = timedelta(minutes=3)
-"""How long a live page lives outside of windows, fresh and stale together."""
+MAX_COMMENTS = 120
+LIVE_RETENTION = timedelta(hours=3)
+"""How long a match's live page exists after its end, in SQL and in Redis."""
+LIVE_LIFETIME = timedelta(minutes=3)
+"""The lifetime of a live page outside match windows, fresh and stale together."""
 BOARDS = ("season", "week")
-_A_NUMBER = re.compile(r"[1-9][0-9]{0,14}")
-_A_RANGE = re.compile(r"([1-9]|1[0-4])d")
-_MOST_RESULTS = 100
+_ID = re.compile(r"[1-9][0-9]{0,14}")
+_RANGE = re.compile(r"([1-9]|1[0-4])d")
+_MAX_RESULTS = 100
 
 home, away = clubs.alias("home"), clubs.alias("away")
 
 
-def number(text_: str) -> int | None:
-    """An id as a URL has it, in its one spelling; None when it is none."""
-    return int(text_) if _A_NUMBER.fullmatch(str(text_)) else None
+def parse_id(text_: str) -> int | None:
+    """Parse an id of a URL in its canonical form; None if it is not one."""
+    return int(text_) if _ID.fullmatch(str(text_)) else None
 
 
 def _matches() -> Select[Any]:
@@ -70,14 +70,14 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
 
 
 async def match_times(engine: AsyncEngine, since: datetime, until: datetime) -> list[datetime]:
-    """The kickoffs between two moments, for the windows."""
+    """The kickoffs between two times, for the windows."""
     wanted = select(matches.c.kickoff).where(matches.c.kickoff.between(since, until))
     (rows,) = await _all(engine, wanted)
     return [row.kickoff for row in rows]
 
 
 async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
-    """The standings: three points a win, then goal difference, then goals, then the name."""
+    """The standings: three points per win, then goal difference, goals and name."""
     finished = and_(matches.c.status == "finished", matches.c.stage == "league")
     sides = [
         select(
@@ -129,17 +129,17 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
 
 
 async def league_schedule(engine: AsyncEngine) -> list[dict[str, Any]]:
-    """The matches that are not over, in order."""
+    """The matches that are not finished, in order."""
     wanted = _matches().where(matches.c.status != "finished").order_by(matches.c.kickoff, matches.c.id)
     (rows,) = await _all(engine, wanted)
     return [{**_summary(row), "venue": row.venue} for row in rows]
 
 
 async def league_results(engine: AsyncEngine) -> list[dict[str, Any]]:
-    """The matches that are over, the last ones first."""
+    """The finished matches, latest first."""
     wanted = _matches().where(matches.c.status == "finished")
     (rows,) = await _all(
-        engine, wanted.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MOST_RESULTS)
+        engine, wanted.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MAX_RESULTS)
     )
     return [_summary(row) for row in rows]
 
@@ -182,7 +182,7 @@ async def league_bracket(engine: AsyncEngine) -> list[dict[str, Any]]:
 
 
 async def _match(engine: AsyncEngine, match_id: str, *more: Select[Any]) -> list[list[Row[Any]]] | None:
-    which = number(match_id)
+    which = parse_id(match_id)
     if which is None:
         return None
     found = await _all(engine, _matches().where(matches.c.id == which), *more)
@@ -190,7 +190,7 @@ async def _match(engine: AsyncEngine, match_id: str, *more: Select[Any]) -> list
 
 
 async def match_meta(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
-    """What stays as it is while a match is played."""
+    """The fixed data of a match."""
     found = await _match(engine, match_id)
     if found is None:
         return None
@@ -200,19 +200,19 @@ async def match_meta(engine: AsyncEngine, match_id: str) -> dict[str, Any] | Non
 
 
 async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
-    """The score, the events and the votes; gone when the match has been over for three hours."""
-    which = number(match_id) or 0
-    happened = select(events).where(events.c.match_id == which).order_by(events.c.minute, events.c.id)
+    """The score, the events and the votes; None three hours after the end of the match."""
+    which = parse_id(match_id) or 0
+    add_event = select(events).where(events.c.match_id == which).order_by(events.c.minute, events.c.id)
     counted = (
         select(votes.c.choice, func.count().label("times"))
         .where(votes.c.match_id == which)
         .group_by(votes.c.choice)
     )
-    found = await _match(engine, match_id, happened, counted, select(func.now().label("now")))
+    found = await _match(engine, match_id, add_event, counted, select(func.now().label("now")))
     if found is None:
         return None
-    (row,), what, votes_, (clock,) = found
-    if row.ended_at is not None and clock.now - row.ended_at > LIVE_KEPT - LIVE_OUTSIDE:
+    (row,), events_, votes_, (clock,) = found
+    if row.ended_at is not None and clock.now - row.ended_at > LIVE_RETENTION - LIVE_LIFETIME:
         return None
     return {
         "id": row.id,
@@ -221,20 +221,20 @@ async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | Non
         "score": [row.home_goals, row.away_goals],
         "events": [
             {"minute": each.minute, "kind": each.kind, "side": each.side, "player": each.player}
-            for each in what
+            for each in events_
         ],
         "votes": {"home": 0, "draw": 0, "away": 0} | {each.choice: each.times for each in votes_},
     }
 
 
 async def match_comments(engine: AsyncEngine, match_id: str) -> list[dict[str, Any]] | None:
-    """The last comments under a match, the oldest of them first."""
+    """The last comments under a match, oldest first."""
     last = (
         select(comments.c.id, users.c.name, comments.c.text, comments.c.posted_at)
         .join(users, users.c.id == comments.c.user_id)
-        .where(comments.c.match_id == (number(match_id) or 0))
+        .where(comments.c.match_id == (parse_id(match_id) or 0))
         .order_by(desc(comments.c.id))
-        .limit(MOST_COMMENTS)
+        .limit(MAX_COMMENTS)
     )
     found = await _match(engine, match_id, last)
     if found is None:
@@ -245,7 +245,7 @@ async def match_comments(engine: AsyncEngine, match_id: str) -> list[dict[str, A
 
 
 async def match_versions(engine: AsyncEngine, match_id: str) -> dict[str, int] | None:
-    """How often the parts of a match have changed: a client asks for a part when its number moves."""
+    """The revisions of a match's parts: a client requests a part when its revision changes."""
     found = await _match(engine, match_id)
     if found is None:
         return None
@@ -254,15 +254,15 @@ async def match_versions(engine: AsyncEngine, match_id: str) -> dict[str, int] |
 
 
 async def matches_live(engine: AsyncEngine) -> list[dict[str, Any]]:
-    """The matches that are being played now."""
+    """The live matches."""
     wanted = _matches().where(matches.c.status == "live").order_by(matches.c.kickoff, matches.c.id)
     (rows,) = await _all(engine, wanted)
     return [{**_summary(row), "minute": row.minute} for row in rows]
 
 
-async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:  # noqa: A002 - as the key has it
+async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:  # noqa: A002 - the name in the key
     """All matches of a club."""
-    which = number(id)
+    which = parse_id(id)
     if which is None:
         return None
     theirs = _matches().where(or_(matches.c.home_id == which, matches.c.away_id == which))
@@ -273,8 +273,8 @@ async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:  
 
 
 async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, Any]] | None:  # noqa: A002
-    """The matches of the next days that can be predicted, with how often each was."""
-    found = _A_RANGE.fullmatch(range)
+    """The matches of the next days that can be predicted, with the number of predictions."""
+    found = _RANGE.fullmatch(range)
     if found is None:
         return None
     placed = (
@@ -287,28 +287,28 @@ async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, 
 
 
 async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, Any]]:
-    """What a user has foretold, the last matches first."""
+    """A user's predictions, latest matches first."""
     wanted = (
         _matches()
         .add_columns(
-            predictions.c.home_goals.label("foretold_home"),
-            predictions.c.away_goals.label("foretold_away"),
+            predictions.c.home_goals.label("predicted_home"),
+            predictions.c.away_goals.label("predicted_away"),
             predictions.c.points,
         )
         .join(predictions, predictions.c.match_id == matches.c.id)
         .where(predictions.c.user_id == int(user_id))
         .order_by(desc(matches.c.kickoff), matches.c.id)
-        .limit(_MOST_RESULTS)
+        .limit(_MAX_RESULTS)
     )
     (rows,) = await _all(engine, wanted)
     return [
-        {**_summary(row), "foretold": [row.foretold_home, row.foretold_away], "points": row.points}
+        {**_summary(row), "prediction": [row.predicted_home, row.predicted_away], "points": row.points}
         for row in rows
     ]
 
 
 async def leaderboard(engine: AsyncEngine, board: str) -> list[dict[str, Any]] | None:
-    """The first page of a board, as it was last computed."""
+    """The first page of a leaderboard."""
     if board not in BOARDS:
         return None
     wanted = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
@@ -317,13 +317,13 @@ async def leaderboard(engine: AsyncEngine, board: str) -> list[dict[str, Any]] |
 
 
 async def boards(_: AsyncEngine) -> list[dict[str, str]]:
-    """The boards there are, for prewarming."""
+    """The leaderboards, for prewarming."""
     return [{"board": board} for board in BOARDS]
 
 
 async def achievements(engine: AsyncEngine, user_id: str) -> dict[str, Any] | None:
-    """What a user has achieved."""
-    which = number(user_id)
+    """A user's achievements."""
+    which = parse_id(user_id)
     if which is None:
         return None
     theirs = predictions.c.user_id == which
@@ -332,8 +332,10 @@ async def achievements(engine: AsyncEngine, user_id: str) -> dict[str, Any] | No
         func.coalesce(func.sum(predictions.c.points), 0).label("points"),
         func.count().filter(predictions.c.points == 3).label("exact"),
     ).where(theirs)
-    said = select(func.count().label("times")).where(comments.c.user_id == which)
-    who, (total,), (talk,) = await _all(engine, select(users.c.name).where(users.c.id == which), counts, said)
+    commented = select(func.count().label("times")).where(comments.c.user_id == which)
+    who, (total,), (talk,) = await _all(
+        engine, select(users.c.name).where(users.c.id == which), counts, commented
+    )
     if not who:
         return None
     earned = {
@@ -353,7 +355,7 @@ async def all_ads(engine: AsyncEngine) -> list[dict[str, Any]]:
 
 
 async def admin_stats(engine: AsyncEngine) -> dict[str, int]:
-    """How much of everything there is."""
+    """Row counts."""
     tables = (users, matches, events, comments, predictions, votes, ads)
     wanted = [select(func.count().label("rows")).select_from(table) for table in tables]
     found = await _all(engine, *wanted, select(func.count()).where(matches.c.status == "finished"))
@@ -362,7 +364,7 @@ async def admin_stats(engine: AsyncEngine) -> dict[str, int]:
 
 
 async def live_ids(engine: AsyncEngine) -> list[dict[str, str]]:
-    """The matches of around now, for prewarming."""
+    """The current matches, for prewarming."""
     around = matches.c.kickoff.between(text("now() - interval '3 hours'"), text("now() + interval '1 day'"))
     (rows,) = await _all(engine, select(matches.c.id).where(around).order_by(matches.c.kickoff).limit(20))
     return [{"match_id": str(row.id)} for row in rows]

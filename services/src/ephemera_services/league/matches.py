@@ -1,8 +1,8 @@
-"""What happens to matches: scores, events, and the final result, whose pages change in one step.
+"""Changes of matches: scores, events, and the final result, whose pages change atomically.
 
-A finalization is committed while nobody else can store the pages it concerns (`changing`), and one at a time,
-so the table and the results never disagree, not for a moment and not on any process. It may be repeated: with
-the same result it only tells the pages again, with another it corrects the first.
+A finalization is committed while no other process can store the affected pages (`changing`), and one at a
+time, so the table and the results never disagree, in any process. It can be repeated: with the same result it
+only invalidates the pages again, with another one it corrects the first.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from ephemera_services.league.keys import (
     ADMINS,
     BRACKET,
     CLUB,
-    FINALIZING,
+    FINALIZATION_LOCK,
     LIVE,
     LIVE_MATCHES,
     META,
@@ -36,9 +36,9 @@ from ephemera_services.league.tables import events, matches, predictions
 from ephemera_services.runtime import problem
 
 EXACT, RIGHT_WINNER = 3, 1
-"""Points of a prediction: the exact score, or who wins."""
-_PATIENCE = 10.0  # seconds to wait for another finalization
-_NONE = "There is no such match."
+"""Points of a prediction: the exact score, or only the winner."""
+_LOCK_TIMEOUT = 10.0  # seconds to wait for another finalization
+_NO_MATCH = "There is no such match."
 
 
 class Matches:
@@ -48,23 +48,23 @@ class Matches:
         self._engine = engine
         self._site = store[SITE]
         self._admins = store[ADMINS]
-        self._finalizing = store[FINALIZING]
+        self._finalization_lock = store[FINALIZATION_LOCK]
 
     async def score(self, match_id: int, minute: int, home_goals: int, away_goals: int) -> None:
-        """Set the score of a match that is being played, which begins with the first one."""
+        """Set the score of a match; the first score makes it live."""
         values = {"status": "live", "minute": minute, "home_goals": home_goals, "away_goals": away_goals}
         async with self._engine.begin() as sql:
-            await self._still_open(sql, match_id)
+            await self._require_unfinished(sql, match_id)
             changed = update(matches).where(matches.c.id == match_id)
             await sql.execute(changed.values(live_revision=matches.c.live_revision + 1, **values))
         await self._site.bump(*_parts(match_id), LIVE_MATCHES.at(), SCHEDULE.at())
         await self._admins.broadcast(AdminEvent("score", match_id))
 
-    async def happened(self, match_id: int, minute: int, kind: str, side: str, player: str) -> None:
-        """Record a goal's scorer or a card."""
+    async def add_event(self, match_id: int, minute: int, kind: str, side: str, player: str) -> None:
+        """Record a goal or a card."""
         values = {"match_id": match_id, "minute": minute, "kind": kind, "side": side, "player": player}
         async with self._engine.begin() as sql:
-            await self._still_open(sql, match_id)
+            await self._require_unfinished(sql, match_id)
             await sql.execute(insert(events).values(values))
             changed = update(matches).where(matches.c.id == match_id)
             await sql.execute(changed.values(live_revision=matches.c.live_revision + 1))
@@ -72,14 +72,14 @@ class Matches:
         await self._admins.broadcast(AdminEvent("event", match_id))
 
     async def finalize(self, match_id: int, home_goals: int, away_goals: int) -> list[PageRef]:
-        """Make a result final; the pages that have changed."""
+        """Finalize a result; the pages that changed."""
         async with self._engine.connect() as sql:
             found = select(matches.c.home_id, matches.c.away_id).where(matches.c.id == match_id)
             clubs = (await sql.execute(found)).one_or_none()
         if clubs is None:
-            raise problem(404, _NONE)
-        targets = _concerned(match_id, clubs)
-        async with self._finalizing.hold(timeout=_PATIENCE), self._site.changing(*targets):
+            raise problem(404, _NO_MATCH)
+        targets = _affected_pages(match_id, clubs)
+        async with self._finalization_lock.hold(timeout=_LOCK_TIMEOUT), self._site.changing(*targets):
             await self._commit(match_id, home_goals, away_goals)
         await self._admins.broadcast(AdminEvent("finalized", match_id))
         return targets
@@ -95,25 +95,25 @@ class Matches:
             )
             await sql.execute(_award(match_id, home_goals, away_goals))
 
-    async def _still_open(self, sql: Any, match_id: int) -> None:
+    async def _require_unfinished(self, sql: Any, match_id: int) -> None:
         found = select(matches.c.status).where(matches.c.id == match_id).with_for_update()
         status = (await sql.execute(found)).scalar_one_or_none()
         if status is None:
-            raise problem(404, _NONE)
+            raise problem(404, _NO_MATCH)
         if status == "finished":
-            raise problem(409, "The match is over: finalize it again to correct its result.")
+            raise problem(409, "The match is finished: finalize it again to correct its result.")
 
 
 def _parts(match_id: int) -> tuple[PageRef, PageRef]:
     return LIVE.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id))
 
 
-def _concerned(match_id: int, clubs: Any) -> list[PageRef]:
+def _affected_pages(match_id: int, clubs: Any) -> list[PageRef]:
     """Every page that shows a result."""
     pages = (TABLE, RESULTS, SCHEDULE, STATS, BRACKET, LIVE_MATCHES, ADMIN_STATS)
-    theirs = [CLUB.at(id=str(club)) for club in (clubs.home_id, clubs.away_id)]
+    club_pages = [CLUB.at(id=str(club)) for club in (clubs.home_id, clubs.away_id)]
     meta = META.at(match_id=str(match_id))
-    return [*(page.at() for page in pages), *_parts(match_id), meta, *theirs, ACTIVE.at(range="6d")]
+    return [*(page.at() for page in pages), *_parts(match_id), meta, *club_pages, ACTIVE.at(range="6d")]
 
 
 def _award(match_id: int, home_goals: int, away_goals: int) -> Any:

@@ -1,7 +1,7 @@
-"""What every request passes: it is measured, counted against a limit where it is live, and has a session.
+"""The league's middleware: every request is measured, live routes are rate limited, and some load a session.
 
-Only those who need a session are given one: public pages are the same for everybody, and a cookie that a
-browser sends along costs nothing there.
+A session is loaded only where it is needed: public pages are the same for all users, and a cookie that a
+browser sends with them costs nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ephemera.web import (
     Send,
     SessionMiddleware,
 )
-from ephemera_services.league.figures import Meter
+from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import LIMITS, SESSIONS
 from ephemera_services.league.settings import Settings
 
@@ -37,14 +37,14 @@ def store_of(scope: Scope) -> Store:
 
 
 def cookie_of(settings: Settings) -> Cookie:
-    """The session's cookie."""
+    """The session cookie."""
     return Cookie() if settings.secure_cookies else Cookie(name="league-session", secure=False)
 
 
-class Front:
+class LeagueMiddleware:
     """The league's own middleware."""
 
-    def __init__(self, app: ASGIApp, settings: Settings, meter: Meter) -> None:
+    def __init__(self, app: ASGIApp, settings: Settings, meter: RequestMeter) -> None:
         self._app = app
         self._client = ClientAddress(settings.trusted_proxies)
         self._rule = LIMITS.rules["live"]
@@ -60,20 +60,20 @@ class Front:
             app = self._with_session if scope["type"] == "websocket" else self._app
             await app(scope, receive, send)
             return
-        status, began = 500, perf_counter()
+        status, started = 500, perf_counter()
 
-        def sending(message: Message) -> Awaitable[None]:
+        def record_status(message: Message) -> Awaitable[None]:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
             return send(message)
 
         try:
-            await self._chosen(scope)(scope, receive, sending)
+            await self._app_for(scope)(scope, receive, record_status)
         finally:
-            self._meter.count(status, perf_counter() - began)
+            self._meter.count(status, perf_counter() - started)
 
-    def _chosen(self, scope: Scope) -> ASGIApp:
+    def _app_for(self, scope: Scope) -> ASGIApp:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["method"] not in ("GET", "HEAD") or path.startswith(_SIGNED_IN):
             return self._with_session

@@ -1,8 +1,8 @@
-"""How the service fares, and whether it needs more: figures of this process and of Redis, and advice.
+"""Figures of this process and of Redis, and advice whether the service needs more resources.
 
-The hit ratio is that of this process's pages: a request that is answered from a copy or from Redis is a hit,
-one that waits for a load is a miss. The server's own ratio is shown, too, but judges nothing: copies take the
-hits away from it, and what is left are reads of what has just expired.
+The hit ratio is that of this process's pages: a request served from the local cache or from Redis is a hit,
+one that waits for a load is a miss. The server's own ratio is also shown but not judged: the local cache
+absorbs most hits, so the server mostly sees reads of expired pages.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ from ephemera import Store
 from ephemera.errors import EphemeraError, ServerError
 from ephemera.operations.survey import read_info
 from ephemera_services.league.figures import (
-    Figures,
-    Meter,
+    RequestFigures,
+    RequestMeter,
 )
 from ephemera_services.league.keys import RESOURCES
 
-LOWEST_HIT_RATIO = 0.85
-LONGEST_P95 = 1000.0
+MIN_HIT_RATIO = 0.85
+MAX_P95 = 1000.0
 """Milliseconds."""
-_ENOUGH = 100
-"""Requests from which on a ratio says something."""
+_MIN_REQUESTS = 100
+"""Below this number of requests a ratio means nothing."""
 
 
 class Pages(msgspec.Struct, frozen=True):
-    """How often pages were there."""
+    """Hits and misses of pages."""
 
     hits: int
     misses: int
@@ -37,7 +37,7 @@ class Pages(msgspec.Struct, frozen=True):
 
 
 class RedisFigures(msgspec.Struct, frozen=True):
-    """What the servers say, summed up; bytes."""
+    """The servers' statistics, summed; sizes in bytes."""
 
     hit_ratio: float
     evicted_keys: int
@@ -47,26 +47,26 @@ class RedisFigures(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """A look at the service."""
+    """The monitoring report."""
 
     pages: Pages
-    http: Figures
+    http: RequestFigures
     error_rate: float
     redis: RedisFigures | None
-    """None when it does not answer, or not that."""
+    """None if it is down, or its user lacks the permission."""
     votes_waiting: int | None
     advice: list[str]
 
 
 class Monitoring:
-    """Looks at a running service."""
+    """Monitors a running service."""
 
-    def __init__(self, store: Store, meter: Meter) -> None:
+    def __init__(self, store: Store, meter: RequestMeter) -> None:
         self._store = store
         self._meter = meter
 
     async def report(self, votes_waiting: int | None) -> Report:
-        """The figures of now."""
+        """The current figures."""
         pages, http, refused = self.pages(), self._meter.read(), False
         try:
             redis = await self.redis()
@@ -76,23 +76,23 @@ class Monitoring:
         return Report(pages, http, http.error_rate, redis, votes_waiting, advice)
 
     def pages(self) -> Pages:
-        """How often this process had the pages that it was asked for."""
+        """The hit ratio of this process's pages."""
         stats = [self._store[resource].stats for resource in RESOURCES]
         hits, misses = sum(each.hits for each in stats), sum(each.misses for each in stats)
         return Pages(hits, misses, _ratio(hits, misses))
 
     async def redis(self) -> RedisFigures | None:
-        """What the servers of both roles say of themselves; `ServerError` when the user may not ask."""
+        """The statistics of the servers of both roles; `ServerError` if the Redis user may not read them."""
         nodes: set[Any] = {*self._store.client("cache").nodes(), *self._store.client("queue").nodes()}
         try:
-            said = [await read_info(node) for node in nodes]
+            replies = [await read_info(node) for node in nodes]
         except ServerError:
             raise
         except EphemeraError:
             return None
 
         def total(name: str) -> int:
-            return sum(int(each.get(name, 0)) for each in said)
+            return sum(int(each.get(name, 0)) for each in replies)
 
         return RedisFigures(
             hit_ratio=_ratio(total("keyspace_hits"), total("keyspace_misses")),
@@ -106,20 +106,20 @@ class Monitoring:
 def advise(
     pages: Pages, requests: int, p95: float, redis: RedisFigures | None, *, refused: bool = False
 ) -> Iterator[str]:
-    """What to do, if anything."""
-    if pages.hits + pages.misses >= _ENOUGH and pages.hit_ratio < LOWEST_HIT_RATIO:
+    """Advice, if any."""
+    if pages.hits + pages.misses >= _MIN_REQUESTS and pages.hit_ratio < MIN_HIT_RATIO:
         yield (
-            f"upgrade Redis: {pages.hit_ratio:.0%} of page requests are hits, and {LOWEST_HIT_RATIO:.0%} "
-            "should be; it may be too small, or prewarming is off"
+            f"upgrade Redis: {pages.hit_ratio:.0%} of page requests are hits, and {MIN_HIT_RATIO:.0%} "
+            "is the target; Redis may be too small, or prewarming is off"
         )
     if refused:
-        yield "let Redis tell its figures: ephemera acl league --for service --for metrics"
+        yield "allow INFO for the Redis user: ephemera acl league --for service --for metrics"
     elif redis is None:
-        yield "Redis does not answer: pages come from copies and from SQL, and nobody can sign in"
+        yield "Redis is down: pages come from local caches and SQL, and sign-ins fail"
     elif redis.evicted_keys:
-        yield f"upgrade Redis: it has evicted {redis.evicted_keys:,} keys for want of memory"
-    if requests >= _ENOUGH and p95 > LONGEST_P95:
-        yield f"upgrade the machine or add a process: p95 is {p95:,.0f} ms, and 1,000 is the limit"
+        yield f"upgrade Redis: it has evicted {redis.evicted_keys:,} keys because its memory is full"
+    if requests >= _MIN_REQUESTS and p95 > MAX_P95:
+        yield f"upgrade the machine or add a process: p95 is {p95:,.0f} ms, the target is 1,000"
 
 
 def _ratio(hits: int, misses: int) -> float:

@@ -1,4 +1,4 @@
-"""The pages, everybody's and a user's own, by `Served`: ETag, 304, HEAD, 202, stale with its mark."""
+"""The cached pages, public and private: ETag, 304, HEAD, 202, and stale pages with Cache-Status."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from ephemera_services.runtime import problems
 
 router = APIRouter()
 shared = APIRouter()
-"""Pages whose paths users also post to; they go after the users' routes, which tell all methods."""
+"""Pages whose paths users also post to; they come after the users' routes, which list all methods."""
 
 _PAGES = {
     "/api/league/table": TABLE,
@@ -48,7 +48,7 @@ _LIVE = {
     "/api/matches/{match_id}/live": LIVE,
     "/api/matches/{match_id}/meta": META,
 }
-"""Those with a limit for each address."""
+"""The pages with a rate limit per address."""
 
 for path, resource in _PAGES.items():
     add_resource(router, path, resource, store=store_of, tags=["pages"])

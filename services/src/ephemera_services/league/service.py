@@ -1,4 +1,4 @@
-"""The service itself: its parts, opened together and closed in reverse."""
+"""The running service: its parts, opened together and closed in reverse order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from ephemera.patterns.write_behind import create_tables
 from ephemera.web import Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
-from ephemera_services.league.figures import Meter
+from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.matches import Matches
@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class League:
-    """What the routes work with."""
+    """The parts that the routes use."""
 
     settings: Settings
     engine: AsyncEngine
@@ -50,7 +50,7 @@ class League:
     monitoring: Monitoring
 
     async def report(self) -> Report:
-        """How the service fares."""
+        """The monitoring report."""
         try:
             waiting = await self.supporters.waiting()
         except ConnectionFailed:
@@ -58,8 +58,8 @@ class League:
         return await self.monitoring.report(waiting)
 
     def after_result(self) -> None:
-        """What follows a finalization, in the background: boards, then whatever is not warm."""
-        self.site.run_in_background(self._after_result(), "boards and pages after a result")
+        """Compute leaderboards and prewarm pages in the background, after a finalization."""
+        self.site.run_in_background(self._after_result(), "leaderboards and pages after a result")
 
     async def _after_result(self) -> None:
         await self.leaderboards.compute()
@@ -68,8 +68,8 @@ class League:
 
 
 @asynccontextmanager
-async def open_league(settings: Settings, resources: Resources, meter: Meter) -> AsyncIterator[League]:
-    """The service, with its background work: votes, leaderboards, prewarming."""
+async def open_league(settings: Settings, resources: Resources, meter: RequestMeter) -> AsyncIterator[League]:
+    """Open the service with its background work: votes, leaderboards, prewarming."""
     engine, store = resources.engine, resources.store
     await create_tables(engine)
     limits = store[LIMITS]
@@ -89,10 +89,10 @@ async def open_league(settings: Settings, resources: Resources, meter: Meter) ->
         leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
         monitoring=Monitoring(store, meter),
     )
-    await _have_administrator(league)
+    await _ensure_administrator(league)
     if settings.demo:
         await demo_data.seed(league)
-    await _keep_to_budget(settings, store)
+    await _apply_memory_budget(settings, store)
     if settings.prewarm:
         league.site.prewarm_at_openings()
     boards = asyncio.create_task(league.leaderboards.run())
@@ -115,21 +115,21 @@ def _site(settings: Settings, store: Store) -> BoundHttpCache[AsyncEngine]:
     return store[SITE]
 
 
-async def _have_administrator(league: League) -> None:
+async def _ensure_administrator(league: League) -> None:
     name, password = league.settings.admin_name, league.settings.admin_password
     if name is None or password is None or await league.accounts.by_name(name) is not None:
         return
     try:
         await league.accounts.register(name, password.reveal(), "admin")
-    except Problem:  # another process was faster
+    except Problem:  # another process created it
         return
-    logger.info("the administrator was created")
+    logger.info("created the administrator")
 
 
-async def _keep_to_budget(settings: Settings, store: Store) -> None:
-    """Have our own Valkey keep to its budget; of another server only say when it has none.
+async def _apply_memory_budget(settings: Settings, store: Store) -> None:
+    """Limit the memory of an embedded Valkey; for another server only warn if it has no such limit.
 
-    What waits for SQL has no TTL, so that a `volatile` policy never evicts it.
+    Votes that are not in SQL yet have no TTL, so that a `volatile` policy never evicts them.
     """
     if settings.redis_megabytes is None:
         return

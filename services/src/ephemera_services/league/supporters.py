@@ -1,8 +1,8 @@
-"""What users do: predictions and comments go to SQL at once, votes through the queue.
+"""User actions: predictions and comments are written to SQL at once, votes through a write-behind queue.
 
-A prediction or a comment that is committed stays so when Redis is away: its page follows when its time is
-over, and at once in this process. A vote is acknowledged when Redis has it; SQL has it within some seconds,
-once, and a second vote of the same user on the same match changes nothing.
+A committed prediction or comment stands even if Redis is down: its page is updated when it expires, and at
+once in this process. A vote is acknowledged when Redis has it; it reaches SQL within seconds, exactly once,
+and a second vote of the same user on the same match changes nothing.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from ephemera_services.runtime import problem
 
 logger = logging.getLogger(__name__)
 
-_NONE = "There is no such match."
+_NO_MATCH = "There is no such match."
 _TAKEOVER = timedelta(seconds=10)
-"""After which another process writes what a process that died had begun to."""
+"""After which another process takes over the flush of a process that died."""
 
 
 class Supporters:
@@ -51,10 +51,10 @@ class Supporters:
         self._votes = store[VOTES]
         self._admins = store[ADMINS]
         sink = RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
-        self.flusher = Flusher(self._votes, sink, on_applied=self._counted, claim_timeout=_TAKEOVER)
+        self.flusher = Flusher(self._votes, sink, on_applied=self._show_votes, claim_timeout=_TAKEOVER)
 
     async def predict(self, user_id: int, match_id: int, home_goals: int, away_goals: int) -> None:
-        """Place or change a prediction, until the kickoff; 409 after it."""
+        """Place or change a prediction, until the kickoff; 409 later."""
         values = {"home_goals": home_goals, "away_goals": away_goals}
         row = select(literal(user_id), matches.c.id, *(literal(goals) for goals in values.values())).where(
             matches.c.id == match_id, matches.c.status == "scheduled", matches.c.kickoff > func.now()
@@ -65,8 +65,8 @@ class Supporters:
             placed = (await sql.execute(placing.returning(predictions.c.match_id))).scalar_one_or_none()
             if placed is None:
                 await self._status(sql, match_id)
-                raise problem(409, "The match has begun: it cannot be predicted any more.")
-        await self._tell(MINE.at(user_id=str(user_id)), ACHIEVEMENTS.at(user_id=str(user_id)))
+                raise problem(409, "The match has started: it can no longer be predicted.")
+        await self._invalidate(MINE.at(user_id=str(user_id)), ACHIEVEMENTS.at(user_id=str(user_id)))
 
     async def comment(self, user_id: int, match_id: int, text: str) -> int:
         """Post a comment; its id."""
@@ -76,52 +76,52 @@ class Supporters:
             posted = (await sql.execute(adding.returning(comments.c.id))).scalar_one()
             count = update(matches).where(matches.c.id == match_id)
             await sql.execute(count.values(comments_revision=matches.c.comments_revision + 1))
-        await self._tell(COMMENTS.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id)))
+        await self._invalidate(COMMENTS.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id)))
         return int(posted)
 
     async def vote(self, vote: Vote) -> bool:
-        """Queue a vote on a match that is not over; False when this user has voted on it.
+        """Queue a vote on an unfinished match; False if this user has voted on it.
 
-        That is a flag in Redis, kept for a month. SQL is not asked, so votes are taken while it is away,
-        too. After that, or where Redis has lost the flag, a second vote is queued like a first one, and SQL
-        drops it: the first stays.
+        That is a flag in Redis, kept for a month. SQL is not queried, so votes are accepted while it is down.
+        After a month, or if Redis has lost the flag, a second vote is queued like a first one, and SQL
+        ignores it: the first one stays.
         """
         try:
             page = await self._live.page(match_id=str(vote.match_id))
         except (LoadFailed, StillLoading):
             raise unavailable("The match cannot be looked up at the moment; please try again.") from None
         if page is None:
-            raise problem(404, _NONE)
+            raise problem(404, _NO_MATCH)
         if page.json()["status"] == "finished":
-            raise problem(409, "The match is over.")
+            raise problem(409, "The match is finished.")
         who = f"{vote.user_id}.{vote.match_id}"
         return await self._votes.append(vote, partition_key=str(vote.match_id), idempotency_key=who)
 
     async def waiting(self) -> int:
-        """How many votes are not in SQL yet."""
+        """The number of votes that are not in SQL yet."""
         return await self._votes.backlog()
 
-    async def _counted(self, batch: Batch) -> None:
-        """Show votes that are in SQL; asked again if it fails."""
-        concerned = sorted({int(record["match_id"]) for record in batch.records()})
+    async def _show_votes(self, batch: Batch) -> None:
+        """Invalidate the pages of votes that are in SQL; retried if it fails."""
+        match_ids = sorted({int(record["match_id"]) for record in batch.records()})
         async with self._engine.begin() as sql:
-            count = update(matches).where(matches.c.id.in_(concerned))
+            count = update(matches).where(matches.c.id.in_(match_ids))
             await sql.execute(count.values(live_revision=matches.c.live_revision + 1))
-        targets = [page.at(match_id=str(each)) for each in concerned for page in (LIVE, VERSIONS)]
+        targets = [page.at(match_id=str(each)) for each in match_ids for page in (LIVE, VERSIONS)]
         await self._site.bump(*targets)
-        logger.info("votes written", extra={"votes": len(batch.rows), "matches": len(concerned)})
-        for each in concerned:
+        logger.info("flushed votes", extra={"votes": len(batch.rows), "matches": len(match_ids)})
+        for each in match_ids:
             voted = sum(record["match_id"] == each for record in batch.records())
             await self._admins.broadcast(AdminEvent("votes", each, voted))
 
     async def _status(self, sql: Any, match_id: int) -> str:
         found = (await sql.execute(select(matches.c.status).where(matches.c.id == match_id))).scalar()
         if found is None:
-            raise problem(404, _NONE)
+            raise problem(404, _NO_MATCH)
         return str(found)
 
-    async def _tell(self, *targets: PageRef) -> None:
+    async def _invalidate(self, *targets: PageRef) -> None:
         try:
             await self._site.bump(*targets)
         except ConnectionFailed:
-            logger.warning("pages were not told of a change; they follow when their time is over")
+            logger.warning("pages were not invalidated; they are stale until they expire")

@@ -1,7 +1,7 @@
-"""What the league knows for good. Times are UTC, by the database's clock.
+"""The tables of the league. Times are UTC, by the database's clock.
 
-The standings are no table of their own: they are computed from finished matches, so they cannot disagree
-with the results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them.
+There is no table of standings: they are computed from finished matches, so they cannot disagree with the
+results. A match's revisions count the changes of its parts; `etag:md:{match_id}` shows them.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ predictions = Table(
     _of("match_id", matches, key=True),
     Column("home_goals", Integer, nullable=False),
     Column("away_goals", Integer, nullable=False),
-    Column("points", Integer, comment="none until the match is finished"),
+    Column("points", Integer, comment="null until the match is finished"),
     _instant("placed_at", now=True),
 )
 Index("predictions_by_match", predictions.c.match_id)
@@ -134,7 +134,7 @@ ranks = Table(
     Column("place", Integer, primary_key=True),
     _of("user_id", users),
     Column("points", Integer, nullable=False),
-    Column("exact", Integer, nullable=False, comment="scores foretold exactly"),
+    Column("exact", Integer, nullable=False, comment="exactly predicted scores"),
 )
 
 computed = Table(

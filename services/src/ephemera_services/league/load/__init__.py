@@ -1,4 +1,16 @@
-"""Load on a league: thousands of users as locust plays them, and a report with figures and advice.
+"""Load tests of a league: thousands of users simulated with locust, and a report with figures and advice.
 
 python -m ephemera_services.league.load worst --users 5000 --seconds 60
 """
+
+from typing import TYPE_CHECKING
+
+from ephemera_services._lazy import lazy_exports
+
+if TYPE_CHECKING:
+    from ephemera_services.league.load.picture import draw
+    from ephemera_services.league.load.runner import Outcome, run
+
+__all__ = ["Outcome", "draw", "run"]
+
+__getattr__ = lazy_exports(__name__, {"Outcome": "runner", "draw": "picture", "run": "runner"})

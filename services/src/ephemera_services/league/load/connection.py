@@ -1,7 +1,7 @@
-"""One browser's connection, as lean as can be: those who play users share the machine with the service.
+"""A minimal HTTP connection of a simulated browser: the load generator shares the machine with the service.
 
-A library's client took more of the machine for a request than the service does, and then the load measures
-itself. This one sends the bytes of a GET and reads an answer with Content-Length, which all pages have.
+A library's client uses more CPU per request than the service does, and then the load test measures itself.
+This one sends the bytes of a GET and reads a response with Content-Length, which all pages have.
 """
 
 from __future__ import annotations
@@ -11,39 +11,39 @@ from typing import Any
 from gevent import socket  # type: ignore[import-untyped]
 
 _SIZE = 65_536
-_PATIENCE = 30.0  # seconds
+_TIMEOUT = 30.0  # seconds
 
 
 class Connection:
-    """A connection that stays open between requests, opened again when the service has closed it."""
+    """A keep-alive connection, reopened when the service has closed it."""
 
     def __init__(self, host: str, port: int, address: str) -> None:
-        self._place = (host, port)
-        self._always = f"Host: {host}:{port}\r\nX-Forwarded-For: {address}\r\nAccept-Encoding: gzip\r\n"
+        self._address = (host, port)
+        self._headers = f"Host: {host}:{port}\r\nX-Forwarded-For: {address}\r\nAccept-Encoding: gzip\r\n"
         self._socket: Any = None
 
     def get(self, path: str, tag: str | None) -> tuple[int, str, bytes]:
-        """Status, ETag and body of a page; a connection that was closed meanwhile is opened again, once."""
+        """Return status, ETag and body of a page; a closed connection is reopened once."""
         known = "" if tag is None else f"If-None-Match: {tag}\r\n"
-        request = f"GET {path} HTTP/1.1\r\n{self._always}{known}\r\n".encode("latin-1")
-        kept = self._socket is not None
+        request = f"GET {path} HTTP/1.1\r\n{self._headers}{known}\r\n".encode("latin-1")
+        reused = self._socket is not None
         try:
             return self._exchange(request)
         except ConnectionError:
             self.close()
-            if not kept:
+            if not reused:
                 raise
             return self._exchange(request)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
 
     def _exchange(self, request: bytes) -> tuple[int, str, bytes]:
         if self._socket is None:
-            self._socket = socket.create_connection(self._place, timeout=_PATIENCE)
+            self._socket = socket.create_connection(self._address, timeout=_TIMEOUT)
         self._socket.sendall(request)
         data = self._more()
         while (end := data.find(b"\r\n\r\n")) < 0:
@@ -64,6 +64,6 @@ class Connection:
 
 
 def _header(text: bytes, lower: bytes, name: bytes) -> str:
-    """The value of a header, out of `text`, by its name in small letters; empty when it is not there."""
+    """The value of a header in `text`, by its lower-case name; empty if it is missing."""
     at = lower.find(name)
     return "" if at < 0 else text[at + len(name) : text.index(b"\r\n", at + len(name))].decode("latin-1")

@@ -1,14 +1,14 @@
-"""What users do, for locust; `python -m ephemera_services.league.load` runs it, with a service of its own.
+"""The locust users; `python -m ephemera_services.league.load` runs them against an embedded service.
 
-Every user has an address of their own (`X-Forwarded-For`, which the service believes of this machine), polls
-as the page does, with `If-None-Match`, and goes back to waiting. No answer, 4xx and 5xx are failures; so is
-429, since no user here is faster than the page.
+Every user has an address of their own (`X-Forwarded-For`, which the service trusts from this machine), and
+polls like the page does, with `If-None-Match`. Timeouts, 4xx and 5xx are failures; so is 429, since no user
+here is faster than the page.
 
-LEAGUE_SCENARIO: `realistic`, or `worst`, in which everybody watches the live match. LEAGUE_MATCH: its id.
+LEAGUE_SCENARIO: `realistic`, or `worst`, in which all users watch the live match. LEAGUE_MATCH: its id.
 LEAGUE_REPORT: the file for the figures, as JSON.
 """
 
-# locust has no types: what is decorated or subclassed here has none, either.
+# locust has no types, so neither have its decorated functions and subclasses here.
 # mypy: disable-error-code="misc,untyped-decorator"
 
 from __future__ import annotations
@@ -33,27 +33,27 @@ _PAGES = ("table", "schedule", "results", "stats", "bracket")
 
 
 class Visitor(FastHttpUser):
-    """Somebody with a browser."""
+    """A user with a browser."""
 
     abstract = True
     network_timeout = 30.0
     connection_timeout = 30.0
 
     def on_start(self) -> None:
-        """Have an address, and no page yet."""
+        """Set up an address and a connection."""
         number = next(_numbers)
         self.address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         self.tags: dict[str, str] = {}
-        place = urlsplit(self.host)
-        self.http = Connection(place.hostname or "127.0.0.1", place.port or 80, self.address)
+        target = urlsplit(self.host)
+        self.http = Connection(target.hostname or "127.0.0.1", target.port or 80, self.address)
 
     def on_stop(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         self.http.close()
 
     def poll(self, path: str, name: str | None = None) -> bytes | None:
-        """Ask for a page as the script does; its body if it has changed."""
-        began, body, status = perf_counter(), b"", 0
+        """Request a page like the script does; its body if it has changed."""
+        started, body, status = perf_counter(), b"", 0
         failure: Exception | None = None
         try:
             status, tag, body = self.http.get(path, self.tags.get(path))
@@ -65,7 +65,7 @@ class Visitor(FastHttpUser):
         self.environment.events.request.fire(
             request_type="GET",
             name=name or path,
-            response_time=(perf_counter() - began) * 1000,
+            response_time=(perf_counter() - started) * 1000,
             response_length=len(body),
             exception=failure,
             context={},
@@ -77,7 +77,7 @@ class Visitor(FastHttpUser):
 
 
 class Watcher(Visitor):
-    """Watches the live match: its versions every 3-5 s, and the parts that have moved."""
+    """Watches the live match: its versions every 3-5 s, and the parts that changed."""
 
     weight = 100 if WORST else 60
     wait_time = between(3, 5)
@@ -94,7 +94,7 @@ class Watcher(Visitor):
         self.look()
 
     def look(self) -> None:
-        """Ask what has moved, and for that."""
+        """Request the versions, and the parts that changed."""
         found = self.poll(f"/api/matches/{MATCH}/versions", "/api/matches/ID/versions")
         for part, version in (json.loads(found) if found is not None else {}).items():
             if self.versions.get(part) != version:
@@ -115,27 +115,27 @@ class Reader(Visitor):
 
     @task(2)
     def leaders(self) -> None:
-        """Look at the leaders."""
+        """Open a leaderboard."""
         self.poll("/api/leaderboards/season")
 
 
-class Away(Visitor):
-    """Has the page in a tab that is not seen."""
+class HiddenTab(Visitor):
+    """Has the page open in a hidden tab."""
 
     weight = 0 if WORST else 8
     wait_time = between(55, 65)
 
     @task
     def glance(self) -> None:
-        """One poll in a minute."""
+        """One poll per minute."""
         self.poll("/api/matches/live")
 
 
 class Supporter(Watcher):
-    """Signs in, votes once, and says something now and then."""
+    """Signs in, votes once, and comments sometimes."""
 
     weight = 0 if WORST else 2
-    said: ClassVar[list[str]] = ["What a goal!", "Offside!", "Come on!", "That was a foul."]
+    comments: ClassVar[list[str]] = ["What a goal!", "Offside!", "Come on!", "That was a foul."]
 
     def on_start(self) -> None:
         """Register, sign in, vote."""
@@ -148,24 +148,24 @@ class Supporter(Watcher):
 
     @task
     def watch(self) -> None:
-        """One poll, and in one of twenty a comment."""
+        """Poll, and comment once in twenty times."""
         self.look()
         if random.random() < 0.05:
-            self._post(f"/api/matches/{MATCH}/comments", {"text": random.choice(self.said)})
+            self._post(f"/api/matches/{MATCH}/comments", {"text": random.choice(self.comments)})
 
     def _post(self, path: str, form: dict[str, str]) -> None:
         headers = {"X-Forwarded-For": self.address}
         name = "POST " + path.replace(MATCH, "ID")
-        with self.client.post(path, name=name, json=form, headers=headers, catch_response=True) as answer:
-            if answer.status_code < 400:
-                answer.success()
+        with self.client.post(path, name=name, json=form, headers=headers, catch_response=True) as response:
+            if response.status_code < 400:
+                response.success()
             else:
-                answer.failure(f"status {answer.status_code}")
+                response.failure(f"status {response.status_code}")
 
 
 @events.quitting.add_listener
 def _report(environment: Any, **_: Any) -> None:
-    """Leave the figures for the one who prints them."""
+    """Write the figures for the runner."""
     total = environment.stats.total
     figures = {
         "requests": total.num_requests,
@@ -182,7 +182,7 @@ def _report(environment: Any, **_: Any) -> None:
 
 
 def _seconds(history: list[dict[str, Any]]) -> list[dict[str, float]]:
-    """Users, requests a second and p95 as they went along."""
+    """Users, requests per second and p95 over time."""
     found = []
     for each in history:
         p95 = each.get("response_time_percentile_0.95") or (0, 0)

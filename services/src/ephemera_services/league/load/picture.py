@@ -1,4 +1,4 @@
-"""The picture of two runs: p95 as users saw it, second by second, with prewarming and without."""
+"""A chart of two runs: p95 as users saw it, over time, with and without prewarming."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 from ephemera_services.league.load.runner import Outcome
 
 _INK = "#757d87"
-"""Grey that is read on white and on black; the background is transparent."""
+"""A grey that is readable on white and black; the background is transparent."""
 _COLOURS = {True: "#e8590c", False: "#4c8bf5"}
 
 
 def draw(outcomes: Sequence[Outcome], path: Path) -> None:
-    """Write the picture as SVG."""
+    """Write the chart as SVG."""
     import matplotlib as mpl
 
     mpl.use("svg")
@@ -29,7 +29,7 @@ def draw(outcomes: Sequence[Outcome], path: Path) -> None:
         )
         axes.plot([each["p95"] for each in seconds], label=label, color=_COLOURS[outcome.prewarmed])
     users = max(outcome.users for outcome in outcomes)
-    axes.set_xlabel(f"samples since the first of {users:,} users came (about one a second)")
+    axes.set_xlabel(f"samples since the first of {users:,} users arrived (about one per second)")
     axes.set_ylabel("p95, ms")
     axes.set_ylim(bottom=0)
     axes.legend(frameon=False)

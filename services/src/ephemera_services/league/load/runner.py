@@ -1,8 +1,8 @@
-"""One run of a scenario: a service of its own, a referee, locust, and what came of it.
+"""One run of a scenario: a service, a referee, locust, and the outcome.
 
 The service is one process of `ephemera serve league` with an embedded Valkey of 25 MB and an embedded
-PostgreSQL, as small as the design has it. The referee changes the minute or the score every 60 seconds, in
-the worst case every 15, and makes another match's result final in the middle: pages change meanwhile.
+PostgreSQL, as small as the design allows. The referee changes the minute or the score every 60 seconds, in
+the worst case every 15, and finalizes another match halfway through, so that pages change meanwhile.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ from ephemera_services.runtime import DEMO_PASSWORD
 
 Scenario = Literal["realistic", "worst"]
 _TOKEN = "load-" + "0" * 27
-_STARTS_WITHIN = 60.0  # seconds
-_EVERY: dict[Scenario, float] = {"realistic": 60.0, "worst": 15.0}
+_START_TIMEOUT = 60.0  # seconds
+_INTERVALS: dict[Scenario, float] = {"realistic": 60.0, "worst": 15.0}
 """Seconds between changes of the score."""
 _MATCH, _OTHER_MATCH = 32, 33
-"""Of the demonstration: the one that is live, and the next."""
+"""Of the demo data: the live match, and the next one."""
 _BIN = Path(sys.executable).parent
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run gave: locust's figures, the service's own report, and what both advise."""
+    """The outcome of a run: locust's figures, the service's own report, and the advice."""
 
     scenario: Scenario
     prewarmed: bool
@@ -50,7 +50,7 @@ class Outcome:
 
 
 def run(scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, arrive: int = 30) -> Outcome:
-    """Play a scenario with so many users, who arrive within the first `arrive` seconds."""
+    """Run a scenario with `users` users, who arrive within the first `arrive` seconds."""
     if not (_BIN / "locust").exists():
         raise RuntimeError("the load needs locust: pip install locust")
     with (
@@ -63,15 +63,17 @@ def run(scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, a
         if prewarm:
             referee.post("/api/admin/prewarm").raise_for_status()
         stop = threading.Event()
-        playing = threading.Thread(target=_play, args=(referee, seconds, _EVERY[scenario], stop))
-        playing.start()
+        referee_thread = threading.Thread(
+            target=_change_scores, args=(referee, seconds, _INTERVALS[scenario], stop)
+        )
+        referee_thread.start()
         try:
             figures = _locust(url, Path(folder), scenario, users, seconds, arrive)
         finally:
             stop.set()
-            playing.join()
+            referee_thread.join()
         service = referee.get("/api/admin/monitoring").raise_for_status().json()
-    # By the p95 that users saw: the service does not know how long a request waited for it.
+    # With the p95 that users saw: the service does not know how long a request waited for it.
     pages, redis = Pages(**service["pages"]), RedisFigures(**service["redis"])
     advice = list(advise(pages, figures["requests"], figures["p95"], redis))
     return Outcome(scenario, prewarm, users, figures, service, advice)
@@ -92,7 +94,7 @@ def _service(folder: Path, *, prewarm: bool) -> Iterator[str]:
         "EPHEMERA_LEAGUE_PREWARM": "true" if prewarm else "false",
     }
     with (folder / "service.log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - our own words
+        process = subprocess.Popen(  # noqa: S603 - fixed arguments
             [str(_BIN / "ephemera"), "serve", "league", "--port", str(port)],
             env=environment,
             stdout=log,
@@ -100,15 +102,15 @@ def _service(folder: Path, *, prewarm: bool) -> Iterator[str]:
         )
     url = f"http://127.0.0.1:{port}"
     try:
-        _wait(process, url, folder / "service.log")
+        _wait_until_ready(process, url, folder / "service.log")
         yield url
     finally:
         process.terminate()
         process.wait(30)
 
 
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    deadline = time.monotonic() + _STARTS_WITHIN
+def _wait_until_ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
+    deadline = time.monotonic() + _START_TIMEOUT
     while time.monotonic() < deadline and process.poll() is None:
         try:
             if httpx.get(f"{url}/readyz").status_code == 200:
@@ -118,13 +120,13 @@ def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
     raise RuntimeError(f"the service did not start: {log.read_text(encoding='utf-8')[-1000:]}")
 
 
-def _play(referee: httpx.Client, seconds: int, every: float, stop: threading.Event) -> None:
-    """Have things happen on the field until the whistle."""
+def _change_scores(referee: httpx.Client, seconds: int, every: float, stop: threading.Event) -> None:
+    """Change the score until the end of the run."""
     for tick in range(1, int(seconds / every) + 1):
         if stop.wait(every):
             return
         score = {"minute": 20 + tick % 70, "home_goals": tick // 4, "away_goals": tick // 6}
-        with suppress(httpx.TransportError):  # nobody heard it: the next score is another one anyway
+        with suppress(httpx.TransportError):  # the next score is another one anyway
             referee.put(f"/api/admin/matches/{_MATCH}/score", json=score)
             if tick == int(seconds / every / 2):
                 final = {"home_goals": 2, "away_goals": 1}
@@ -146,7 +148,7 @@ def _locust(
         "LEAGUE_MATCH": str(_MATCH),
         "LEAGUE_REPORT": str(report),
     }
-    done = subprocess.run(  # noqa: S603 - our own words
+    done = subprocess.run(  # noqa: S603 - fixed arguments
         command, env=environment, capture_output=True, text=True, check=False
     )
     if not report.exists():

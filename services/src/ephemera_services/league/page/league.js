@@ -1,12 +1,12 @@
 "use strict";
-// The league's page. A tab asks for its data when it is opened and polls while it is shown: every 4 s where
-// something is live, every 20 s elsewhere, every 60 s while the page is hidden. What was last received stays
-// in localStorage with its ETag: a 304 changes nothing on the screen, and without a network the last
-// snapshot is shown with its mark.
+// The league's page. A tab requests its data when it is opened and polls while it is visible: every 4 s for
+// live data, every 20 s otherwise, every 60 s while the page is hidden. The last response is kept in
+// localStorage with its ETag: a 304 changes nothing on the screen, and without a network the last snapshot is
+// shown and marked as stale.
 
 const LIVE = 4000, QUIET = 20000, HIDDEN = 60000; // milliseconds from one poll to the next
-const OLDEST = 14 * 24 * 3600 * 1000; // milliseconds for which a snapshot is shown
-const STALE = 10; // seconds beyond its time from which on the server's copy is marked
+const OLDEST = 14 * 24 * 3600 * 1000; // milliseconds after which a snapshot is not shown
+const STALE = 10; // seconds after its expiry from which a page is marked as stale
 
 const TABS = {
   Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], draw: drawLive } },
@@ -33,7 +33,7 @@ const state = { tab: "League", part: "Table", match: null, timer: 0, me: null, r
 const content = document.getElementById("content");
 const mark = document.getElementById("mark");
 
-// --- asking, and remembering what was answered -----------------------------------------------------------
+// --- requests and snapshots -------------------------------------------------------------------------------
 
 function snapshot(path) {
   try {
@@ -42,23 +42,23 @@ function snapshot(path) {
   } catch { return null; }
 }
 
-function keyOf(path) { // a private page's snapshot is its user's alone
-  return path.startsWith("api/me") ? `league:${state.me?.user_id ?? "nobody"}:${path}` : `league:${path}`;
+function keyOf(path) { // a private page's snapshot belongs to its user
+  return path.startsWith("api/me") ? `league:${state.me?.user_id ?? "anonymous"}:${path}` : `league:${path}`;
 }
 
-// What a path has: { body, changed, stale }. Throws when the network or the server fails.
+// Returns { body, changed, stale } of a path. Throws if the network or the server fails.
 async function ask(path) {
   const known = snapshot(path);
   const headers = known ? { "If-None-Match": known.etag } : {};
-  const answer = await fetch(path, { cache: "no-store", headers });
-  const late = Number(/ttl=(-\d+)/.exec(answer.headers.get("cache-status") ?? "")?.[1] ?? 0);
+  const response = await fetch(path, { cache: "no-store", headers });
+  const late = Number(/ttl=(-\d+)/.exec(response.headers.get("cache-status") ?? "")?.[1] ?? 0);
   const stale = late < -STALE;
-  if (answer.status === 304 && known) return { body: known.body, changed: false, stale };
-  if (answer.status === 404 || answer.status === 401) return { body: null, changed: true, stale: false };
-  if (answer.status !== 200) throw new Error(`${path}: ${answer.status}`);
-  const body = await answer.json();
-  const kept = JSON.stringify({ etag: answer.headers.get("etag"), body, at: Date.now() });
-  try { localStorage.setItem(keyOf(path), kept); } catch { /* full: then it is asked for again */ }
+  if (response.status === 304 && known) return { body: known.body, changed: false, stale };
+  if (response.status === 404 || response.status === 401) return { body: null, changed: true, stale: false };
+  if (response.status !== 200) throw new Error(`${path}: ${response.status}`);
+  const body = await response.json();
+  const kept = JSON.stringify({ etag: response.headers.get("etag"), body, at: Date.now() });
+  try { localStorage.setItem(keyOf(path), kept); } catch { /* full: it is requested again */ }
   return { body, changed: true, stale };
 }
 
@@ -71,7 +71,7 @@ function interval() { return document.hidden ? HIDDEN : state.match ? LIVE : sho
 function schedule() {
   clearTimeout(state.timer);
   document.body.dataset.every = interval();
-  // A little chance, so that thousands of pages do not ask in the same moment.
+  // Jitter, so that thousands of pages do not poll at the same time.
   state.timer = setTimeout(poll, interval() * (0.9 + 0.2 * Math.random()));
 }
 
@@ -80,20 +80,20 @@ async function poll() {
   const view = state.match ? MATCH : shown();
   try {
     const answers = await Promise.all(await view.fetch?.() ?? view.paths().map(ask));
-    if (round !== state.round) return; // another tab was opened meanwhile
+    if (round !== state.round) return; // another tab was opened
     if (answers.some((each) => each.changed) || !content.dataset.drawn) {
       draw(view, answers.map((each) => each.body));
     }
     mark.hidden = !answers.some((each) => each.stale);
   } catch {
     if (round !== state.round) return;
-    mark.hidden = false; // what is on the screen stays
+    mark.hidden = false; // keep what is on the screen
   }
   schedule();
 }
 
 function draw(view, bodies) {
-  const written = content.querySelector("input[name=text]"); // a comment that is being written stays
+  const written = content.querySelector("input[name=text]"); // keep a comment that is being written
   const focused = written && written === document.activeElement;
   content.replaceChildren(view.draw(bodies));
   const again = content.querySelector("input[name=text]");
@@ -110,14 +110,14 @@ function open(tab, part, match = null) {
   delete content.dataset.drawn;
   drawTabs();
   const view = match ? MATCH : shown();
-  const kept = view.paths().map(snapshot); // at once, before the network answers
+  const kept = view.paths().map(snapshot); // immediately, before the network answers
   if (kept.every(Boolean)) draw(view, kept.map((each) => each.body));
   poll();
 }
 
 document.addEventListener("visibilitychange", () => document.hidden ? schedule() : poll());
 
-// --- a match: its versions are polled, and its parts are asked for when theirs has moved -------------------
+// --- a match: its versions are polled, and a part is requested when its version changes  -------------------
 
 const PARTS = ["meta", "live", "comments"];
 const MATCH = {
@@ -167,7 +167,7 @@ function matchList(rows) {
 }
 
 function drawLive([rows]) {
-  return rows?.length ? matchList(rows) : el("p", {}, "No match is being played.");
+  return rows?.length ? matchList(rows) : el("p", {}, "No match is live.");
 }
 
 function drawStats([stats]) {
@@ -196,7 +196,7 @@ function drawMatch([meta, live, comments]) {
 }
 
 function commentForm(match) {
-  const text = el("input", { name: "text", maxLength: 500, required: true, placeholder: "say something" });
+  const text = el("input", { name: "text", maxLength: 500, required: true, placeholder: "write a comment" });
   const form = el("form", {}, text, el("button", {}, "Send"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
@@ -209,11 +209,11 @@ function commentForm(match) {
 }
 
 function drawOpen([rows]) {
-  if (!rows?.length) return el("p", {}, "Nothing can be predicted at the moment.");
+  if (!rows?.length) return el("p", {}, "No match can be predicted at the moment.");
   return el("div", {}, ...rows.map((row) => {
     const goals = ["home_goals", "away_goals"].map((name) =>
       el("input", { name, type: "number", min: 0, max: 99, required: true, size: 2 }));
-    const form = el("form", {}, `${row.home} – ${row.away} `, ...goals, el("button", {}, "Foretell"));
+    const form = el("form", {}, `${row.home} – ${row.away} `, ...goals, el("button", {}, "Predict"));
     form.addEventListener("submit", (event) => {
       event.preventDefault();
       const score = Object.fromEntries(goals.map((input) => [input.name, Number(input.value)]));
@@ -226,9 +226,9 @@ function drawOpen([rows]) {
 function drawMine([rows]) {
   if (!rows) return el("p", {}, "Sign in to see your predictions.");
   const lines = rows.map((row) => ({
-    match: `${row.home} – ${row.away}`, foretold: row.foretold.join(" : "), points: row.points ?? "",
+    match: `${row.home} – ${row.away}`, prediction: row.prediction.join(" : "), points: row.points ?? "",
   }));
-  return table(lines, { Match: "match", Foretold: "foretold", Points: "points" });
+  return table(lines, { Match: "match", Prediction: "prediction", Points: "points" });
 }
 
 function drawTabs() {
@@ -246,7 +246,7 @@ function drawTabs() {
     button(part, part === state.part && !state.match, () => open(state.tab, part))));
 }
 
-// --- who is here -----------------------------------------------------------------------------------------
+// --- the session -----------------------------------------------------------------------------------------
 
 async function send(method, path, body) {
   try {
@@ -259,9 +259,9 @@ async function send(method, path, body) {
   return null;
 }
 
-function here(me) {
+function setUser(me) {
   state.me = me;
-  try { sessionStorage.setItem("league:me", JSON.stringify(me)); } catch { /* then it is asked for again */ }
+  try { sessionStorage.setItem("league:me", JSON.stringify(me)); } catch { /* it is requested again */ }
   document.getElementById("sign-in").hidden = Boolean(me);
   const line = document.getElementById("me");
   line.hidden = !me;
@@ -272,19 +272,19 @@ document.getElementById("sign-in").addEventListener("submit", async (event) => {
   event.preventDefault();
   const form = new FormData(event.target);
   const me = await send("POST", "api/session", Object.fromEntries(form));
-  if (me) { here(me); open(state.tab, state.part, state.match); }
+  if (me) { setUser(me); open(state.tab, state.part, state.match); }
 });
 document.getElementById("sign-out").addEventListener("click", async () => {
-  if (await send("DELETE", "api/session")) { here(null); open(state.tab, state.part, state.match); }
+  if (await send("DELETE", "api/session")) { setUser(null); open(state.tab, state.part, state.match); }
 });
 
-async function drawAds() { // once a visit: they are the same for ten minutes
+async function drawAds() { // once per visit: they change rarely
   const kept = snapshot("api/ads");
   const rows = await ask("api/ads").then((answer) => answer.body, () => kept?.body);
   const links = (rows ?? []).map((row) => el("a", { href: row.link, rel: "sponsored noopener" }, row.title));
   document.getElementById("ads").replaceChildren(...links);
 }
 
-here(JSON.parse(sessionStorage.getItem("league:me") ?? "null"));
+setUser(JSON.parse(sessionStorage.getItem("league:me") ?? "null"));
 open("League", "Table");
 drawAds();
