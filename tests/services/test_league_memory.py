@@ -87,7 +87,11 @@ def _predictions() -> list[dict[str, Any]]:
 
 async def _keep(store: Any, resource: Any, value: Any, **fields: str) -> None:
     page = build_page(
-        resource.at(**fields).key, value, "application/json", compress_over=resource.compress_over, made_at=0
+        resource.at(**fields).key,
+        value,
+        "application/json",
+        compress_over=resource.representation.compress_over,
+        made_at=0,
     )
     page.fresh, page.stale = 300_000, 120_000
     await store[resource.cache].put(page, **fields)
@@ -137,4 +141,4 @@ def test_advice_begins_where_the_design_says(pages: Pages, p95: float, evicted: 
 
 def test_without_redis_that_is_the_advice() -> None:
     """A Redis that cannot be asked is told of."""
-    assert "does not answer" in next(advise(Pages(1, 0, 1.0), 1, 1.0, None))
+    assert "Redis is down" in next(advise(Pages(1, 0, 1.0), 1, 1.0, None))

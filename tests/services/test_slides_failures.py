@@ -39,7 +39,7 @@ def test_a_model_that_refuses_ends_the_job(
             messages = list(anna.events(begun["job_id"]))
             note = json.loads(socket.recv(timeout=30))["message"]
     assert messages[-2].data["event_type"] == "error"
-    assert "is it configured right?" in messages[-2].data["error_message"]
+    assert "is it configured correctly?" in messages[-2].data["error_message"]
     assert (note["id"], note["state"]) == (begun["presentation_id"], "failed")
     view = anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")
     assert (view["state"], view["slides"]) == ("failed", [])

@@ -49,7 +49,7 @@ def test_a_presentation_from_sign_in_to_download(
     page.get_by_label("E-mail").fill(EDITOR)
     page.get_by_label("Password").fill("not the password")
     page.get_by_role("button", name="Sign in").click()
-    expect(page.get_by_role("alert")).to_contain_text("wrong")
+    expect(page.get_by_role("alert")).to_contain_text("Wrong address or password")
     page.get_by_label("Password").fill(DEMO_PASSWORD)
     page.get_by_role("button", name="Sign in").click()
 

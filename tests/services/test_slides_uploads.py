@@ -44,7 +44,7 @@ def _archive(**parts: bytes) -> bytes:
         ("cut.pdf", _pdf()[:150], 422, "broken"),
         ("locked.docx", b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(500), 422, "encrypted"),
         ("broken.docx", b"PK\x03\x04 and nothing else", 422, "broken"),
-        ("archive.zip", _archive(readme=b"hello"), 415, "no DOCX"),
+        ("archive.zip", _archive(readme=b"hello"), 415, "not a DOCX"),
         ("hollow.docx", _archive(**{"word/document.xml": b"<a/>"}), 422, "broken"),
     ],
 )
