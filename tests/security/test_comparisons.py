@@ -18,7 +18,7 @@ SECRET = re.compile(
 
 ALLOWED = {
     ("ephemera_services/slides/accounts.py", "api_keys.c.digest == _digest(key)"): "SQL looks a digest up",
-    ("ephemera_services/slides/work.py", "shares.c.token == token"): "SQL looks up a random link by index",
+    ("ephemera_services/slides/workspace.py", "shares.c.token == token"): "SQL looks a random link up",
     ("ephemera/operations/infer/_content_types.py", "form_of(text) in _SECRET_FORMS"): "the kind of a text",
     ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder != load.token"): "it grants nothing",
     ("ephemera/patterns/cache/_load_coordinator.py", "claim.holder == load.token"): "the same",
