@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -123,9 +124,9 @@ class BoundEntitlements(Generic[V]):
         """Return the value, from the cache or by `await load(**fields)`; None when there is none."""
         key = self._cached.key(**fields)
         try:
-            value, fence = await self._fences.read_or_fence(key)
+            with self._stats.counting_errors:
+                value, fence = await self._fences.read_or_fence(key)
         except REDIS_ERRORS:
-            self._stats.errors += 1
             value, fence = None, b""
         if value is not None:
             self._stats.hits += 1
@@ -160,10 +161,8 @@ class BoundEntitlements(Generic[V]):
         async with self._load_slots:
             value = await load(**fields)
         if value is not None and fence:
-            try:
+            with suppress(*REDIS_ERRORS), self._stats.counting_errors:
                 self._stats.writes += await self._fences.fill(key, fence, value)
-            except REDIS_ERRORS:
-                self._stats.errors += 1
         return value
 
     async def _cancel_loads(self) -> None:

@@ -29,7 +29,6 @@ import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import (
-    REDIS_ERRORS,
     Catalogue,
     FieldValue,
     Fixed,
@@ -110,11 +109,8 @@ class BoundPreferences(Generic[S]):
     async def merge(self, changes: Mapping[str, Any], /, **fields: FieldValue) -> S:
         """Set some fields and leave the others; return all of them as they are now."""
         change = self._records.change(changes)
-        try:
+        with self._values.stats.counting_errors:
             text = await self._run(MERGE, (self._values.key(**fields),), (self._lifetime, *change))
-        except REDIS_ERRORS:
-            self._values.stats.errors += 1
-            raise
         self._values.stats.writes += 1
         merged = self._records.decode(text)
         if merged is None:  # a foreign value inside the right envelope

@@ -92,9 +92,9 @@ class BoundRevocation:
         if self._cache and (known := self._known(kind, marks, issued)):
             return TokenStatus(revoked=True, by=known)
         try:
-            stored = await self._read([key for _, _, key in marks])
+            with self._users.stats.counting_errors:
+                stored = await self._read([key for _, _, key in marks])
         except REDIS_ERRORS:
-            self._users.stats.errors += 1
             policy = when_down or self._kinds[kind].when_down
             uninformed = policy == "local" and not self._subscriber.subscribed.is_set()
             return TokenStatus(revoked=policy == "closed" or uninformed, certain=False)
@@ -216,11 +216,8 @@ class BoundRevocation:
         return InvalidValue(self._users.keyspace.pattern, expected, given)
 
     async def _run_script(self, script: Script, key: str, *arguments: Arg) -> Any:
-        try:
+        with self._users.stats.counting_errors:
             return await self._run(script, (key,), arguments)
-        except REDIS_ERRORS:
-            self._users.stats.errors += 1
-            raise
 
     def _keep_write(self, write: Write) -> None:
         """Repeat a write after a lost connection."""

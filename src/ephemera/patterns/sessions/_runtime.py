@@ -87,11 +87,8 @@ class SessionReader(Generic[S]):
     def decode(self, reply: asyncio.Future[Any]) -> S | None:
         """Decode a read whose reply has arrived."""
         stats = self.stats
-        try:
+        with stats.counting_errors:
             stored = reply.result()
-        except REDIS_ERRORS:
-            stats.errors += 1
-            raise
         if stored is not None:
             stats.bytes_read += len(stored) if stored.__class__ is bytes else payload_size(stored)
             session = self._decode(stored)
@@ -265,11 +262,8 @@ class BoundSessions(Generic[S]):
         return ended
 
     async def _run_script(self, script: Script, keys: Sequence[str], *arguments: Arg) -> Any:
-        try:
+        with self.stats.counting_errors:
             return await self._run(script, keys, arguments)
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
 
     async def _unlink(self, user: FieldValue, ids: list[bytes]) -> None:
         """Free the memory of sessions that no index lists; they are void already, so this may fail."""

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 import msgspec
 
 from ephemera.errors import BacklogFull, InvalidValue, Unavailable
-from ephemera.keyspace import REDIS_ERRORS, Catalogue, Stats, Store
+from ephemera.keyspace import Catalogue, Stats, Store
 from ephemera.patterns.write_behind._batches import (
     IN_SHARD,
     UNTIL_IN_SQL,
@@ -178,11 +178,8 @@ class BoundRecords(Generic[S]):
         keys, shards = self._keys[shard], self.declared.shards
         if idempotency_key is not None:
             keys = (*keys, shards.idempotency.key(shard=shard, idempotency_key=idempotency_key))
-        try:
+        with self.stats.counting_errors:
             added = await self._client.run(APPEND, keys, (*self._limits, *data))
-        except REDIS_ERRORS:
-            self.stats.errors += 1
-            raise
         if added < 0:
             raise BacklogFull(self.declared.name, shard, shards.capacity)
         self.stats.writes += added
