@@ -11,7 +11,6 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import free_ports, send_command, valkey_binary
-from ephemera.embedded._resp import Address
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Role
 from ephemera.operations.configuration import server_config, server_settings
@@ -29,7 +28,7 @@ EXPECTED = {
 }
 
 
-def setting(address: Address, name: str) -> str:
+def setting(address: tuple[str, int] | str, name: str) -> str:
     """What a running server says of one of its settings."""
     reply = send_command(address, "CONFIG", "GET", name)
     assert isinstance(reply, list)
@@ -52,7 +51,7 @@ def binary(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def booted(binary: str, role: Role, tmp_path: Path) -> Iterator[Address]:
+def booted(binary: str, role: Role, tmp_path: Path) -> Iterator[tuple[str, int]]:
     """A server started by the file as it is printed; only its port and folder are its own."""
     [port] = free_ports(1)
     file = tmp_path / f"{role}.conf"
@@ -74,7 +73,7 @@ def booted(binary: str, role: Role, tmp_path: Path) -> Iterator[Address]:
 
 
 @ROLES
-def test_the_printed_file_boots_a_server_that_has_its_settings(booted: Address, role: Role) -> None:
+def test_the_printed_file_boots_a_server_that_has_its_settings(booted: tuple[str, int], role: Role) -> None:
     """valkey-server and redis-server 7 take the file as it stands, and have what it says."""
     for name, value in EXPECTED[role].items():
         assert setting(booted, name) == value

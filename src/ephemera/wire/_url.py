@@ -1,12 +1,12 @@
-"""One URL says everything about a server: where, how, as whom.
+"""Server URLs: one URL has everything needed to connect.
 
     redis://user:password@host:6379/0      rediss://...?ca=/path/ca.pem&cert=...&key=...
     unix:///run/redis.sock?db=1            redis+cluster://h1:6379,h2:6379?read_from=replicas
     redis+sentinel://h1:26379,h2:26379/mymaster/0
 
-`rediss` in place of `redis` means TLS, also for clusters and Sentinel. Unknown options fail: a misspelt
-`timeout` must not be a default silently. The password is never part of a repr or a message, and neither is
-what might be a piece of it: a host, a port or a path that only looks like one.
+`rediss` in place of `redis` means TLS, also for clusters and Sentinel. Unknown options are errors: a misspelt
+`timeout` must not silently be the default. The password is never part of a repr or a message, and neither is
+anything that might be a piece of it, such as a malformed host, port or path.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from ephemera.errors import InvalidUrl
 Kind = Literal["standalone", "cluster", "sentinel"]
 
 TIMEOUT = 0.25
-"""Seconds without any progress after which a server is stalled, unless its URL says otherwise."""
+"""Seconds without any progress after which a server counts as stalled; the default of the URL option."""
 
 CONNECT_TIMEOUT = 1.0
-"""Seconds that a new connection may take, unless its URL says otherwise."""
+"""Seconds that a new connection may take; the default of the URL option."""
 
 _SCHEMES: dict[str, tuple[Kind, bool]] = {
     "redis": ("standalone", False),
@@ -43,9 +43,7 @@ _WHERE = re.compile(
     r"(?:\[(?P<v6>[0-9a-fA-F:.]+(?:%\w+)?)\]|(?P<host>[\w.-]*))(?::(?P<port>[0-9]{1,5}))?", re.ASCII
 )
 
-_ENCODE = (
-    "an @ stands behind the URL's host; in a user name, password or option write / as %2F, ? as %3F, @ as %40"
-)
+_ENCODE = "an @ follows the URL's host; in a user name, password or option write / as %2F, ? as %3F, @ as %40"
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class Address:
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Who we are to a server; the password stays out of every repr."""
+    """A user name and password; the password is in no repr."""
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
@@ -95,15 +93,15 @@ class Target:
     max_in_flight_bytes: int = 64 * 1024 * 1024
     read_from: Literal["masters", "replicas"] = "masters"
     modules: frozenset[str] | None = None
-    """Names, in lower case, of modules that its servers may carry beside their own; None: any."""
+    """Names, in lower case, of modules that its servers may have besides their own; None: any."""
 
 
 def parse_url(url: str) -> Target:
-    """The target that a URL names; `InvalidUrl` says which part is wrong."""
+    """Parse a URL; `InvalidUrl` says which part is wrong."""
     if not isinstance(url, str):
         raise InvalidUrl(f"a URL is a text such as redis://127.0.0.1:6379, not {type(url).__name__}")
     if any("\ud800" <= character <= "\udfff" for character in url):
-        raise InvalidUrl("the URL holds characters that are no text (lone surrogates)")
+        raise InvalidUrl("the URL contains lone surrogates, which are not text")
     if url.startswith("unix://"):
         return _parse_unix(url)
     match = _SHAPE.fullmatch(url)
@@ -130,7 +128,7 @@ def parse_url(url: str) -> Target:
 def _wrong_scheme(url: str) -> str:
     if not url.strip():
         return "the URL is empty (was the variable or setting that it comes from not set?)"
-    # A scheme is shown if it is written as one is; what else stands there may be anything.
+    # Only what is written like a scheme is shown; anything else may be a secret.
     found = re.match("([A-Za-z][A-Za-z+]{,19})://", url)
     return f"the URL's scheme is not known: {found[1]}" if found else "the URL's scheme is not known"
 
@@ -222,7 +220,7 @@ def _settings(kind: Kind, options: dict[str, str]) -> dict[str, Any]:
         parsers["read_from"] = _read_from
     unknown = sorted(set(options) - set(parsers))
     if unknown:
-        # A name that is none may be the rest of a secret whose & was not encoded.
+        # A malformed name may be the rest of a secret whose & was not encoded.
         named = repr(unknown[0]) if re.fullmatch("[a-z_]+", unknown[0]) and kind != "sentinel" else ""
         raise InvalidUrl(
             f"unknown option {named} in the URL; known here are {', '.join(parsers)}, "
