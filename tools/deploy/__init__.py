@@ -1,7 +1,6 @@
-"""Production: what runs where, and the files that say so to Docker Compose and Kubernetes.
+"""Generates the Docker Compose and Kubernetes files of the five services in production.
 
-`python -m tools.deploy` writes them from `layout`; servers' settings and users come from
-`ephemera server-config` and `ephemera acl` themselves, so a changed catalogue changes them,
-and a test fails while a file is old. No
-secret is in any of them: they name who keeps it.
+`python -m tools.deploy` writes them from `layout`. Server settings and users come from `ephemera
+server-config` and `ephemera acl`, so the files follow the catalogues, and a test fails while a file is
+outdated. The files contain no secrets, only references to them.
 """

@@ -1,4 +1,4 @@
-"""`python -m tools.deploy`: write what is generated; with --check only say what is old, and fail if it is."""
+"""`python -m tools.deploy`: write the generated files; with --check only report outdated ones, and fail."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FOLDER = Path(__file__).parents[2] / "deploy"
 
 
 def generated() -> dict[str, str]:
-    """Every generated file by its place in this folder."""
+    """Every generated file by its path in `deploy/`."""
     return {**servers.files(), **compose.files(), **kubernetes.files()}
 
 
 def old() -> list[str]:
-    """The files that are not as they would be generated."""
+    """The files that are outdated."""
     return [
         name
         for name, text in generated().items()

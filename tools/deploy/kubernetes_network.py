@@ -1,4 +1,4 @@
-"""Who may talk to whom: nobody, but for what is listed here."""
+"""Network policies: all traffic is denied except what is listed here."""
 
 from __future__ import annotations
 

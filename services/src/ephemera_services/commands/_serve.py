@@ -22,11 +22,11 @@ def serve(
     host: Annotated[str, flag("--host", "The address to listen on.")] = "127.0.0.1",
     port: Annotated[int, flag("--port", "The port to listen on.", min=1, max=65535)] = 8000,
 ) -> None:
-    """Run a service until it is told to stop.
+    """Run a service until it is stopped.
 
-    It is configured by its environment, EPHEMERA_..., as its README says. Without EPHEMERA_URL and
-    EPHEMERA_DATABASE_URL it starts a Valkey and a PostgreSQL of its own, which end with it; EPHEMERA_DATA
-    names a folder where their data stays. Logs are JSON lines on stderr.
+    It is configured by environment variables, EPHEMERA_..., see its README. Without EPHEMERA_URL and
+    EPHEMERA_DATABASE_URL it starts an embedded Valkey and PostgreSQL, which end with it; EPHEMERA_DATA
+    names a folder that keeps their data. Logs are JSON lines on stderr.
     """
     create_app, settings_type = _service(name)
     import uvicorn
@@ -44,8 +44,8 @@ def serve(
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # the service reads them itself, from those whom it trusts
-        timeout_keep_alive=75,  # longer than balancers keep a connection: they should be the ones to close it
+        proxy_headers=False,  # the service reads them itself, from trusted proxies
+        timeout_keep_alive=75,  # longer than load balancers do, so that they close first
         timeout_graceful_shutdown=10,
     )
     server = uvicorn.Server(config)
@@ -57,21 +57,21 @@ def serve(
 
 
 def _explain(name: str, state: Any, database: Any) -> None:
-    """Say why a service did not start; the log has where."""
+    """Print why a service did not start; the log has the details."""
     from sqlalchemy.exc import DBAPIError
 
     failure = getattr(state, "failure", None)
     if isinstance(failure, EphemeraError):
         typer.echo(f"ephemera: {name} did not start: {failure}", err=True)
     elif isinstance(failure, DBAPIError) and database is not None:
-        told = (
+        problem = (
             f"EPHEMERA_DATABASE_URL, {address(database.reveal())}: the database refused: {refusal(failure)}"
         )
-        typer.echo(f"ephemera: {name} did not start: {told}; is it up, and the URL right?", err=True)
+        typer.echo(f"ephemera: {name} did not start: {problem}; is it up, and the URL correct?", err=True)
     elif isinstance(failure, Exception):
         kind = type(failure).__name__
         typer.echo(
-            f"ephemera: {name} did not start: {kind}; are the servers up, and the URLs right?", err=True
+            f"ephemera: {name} did not start: {kind}; are the servers up, and the URLs correct?", err=True
         )
 
 
@@ -87,7 +87,7 @@ SERVE = Command(
     "serve",
     serve,
     examples=(
-        ("with servers of its own, for a look", "identity"),
-        ("for others on the network", "identity --host 0.0.0.0 --port 8080"),
+        ("with embedded servers", "identity"),
+        ("reachable from the network", "identity --host 0.0.0.0 --port 8080"),
     ),
 )
