@@ -128,7 +128,7 @@ async def faststream_events(servers: Servers) -> AsyncIterator[Round]:
         )
 
         @broker.subscriber(stream=stream, max_workers=_HANDLERS)  # type: ignore[untyped-decorator]
-        async def handle(event: Registered) -> None:  # noqa: ARG001
+        async def handle(event: Registered) -> None:
             round_.one()
 
         await broker.start()
@@ -154,7 +154,7 @@ async def taskiq_events(servers: Servers) -> AsyncIterator[Round]:
     logging.getLogger("taskiq").setLevel(logging.CRITICAL)
 
     @broker.task  # type: ignore[untyped-decorator]
-    async def handle(user_id: str, email: str) -> None:  # noqa: ARG001
+    async def handle(user_id: str, email: str) -> None:
         round_.one()
 
     async with peers.redis_py(servers.valkey) as client:

@@ -16,6 +16,6 @@ constant = FastAPI()
 
 
 @constant.get("/api/profiles/{user_id}")
-async def profile(user_id: UUID) -> Response:  # noqa: ARG001
+async def profile(user_id: UUID) -> Response:
     """Always the same profile."""
     return Response(CONSTANT, media_type="application/json")

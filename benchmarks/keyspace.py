@@ -132,7 +132,7 @@ async def bare_value(servers: Servers) -> AsyncIterator[Round]:
 
 
 @asynccontextmanager
-async def classify(servers: Servers) -> AsyncIterator[Round]:  # noqa: ARG001 - it needs no server
+async def classify(servers: Servers) -> AsyncIterator[Round]:
     """Names to spaces: 24 patterns, a tenth of the keys of none of them."""
     catalogue, names = _service()
 

@@ -41,7 +41,7 @@ async def names_only(servers: Servers) -> AsyncIterator[Round]:
     """An audit of names alone, from connecting to the report; names a second."""
     await _fill(servers)
 
-    async def measured_round(seconds: float) -> float:  # noqa: ARG001 - all names, however long it takes
+    async def measured_round(seconds: float) -> float:
         began = time.perf_counter()
         report = await audit(servers.valkey.url, [CATALOGUE], SurveyOptions(sample=0))
         took = time.perf_counter() - began
@@ -58,7 +58,7 @@ async def bare_scan(servers: Servers) -> AsyncIterator[Round]:
     await _fill(servers)
     async with open_client(servers.valkey.url) as client:
 
-        async def measured_round(seconds: float) -> float:  # noqa: ARG001 - all names, however long it takes
+        async def measured_round(seconds: float) -> float:
             names, cursor, began = 0, b"0", time.perf_counter()
             while True:
                 cursor, page = await client.call("SCAN", cursor, "COUNT", PAGE_SIZE)

@@ -131,7 +131,7 @@ def is_same(installed: str, pin: str) -> bool:
 def at_odds() -> list[str]:
     """What `pip check` says."""
     command = [sys.executable, "-m", "pip", "check"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603 - our own words
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     return [] if done.returncode == 0 else done.stdout.splitlines()
 
 
@@ -156,7 +156,7 @@ def audited(service: str, requirements: str) -> dict[str, Any]:
             "10",
         ]
         command = [sys.executable, "-m", "pip_audit", "--vulnerability-service", service, *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         said: dict[str, Any] = json.loads(done.stdout)
     except ValueError:

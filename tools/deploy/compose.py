@@ -157,7 +157,7 @@ def _marking() -> dict[str, Any]:
         "image": IMAGE,
         "entrypoint": ["/bin/sh", "-c", " && ".join(f"{mark} '{url}'" for url in urls)],
         "volumes": ["./tls:/tls:ro"],
-        "tmpfs": ["/tmp"],  # noqa: S108 - inside a container
+        "tmpfs": ["/tmp"],
         "networks": ["inside"],
         "depends_on": {
             name: {"condition": "service_healthy"}
@@ -187,7 +187,7 @@ def _postgres() -> dict[str, Any]:
             "./tls:/tls:ro",
             "postgres:/var/lib/postgresql",
         ],
-        "tmpfs": ["/tmp", "/var/run/postgresql"],  # noqa: S108
+        "tmpfs": ["/tmp", "/var/run/postgresql"],
         "shm_size": "256m",
         "networks": {"inside": {"aliases": [host("postgres", 0)]}},
         "healthcheck": {
@@ -213,7 +213,7 @@ def _ours(service: Service, command: list[str], memory: str) -> dict[str, Any]:
         "build": {"context": "..", "dockerfile": "deploy/Dockerfile"},
         "command": command,
         "volumes": ["./tls:/tls:ro"],
-        "tmpfs": ["/tmp"],  # noqa: S108
+        "tmpfs": ["/tmp"],
         "depends_on": {
             **{name: {"condition": "service_completed_successfully"} for name in done},
             **{name: {"condition": "service_healthy"} for name in healthy},
@@ -227,7 +227,7 @@ def _ours(service: Service, command: list[str], memory: str) -> dict[str, Any]:
 
 
 def _service(service: Service) -> dict[str, Any]:
-    made = _ours(service, ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)], service.memory)  # noqa: S104
+    made = _ours(service, ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)], service.memory)
     made["environment"] |= {name: _given(secret) for name, secret in service.secrets.items()}
     made["env_file"] = _SETTINGS
     asked = f"import urllib.request as r; r.urlopen('http://127.0.0.1:{PORT}/healthz', timeout=2)"
@@ -253,7 +253,7 @@ def _worker(service: Service) -> dict[str, Any]:
 
 def _console(service: Service, port: int) -> dict[str, Any]:
     user, redis = f"{service.name}-console", _given("redis-console")
-    command = ["console", "--catalogue", service.name, "--host", "0.0.0.0", "--port", "8085"]  # noqa: S104
+    command = ["console", "--catalogue", service.name, "--host", "0.0.0.0", "--port", "8085"]
     command += ["--metrics-url", f"http://{service.name}:{PORT}/metrics"]
     made = _ours(service, [*command, "--public-url", f"http://127.0.0.1:{port}"], "512Mi")
     return {
@@ -289,7 +289,7 @@ def _optional() -> dict[str, Any]:
             "user": "999:999",
             "profiles": ["mongodb"],
             "volumes": ["mongodb:/data/db"],
-            "tmpfs": ["/tmp"],  # noqa: S108
+            "tmpfs": ["/tmp"],
             "networks": ["inside"],
             **_limits("1g"),
             **_HARDENED,

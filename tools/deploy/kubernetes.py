@@ -244,7 +244,7 @@ def _postgres() -> list[dict[str, Any]]:
             },
             {"name": "secrets", "mountPath": "/run/secrets", "readOnly": True},
             {"name": "tls", "mountPath": "/tls", "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108 - inside a container
+            {"name": "tmp", "mountPath": "/tmp"},
             {"name": "socket", "mountPath": "/var/run/postgresql"},
         ],
         "resources": resources("250m", "2Gi"),
@@ -282,7 +282,7 @@ def _ours(name: str, args: list[str], env: list[dict[str, Any]], memory: str) ->
         "env": env,
         "volumeMounts": [
             {"name": "tls", "mountPath": "/tls", "readOnly": True},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "tmp", "mountPath": "/tmp"},
         ],
         "resources": resources("100m", memory),
         "securityContext": HARDENED,
@@ -318,7 +318,7 @@ def _environment(service: Service) -> list[dict[str, Any]]:
 def _service(service: Service) -> list[dict[str, Any]]:
     env = _environment(service)
     env += env_of_secrets({name: ("ephemera", secret) for name, secret in service.secrets.items()})
-    args = ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)]  # noqa: S104
+    args = ["serve", service.name, "--host", "0.0.0.0", "--port", str(PORT)]
     pod = _told(_ours(service.name, args, env, service.memory))
     ports = [{"name": "http", "port": PORT}]
     if service.name == "feed":
@@ -369,7 +369,7 @@ def _store(name: str, image: str, port: int, path: str, user: int) -> list[dict[
         "livenessProbe": {**probe, "failureThreshold": 6},
         "volumeMounts": [
             {"name": "data", "mountPath": path},
-            {"name": "tmp", "mountPath": "/tmp"},  # noqa: S108
+            {"name": "tmp", "mountPath": "/tmp"},
             *(
                 [{"name": "tmp", "mountPath": "/qdrant/snapshots", "subPath": "snapshots"}]
                 if name == "qdrant"

@@ -60,13 +60,13 @@ class Methods:
     def __init__(self, service: Aggregator) -> None:
         self._service = service
 
-    async def PublishInsight(self, request: Any) -> dict[str, Any]:  # noqa: N802 - the names of the protocol
+    async def PublishInsight(self, request: Any) -> dict[str, Any]:
         """Publish an insight."""
         form = InsightForm(channel_id=request.channel_id, text=request.text)
         insight = await self._service.publish(form.channel_id, form.text)
         return {**insight._asdict(), "ts": datetime.fromtimestamp(insight.ts / 1000, UTC)}
 
-    async def Subscribe(self, request: Any) -> dict[str, Any]:  # noqa: N802
+    async def Subscribe(self, request: Any) -> dict[str, Any]:
         """Subscribe a user."""
         form = _SubscriptionForm(
             user_id=request.user_id,
@@ -75,17 +75,17 @@ class Methods:
         )
         return {"subscribed": await self._service.subscribe(form.user_id, form.channel_id, form.plan)}
 
-    async def Unsubscribe(self, request: Any) -> dict[str, Any]:  # noqa: N802
+    async def Unsubscribe(self, request: Any) -> dict[str, Any]:
         """End a subscription."""
         form = _SubscriptionForm(user_id=request.user_id, channel_id=request.channel_id)
         return {"unsubscribed": await self._service.unsubscribe(form.user_id, form.channel_id)}
 
-    async def Touch(self, request: Any) -> dict[str, Any]:  # noqa: N802
+    async def Touch(self, request: Any) -> dict[str, Any]:
         """Mark the user as active."""
         await self._service.touch(_UserForm(user_id=request.user_id).user_id)
         return {}
 
-    async def GetFeed(self, request: Any) -> dict[str, Any]:  # noqa: N802
+    async def GetFeed(self, request: Any) -> dict[str, Any]:
         """A user's feed."""
         feed = await self._service.feed(_UserForm(user_id=request.user_id).user_id)
         if feed is None:
@@ -96,7 +96,7 @@ class Methods:
         ]
         return {**{name: getattr(feed, name) for name in feed.__struct_fields__}, "items": items}
 
-    async def GetStatus(self, request: Any) -> dict[str, Any]:  # noqa: N802
+    async def GetStatus(self, request: Any) -> dict[str, Any]:
         """A user's state."""
         status = await self._service.status(_UserForm(user_id=request.user_id).user_id)
         if status is None:

@@ -20,8 +20,8 @@ EXTRACTIVE = "extractive"
 TEXTS_PER_CLUSTER = 5  # those nearest to the centroid
 _TITLE, _SENTENCE, _TEXT = 90, 240, 600  # characters
 _SENTENCES = 3
-_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")  # noqa: RUF001 - full-width marks end sentences, too
-_MARKS = (".", "!", "?", "…", "。", "！", "？")  # noqa: RUF001
+_SENTENCE_END = re.compile(r"(?<=[.!?。！？])\s+|\n+")
+_MARKS = (".", "!", "?", "…", "。", "！", "？")
 _TIMEOUT = 20.0  # seconds
 _TASK = """\
 You summarize a news feed. The user's message is a JSON array of clusters, each an array of texts about one

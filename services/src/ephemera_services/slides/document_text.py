@@ -137,7 +137,7 @@ def _text(content: bytes) -> str:
 
 _CHUNK_LENGTH = 350  # characters, approximately
 _MAX_CHUNKS = 2_000
-_SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'»”)]*\s+(?=\S)|(?<=[。！？])")  # noqa: RUF001 - full-width marks
+_SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'»”)]*\s+(?=\S)|(?<=[。！？])")
 _MAX_SENTENCE = 400  # characters; a longer one is cut
 
 

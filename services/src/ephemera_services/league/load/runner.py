@@ -94,7 +94,7 @@ def _service(folder: Path, *, prewarm: bool) -> Iterator[str]:
         "EPHEMERA_LEAGUE_PREWARM": "true" if prewarm else "false",
     }
     with (folder / "service.log").open("wb") as log:
-        process = subprocess.Popen(  # noqa: S603 - fixed arguments
+        process = subprocess.Popen(
             [str(_BIN / "ephemera"), "serve", "league", "--port", str(port)],
             env=environment,
             stdout=log,
@@ -148,9 +148,7 @@ def _locust(
         "LEAGUE_MATCH": str(_MATCH),
         "LEAGUE_REPORT": str(report),
     }
-    done = subprocess.run(  # noqa: S603 - fixed arguments
-        command, env=environment, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     if not report.exists():
         raise RuntimeError(f"locust failed: {done.stderr[-2000:]}")
     figures: dict[str, Any] = json.loads(report.read_text(encoding="utf-8"))
