@@ -12,9 +12,9 @@ from ephemera import embedded
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, fixed
 from tests.cli.commands import ephemera
-from tests.operations.audited import KEYS, stock
+from tests.operations.audit_fixtures import KEYS, stock
 
-SHOP = "tests.operations.audited:catalogue"
+SHOP = "tests.operations.audit_fixtures:catalogue"
 pictures = Catalogue("pictures")
 FAMILY = pictures.value("revoked:family:{family}", str, lifetime=fixed(hours=1), purpose="x")
 SECRET = "s3cr3t-wörd"

@@ -12,7 +12,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
-from tests.console.consoles import COMMAND, PASSWORD, running_console
+from tests.console.console_process import COMMAND, PASSWORD, running_console
 
 HERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")
 LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}

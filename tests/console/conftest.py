@@ -12,8 +12,8 @@ import pytest
 
 from ephemera import connect, embedded
 from ephemera.embedded import Valkey
-from tests.console.consoles import PASSWORD, RunningConsole, running_console, settled, slug
-from tests.console.keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
+from tests.console.console_process import PASSWORD, RunningConsole, running_console, settled, slug
+from tests.console.shop_keys import BASKET, NOTE, ORDERS, PROFILE, SESSION, VISITS, Order, Session, catalogue
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 _FLAGS = (

@@ -12,8 +12,8 @@ import pytest
 from ephemera import connect, embedded
 from ephemera.console._survey_cache import MAX_AGE
 from ephemera.embedded import Valkey
-from tests.console.consoles import running_console, settled
-from tests.console.keys import PROFILE, catalogue
+from tests.console.console_process import running_console, settled
+from tests.console.shop_keys import PROFILE, catalogue
 
 KEYS = 100_000
 A_SECOND = 1.0

@@ -11,9 +11,9 @@ import pytest
 from ephemera import embedded
 from ephemera.console._pages import PAGES
 from ephemera.embedded import Valkey, free_ports
+from tests.console.browser_pages import expect
 from tests.console.conftest import fill
-from tests.console.consoles import running_console, settled
-from tests.console.windows import expect
+from tests.console.console_process import running_console, settled
 
 
 @pytest.fixture

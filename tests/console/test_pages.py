@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from tests.console.consoles import RunningConsole
-from tests.console.windows import expect, tile
+from tests.console.browser_pages import expect, tile
+from tests.console.console_process import RunningConsole
 
 SHIFTS = """
 window.shifts = [];

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from ephemera.embedded import Valkey
-from tests.console.consoles import RunningConsole, running_console
+from tests.console.console_process import RunningConsole, running_console
 from tests.console.write_button_app import KEY
 
 TEMPTING = (sys.executable, "-m", "tests.console.write_button_app")

@@ -22,10 +22,10 @@ from ephemera_services.league import keys as league
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.scripture import UserCreated
 from ephemera_services.scripture import keys as scripture
-from tests.console.consoles import running_console
-from tests.console.stage import Stage, staged
+from tests.console.browser_pages import READY, eventually, expect, press, region, row_of, tile
+from tests.console.console_process import running_console
+from tests.console.five_services import Stage, staged
 from tests.console.test_permission import FORGE
-from tests.console.windows import READY, eventually, expect, press, region, row_of, tile
 from tests.services import identity_users
 from tests.services.scripture_mail import MailServer
 from tests.services.slides_people import VIEWER

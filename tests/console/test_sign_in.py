@@ -10,7 +10,7 @@ import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.sync.client import connect
 
-from tests.console.consoles import PASSWORD, USER, RunningConsole
+from tests.console.console_process import PASSWORD, USER, RunningConsole
 
 SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 POLLING = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"

@@ -8,7 +8,7 @@ import pytest
 
 from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
-from tests.operations.audited import stock
+from tests.operations.audit_fixtures import stock
 from tests.wire.debian_redis import BINARY, DebianRedis
 
 

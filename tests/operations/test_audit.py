@@ -11,7 +11,7 @@ from ephemera.errors import CannotConnect, OverlappingPatterns
 from ephemera.keyspace import Catalogue, fixed
 from ephemera.operations.audit import KINDS, audit
 from ephemera.wire import Arg, open_client
-from tests.operations.audited import KEYS, audited, catalogue, of_kind, state_of
+from tests.operations.audit_fixtures import KEYS, audited, catalogue, of_kind, state_of
 
 HOUR = 3_600_000
 

@@ -10,7 +10,7 @@ from ephemera.errors import InvalidCursor
 from ephemera.operations.audit import audit
 from ephemera.operations.survey import _scan as scanning
 from ephemera.wire import open_client
-from tests.operations.audited import audited, catalogue, of_kind, state_of, stock
+from tests.operations.audit_fixtures import audited, catalogue, of_kind, state_of, stock
 
 MANY = 20_000
 

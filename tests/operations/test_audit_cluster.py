@@ -8,7 +8,7 @@ import pytest
 
 from ephemera.embedded import Cluster
 from ephemera.wire import open_client
-from tests.operations.audited import KEYS, audited, of_kind, state_of, stock
+from tests.operations.audit_fixtures import KEYS, audited, of_kind, state_of, stock
 
 MANY = 5000
 

@@ -12,7 +12,7 @@ from ephemera import embedded
 from ephemera.keyspace import Catalogue, fixed, permanent, write_identity
 from ephemera.operations.audit import AuditReport, audit
 from ephemera.wire import as_text, open_client
-from tests.operations.audited import of_kind
+from tests.operations.audit_fixtures import of_kind
 
 catalogue = Catalogue("roles")
 CACHE = catalogue.counter("cache:{id}", lifetime=fixed(hours=1), purpose="x")

@@ -18,7 +18,7 @@ from ephemera.operations.metrics import METRICS, dashboard, dashboard_json, dash
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._dashboard_panels import PANELS, level
 from ephemera.web import MetricsEndpoint
-from tests.operations.measured import catalogue, parsed, service
+from tests.operations.metrics_fixtures import catalogue, parsed, service
 
 _METRIC = re.compile(r"ephemera_[a-z_]+")
 _BY = re.compile(r"by \(([^)]*)\) \(+(?:rate\()?(ephemera_[a-z_]+)")
@@ -102,7 +102,7 @@ def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
 
 def test_the_command_prints_what_grafana_imports() -> None:
     """`ephemera dashboard NAME` writes the JSON of that catalogue and nothing else."""
-    done = CliRunner().invoke(create_app(), ["dashboard", "tests.operations.measured:catalogue"])
+    done = CliRunner().invoke(create_app(), ["dashboard", "tests.operations.metrics_fixtures:catalogue"])
     assert done.exit_code == 0
     assert json.loads(done.stdout) == dashboard(catalogue)
 

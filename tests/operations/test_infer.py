@@ -17,8 +17,8 @@ from ephemera.operations.audit import AuditReport, audit
 from ephemera.operations.infer import Proposal, infer
 from ephemera.operations.survey import SurveyOptions
 from ephemera.wire import Arg, open_client
-from tests.operations.audited import of_kind
-from tests.operations.five_systems import TABLES, commands
+from tests.operations.audit_fixtures import of_kind
+from tests.operations.service_catalogues import TABLES, commands
 
 
 async def write(url: str, writes: Iterable[tuple[Arg, ...]]) -> None:

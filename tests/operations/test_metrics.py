@@ -16,7 +16,7 @@ from ephemera.errors import InvalidDeclaration, InvalidValue, LockLost, Unavaila
 from ephemera.keyspace import Store, connect
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.operations.metrics._families import SERVER_COMMANDS
-from tests.operations.measured import (
+from tests.operations.metrics_fixtures import (
     FEED,
     GREETING,
     INGEST,

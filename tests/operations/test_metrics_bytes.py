@@ -10,7 +10,7 @@ import pytest
 from ephemera import Catalogue
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Keyspace, Store, connect, fixed, sliding
-from tests.operations.measured import Profile, Visit
+from tests.operations.metrics_fixtures import Profile, Visit
 
 catalogue = Catalogue("bytes")
 _HOUR: Any = {"lifetime": fixed(hours=1), "purpose": "To be measured"}

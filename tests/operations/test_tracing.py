@@ -16,7 +16,7 @@ from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import InvalidDeclaration, ServerError
 from ephemera.keyspace import Store, connect
 from ephemera.operations.metrics import trace
-from tests.operations.measured import (
+from tests.operations.metrics_fixtures import (
     GREETING,
     INGEST,
     LIMITS,

@@ -10,7 +10,7 @@ import pytest
 from ephemera.console._pages import PAGES
 from ephemera.embedded import Valkey
 from tests.cli.commands import ephemera
-from tests.console.consoles import running_console
+from tests.console.console_process import running_console
 from tests.security.guarded import CANARY
 
 _WHERE = ("console", "--url", "redis://127.0.0.1:1", "--catalogue", "identity")

@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.keyspace import connect
 from ephemera.operations.metrics import StoreMetrics
 from ephemera.web import MetricsEndpoint
-from tests.operations.measured import GREETING, catalogue, parsed
+from tests.operations.metrics_fixtures import GREETING, catalogue, parsed
 
 _OPEN_METRICS = "application/openmetrics-text; version=1.0.0"
 

@@ -1,10 +1,10 @@
-"""The command `ephemera`: what an operator does with a catalogue and a server.
+"""The command line: `ephemera`, for operating catalogues and servers.
 
-All commands keep to these rules, and `tests/cli` holds them to it:
+All commands follow these rules, and `tests/cli` checks them:
 
-- exit code 0: done; 1: it failed, or it found something; 2: it was called wrongly;
-- every flag has an environment variable, `--some-flag` is `EPHEMERA_SOME_FLAG`;
-- results go to stdout, everything else to stderr, and what a machine may read has `--json`;
+- exit code 0: success; 1: failure, or something was found; 2: wrong usage;
+- every option has an environment variable, `--some-flag` is `EPHEMERA_SOME_FLAG`;
+- results go to stdout, everything else to stderr, and machine-readable results have `--json`;
 - an error is one line that says what to do, and no secret is ever printed.
 
 Installed packages add commands, catalogues, jobs and workers by entry point (`_plugins`). A command is a

@@ -83,7 +83,7 @@ def worker(
 
 
 def run_jobs(jobs: Jobs, options: WorkerOptions) -> int:
-    """Run jobs with Celery until the process is told to stop; the exit code."""
+    """Run jobs with Celery until the process is stopped; returns the exit code."""
     for option, given in (("--url", options.url), ("--database-url", options.database_url)):
         if not given:
             raise typer.BadParameter("jobs need it", param_hint=option)

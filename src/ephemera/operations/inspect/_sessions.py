@@ -102,30 +102,30 @@ class RevocationFinder:
     """Finds revocations by repeated searches."""
 
     def __init__(self, store: Store, revocation: Revocation, limit: int = 100) -> None:
-        spaces: dict[str, Keyspace[Any]] = {
-            **{f"{kind} token": space for kind, space in revocation.tokens.items()},
+        keyspaces: dict[str, Keyspace[Any]] = {
+            **{f"{kind} token": keyspace for kind, keyspace in revocation.tokens.items()},
             "family": revocation.families,
             "user": revocation.users,
         }
         self._client = store.client(revocation.users.role)
         self._finders = [
-            (kind, space, KeyFinder(self._client, space, limit)) for kind, space in spaces.items()
+            (kind, keyspace, KeyFinder(self._client, keyspace, limit)) for kind, keyspace in keyspaces.items()
         ]
 
     async def search(self) -> list[RevocationEntry]:
         """Continue the search, and return the revocations known by now, the latest expiry first."""
         entries: list[RevocationEntry] = []
-        for kind, space, finder in self._finders:
+        for kind, keyspace, finder in self._finders:
             keys = await finder.search()
             ttls = await asyncio.gather(*(self._client.call("PTTL", key) for key in keys))
             entries += (
-                RevocationEntry(kind, _only_field(space, key), ttl / 1000)
+                RevocationEntry(kind, _only_field(keyspace, key), ttl / 1000)
                 for key, ttl in zip(keys, ttls, strict=True)
                 if ttl > 0
             )
         return sorted(entries, key=lambda entry: -entry.expires_in)
 
 
-def _only_field(space: Keyspace[Any], key: str) -> str:
-    (value,) = (space.parse(key) or {"": key}).values()
+def _only_field(keyspace: Keyspace[Any], key: str) -> str:
+    (value,) = (keyspace.parse(key) or {"": key}).values()
     return value

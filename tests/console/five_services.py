@@ -26,8 +26,8 @@ from ephemera_services.demo.processes import Processes, run_processes
 from ephemera_services.demo.servers import Servers, open_servers
 from ephemera_services.demo.visitors import random_address
 from ephemera_services.runtime import DEMO_PASSWORD
-from tests.console.beside import LoopThread
-from tests.console.consoles import RunningConsole
+from tests.console.console_process import RunningConsole
+from tests.console.loop_thread import LoopThread
 from tests.services.identity_users import sign_in
 from tests.services.scripture_mail import MailServer
 from tests.services.services import Served

@@ -24,7 +24,7 @@ T = TypeVar("T")
 COMMAND = str(Path(sys.executable).with_name("ephemera"))
 PASSWORD = "a password for tests"
 USER = "operator"
-CATALOGUE = "tests.console.keys:catalogue"
+CATALOGUE = "tests.console.shop_keys:catalogue"
 _STARTS_WITHIN = 60.0  # seconds; machines that run tests are busy
 _ROOT = Path(__file__).parents[2]
 

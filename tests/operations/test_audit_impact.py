@@ -9,7 +9,7 @@ import pytest
 
 from ephemera.embedded import Valkey
 from ephemera.wire import Client, as_text, open_client
-from tests.operations.audited import KEYS, audited, stock
+from tests.operations.audit_fixtures import KEYS, audited, stock
 from tests.wire.debian_redis import DebianRedis
 
 
