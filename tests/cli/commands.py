@@ -1,4 +1,4 @@
-"""Running the command line inside a test, and the tree of its commands."""
+"""Run the command line inside a test, and list its commands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def parsed(name: str) -> Any:
 
 
 def names(tree: Any = TREE, before: str = "") -> list[str]:
-    """The names of all commands, those in groups with their group's."""
+    """The names of all commands, with their group's name."""
     return [
         name
         for word, command in tree.commands.items()
@@ -32,7 +32,7 @@ def names(tree: Any = TREE, before: str = "") -> list[str]:
 
 
 class Outcome:
-    """What a command printed, as one line of words, and how it ended."""
+    """The output of a command, and its exit code."""
 
     def __init__(self, result: Any) -> None:
         if result.exception is not None and not isinstance(result.exception, SystemExit):
@@ -48,5 +48,5 @@ class Outcome:
 
 
 def ephemera(*words: str, env: Mapping[str, str] | None = None) -> Outcome:
-    """Run `ephemera WORDS`; only an error that the command line should have caught is raised."""
+    """Run `ephemera WORDS`; only errors that the command line should have caught are raised."""
     return Outcome(CliRunner().invoke(create_app(), words, env=dict(env or {})))

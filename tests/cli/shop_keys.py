@@ -38,5 +38,5 @@ VISITS = catalogue.counter(
     lifetime=fixed(days=2),
     purpose="Visits of a page on a day",
     saves="an UPDATE for each visit",
-    if_lost="a day's count starts anew",
+    if_lost="a day's count restarts at 0",
 )

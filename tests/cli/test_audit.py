@@ -1,4 +1,4 @@
-"""`ephemera audit`: what it prints, and how it ends."""
+"""`ephemera audit`: its output and exit codes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SECRET = "s3cr3t-wörd"
 
 @pytest.fixture
 def shop() -> Iterator[Valkey]:
-    """A server with a password, a key of every space, and some that are not as declared."""
+    """A server with a password, a key of every keyspace, and some deviations."""
     with embedded.valkey(password=SECRET) as server:
         asyncio.run(stock(server.url))
         for number in range(12):
@@ -31,12 +31,12 @@ def shop() -> Iterator[Valkey]:
         yield server
 
 
-def test_the_report_for_people_has_all_parts(shop: Valkey) -> None:
-    """Servers, spaces, unknown shapes, streams, findings, and what looking has done, in words and figures."""
+def test_the_report_has_all_parts(shop: Valkey) -> None:
+    """Servers, keyspaces, undeclared shapes, streams, findings and impact are shown."""
     outcome = ephemera("audit", "--url", shop.url, "--catalogue", SHOP)
     assert outcome.code == 0
     software = "valkey" if "valkey_version" in str(shop.ask("INFO", "server")) else "redis"
-    for told in (
+    for message in (
         "shop on 1 server: 21 names (all of 21 keys)",
         software,
         "profile:{user_id}",
@@ -46,11 +46,11 @@ def test_the_report_for_people_has_all_parts(shop: Valkey) -> None:
         "session:{session_id}: 1 key without a TTL, declared 1 h sliding",
         "The audit raised keyspace_hits",
     ):
-        assert told in outcome.out, told
+        assert message in outcome.out, message
 
 
-def test_the_report_for_machines_is_complete(shop: Valkey) -> None:
-    """JSON has every space, finding and figure; stderr stays silent when nobody watches."""
+def test_the_json_report_is_complete(shop: Valkey) -> None:
+    """JSON has every keyspace, finding and figure; stderr is empty without a terminal."""
     outcome = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--json")
     report = json.loads(outcome.out)
     assert report["coverage"]["names"] == KEYS + 12
@@ -79,13 +79,13 @@ def test_neither_passwords_nor_sensitive_keys_are_printed(shop: Valkey) -> None:
         (["--fail-on", "memory-full"], 0),
     ],
 )
-def test_the_exit_code_tells_what_was_asked_for(shop: Valkey, words: list[str], code: int) -> None:
+def test_the_exit_code_follows_fail_on(shop: Valkey, words: list[str], code: int) -> None:
     """It is 1 when a kind of --fail-on was found, and 0 otherwise."""
     assert ephemera("audit", "--url", shop.url, "--catalogue", SHOP, *words).code == code
 
 
-def test_the_environment_may_say_everything(shop: Valkey) -> None:
-    """Every flag may come from the environment, those with several values separated by spaces."""
+def test_every_option_can_come_from_the_environment(shop: Valkey) -> None:
+    """Options with several values are separated by spaces."""
     environment = {
         "EPHEMERA_URL": shop.url,
         "EPHEMERA_CATALOGUE": f"{SHOP} tests.cli.other_keys:catalogue",
@@ -100,8 +100,8 @@ def test_the_environment_may_say_everything(shop: Valkey) -> None:
     assert report["impact"]["lookups"] == 0
 
 
-def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> None:
-    """What the report says to continue with continues."""
+def test_a_printed_cursor_resumes_the_audit(shop: Valkey) -> None:
+    """The cursor in the report resumes the audit."""
     flat = [str(part) for number in range(5000) for part in (f"seen:{number}", 1)]
     shop.ask("MSET", *flat)
     first = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, "--budget", "0.001ms")
@@ -113,7 +113,7 @@ def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> Non
 
 
 @pytest.mark.parametrize(
-    ("words", "code", "told"),
+    ("words", "code", "message"),
     [
         (["--budget", "soon"], 2, "'soon' is not a duration above 0"),
         (["--fail-on", "unkown"], 2, "unkown is not a kind of finding"),
@@ -122,15 +122,15 @@ def test_a_budget_and_a_cursor_go_round_by_the_command_line(shop: Valkey) -> Non
         (["--catalogue", "nowhere:catalogue"], 2, "cannot be imported"),
     ],
 )
-def test_wrong_calls_say_what_is_wrong(shop: Valkey, words: list[str], code: int, told: str) -> None:
-    """Each mistake has its line and its exit code."""
+def test_wrong_usage_has_an_error_message(shop: Valkey, words: list[str], code: int, message: str) -> None:
+    """Each mistake has its message and its exit code."""
     outcome = ephemera("audit", "--url", shop.url, "--catalogue", SHOP, *words)
     assert outcome.code == code
-    assert told in outcome.said
+    assert message in outcome.said
 
 
-def test_a_server_that_is_away_is_one_line() -> None:
-    """No trace, no report: what is wrong and what to do."""
+def test_an_unreachable_server_is_a_one_line_error() -> None:
+    """There is no traceback and no report, but advice."""
     outcome = ephemera("audit", "--url", "redis://127.0.0.1:1", "--catalogue", SHOP)
     assert outcome.code == 1
     assert outcome.out == ""
@@ -138,8 +138,8 @@ def test_a_server_that_is_away_is_one_line() -> None:
     assert outcome.err.count("\n") == 1
 
 
-def test_a_key_is_shown_as_it_is() -> None:
-    """What rich would take for a picture's name, `:family:`, stays what it is wherever a key is told."""
+def test_a_key_is_shown_unchanged() -> None:
+    """A key with `:family:`, which rich would render as an emoji, is shown unchanged."""
     with embedded.valkey() as server:
         server.ask("SET", "revoked:family:1", "x")
         outcome = ephemera("audit", "--url", server.url, "--catalogue", "tests.cli.test_audit:pictures")

@@ -1,4 +1,4 @@
-"""What each command prints, and how it ends, on real servers where it needs one."""
+"""The output and exit code of each command, on real servers where needed."""
 
 from __future__ import annotations
 
@@ -25,29 +25,29 @@ def marked() -> Iterator[Valkey]:
         yield running
 
 
-def test_catalogue_shows_the_same_in_each_form() -> None:
-    """The table, the Markdown and the JSON hold every pattern, purpose and field."""
+def test_catalogue_shows_the_same_in_each_format() -> None:
+    """The table, the Markdown and the JSON contain every pattern, purpose and field."""
     table, markdown = ephemera("catalogue", SHOP), ephemera("catalogue", SHOP, "--format", "markdown")
-    told = json.loads(ephemera("catalogue", SHOP, "--json").out)
-    assert told == json.loads(ephemera("catalogue", SHOP, "--format", "json").out)
-    assert told["keyspaces"][0]["pattern"] == "session:{session_id}"
+    message = json.loads(ephemera("catalogue", SHOP, "--json").out)
+    assert message == json.loads(ephemera("catalogue", SHOP, "--format", "json").out)
+    assert message["keyspaces"][0]["pattern"] == "session:{session_id}"
     for shown in (table.out, markdown.out):
-        for space in told["keyspaces"]:
+        for space in message["keyspaces"]:
             assert space["pattern"] in shown
             assert space["purpose"] in shown
             assert all(field["name"] in shown for field in space["fields"])
 
 
-def test_acl_prints_one_line_and_warns_while_nobody_can_sign_in() -> None:
-    """Without a password the line is complete but for it, and stderr says how to add one."""
+def test_acl_prints_one_line_and_warns_without_a_password() -> None:
+    """Without a password the rest of the line is complete, and stderr says how to add one."""
     outcome = ephemera("acl", SHOP, "--user", "demo-service")
     assert outcome.out.startswith("user demo-service reset on ~cache:profile:* ")
     assert outcome.out.count("\n") == 1
     assert "demo-service has no password yet" in outcome.err
 
 
-def test_acl_takes_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> None:
-    """The rules hold the password's digest; the user is the catalogue's unless named."""
+def test_acl_reads_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> None:
+    """The rules contain the password's digest; the user is the catalogue's name by default."""
     (tmp_path / "secret").write_text(SECRET + "\n")
     outcome = ephemera("acl", SHOP, "--password-file", str(tmp_path / "secret"), "--json")
     rules = json.loads(outcome.out)
@@ -60,7 +60,7 @@ def test_acl_takes_a_password_from_a_file_and_never_shows_it(tmp_path: Path) -> 
     assert ephemera("acl", SHOP, "--user", "two words").code == 2
 
 
-def test_server_config_is_the_same_for_people_and_machines() -> None:
+def test_server_config_is_the_same_as_text_and_json() -> None:
     """The file's settings are those of the JSON."""
     file = ephemera("server-config", "--role", "queue").out
     settings = json.loads(ephemera("server-config", "--role", "queue", "--json").out)
@@ -69,7 +69,7 @@ def test_server_config_is_the_same_for_people_and_machines() -> None:
 
 
 def test_mark_writes_shows_and_refuses(marked: Valkey) -> None:
-    """A free server is marked, another's is refused by its name until forced; no password is shown."""
+    """An unmarked server is marked, another mark is refused until forced; no password is shown."""
     look = ephemera("mark", "--url", marked.url)
     assert (look.code, look.out) == (0, f"127.0.0.1:{marked.port} has no mark\n")
     first = ephemera("mark", "--url", marked.url, "--name", "graph")
@@ -93,8 +93,8 @@ def test_mark_writes_shows_and_refuses(marked: Valkey) -> None:
     assert not any(SECRET in shown.out + shown.err for shown in (look, first, other, forced))
 
 
-def test_mark_says_what_is_wrong_with_a_server_that_cannot_be_reached(marked: Valkey) -> None:
-    """A wrong password and an absent server are one line each, with code 1, without the secret."""
+def test_mark_reports_an_unreachable_server(marked: Valkey) -> None:
+    """A wrong password and an unreachable server are one line each, with code 1, without the secret."""
     for url in (f"redis://:wrong-{SECRET[:6]}@127.0.0.1:{marked.port}", "redis://:s3cr3t@127.0.0.1:1"):
         outcome = ephemera("mark", "--url", url)
         assert outcome.code == 1
@@ -104,14 +104,14 @@ def test_mark_says_what_is_wrong_with_a_server_that_cannot_be_reached(marked: Va
 
 
 def test_forcing_needs_a_name(server: embedded.Valkey) -> None:
-    """To replace a mark without saying by which is a slip, not a question."""
+    """Replacing a mark without a new name is wrong usage."""
     outcome = ephemera("mark", "--url", server.url, "--force")
     assert outcome.code == 2
     assert "--name" in outcome.err
 
 
 def test_a_mark_is_for_a_whole_cluster(cluster: embedded.Cluster) -> None:
-    """One mark, found through any node."""
+    """A cluster has one mark, found through any node."""
     assert ephemera("mark", "--url", cluster.url, "--name", "cli-cluster", "--force").code == 0
     assert "is marked as 'cli-cluster'" in ephemera("mark", "--url", cluster.url).out
     assert ephemera("mark", "--url", cluster.url, "--name", "other").code == 1

@@ -1,4 +1,4 @@
-"""`ephemera console`: what it refuses before it starts, and what it says when it does."""
+"""`ephemera console`: what it refuses before it starts, and what it prints."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
 
 
 @pytest.mark.parametrize(
-    ("words", "environment", "told"),
+    ("words", "environment", "message"),
     [
         (("--host", "0.0.0.0"), LONG, "give its URL with --public-url"),
         (("--host", "10.1.2.3"), LONG, "can be reached from other machines"),
@@ -31,24 +31,24 @@ LONG = {"EPHEMERA_CONSOLE_PASSWORD": "long enough for others"}
         (("--metrics-url", "file:///etc/passwd"), {}, "is not http://"),
     ],
 )
-def test_what_would_not_be_safe_is_refused(
-    words: tuple[str, ...], environment: dict[str, str], told: str
+def test_unsafe_settings_are_refused(
+    words: tuple[str, ...], environment: dict[str, str], message: str
 ) -> None:
-    """Reachable by others only when that was said and a password set; and it says what is missing."""
+    """Access from other machines needs a public URL and a password, and the error says what is missing."""
     outcome = ephemera(*HERE, *words, env=environment)
     assert outcome.code == 2
-    assert told in outcome.said
+    assert message in outcome.said
 
 
 def test_catalogues_that_overlap_are_refused() -> None:
-    """Two catalogues that could own the same key cannot be told apart: it says which, and ends."""
+    """Two catalogues that could own the same key are refused by name."""
     ended = _ended(*HERE, "--catalogue", "slides")
     assert ended.returncode == 2
     assert "ephemera: 'user_sessions:{user_id}': overlaps" in ended.stderr
 
 
-def test_without_a_password_one_is_made_and_printed_once(tmp_path: Path, server: Valkey) -> None:
-    """The printed password signs in; nothing of it is logged; Ctrl-C ends it in order."""
+def test_without_a_password_one_is_generated_and_printed_once(tmp_path: Path, server: Valkey) -> None:
+    """The printed password signs in and is not logged; Ctrl-C ends the process cleanly."""
     program = (COMMAND, "console", "--user", "ada")
     with running_console(tmp_path, server.url, password="", program=program) as console:
         printed = re.search(r"until the next start: (\S+)", console.said)
@@ -62,8 +62,8 @@ def test_without_a_password_one_is_made_and_printed_once(tmp_path: Path, server:
         assert "Traceback" not in console.said
 
 
-def test_behind_a_proxy_it_goes_by_the_public_url(tmp_path: Path, server: Valkey) -> None:
-    """Requests that a proxy with TLS hands on are answered, with a cookie for TLS alone; others are not."""
+def test_behind_a_proxy_it_uses_the_public_url(tmp_path: Path, server: Valkey) -> None:
+    """Requests forwarded by a TLS proxy get a secure cookie; other host names are refused."""
     url = "https://console.example"
     with running_console(tmp_path, server.url, "--public-url", url) as console:
         form = {"user": "operator", "password": PASSWORD}
@@ -75,11 +75,11 @@ def test_behind_a_proxy_it_goes_by_the_public_url(tmp_path: Path, server: Valkey
         assert httpx.post(f"{console.url}/sign-in", data=form, headers=foreign).status_code == 421
 
         second = _ended(*HERE, "--port", str(console.port))
-        assert second.returncode == 1, "a port that is taken is told"
+        assert second.returncode == 1, "a port that is taken is message"
         assert f"port {console.port} of 127.0.0.1 is taken" in second.stderr
         assert not second.stdout, "no password is made for it"
 
 
 def _ended(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command that ends by itself; in a process of its own, as it configures logs and more."""
+    """Run a command to its end in a separate process, because it configures logging."""
     return subprocess.run([COMMAND, *words], capture_output=True, text=True, timeout=100, check=False)

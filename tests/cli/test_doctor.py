@@ -1,4 +1,4 @@
-"""`ephemera doctor`, as it is typed."""
+"""`ephemera doctor`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from ephemera.embedded import free_ports
 from tests.cli.commands import ephemera
 
 
-def test_a_server_that_is_well() -> None:
-    """The figures, the rules, what the spaces take, and exit code 0."""
+def test_a_healthy_server() -> None:
+    """Figures, rules and the memory of keyspaces are shown, with exit code 0."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
         outcome = ephemera(
             *("doctor", "--url", server.url, "--role", "cache", "--watch", "100ms"),
@@ -26,8 +26,8 @@ def test_a_server_that_is_well() -> None:
         assert [line.partition(":")[0] for line in warnings] == ["warning latency"], outcome.out
 
 
-def test_a_server_that_is_away() -> None:
-    """A problem is told on stdout with advice, and is exit code 1; nobody's password is shown."""
+def test_an_unreachable_server() -> None:
+    """The problem is printed on stdout with advice and exit code 1; no password is shown."""
     [port] = free_ports(1)
     url = f"redis://:hidden-secret@127.0.0.1:{port}"
     outcome = ephemera("doctor", "--url", url, "--catalogue", "tests.operations.test_health:news")
@@ -37,7 +37,7 @@ def test_a_server_that_is_away() -> None:
 
 
 def test_json_has_everything() -> None:
-    """A machine gets health, capacity and the days until full."""
+    """The JSON has health, capacity and the days until full."""
     with embedded.valkey() as server:
         outcome = ephemera(
             *("doctor", "--url", server.url, "--watch", "100ms", "--json"),

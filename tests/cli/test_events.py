@@ -1,4 +1,4 @@
-"""`ephemera events` on real servers: how streams stand, what is pending, what failed, and putting it back."""
+"""`ephemera events` on real servers: groups, pending events, dead letters and replay."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 async def _run(url: str, command: str, *words: str, name: str = NAME) -> Outcome:
-    """What a command does; it runs a loop of its own, so in a thread."""
+    """Run a command in a thread, because it runs its own event loop."""
     return await asyncio.to_thread(ephemera, "events", command, name, "--url", url, *words)
 
 
@@ -37,7 +37,7 @@ async def _told(url: str, command: str, *words: str, name: str = NAME) -> Any:
 
 
 async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None:
-    """Every stream of the catalogue is shown, with its length, its dead letters and each of its groups."""
+    """Every stream is shown with its length, dead letters and groups."""
     stream = ACCOUNTS.keyspace.key(name=key)
     async with connect(url, CATALOGUE) as store:
         async with store[ACCOUNTS].consume("mailer", Seen(), name=key):
@@ -53,7 +53,7 @@ async def test_groups_are_shown_with_lag_and_pending(url: str, key: str) -> None
 
 
 async def test_pending_events_are_shown(url: str, key: str) -> None:
-    """A pending event is shown with its consumer and how often it was delivered, of one stream if asked."""
+    """A pending event is shown with its consumer and number of deliveries, for one stream if given."""
     seen = Seen(lambda *_: ValueError("not today"))
     stream = WAITING.keyspace.key(name=key)
 
@@ -71,8 +71,8 @@ async def test_pending_events_are_shown(url: str, key: str) -> None:
     assert entry in table
 
 
-async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
-    """A dead letter is shown with its error; put back it is none any more, and is handled."""
+async def test_dead_letters_are_shown_and_replayed(url: str, key: str) -> None:
+    """A dead letter is shown with its error; once replayed, it is handled."""
     broken = True
     seen = Seen(lambda *_: ValueError("[bold]broken") if broken else None)
     stream = BRIEF.keyspace.key(name=key)
@@ -96,8 +96,8 @@ async def test_dead_letters_are_shown_and_put_back(url: str, key: str) -> None:
     assert sorted(seen.users[-3:]) == ["1", "2", "3"]
 
 
-async def test_a_wrong_call_is_told_so(url: str) -> None:
-    """A key of no stream, and a replay of nothing or of both, end with code 2 and say what is right."""
+async def test_wrong_usage_has_an_error_message(url: str) -> None:
+    """The key of no stream, and a replay of nothing or of both, end with code 2 and say what is right."""
     elsewhere = await _run(url, "dead", "--stream", "no:such:stream")
     assert elsewhere.code == 2
     assert "--stream: 'no:such:stream' is not the key of an event stream" in elsewhere.said
@@ -111,9 +111,9 @@ async def test_a_wrong_call_is_told_so(url: str) -> None:
         assert "--all" in outcome.said
 
 
-async def test_a_marked_server_is_looked_at_all_the_same() -> None:
-    """Whoever names a server knows which it is: its mark is for stores, and does not keep an operator out."""
+async def test_a_marked_server_can_be_inspected() -> None:
+    """A mark is for stores and does not stop an operator."""
     with embedded.valkey() as server:
-        server.ask("SET", SERVER_IDENTITY.key(), "somebody")
+        server.ask("SET", SERVER_IDENTITY.key(), "another")
         assert [row["length"] for row in await _told(server.url, "groups")] == [0]
         assert await _told(server.url, "dead") == []

@@ -1,4 +1,4 @@
-"""`ephemera infer`: a module on stdout that the audit takes, and a summary on stderr."""
+"""`ephemera infer`: a module on stdout, and a summary on stderr."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.cli.commands import ephemera
 
 @pytest.fixture(scope="module")
 def legacy() -> Iterator[Valkey]:
-    """A server that nobody documented."""
+    """An undocumented server."""
     with embedded.valkey() as server:
         for number in range(30):
             server.ask("SET", f"order:{number}:paid", "1", "EX", 100 + number)
@@ -27,7 +27,7 @@ def legacy() -> Iterator[Valkey]:
 def test_the_source_can_be_audited_against(
     legacy: Valkey, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What infer prints is a module, and audit against it knows all keys that can be declared."""
+    """The printed module imports, and an audit against it knows all declarable keys."""
     outcome = ephemera("infer", "--url", legacy.url, "--catalogue-name", "legacy")
     assert outcome.code == 0
     assert outcome.err == "2 keyspaces for 60 keys\n1 key cannot be declared; see the end of the source\n"
@@ -40,8 +40,8 @@ def test_the_source_can_be_audited_against(
     assert report["unknown"]["shapes"][0]["reason"] == "it holds *"
 
 
-def test_machines_get_the_same_as_json(legacy: Valkey) -> None:
-    """JSON has the declarations, what was left out and why, and the source."""
+def test_json_has_the_same(legacy: Valkey) -> None:
+    """JSON has the keyspaces, what was left out and why, and the source."""
     proposal = json.loads(ephemera("infer", "--url", legacy.url, "--json").out)
     assert {each["pattern"]: each["kind"] for each in proposal["keyspaces"]} == {
         "order:{order_id}:paid": "flag",

@@ -28,7 +28,7 @@ MAIN = "from ephemera.cli import main; main()"
 
 @pytest.fixture
 def own() -> Iterator[Valkey]:
-    """A server whose queues are this test's alone."""
+    """A server whose queues belong to this test."""
     with embedded.valkey() as running:
         yield running
 
@@ -48,18 +48,18 @@ async def jobs(own: Valkey, sql: str) -> AsyncIterator[BoundJobs]:
 
 @pytest.fixture(autouse=True)
 def environment(own: Valkey, sql: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where everything is, as an operator would have it in the environment."""
+    """The servers, as an operator would set them in the environment."""
     monkeypatch.setenv("EPHEMERA_URL", own.url)
     monkeypatch.setenv("EPHEMERA_DATABASE_URL", sql)
 
 
 async def run(*words: str) -> Any:
-    """Run a command beside the test's own loop."""
+    """Run a command next to the test's own event loop."""
     return await asyncio.to_thread(ephemera, *words)
 
 
 async def dead(jobs: BoundJobs) -> str:
-    """A job that was given up."""
+    """A dead job."""
     job_id = await jobs.enqueue(ingest)
     row = await jobs._backend.rows.claim(job_id, "one", jobs.declaration.lease)
     assert row is not None
@@ -69,7 +69,7 @@ async def dead(jobs: BoundJobs) -> str:
 
 
 async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
-    """The table and the JSON show what SQL has; states nobody knows are a wrong call."""
+    """The table and the JSON show the jobs in SQL; an unknown state is wrong usage."""
     waiting, given_up = await jobs.enqueue(generate, 3), await dead(jobs)
     shown = await run("jobs", "list", NAME)
     assert shown.code == 0
@@ -83,7 +83,7 @@ async def test_jobs_are_listed_by_state_and_kind(jobs: BoundJobs) -> None:
 
 
 async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
-    """Everything that is known of it, for people and for machines; an id nobody knows is told so."""
+    """Text and JSON show the whole job; an unknown id is an error."""
     job_id = await dead(jobs)
     shown = await run("jobs", "show", NAME, job_id)
     assert shown.code == 0
@@ -93,12 +93,12 @@ async def test_a_job_is_shown_with_its_steps(jobs: BoundJobs) -> None:
     assert found["steps"] == {"parse": ["a", "b"]}
     assert found["job"]["attempts"] == 1
     assert (await run("jobs", "show", NAME, job_id, "--wait")).code == 1
-    unknown = await run("jobs", "show", NAME, "nobody")
-    assert (unknown.code, unknown.err) == (1, "ephemera: the job 'nobody' is not in the table\n")
+    unknown = await run("jobs", "show", NAME, "unknown")
+    assert (unknown.code, unknown.err) == (1, "ephemera: the job 'unknown' is not in the table\n")
 
 
 async def test_dead_jobs_are_retried(jobs: BoundJobs) -> None:
-    """By id or all at once; they wait in their queue again, and go on from their last step."""
+    """By id or all at once, they are queued again and resume after their last step."""
     first, second = await dead(jobs), await dead(jobs)
     assert (await run("jobs", "retry", NAME, first)).out == f"{first} (ingest) was queued again.\n"
     assert (await jobs.get(second)).state == "dead"
@@ -113,7 +113,7 @@ async def test_dead_jobs_are_retried(jobs: BoundJobs) -> None:
 
 
 async def test_jobs_are_cancelled(jobs: BoundJobs) -> None:
-    """One that waits is cancelled; one that has ended cannot be."""
+    """A waiting job is cancelled; a finished one cannot be."""
     job_id = await jobs.enqueue(generate, 3)
     assert (await run("jobs", "cancel", NAME, job_id)).out == f"{job_id} (generate) was cancelled.\n"
     assert (await jobs.get(job_id)).state == "cancelled"
@@ -121,10 +121,10 @@ async def test_jobs_are_cancelled(jobs: BoundJobs) -> None:
     assert (refused.code, "has ended already" in refused.err) == (1, True)
 
 
-async def test_a_database_without_the_tables_is_told_in_one_line(
+async def test_a_database_without_the_tables_is_a_one_line_error(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What PostgreSQL says, and what may be wrong."""
+    """PostgreSQL's error and the likely cause are printed."""
     monkeypatch.setenv("EPHEMERA_DATABASE_URL", postgres.database("nothing_here"))
     outcome = await run("jobs", "list", NAME)
     assert outcome.code == 1
@@ -132,8 +132,8 @@ async def test_a_database_without_the_tables_is_told_in_one_line(
     assert outcome.err.count("\n") == 1
 
 
-def test_a_name_that_is_no_jobs_is_told() -> None:
-    """As with catalogues, the module's own jobs are named."""
+def test_a_name_without_jobs_is_an_error() -> None:
+    """The error lists the module's own jobs."""
     outcome = ephemera("jobs", "list", "tests.patterns.job_fixtures:nothing")
     assert (outcome.code, "its Jobs: JOBS" in outcome.said) == (2, True)
 
@@ -145,20 +145,20 @@ def test_a_worker_on_a_cluster_is_refused_with_the_reason(cluster: Cluster) -> N
     assert "kombu has no transport for one" in outcome.err
 
 
-def test_a_worker_is_told_of_wrong_words() -> None:
-    """Queues and levels that nobody knows, and databases that are none."""
-    for words, told in (
+def test_a_worker_refuses_wrong_arguments() -> None:
+    """Unknown queues and levels, and invalid database URLs, are refused."""
+    for words, message in (
         (["--queue", "nothing"], "use generation, ingestion, export"),
         (["--log-level", "loud"], "'loud' is not one of"),
         (["--database-url", "sqlite:///file"], "jobs are stored in PostgreSQL, not in sqlite"),
     ):
         outcome = ephemera("worker", NAME, *words)
         assert outcome.code == 2
-        assert told in outcome.said
+        assert message in outcome.said
 
 
-async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: BoundJobs) -> None:
-    """It takes jobs of its queues alone, and at SIGTERM hands back what it runs and ends well."""
+async def test_a_worker_runs_jobs_until_it_is_stopped(jobs: BoundJobs) -> None:
+    """It runs jobs of its queues only, and on SIGTERM hands back running jobs and exits cleanly."""
     command = [sys.executable, "-c", MAIN, "worker", NAME, "--queue", "generation"]
     process = subprocess.Popen(
         command, env={**os.environ, "PYTHONWARNINGS": "ignore"}, stderr=subprocess.PIPE
@@ -178,10 +178,10 @@ async def test_a_worker_runs_jobs_until_it_is_told_to_stop(jobs: BoundJobs) -> N
     assert all(msgspec.json.decode(line)["level"] for line in logged.splitlines() if line.startswith(b"{"))
 
 
-async def test_a_marked_server_is_no_obstacle(jobs: BoundJobs, own: Valkey) -> None:
-    """An operator retries and cancels jobs on a server that carries its service's name."""
+async def test_a_marked_server_can_be_operated(jobs: BoundJobs, own: Valkey) -> None:
+    """An operator can retry and cancel jobs on a marked server."""
     job_id = await dead(jobs)
-    own.ask("SET", SERVER_IDENTITY.key(), "somebody")
+    own.ask("SET", SERVER_IDENTITY.key(), "another")
     assert (await run("jobs", "retry", NAME, job_id)).code == 0
     assert (await run("jobs", "cancel", NAME, job_id)).code == 0
     row = await jobs.get(job_id)

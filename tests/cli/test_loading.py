@@ -1,4 +1,4 @@
-"""Naming a catalogue on the command line, and what is said when there is none."""
+"""Naming a catalogue on the command line."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from tests.cli.commands import ephemera
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An empty current folder, whose modules are forgotten afterwards."""
+    """An empty current folder, whose modules are unloaded afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     return tmp_path
 
 
 def test_a_catalogue_is_found_by_module_and_object() -> None:
-    """`module:object` gives that very object."""
+    """`module:object` returns that object."""
     assert load_catalogue("ephemera.keyspace:RESERVED") is RESERVED
 
 
 def test_the_current_folder_comes_first(here: Path) -> None:
-    """A service's own module is found without installing it, also an attribute of an object in it."""
+    """A module in the current folder is found without installation, also an attribute of an object in it."""
     (here / "ephemera_loading_sample.py").write_text(
         "from ephemera.keyspace import Catalogue\nclass Keys:\n    mine = Catalogue('mine')\n"
     )
@@ -33,7 +33,7 @@ def test_the_current_folder_comes_first(here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "told"),
+    ("name", "message"),
     [
         ("no.such.module:catalogue", "the module no.such.module cannot be imported: ModuleNotFoundError"),
         ("ephemera.keyspace:marks", "has no marks; its catalogues: RESERVED"),
@@ -44,15 +44,15 @@ def test_the_current_folder_comes_first(here: Path) -> None:
         ("ephemera.errors:", "is not module:object, as in myservice.keys:catalogue"),
     ],
 )
-def test_what_is_no_catalogue_is_named_with_the_reason(name: str, told: str) -> None:
-    """Each way to miss a catalogue has its own words, and is a wrong call."""
+def test_a_wrong_catalogue_name_has_a_reason(name: str, message: str) -> None:
+    """Each mistake in a catalogue's name has its own message, and is wrong usage."""
     outcome = ephemera("catalogue", name)
     assert outcome.code == 2
-    assert told in outcome.said
+    assert message in outcome.said
 
 
-def test_a_module_that_fails_to_import_is_told_with_its_error(here: Path) -> None:
-    """A declaration that cannot be is shown in its own words, not as a trace."""
+def test_a_module_that_fails_to_import_is_reported(here: Path) -> None:
+    """An invalid declaration is shown as its message, not as a traceback."""
     (here / "ephemera_broken_sample.py").write_text(
         "from ephemera.keyspace import Catalogue\nc = Catalogue('x')\nc.counter('{id}', purpose='x')\n"
     )

@@ -1,4 +1,4 @@
-"""`ephemera locks list` on real servers: what is held, by whom, and how many wait."""
+"""`ephemera locks list` on real servers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def url(request: pytest.FixtureRequest) -> str:
 
 
 async def _shown(url: str, *words: str) -> str:
-    """What the command prints; it runs a loop of its own, so in a thread."""
+    """Run the command in a thread, because it runs its own event loop."""
     outcome = await asyncio.to_thread(ephemera, "locks", "list", NAME, "--url", url, *words)
     assert outcome.code == 0, outcome.err
     return outcome.out
@@ -35,7 +35,7 @@ async def _wait_for(store: Store, name: str) -> None:
 
 
 async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key: str) -> None:
-    """Every held lock of the catalogue is shown, of whatever pattern, and none that was given up."""
+    """Every held lock of the catalogue is listed, and no released one."""
     async with connect(url, CATALOGUE) as store:
         async with store[LOCKS].hold(name=f"{key}-given-up"):
             pass
@@ -46,10 +46,10 @@ async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key
         ):
             waiting = asyncio.create_task(_wait_for(store, key))
             await queued(store, LOCKS, 1, name=key)
-            told: list[dict[str, Any]] = json.loads(await _shown(url, "--json"))
+            message: list[dict[str, Any]] = json.loads(await _shown(url, "--json"))
             table = await _shown(url)
         await waiting
-    by_key = {row["key"]: row for row in told}
+    by_key = {row["key"]: row for row in message}
     assert {held.key, alone.key, pair.key} <= by_key.keys()
     row = by_key[held.key]
     assert (row["pattern"], row["fence"], row["waiters"]) == ("lock:{name}", held.fence, 1)
@@ -59,8 +59,8 @@ async def test_held_locks_are_listed_with_holder_fence_and_waiters(url: str, key
     assert str(held.fence) in table
 
 
-async def test_nothing_held_is_told(url: str) -> None:
-    """An empty list is a sentence for people and a list for machines."""
+async def test_without_held_locks_it_says_so(url: str) -> None:
+    """Without locks the output is a sentence, or an empty list as JSON."""
     async with connect(url, CATALOGUE) as store:
         for key in [row["key"] for row in json.loads(await _shown(url, "--json"))]:
             await store.call("UNLINK", key)

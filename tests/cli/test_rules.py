@@ -1,4 +1,4 @@
-"""The rules that all commands keep, checked on the tree of commands itself."""
+"""The rules that all commands follow, checked on the tree of commands."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ CLI_PAGE = Path(__file__).parents[2] / "docs" / "cli.md"
 
 
 def parameters_of(command: Command) -> list[Any]:
-    """The parameters that a command declares, `--help` apart."""
+    """The parameters of a command, without `--help`."""
     return list(parsed(command.name).params)
 
 
 def test_the_tree_holds_the_declared_commands_and_no_others() -> None:
-    """Whatever `ephemera` offers went through `commands()`, where its examples are."""
+    """Everything `ephemera` offers is in `commands()`, with its examples."""
     assert sorted(names()) == sorted(command.name for command in commands())
 
 
 @EVERY
 def test_every_command_says_what_it_does_with_examples_and_exit_codes(command: Command) -> None:
-    """The help of each command has a text, an example at least, and what its exit codes mean."""
+    """The help of each command has a text, at least one example, and its exit codes."""
     shown = ephemera(*command.name.split(), "--help")
     assert shown.code == 0
     text = " ".join(shown.out.split())
@@ -45,8 +45,8 @@ def test_every_command_says_what_it_does_with_examples_and_exit_codes(command: C
 
 
 @EVERY
-def test_every_parameter_has_help_and_an_environment_twin(command: Command) -> None:
-    """`--some-flag` is `EPHEMERA_SOME_FLAG`, for each flag of each command; arguments have one, too."""
+def test_every_parameter_has_help_and_an_environment_variable(command: Command) -> None:
+    """`--some-flag` is `EPHEMERA_SOME_FLAG`, for each option of each command; arguments have one, too."""
     for parameter in parameters_of(command):
         assert parameter.help, parameter.name
         name = parameter.opts[0]
@@ -57,8 +57,8 @@ def test_every_parameter_has_help_and_an_environment_twin(command: Command) -> N
 
 
 @EVERY
-def test_what_a_machine_may_read_has_json(command: Command) -> None:
-    """Every command prints JSON when asked, but for those that serve, and the dashboard, which is JSON."""
+def test_every_report_is_available_as_json(command: Command) -> None:
+    """Every command has --json, except those that serve, and the dashboard, which is JSON."""
     flags = {flag for parameter in parameters_of(command) for flag in parameter.opts}
     assert ("--json" in flags) == (command.name not in ("console", "dashboard", "demo", "serve", "worker"))
 
@@ -67,7 +67,7 @@ def test_what_a_machine_may_read_has_json(command: Command) -> None:
 def test_every_example_can_be_typed(
     command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The examples in the help are understood as they stand, in a folder that has what they name."""
+    """The examples in the help parse unchanged, in a folder with the modules they name."""
     (tmp_path / "myservice").mkdir()
     (tmp_path / "myservice" / "keys.py").write_text(
         "from ephemera.keyspace import Catalogue\ncatalogue = Catalogue('example')\n"
@@ -87,17 +87,17 @@ def test_every_example_can_be_typed(
             assert context.command is parsed(command.name)
 
 
-def test_the_environment_stands_in_for_flags_and_the_command_line_comes_first() -> None:
-    """A variable is as good as its flag, and a flag overrules it."""
+def test_the_command_line_overrides_the_environment() -> None:
+    """A variable works like its option, and the option overrides it."""
     environment = {"EPHEMERA_ROLE": "queue", "EPHEMERA_MEMORY": "2gb"}
     assert "maxmemory 2gb\n" in ephemera("server-config", env=environment).out
     assert "maxmemory 1gb\n" in ephemera("server-config", "--memory", "1gb", env=environment).out
     assert "noeviction" in ephemera("server-config", env=environment).out
 
 
-def test_a_wrong_call_is_told_so() -> None:
-    """Unknown commands, flags and values end with code 2 and say what was wrong."""
-    for words, told in (
+def test_wrong_usage_has_an_error_message() -> None:
+    """Unknown commands, options and values end with code 2 and a message."""
+    for words, message in (
         (["servr-config"], "Did you mean 'server-config'?"),
         (["server-config", "--rolle", "cache"], "--rolle"),
         (["server-config", "--role", "both"], "'both' is not one of"),
@@ -114,13 +114,13 @@ def test_a_wrong_call_is_told_so() -> None:
     ):
         outcome = ephemera(*words)
         assert outcome.code == 2
-        assert told in outcome.said, outcome.err
+        assert message in outcome.said, outcome.err
         assert not outcome.out
 
 
 @EVERY
 def test_every_example_can_be_copied_from_a_narrow_terminal(command: Command) -> None:
-    """At 80 columns no line of an example is broken but at a backslash, and together they are the example."""
+    """At 80 columns examples break only at a backslash, and can be copied."""
     shown = ephemera(*command.name.split(), "--help", env={"COLUMNS": "80"})
     lines = [line.strip() for line in shown.out.splitlines()]
     for does, example in command.lines():
@@ -131,7 +131,7 @@ def test_every_example_can_be_copied_from_a_narrow_terminal(command: Command) ->
 
 
 def test_a_flag_that_takes_no_value_is_shown_without_one() -> None:
-    """`--json`, and `--help` itself, where others say what they take."""
+    """`--json` and `--help` are shown without a value."""
     for words in (["mark"], ["events"], []):
         assert "<bool>" not in ephemera(*words, "--help").out
     assert "--url" in ephemera("mark", "--help").out
@@ -139,8 +139,8 @@ def test_a_flag_that_takes_no_value_is_shown_without_one() -> None:
 
 
 @pytest.mark.parametrize("form", ["table", "markdown", "json"])
-def test_a_reader_who_had_enough_is_no_failure(form: str) -> None:
-    """A pipe that is closed at its other end ends a command quietly with code 0, whatever printed."""
+def test_a_closed_pipe_is_not_a_failure(form: str) -> None:
+    """When the reader closes the pipe, a command ends quietly with code 0."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -156,13 +156,13 @@ def test_a_reader_who_had_enough_is_no_failure(form: str) -> None:
 
 
 def test_a_default_of_nothing_is_not_shown() -> None:
-    """The reference has no empty code span, and no list without anything in it."""
+    """The reference has no empty code span and no empty list."""
     assert "| `` |" not in reference()
     assert "`[]`" not in reference()
 
 
 @pytest.mark.parametrize(
-    ("default", "told"),
+    ("default", "message"),
     [
         ("None", "=None"),
         ("-1", "=-1"),
@@ -177,19 +177,19 @@ def test_a_default_of_nothing_is_not_shown() -> None:
         (repr("x" * 100), "=..."),
     ],
 )
-def test_a_default_is_told_where_it_can_be_read(default: str, told: str) -> None:
-    """Values and new ones of classes as their source says them, constants by what they hold."""
+def test_defaults_are_shown_in_the_reference(default: str, message: str) -> None:
+    """Values are shown as in the source, constants by their value."""
     parsed = ast.parse(default, mode="eval").body
-    assert default_shown("tools.reference.source_reader", parsed) == told
+    assert default_shown("tools.reference.source_reader", parsed) == message
 
 
-def test_the_version_is_told() -> None:
-    """`--version` names the package's version and Python's, and does nothing else."""
+def test_version_shows_the_version() -> None:
+    """`--version` prints the package's and Python's version."""
     outcome = ephemera("--version")
     assert outcome.code == 0
     assert outcome.out.startswith("ephemera 0.")
 
 
-def test_the_reference_page_is_what_the_commands_say() -> None:
-    """docs/cli.md is the present reference; otherwise: make docs."""
+def test_the_reference_page_is_up_to_date() -> None:
+    """docs/cli.md is the current reference; otherwise: make docs."""
     assert CLI_PAGE.read_text(encoding="utf-8") == reference()

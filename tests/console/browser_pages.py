@@ -1,4 +1,4 @@
-"""Looking at pages in a browser: rows, tiles, what is pressed, and waiting until something holds."""
+"""Helpers for pages in a browser: rows, tiles, buttons, and waiting for a condition."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ def expect(found: Any) -> Any:
 
 
 def tile(page: Any, label: str) -> Any:
-    """The figure of a label."""
+    """The value of the tile with this label."""
     return page.locator(".e-tile", has=page.get_by_text(label, exact=True)).locator(".e-tile-value")
 
 
 def region(page: Any, name: str) -> Any:
-    """The card of a heading."""
+    """The card with this heading."""
     return page.get_by_role("region", name=name, exact=True)
 
 
 def row_of(page: Any, *texts: str) -> Any:
-    """The first row of a table that holds all texts."""
+    """The first table row that contains all texts."""
     rows = page.locator(".e-table tbody tr")
     for text in texts:
         rows = rows.filter(has_text=text)
@@ -37,13 +37,13 @@ def row_of(page: Any, *texts: str) -> Any:
 
 
 def press(page: Any, where: Any, button: str) -> None:
-    """Press a button, and then that of the question."""
+    """Press a button, and confirm."""
     where.get_by_role("button", name=button, exact=True).click()
     page.get_by_role("dialog").get_by_role("button", name=button, exact=True).click()
 
 
 def eventually(holds: Callable[[], Any], what: str) -> Any:
-    """What a question gives once it gives something."""
+    """Poll until a function returns something true, and return it."""
     deadline = time.monotonic() + PATIENCE
     while not (found := holds()):
         assert time.monotonic() < deadline, f"not within {PATIENCE:.0f} s: {what}"

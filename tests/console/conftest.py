@@ -1,4 +1,4 @@
-"""What the tests of the console share: a Valkey with a shop's keys, consoles that look at it, a browser."""
+"""Fixtures of the console's tests: a Valkey with a shop's keys, consoles, a browser."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FLAGS = (
     "--disable-sync",
 )
 HOSTILE = "<img src=x onerror=\"document.title='owned'\"><script>document.title='owned'</script>"
-"""What somebody may have got into a key or a value."""
+"""Hostile content of a key or a value."""
 SCREENSHOTS = os.environ.get("EPHEMERA_SCREENSHOTS")
 """A folder to which the browser tests save each page that they look at."""
 _LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
@@ -37,7 +37,7 @@ _LOOKS: tuple[tuple[str, dict[str, Any]], ...] = (
 
 @pytest.fixture(scope="session")
 def shop_server() -> Iterator[Valkey]:
-    """A Valkey with the keys of a shop, some that nobody declared, and some that are not as declared."""
+    """A Valkey with the keys of a shop, some undeclared keys, and some deviations."""
     with embedded.valkey() as server:
         settled(fill(server.url))
         yield server
@@ -45,7 +45,7 @@ def shop_server() -> Iterator[Valkey]:
 
 @pytest.fixture(scope="session")
 def console(shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
-    """A console that may act; tests leave what it looks at as it is, but for keys of their own."""
+    """A console with actions; tests change only keys of their own."""
     with running_console(tmp_path_factory.mktemp("console"), shop_server.url, "--allow-actions") as running:
         yield running
 
@@ -65,7 +65,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def browse(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Opens pages in contexts of their own; none may have an error or ask another host at its end."""
+    """Open pages in separate contexts; none may have an error or contact another host."""
     errors: list[str] = []
     contexts: list[Any] = []
 
@@ -78,7 +78,9 @@ def browse(chromium: Any) -> Iterator[Callable[..., Any]]:
         page.on("request", lambda asked: errors.extend(_elsewhere(asked.url, console)))
         page.on(
             "console",
-            lambda told: errors.append(told.text) if "Content Security Policy" in told.text else None,
+            lambda message: (
+                errors.append(message.text) if "Content Security Policy" in message.text else None
+            ),
         )
         page.goto(console.url + path)
         if sign_in:
@@ -95,7 +97,7 @@ def browse(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 @pytest.fixture
 def picture() -> Callable[[Any, str], None]:
-    """Saves a page as it is, in light, in dark and on a phone, if EPHEMERA_SCREENSHOTS names a folder."""
+    """Save screenshots in light, dark and phone layout, if EPHEMERA_SCREENSHOTS names a folder."""
 
     def save(page: Any, name: str) -> None:
         if SCREENSHOTS is None:
@@ -116,7 +118,7 @@ def picture() -> Callable[[Any, str], None]:
 
 
 async def fill(url: str) -> None:
-    """Write what a shop has, and what it should not have."""
+    """Write declared keys and deviations."""
     async with connect(url, catalogue) as store:
         for number in range(200):
             session = Session(user=f"secret-user-{number}", role="member")

@@ -1,4 +1,4 @@
-"""Running a console as its own process, as `ephemera console` does, and browsers that look at it."""
+"""Run a console as a process, and browsers that open it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ROOT = Path(__file__).parents[2]
 
 
 class RunningConsole:
-    """A console under way: where it is, and what it logs."""
+    """A running console: its URL, and its logs."""
 
     def __init__(self, process: subprocess.Popen[bytes] | None, port: int, log: Path) -> None:
         self._process = process
@@ -40,12 +40,12 @@ class RunningConsole:
 
     @property
     def process(self) -> subprocess.Popen[bytes]:
-        """It, if a test started it by itself."""
+        """The process, if a test started it itself."""
         assert self._process is not None
         return self._process
 
     def lines(self, logger: str = "ephemera.console.actions") -> list[dict[str, Any]]:
-        """What a logger has logged until now."""
+        """The lines of one logger so far."""
         found = [
             msgspec.json.decode(line) for line in self._log.read_bytes().splitlines() if line[:1] == b"{"
         ]
@@ -53,16 +53,16 @@ class RunningConsole:
 
     @property
     def said(self) -> str:
-        """All that it printed and logged."""
+        """All output and logs."""
         return self._log.read_text(encoding="utf-8")
 
     def client(self) -> httpx.Client:
-        """Somebody who is not signed in; to be closed."""
+        """A client that is not signed in; close it."""
         return httpx.Client(base_url=self.url, timeout=30)
 
     @contextmanager
     def signed_in(self) -> Iterator[httpx.Client]:
-        """Somebody who is."""
+        """A client that is signed in."""
         with self.client() as client:
             form = {"user": USER, "password": PASSWORD}
             answer = client.post("/sign-in", data=form, headers={"origin": self.url})
@@ -70,7 +70,7 @@ class RunningConsole:
             yield client
 
     def wait_until_ready(self) -> None:
-        """Return when it answers; fail when it ended, with what it said."""
+        """Wait until it responds; fail with its output if it ended."""
         deadline = time.monotonic() + _STARTS_WITHIN
         while time.monotonic() < deadline:
             if self.process.poll() is not None:
@@ -94,7 +94,7 @@ def running_console(
     program: Sequence[str] = (COMMAND, "console"),
     **variables: str,
 ) -> Iterator[RunningConsole]:
-    """A console that is ready, and that is gone afterwards; by `words` and `variables`."""
+    """Start a console with these arguments and variables, and stop it afterwards."""
     port = free_ports(1)[0]
     log = folder / f"console-{port}.log"
     named = [word for name in catalogues for word in ("--catalogue", name)]
@@ -121,7 +121,7 @@ def running_console(
 
 
 def settled(work: Coroutine[Any, Any, T]) -> T:
-    """The result of a coroutine, on a thread of its own: a browser's thread has a loop that is running."""
+    """Run a coroutine on a thread, because a browser's thread already runs an event loop."""
     with ThreadPoolExecutor(1) as threads:
         return threads.submit(asyncio.run, work).result()
 

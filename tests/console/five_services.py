@@ -1,7 +1,6 @@
-"""The five services, their workers and a console, each a process of its own, as `ephemera demo` has them.
+"""The five services, their workers and a console as processes, as in `ephemera demo`.
 
-Nobody visits them but the tests. The model of slides waits when it is told to, and so does the mail server of
-scripture; everything else is as it comes.
+Only the tests use them. The model of slides and the mail server of scripture can be made to wait.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from tests.services.slides_people import QUICK, administrator
 from tests.services.slides_world import Model
 
 _NONE_KEPT = httpx.Limits(max_keepalive_connections=0)
-_LEFT_OUT = ("slides-worker-2",)  # it is there to be killed, which nobody does here
+_LEFT_OUT = ("slides-worker-2",)  # the demo kills it
 _SETTINGS = {
     **QUICK,
     "EPHEMERA_SLIDES_USAGE_FLUSH": "15m",
@@ -44,7 +43,7 @@ _SETTINGS = {
 
 
 class Reached(Served):
-    """A service of the stage, for somebody with an address of their own: limits count by it."""
+    """A service as seen from one client address, by which limits count."""
 
     def __init__(self, url: str, log: Path, address: str) -> None:
         self.url = url
@@ -56,7 +55,7 @@ class Reached(Served):
 
 
 class Stage:
-    """All that runs."""
+    """Everything that runs."""
 
     def __init__(self, plan: ProcessPlan, servers: Servers, processes: Processes, beside: LoopThread) -> None:
         self.servers = servers
@@ -72,12 +71,12 @@ class Stage:
         self.enter = beside.enter
 
     def service(self, system: str, address: str | None = None) -> Reached:
-        """A service as somebody with this address reaches it, or one with any."""
+        """A service as seen from this address, or from a random one."""
         log = self._processes[system].log
         return Reached(self._plan.urls[system], log, address or random_address())
 
     def store(self, system: str) -> Store:
-        """What another process of the service would have: its keys, where it keeps them."""
+        """A store like that of another process of the service."""
         if system not in self._stores:
             place = self.place(system)
             mark = IDENTITY if system == "scripture" else None
@@ -88,7 +87,7 @@ class Stage:
         return self._stores[system]
 
     def place(self, system: str) -> dict[str, str]:
-        """Where a service keeps its keys."""
+        """The databases of a service."""
         servers = self.servers
         return {
             "url": service_database(servers.cache_url, system),
@@ -96,12 +95,12 @@ class Stage:
         }
 
     def administrator(self) -> dict[str, str]:
-        """The headers of a request by identity's administrator, whom scripture knows, too."""
+        """The headers of identity's administrator, whom scripture knows, too."""
         tokens = sign_in(self.service("identity"), ADMINISTRATOR, DEMO_PASSWORD).tokens
         return {"authorization": f"Bearer {tokens['access_token']}"}
 
     def hit_ratio(self, system: str, pattern: str) -> float:
-        """The share of reads of a space that found something, by what the service tells at `/metrics`."""
+        """A keyspace's share of hits, from the service's `/metrics`."""
         headers = {"authorization": f"Bearer {self.metrics_token}"}
         answer = self.service(system).client.get("/metrics", headers=headers)
         assert answer.status_code == 200
@@ -112,14 +111,14 @@ class Stage:
         return hits / (hits + misses)
 
     def sql(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
-        """What a statement gives in the database of all services."""
+        """The result of a statement in the database of all services."""
         with psycopg.connect(self.servers.database_url, autocommit=True) as connection:
             cursor = connection.execute(statement, values)
             return cursor.fetchall() if cursor.description else []
 
     @contextmanager
     def locked(self, table: str, mode: str) -> Iterator[None]:
-        """A table that is locked in SQL, so that a service has to wait with what it was about to do."""
+        """Lock a table in SQL, so that a service must wait."""
         with psycopg.connect(self.servers.database_url) as connection:
             connection.execute(f"LOCK TABLE {table} IN {mode} MODE")
             yield
@@ -127,7 +126,7 @@ class Stage:
 
     @contextmanager
     def paused(self, name: str) -> Iterator[None]:
-        """A process, and those that it started, which get no time for the length of a block."""
+        """Pause a process and its children within a block."""
         group = self._processes[name].pid
         os.killpg(group, signal.SIGSTOP)
         try:
@@ -138,7 +137,7 @@ class Stage:
 
 @contextmanager
 def staged(database_url: str, folder: Path, model: Model, mails: MailServer) -> Iterator[Stage]:
-    """Everything up, with an empty database; nothing of it is left afterwards."""
+    """Start everything with an empty database, and clean up afterwards."""
     beside = LoopThread()
     try:
         servers = _patient(beside.enter(open_servers(ServerUrls(database_url=database_url))))
@@ -155,7 +154,7 @@ def staged(database_url: str, folder: Path, model: Model, mails: MailServer) -> 
 
 
 def _patient(servers: Servers) -> Servers:
-    """The same, with time for Redis to answer: machines that run tests are busy."""
+    """The same with longer timeouts for busy machines."""
     return replace(
         servers, cache_url=f"{servers.cache_url}?timeout=3", queue_url=f"{servers.queue_url}?timeout=3"
     )

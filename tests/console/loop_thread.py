@@ -1,4 +1,4 @@
-"""A loop that runs beside a browser's: what tests await while a browser is open, and what stays open."""
+"""An event loop on a thread, for tests whose main thread runs a browser."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PATIENCE = 200.0  # seconds; machines that run tests are busy
 
 
 class LoopThread:
-    """A thread with a loop of its own."""
+    """A thread with its own event loop."""
 
     def __init__(self) -> None:
         self._exits = AsyncExitStack()
@@ -22,7 +22,7 @@ class LoopThread:
         self._thread.start()
 
     def do(self, work: Awaitable[T]) -> T:
-        """The result of work on this loop."""
+        """Run a coroutine on this loop, and return its result."""
 
         async def done() -> T:
             return await work
@@ -30,11 +30,11 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(done(), self._loop).result(_PATIENCE)
 
     def enter(self, opened: AbstractAsyncContextManager[T]) -> T:
-        """What a context gives, until the end."""
+        """Enter a context until the end."""
         return self.do(self._exits.enter_async_context(opened))
 
     def close(self) -> None:
-        """Leave what was entered, and end."""
+        """Leave all contexts, and end."""
         self.do(self._exits.aclose())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)

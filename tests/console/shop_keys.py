@@ -1,4 +1,4 @@
-"""A small catalogue, as a shop would have it, for the console to look at."""
+"""The catalogue of a small shop, for the console."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ catalogue = Catalogue("shop")
 
 
 class Session(msgspec.Struct):
-    """Who is signed in."""
+    """A user's session."""
 
     user: str
     role: str
 
 
 class Order(msgspec.Struct):
-    """What was ordered."""
+    """An order."""
 
     article: str
     pieces: int
@@ -37,7 +37,7 @@ PROFILE = catalogue.value(
 )  # fmt: skip
 VISITS = catalogue.counter(
     "visits:{page}:{day}", lifetime=fixed(days=2),
-    purpose="Visits of a page on a day", if_lost="a day's count starts anew",
+    purpose="Visits of a page on a day", if_lost="a day's count restarts at 0",
 )  # fmt: skip
 ORDERS = catalogue.stream(
     "orders", Order, max_length=1000, role="queue",
@@ -48,5 +48,5 @@ BASKET = catalogue.set(
     "basket:{user_id}", str, lifetime=sliding(days=7), purpose="What a user put into the basket"
 )  # fmt: skip
 NOTE = catalogue.value(
-    "note:{note_id}", str, lifetime=fixed(days=1), purpose="What somebody wrote on a product's page"
+    "note:{note_id}", str, lifetime=fixed(days=1), purpose="A note on a product's page"
 )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The account and its sign-ins, and acting: what is decided in the console's own process."""
+"""The account, its sign-ins, and permission checks in the console's process."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ WORD = "the right password"
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The time that sign-ins see, to be moved by hand."""
+    """The time that sign-ins see, advanced by hand."""
     now = [1000.0]
     monkeypatch.setattr(access, "monotonic", lambda: now[0])
     return now
 
 
 def signed_in(known: Access) -> Any:
-    """A sign-in of the one who may."""
+    """A valid sign-in."""
     return known.find(known.sign_in("operator", WORD, "::1"))
 
 
 def test_only_the_right_user_and_password_get_a_token() -> None:
-    """Another user, another password, or neither gets nothing."""
+    """A wrong user or password gets no token."""
     known = Access("operator", WORD)
     assert known.sign_in("operator", WORD + " ", "::1") is None
     assert known.sign_in("root", WORD, "::1") is None
@@ -46,8 +46,8 @@ def test_only_the_right_user_and_password_get_a_token() -> None:
     assert known.find(None) is None
 
 
-def test_wrong_passwords_are_limited_by_address_and_in_all(clock: list[float]) -> None:
-    """After ten an address has to wait, after a hundred all have to, and some minutes later nobody."""
+def test_wrong_passwords_are_limited_by_address_and_in_total(clock: list[float]) -> None:
+    """After ten an address must wait, after a hundred everyone, until the window is over."""
     known = Access("operator", WORD)
     for _ in range(10):
         assert known.wait("10.0.0.1") == 0
@@ -62,8 +62,8 @@ def test_wrong_passwords_are_limited_by_address_and_in_all(clock: list[float]) -
     assert known.wait("10.0.0.1") == known.wait("10.0.0.2") == 0
 
 
-def test_a_sign_in_ends_by_itself_and_says_farewell(clock: list[float]) -> None:
-    """An hour without use ends it, twelve hours end it whatever is done, and what it opened hears of it."""
+def test_a_sign_in_expires_and_runs_its_callbacks(clock: list[float]) -> None:
+    """An hour without use or twelve hours in total end it, and the pages it opened are notified."""
     known = Access("operator", WORD)
     idle = signed_in(known)
     left: list[str] = []
@@ -81,8 +81,8 @@ def test_a_sign_in_ends_by_itself_and_says_farewell(clock: list[float]) -> None:
     assert not used.valid
 
 
-def test_what_was_signed_out_stays_out() -> None:
-    """Using it again does not bring it back."""
+def test_an_ended_sign_in_stays_ended() -> None:
+    """Using it again does not revive it."""
     known = Access("operator", WORD)
     token = known.sign_in("operator", WORD, "::1")
     found = known.find(token)
@@ -94,7 +94,7 @@ def test_what_was_signed_out_stays_out() -> None:
 
 
 async def test_the_form_is_not_read_after_too_many_wrong_passwords() -> None:
-    """The eleventh try gets 429 and when to come back, even with the right password."""
+    """The eleventh attempt gets 429 with Retry-After, even with the right password."""
     routes = SignInRoutes(
         Access("operator", WORD), Cookie("console", same_site="strict", secure=False)
     ).routes
@@ -110,20 +110,20 @@ async def test_the_form_is_not_read_after_too_many_wrong_passwords() -> None:
 
 
 class Work:
-    """Something to be done, which knows whether it was."""
+    """An action that records whether it ran."""
 
     def __init__(self) -> None:
         self.done = False
 
     async def run(self) -> str:
-        """Do it."""
+        """Run it."""
         await asyncio.sleep(0)
         self.done = True
         return "result"
 
 
 async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFixture) -> None:
-    """Called directly, without any button: what changes something is refused unrun, and that is logged."""
+    """Without permission an action is refused without running, and that is logged."""
     caplog.set_level(logging.INFO, "ephemera.console.actions")
     work = Work()
     actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=False)
@@ -142,8 +142,8 @@ async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFi
     assert reading.result == "result"
 
 
-async def test_nothing_is_done_for_who_is_signed_out() -> None:
-    """A page that is still open does nothing any more, not even what only reads."""
+async def test_nothing_is_done_after_sign_out() -> None:
+    """A page that is still open runs no action any more, not even one that only reads."""
     known = Access("operator", WORD)
     token = known.sign_in("operator", WORD, "::1")
     gone = known.find(token)
@@ -155,8 +155,8 @@ async def test_nothing_is_done_for_who_is_signed_out() -> None:
         assert (outcome.done, outcome.message, work.done) == (False, SIGNED_OUT, False)
 
 
-async def test_what_was_done_is_logged_with_who_and_what(caplog: pytest.LogCaptureFixture) -> None:
-    """A line says who, from where, what, to what and how it ended; a stranger's error is not told."""
+async def test_actions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A line has who, from where, what, on what and the outcome; texts of foreign errors are not logged."""
     caplog.set_level(logging.INFO, "ephemera.console.actions")
     actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=True)
     assert await act(actor, "job.retry", "job 1", Work().run())

@@ -1,4 +1,4 @@
-"""A hundred thousand keys: pages send no more commands for them, and are as quick as without."""
+"""With a hundred thousand keys, pages send no more commands and are as fast as without."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def _fill(url: str) -> None:
 def test_a_page_is_not_slowed_by_a_hundred_thousand_keys(
     crowded: Valkey, tmp_path: Path, browse: Callable[..., Any]
 ) -> None:
-    """Opening the keyspaces asks the server nothing; a survey counts all keys, a page of names at a time."""
+    """Opening the keyspaces sends nothing; a survey counts all keys, one page of names at a time."""
     from playwright.sync_api import expect
 
     began = time.monotonic()
@@ -69,7 +69,7 @@ def test_a_page_is_not_slowed_by_a_hundred_thousand_keys(
 
 
 def _until(page: Any, region: str) -> float:
-    """Seconds until a card of the page is there, with its rows or with why there are none."""
+    """Seconds until a card has its rows or its empty state."""
     began = time.perf_counter()
     found = page.get_by_role("region", name=region)
     found.locator("tbody tr, .e-empty-title").locator("visible=true").first.wait_for()
@@ -77,9 +77,9 @@ def _until(page: Any, region: str) -> float:
 
 
 def _calls(server: Valkey) -> dict[str, int]:
-    """How often each command was called."""
-    told = server.ask("INFO", "commandstats")
-    text = told.decode() if isinstance(told, bytes) else str(told)
+    """The number of calls of each command."""
+    stats = server.ask("INFO", "commandstats")
+    text = stats.decode() if isinstance(stats, bytes) else str(stats)
     return {
         line.partition("cmdstat_")[2].partition(":")[0]: int(line.partition("calls=")[2].partition(",")[0])
         for line in text.splitlines()

@@ -1,4 +1,4 @@
-"""Redis away: the console says so on every page, goes on working, and comes back by itself."""
+"""With Redis down, every page says so, the console keeps working, and recovers by itself."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def mortal() -> Iterator[Valkey]:
         yield server
 
 
-def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
+def test_an_unavailable_server_is_shown_on_every_page(
     mortal: Valkey, tmp_path: Path, browse: Callable[..., Any], picture: Callable[..., None]
 ) -> None:
-    """Killed or hung: every page says so and can be opened; back again: without a reload, nothing is said."""
+    """Killed or hung, every page says so and can be opened; afterwards it recovers without a reload."""
     with running_console(tmp_path, mortal.url) as console:
         page = browse(console, "/keyspaces")
         table = page.get_by_role("region", name="Declared keyspaces")
@@ -54,8 +54,8 @@ def test_a_server_that_stops_is_told_on_every_page_and_comes_back(
         expect(strip).to_be_hidden()
 
 
-def test_it_starts_and_lets_sign_in_while_redis_is_down(tmp_path: Path, browse: Callable[..., Any]) -> None:
-    """Started before its server, it is there, says what is missing, and is whole once the server is."""
+def test_it_starts_and_signs_in_while_redis_is_down(tmp_path: Path, browse: Callable[..., Any]) -> None:
+    """Started before its server, it says what is missing, and recovers once the server is up."""
     port = free_ports(1)[0]
     with running_console(tmp_path, f"redis://127.0.0.1:{port}") as console:
         page = browse(console)

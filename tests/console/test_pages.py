@@ -1,4 +1,4 @@
-"""The console's pages in a real browser, on a shop's live data: overview, keyspaces, a space, audit."""
+"""The console's pages in a real browser, on a shop's data: overview, keyspaces, a keyspace, audit."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ new PerformanceObserver(list => list.getEntries().forEach(each => window.shifts.
 
 
 def row(page: Any, text: str) -> Any:
-    """The row of a table that holds a text."""
+    """The table row that contains a text."""
     return page.locator("tbody tr", has=page.get_by_text(text, exact=True))
 
 
 def test_the_overview_shows_health_figures_and_advice(
     console: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
-    """Figures are those of the server, plots have lines, and advice names rule, figure and what to do."""
+    """Figures match the server, plots have lines, and advice has rule, figure and action."""
     page = browse(console)
     expect(tile(page, "Health")).to_have_text("Problem")
     expect(tile(page, "Keys")).to_have_text(f"{shop_server.ask('DBSIZE'):,}")
@@ -50,10 +50,10 @@ def test_the_overview_shows_health_figures_and_advice(
     expect(tile(page, "Hit ratio")).to_have_text(re.compile("%"))
 
 
-def test_every_space_is_listed_with_what_is_there_of_it(
+def test_every_keyspace_is_listed_with_its_figures(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """Kind, lifetime, role, keys, bytes and keys without TTL of each space; and the undeclared keys."""
+    """Each keyspace has its kind, lifetime, role, keys, bytes and keys without TTL."""
     page = browse(console, "/keyspaces")
     profile = row(page, "cache:profile:{user_id}")
     expect(profile).to_contain_text("200")
@@ -72,16 +72,16 @@ def test_every_space_is_listed_with_what_is_there_of_it(
     page.get_by_label("Find").blur()
 
 
-def test_a_space_has_its_documentation_lives_and_entries(
+def test_a_keyspace_has_documentation_ttls_and_entries(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """From the list to the space: what is written about it, and decoded entries, all of one on demand."""
+    """Its page has the documentation and decoded entries, each in full on demand."""
     page = browse(console, "/keyspaces")
     row(page, "cache:profile:{user_id}").click()
     page.get_by_role("heading", name="cache:profile:{user_id}").wait_for()
-    told = page.get_by_role("region", name="Documentation")
+    documentation = page.get_by_role("region", name="Documentation")
     for text in ("A user's profile, from SQL", "a join of three tables", "profile update", "6 h"):
-        expect(told).to_contain_text(text)
+        expect(documentation).to_contain_text(text)
     expect(page.get_by_role("region", name="Now")).to_contain_text("200")
     expect(page.get_by_role("region", name="TTLs").locator("svg path").first).to_be_attached()
     entries = page.get_by_role("region", name="Entries")
@@ -92,8 +92,8 @@ def test_a_space_has_its_documentation_lives_and_entries(
     expect(page.get_by_role("dialog")).to_have_count(0)
 
 
-def test_what_is_sensitive_is_not_shown(console: RunningConsole, browse: Callable[..., Any]) -> None:
-    """Neither values nor ids of a sensitive space get to the browser, on its page or on any other."""
+def test_sensitive_data_is_not_shown(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """Neither values nor ids of a sensitive keyspace reach the browser, on any page."""
     page = browse(console, "/keyspaces")
     expect(row(page, "session:{session_id}")).to_contain_text("200")
     row(page, "session:{session_id}").click()
@@ -111,7 +111,7 @@ def test_what_is_sensitive_is_not_shown(console: RunningConsole, browse: Callabl
 def test_hostile_keys_and_values_are_shown_as_text(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """Markup, scripts and template marks in keys and values are read, not run, and make no element."""
+    """Markup, scripts and template syntax in keys and values are shown as text and create no element."""
     page = browse(console, "/keyspace?service=shop&keyspace=note:{note_id}")
     entries = page.get_by_role("region", name="Entries")
     expect(entries.locator("tbody tr")).to_have_count(2)
@@ -134,12 +134,12 @@ def _nothing_ran(page: Any) -> None:
     assert "owned" not in page.title()
 
 
-def test_an_audit_runs_is_read_and_taken_along(
+def test_an_audit_runs_and_can_be_exported(
     console: RunningConsole,
     browse: Callable[..., Any],
     tmp_path: Path,
 ) -> None:
-    """It runs with a bar, finds what is wrong, and its report can be saved as JSON and as Markdown."""
+    """It shows progress and findings, and its report can be saved as JSON and Markdown."""
     page = browse(console, "/audit")
     expect(page.get_by_text("Not run yet.")).to_be_visible()
     page.get_by_role("button", name="Run audit").click()
@@ -195,7 +195,7 @@ def test_everything_is_reached_by_keyboard(console: RunningConsole, browse: Call
 def test_light_and_dark_follow_the_system_and_the_button(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """The colours are the system's until one is chosen, which then stays over a reload."""
+    """The theme follows the system until one is chosen, which survives a reload."""
     page = browse(console, color_scheme="dark")
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
     page.emulate_media(color_scheme="light")
@@ -207,20 +207,18 @@ def test_light_and_dark_follow_the_system_and_the_button(
     expect(page.locator("body")).to_have_class(re.compile("body--dark"))
 
 
-def test_a_page_or_space_that_is_not_there_says_so(
-    console: RunningConsole, browse: Callable[..., Any]
-) -> None:
-    """An address that leads nowhere is answered with what to do."""
+def test_an_unknown_page_or_keyspace_says_so(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """An unknown address shows what to do."""
     page = browse(console, "/nowhere")
     expect(page.get_by_text("Page not found")).to_be_visible()
     page.goto(f"{console.url}/keyspace?service=shop&keyspace=gone")
     expect(page.get_by_text("Keyspace not found")).to_be_visible()
 
 
-def test_a_catalogue_without_such_patterns_says_how_to_get_them(
+def test_pages_without_declarations_say_how_to_declare(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """Every page of a service that declares nothing of the kind is empty, and names the page to read."""
+    """Every page of a service without such patterns is empty and names the documentation."""
     page = browse(console, "/sessions")
     for title in ("Sessions", "Limits", "Jobs", "Streams", "Locks", "Write-behind", "Planner"):
         page.get_by_role("link", name=title).click()
@@ -237,10 +235,10 @@ def test_a_catalogue_without_such_patterns_says_how_to_get_them(
         ("/limits", ["No limits are declared"]),
     ],
 )
-def test_no_page_says_that_there_is_nothing_before_it_knows(
+def test_no_page_shows_an_empty_state_before_loading(
     console: RunningConsole, path: str, said: list[str]
 ) -> None:
-    """As a page is sent, nobody has looked yet: it says only what holds until somebody asks for more."""
+    """Before data has arrived, a page does not claim that there is none."""
     with console.signed_in() as client:
         sent = client.get(path).text
     boxes = re.findall(

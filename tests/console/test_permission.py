@@ -1,4 +1,4 @@
-"""No action without permission, also when the browser is made to ask for it."""
+"""No action without permission, even if the browser is manipulated."""
 
 from __future__ import annotations
 
@@ -36,16 +36,16 @@ def looking(shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture(scope="module")
 def acting(shop_server: Valkey, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningConsole]:
-    """The same, with --allow-actions."""
+    """The same with --allow-actions."""
     folder = tmp_path_factory.mktemp("acting")
     with running_console(folder, shop_server.url, "--allow-actions", program=TEMPTING) as running:
         yield running
 
 
-def test_what_may_be_done_is_asked_done_and_logged(
+def test_an_allowed_action_is_confirmed_run_and_logged(
     acting: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
-    """A button asks first, does nothing when cancelled, and then does it, with a line in the log."""
+    """A button asks first, does nothing when cancelled, then runs the action and logs it."""
     page = browse(acting, "/write-button")
     page.get_by_role("button", name="Write", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
@@ -60,10 +60,8 @@ def test_what_may_be_done_is_asked_done_and_logged(
     assert (line["action"], line["target"], line["outcome"]) == ("key.write", KEY, "done")
 
 
-def test_read_only_means_that_nothing_can_be_pressed(
-    looking: RunningConsole, browse: Callable[..., Any]
-) -> None:
-    """The buttons are there, disabled, and the header says why."""
+def test_in_read_only_mode_buttons_are_disabled(looking: RunningConsole, browse: Callable[..., Any]) -> None:
+    """The buttons are disabled, and the header says why."""
     page = browse(looking, "/write-button")
     page.get_by_text("read-only", exact=True).wait_for()
     assert page.get_by_role("button", name="Write", exact=True).is_disabled()
@@ -73,7 +71,7 @@ def test_read_only_means_that_nothing_can_be_pressed(
 def test_a_forged_event_changes_nothing(
     looking: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
-    """Whoever sends the events of a disabled button by hand is refused by the server, and that is logged."""
+    """A forged event of a disabled button is refused by the server, and that is logged."""
     page = browse(looking, "/write-button")
     page.get_by_role("button", name="Write it").wait_for()
     page.evaluate(FORGE, [0, "act", {"id": 1, "name": "write"}])
@@ -84,10 +82,10 @@ def test_a_forged_event_changes_nothing(
     assert [line["outcome"] for line in refused] == ["refused"]
 
 
-def test_an_action_that_a_row_does_not_offer_is_not_asked(
+def test_an_action_that_a_row_does_not_offer_is_ignored(
     acting: RunningConsole, shop_server: Valkey, browse: Callable[..., Any]
 ) -> None:
-    """Forged ids, rows without the action and unknown actions lead to nothing, not even a question."""
+    """Forged ids, rows without the action and unknown actions do nothing, not even ask."""
     page = browse(acting, "/write-button")
     page.get_by_role("button", name="Write it").wait_for()
     before = len(acting.lines())

@@ -1,4 +1,4 @@
-"""Every page in a real browser, with what the five running services and their workers do meanwhile."""
+"""Every page in a real browser, with the five running services and their workers."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LOST = "UserUnknown: there is no user"
 
 @pytest.fixture(scope="module")
 def model() -> Iterator[Model]:
-    """The model of slides, which answers at once unless it is told to wait."""
+    """The model of slides, which answers at once unless it is set to wait."""
     running = Model()
     yield running
     running.close()
@@ -68,7 +68,7 @@ def mails() -> Iterator[MailServer]:
 def stage(
     postgres: Postgres, model: Model, mails: MailServer, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Stage]:
-    """Five services, their workers and the console; league has many undeclared keys, and was slow once."""
+    """Five services, their workers and the console; league has many undeclared keys and a slow log entry."""
     database = postgres.database("console_services")
     with staged(database, tmp_path_factory.mktemp("stage"), model, mails) as running:
         store = running.store("league")
@@ -80,7 +80,7 @@ def stage(
 
 @pytest.fixture(scope="module")
 def lost(stage: Stage) -> tuple[str, str]:
-    """Two users of whom scripture is told and SQL knows nothing: its consumers give them up."""
+    """Two users that scripture gets events about but SQL does not know: its consumers fail on them."""
     urls = stage.servers.cache_url, stage.servers.queue_url
     first, second = (stage.do(publish_poison(*urls)) for _ in range(2))
     stage.do(stage.store("scripture")[scripture.USERS].publish(UserCreated(user_id=IMAGE)))
@@ -89,7 +89,7 @@ def lost(stage: Stage) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def member(stage: Stage) -> identity_users.Person:
-    """Somebody of identity; before anybody counts, there are also some in slides, league and scripture."""
+    """A user of identity; slides, league and scripture have some users, too."""
     person = identity_users.newcomer(stage.service("identity"))
     person.profile().raise_for_status()
     Author(stage.service("slides"))
@@ -102,10 +102,10 @@ def member(stage: Stage) -> identity_users.Person:
 
 @pytest.fixture(scope="module")
 def window(chromium: Any, stage: Stage, lost: object, member: object) -> Iterator[Any]:
-    """A window in which somebody is signed in for all tests; no page of it has an error, or runs markup."""
+    """A signed-in window for all tests; none of its pages may have an error or run markup."""
     errors: list[str] = []
 
-    def told(dialog: Any) -> None:
+    def record(dialog: Any) -> None:
         errors.append(dialog.message)
         dialog.dismiss()
 
@@ -113,7 +113,7 @@ def window(chromium: Any, stage: Stage, lost: object, member: object) -> Iterato
     page = context.new_page()
     page.set_default_timeout(60_000)  # milliseconds; machines that run tests are busy
     page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("dialog", told)
+    page.on("dialog", record)
     page.goto(stage.console.url)
     page.get_by_label("Password").fill(stage.console_password)
     page.get_by_role("button", name="Sign in").click()
@@ -125,7 +125,7 @@ def window(chromium: Any, stage: Stage, lost: object, member: object) -> Iterato
 
 @pytest.fixture
 def show(window: Any, stage: Stage) -> Iterator[Show]:
-    """Shows a page of the console in the window; none may be wider than that in the end."""
+    """Open a page of the console in the window; none may be wider than the window."""
 
     def shown(path: str) -> Any:
         window.goto(stage.console.url + path)
@@ -138,15 +138,15 @@ def show(window: Any, stage: Stage) -> Iterator[Show]:
 
 @pytest.fixture
 def held(model: Model) -> Iterator[Model]:
-    """The model, which writes two slides of each presentation, and then waits to be told."""
+    """The model, which writes two slides of each presentation and then waits."""
     model.hold_at = 3
     model.open.clear()
     yield model
     model.open.set()
 
 
-def told(stage: Stage, kind: str) -> list[tuple[str, str]]:
-    """The actions of a kind that were logged, and how they ended."""
+def logged_actions(stage: Stage, kind: str) -> list[tuple[str, str]]:
+    """The logged actions of a kind, and their outcomes."""
     return [
         (line["action"], line["outcome"])
         for line in stage.console.lines()
@@ -155,7 +155,7 @@ def told(stage: Stage, kind: str) -> list[tuple[str, str]]:
 
 
 def fan(stage: Stage) -> tuple[httpx.Client, str]:
-    """Somebody new who is signed in to league: a client with their cookie, and their id."""
+    """A new user signed in to league: a client with the cookie, and the id."""
     client = stage.service("league").client
     form = {"name": f"fan-{uuid4().hex[:8]}", "password": DEMO_PASSWORD}
     user = client.post("/api/users", json=form).raise_for_status().json()["user_id"]
@@ -164,14 +164,14 @@ def fan(stage: Stage) -> tuple[httpx.Client, str]:
 
 
 def found(page: Any, user: str) -> Any:
-    """The sessions of a user whom somebody looks for."""
+    """The sessions of a user, after a search."""
     page.get_by_label("User", exact=True).fill(user)
     page.get_by_role("button", name="Find").click()
     return region(page, f"Sessions of {user}")
 
 
-def test_the_overview_moves_with_what_the_services_do(stage: Stage, show: Show, picture: Picture) -> None:
-    """Health, memory and commands of all servers; reads move plots and hit ratio; broken rules are told."""
+def test_the_overview_follows_the_services(stage: Stage, show: Show, picture: Picture) -> None:
+    """Health, memory and commands of all servers are shown; reads change plots and hit ratio."""
     page = show("/")
     reader = stage.service("scripture").client
     lines = region(page, "Commands per second").locator("svg path")
@@ -197,10 +197,8 @@ def test_the_overview_moves_with_what_the_services_do(stage: Stage, show: Show, 
     picture(page, "overview")
 
 
-def test_every_space_of_every_service_is_listed_with_what_is_there(
-    stage: Stage, show: Show, picture: Picture
-) -> None:
-    """Keys, bytes and the hit ratio that the service itself tells; and what nobody declared."""
+def test_every_keyspace_of_every_service_is_listed(stage: Stage, show: Show, picture: Picture) -> None:
+    """Keys, bytes and the service's own hit ratio are listed, and undeclared keys."""
     page = show("/keyspaces")
     declared = region(page, "Declared keyspaces")
     for place, space in (
@@ -225,10 +223,10 @@ def test_every_space_of_every_service_is_listed_with_what_is_there(
     picture(page, "keyspaces")
 
 
-def test_a_space_shows_what_the_service_wrote(
+def test_a_keyspace_shows_what_the_service_wrote(
     stage: Stage, member: identity_users.Person, show: Show, picture: Picture
 ) -> None:
-    """Passages with their lives, decoded; of profiles, which are sensitive, neither values nor keys."""
+    """Passages are decoded with their TTLs; of sensitive profiles neither values nor keys are shown."""
     page = show("/keyspaces")
     page.goto(f"{stage.console.url}/keyspace?service=scripture&keyspace=gl:passage:{{passage_id}}")
     expect(region(page, "Documentation")).to_contain_text("A passage in all translations")
@@ -249,7 +247,7 @@ def test_a_space_shows_what_the_service_wrote(
 def test_a_session_ended_from_the_console_gets_401_at_its_next_request(
     stage: Stage, show: Show, picture: Picture
 ) -> None:
-    """One of two sessions of a user of slides; all of a user of league; nobody else's."""
+    """One of two sessions of a user of slides, and all of a user of league, are ended; no others."""
     slides = stage.service("slides")
     phone, laptop, vera = Author(slides), Author(slides), Author(slides, VIEWER)
     both = (phone, laptop)
@@ -273,12 +271,12 @@ def test_a_session_ended_from_the_console_gets_401_at_its_next_request(
     listed.get_by_text("No session").wait_for()
     assert client.get("/api/me").status_code == 401
     assert other.get("/api/me").status_code == vera.ask("GET", "/auth/me").status_code == 200
-    assert told(stage, "session")[:2] == [("session.end", "done"), ("session.end-all", "done")]
+    assert logged_actions(stage, "session")[:2] == [("session.end", "done"), ("session.end-all", "done")]
     assert all(value not in stage.console.said for value in phone.client.cookies.values())
 
 
 def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show) -> None:
-    """Those that identity revokes by itself; all of a user, one sign-in, and what ends with all sessions."""
+    """Identity's own revocations, all tokens of a user, one family, and those revoked with all sessions."""
     identity = stage.service("identity")
     person, other = identity_users.newcomer(identity), identity_users.newcomer(identity)
     assert person.refresh().status_code == 200  # the token before is used up
@@ -313,15 +311,15 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     press(page, region(page, f"Sessions of {person.id}"), "End all")
     page.get_by_text("sessions are ended.").wait_for()
     assert laptop.profile().status_code == 401
-    assert told(stage, "token") == [
+    assert logged_actions(stage, "token") == [
         ("token.revoke-user", "done"),
         ("token.revoke-family", "done"),
         ("token.revoke", "done"),
     ]
 
 
-def test_who_is_throttled_is_shown_and_given_room(stage: Stage, show: Show, picture: Picture) -> None:
-    """Somebody guesses passwords; who, by which rule; after a reset the service listens again."""
+def test_a_throttled_subject_is_shown_and_reset(stage: Stage, show: Show, picture: Picture) -> None:
+    """After guessed passwords the subject and rule are shown; after a reset the service accepts it again."""
     person = identity_users.newcomer(stage.service("identity"))
     intruder = stage.service("identity", INTRUDER).client
     right = {"email": person.email, "password": identity_users.PASSWORD}
@@ -340,13 +338,13 @@ def test_who_is_throttled_is_shown_and_given_room(stage: Stage, show: Show, pict
     page.get_by_text("The limit is reset.").wait_for()
     expect(row).to_have_count(0)
     assert intruder.post("/auth/login", json=right).status_code == 200
-    assert told(stage, "limit") == [("limit.reset", "done")]
+    assert logged_actions(stage, "limit") == [("limit.reset", "done")]
 
 
 def test_a_job_is_followed_cancelled_and_retried(
     stage: Stage, held: Model, show: Show, picture: Picture
 ) -> None:
-    """Its bar moves by itself, with step, worker and lease; cancelled it ends, retried it is done."""
+    """Its progress moves with step, worker and lease; cancelled it ends, retried it completes."""
     anna = Author(stage.service("slides"))
     assert anna.finished(anna.upload(b"Whales are large.").json()["job_id"])["state"] == "done"
     job = anna.begin(slides=4)["job_id"]
@@ -368,13 +366,13 @@ def test_a_job_is_followed_cancelled_and_retried(
     row.click()
     page.get_by_role("dialog").get_by_text("presentation_id").first.wait_for()
     page.keyboard.press("Escape")
-    assert told(stage, "job") == [("job.cancel", "done"), ("job.retry", "done")]
+    assert logged_actions(stage, "job") == [("job.cancel", "done"), ("job.retry", "done")]
 
 
-def test_streams_show_what_consumers_are_at_and_dead_letters_are_replayed(
+def test_streams_show_pending_events_and_dead_letters_are_replayed(
     stage: Stage, mails: MailServer, lost: tuple[str, str], show: Show, picture: Picture
 ) -> None:
-    """Mails that wait are pending; who was given up has an error, and once mended gets the mail."""
+    """Waiting mails are pending; failed events have an error, and are delivered after a replay."""
     admin, people = stage.administrator(), stage.service("scripture").client
     page = show("/streams")
     mails.open.clear()
@@ -413,11 +411,11 @@ def test_streams_show_what_consumers_are_at_and_dead_letters_are_replayed(
     press(page, row_of(groups, "gl:events:users", "users-welcome"), "Replay all")
     eventually(lambda: f"{lost[1]}@example.com" in mails.recipients(), "the second one's mail")
     expect(given_up[1]).to_have_count(0)
-    assert told(stage, "event") == [("event.replay", "done"), ("event.replay-all", "done")]
+    assert logged_actions(stage, "event") == [("event.replay", "done"), ("event.replay-all", "done")]
 
 
-def test_locks_show_who_holds_them(stage: Stage, show: Show, picture: Picture) -> None:
-    """Those that workers hold, and that of an ingest for as long as it goes on: holder, age, fence, lease."""
+def test_locks_show_their_holders(stage: Stage, show: Show, picture: Picture) -> None:
+    """Locks of workers and of a running ingest show holder, age, fencing token and lease."""
     admin, editor = stage.administrator(), stage.service("scripture").client
     topic = {"id": "contested", "title": "T", "summary": "S", "passages": ["ps.23.1"]}
     page = show("/locks")
@@ -438,8 +436,10 @@ def test_locks_show_who_holds_them(stage: Stage, show: Show, picture: Picture) -
     expect(ingest).to_have_count(0)
 
 
-def test_write_behind_shows_what_waits_and_the_last_flush(stage: Stage, show: Show, picture: Picture) -> None:
-    """Votes wait while SQL takes none; then they are there, and the page says when that was, by itself."""
+def test_write_behind_shows_the_backlog_and_the_last_flush(
+    stage: Stage, show: Show, picture: Picture
+) -> None:
+    """Votes wait while SQL is locked; afterwards the page shows the flush by itself."""
     fans = [fan(stage)[0] for _ in range(3)]
     match = fans[0].get("/api/league/schedule").raise_for_status().json()[-1]["id"]
     page = show("/write-behind")
@@ -458,10 +458,10 @@ def test_write_behind_shows_what_waits_and_the_last_flush(stage: Stage, show: Sh
     assert stage.sql("SELECT count(*) FROM league.votes WHERE match_id = %s", match) == [(3,)]
 
 
-def test_the_planner_shows_its_mode_its_last_tick_and_who_is_due(
+def test_the_planner_shows_its_mode_last_tick_and_due_users(
     stage: Stage, show: Show, picture: Picture
 ) -> None:
-    """Dirty channels until the worker looks; then candidates, and who is handed over until done."""
+    """Dirty channels until the worker processes them; then candidates and enqueued users."""
     reader, feed = f"ann-{uuid4().hex[:6]}", stage.service("feed").client
     page = show("/planner")
     with stage.paused("feed-worker"):
@@ -474,7 +474,7 @@ def test_the_planner_shows_its_mode_its_last_tick_and_who_is_due(
     handed = row_of(region(page, "Enqueued users"), reader)
     with stage.locked("feed.clusters", "EXCLUSIVE"):
         due = "SELECT 1 FROM feed.planner_state WHERE (last_tick->>'candidates')::int > 0"
-        eventually(lambda: stage.sql(due), "a tick finds somebody due")
+        eventually(lambda: stage.sql(due), "a tick finds a due user")
         with stage.paused("feed-worker"):
             expect(tile(page, "Candidates")).to_have_text("1")
             handed.get_by_text(re.compile("queued|running")).wait_for()
@@ -487,7 +487,7 @@ def test_the_planner_shows_its_mode_its_last_tick_and_who_is_due(
 def test_an_audit_finds_the_keys_of_the_services_as_declared(
     stage: Stage, window: Any, picture: Picture
 ) -> None:
-    """Of all five, on both their servers: what they wrote is as their catalogues say."""
+    """On both servers of all five services, their keys match their catalogues."""
     window.goto(f"{stage.console.url}/audit")
     runs = window.get_by_role("button", name="Run audit")
     expect(runs).to_have_count(2 * len(SERVICES))
@@ -503,11 +503,11 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
     expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text("100,000 keys")
     passages = row_of(region(window, "Keyspaces of scripture, cache"), "gl:passage:{passage_id}")
     expect(passages.locator("td").nth(2)).to_have_text(re.compile("[1-9]"))
-    assert told(stage, "audit") == [("audit.run", "done")] * (2 * len(SERVICES))
+    assert logged_actions(stage, "audit") == [("audit.run", "done")] * (2 * len(SERVICES))
 
 
 def test_a_thousand_jobs_do_not_slow_the_page_beyond_a_second(stage: Stage, show: Show) -> None:
-    """The page with a thousand jobs more is shown within a second of what it took before; errors are text."""
+    """With a thousand more jobs the page takes at most a second longer; errors are text."""
     before = min(_seconds(show) for _ in range(3))
     kind, error = f"many {SCRIPT}", f"ValueError: {SCRIPT}"
     insert = (
@@ -529,7 +529,7 @@ def test_a_thousand_jobs_do_not_slow_the_page_beyond_a_second(stage: Stage, show
 
 
 def _seconds(show: Show) -> float:
-    """How long it takes until jobs are shown."""
+    """Seconds until jobs are shown."""
     page = show("/locks")
     page.get_by_text("Held locks").wait_for()
     begun = time.perf_counter()
@@ -539,13 +539,13 @@ def _seconds(show: Show) -> float:
 
 
 def signed_in(stage: Stage, user: str) -> None:
-    """A session of a user of league with this id, whom its own routes would not have."""
-    session = league.Session(user, "somebody", "user")
+    """A session of a user of league with an id that its own routes would not create."""
+    session = league.Session(user, "someone", "user")
     stage.do(stage.store("league")[league.SESSIONS].create(session))
 
 
 def test_a_page_that_updates_keeps_what_the_user_does(stage: Stage, show: Show) -> None:
-    """While rows come, what was typed, the focus and the place on the page stay."""
+    """While rows update, typed text, focus and scroll position stay."""
     for number in range(40):
         signed_in(stage, f"crowd-{number:02}")
     page = show("/sessions")
@@ -563,7 +563,7 @@ def test_a_page_that_updates_keeps_what_the_user_does(stage: Stage, show: Show) 
 
 
 def test_markup_in_user_ids_is_text(stage: Stage, show: Show) -> None:
-    """A hostile id is listed, looked up and asked about as it is; nothing of it runs (`window` checks)."""
+    """A hostile id is listed, looked up and confirmed as text; nothing of it runs (`window` checks)."""
     signed_in(stage, IMAGE)
     page = show("/sessions")
     users = region(page, "Signed in")
@@ -580,7 +580,7 @@ def test_markup_in_user_ids_is_text(stage: Stage, show: Show) -> None:
 def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
     stage: Stage, browse: Browse, tmp_path: Path
 ) -> None:
-    """Buttons are disabled; an event that is sent all the same is refused and logged. Figures are there."""
+    """Buttons are disabled; forged events are refused and logged; figures are shown."""
     client, user = fan(stage)
     gate = stage.service("league", SCANNER).client
     guess = {"name": "referee", "password": "a guess"}
@@ -610,8 +610,8 @@ def test_a_read_only_console_changes_nothing_whatever_the_browser_sends(
     assert logged == [("limit.reset", "refused")]
 
 
-def test_pages_say_that_redis_is_away_and_come_back_by_themselves(stage: Stage, show: Show) -> None:
-    """Limits, jobs and streams keep what they showed while both servers are gone, and then go on."""
+def test_pages_show_an_outage_and_recover(stage: Stage, show: Show) -> None:
+    """Limits, jobs and streams keep their content while both servers are down, and then recover."""
     page = show("/limits")
     throttled = region(page, "Throttled")
     strip = page.get_by_role("status")

@@ -1,4 +1,4 @@
-"""Signing in and what is refused without: nothing of the console is seen by who has not signed in."""
+"""Sign-in: nothing of the console is visible without it."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ SOCKET = "/_nicegui_ws/socket.io/?EIO=4&transport=websocket"
 POLLING = "/_nicegui_ws/socket.io/?EIO=4&transport=polling"
 
 
-def test_the_pages_lead_to_the_form_and_back(
+def test_pages_redirect_to_the_form_and_back(
     console: RunningConsole, browse: Callable[..., Any], picture: Callable[..., None]
 ) -> None:
-    """Who opens a page signs in first, is told when it was wrong, and then gets that page."""
+    """Opening a page requires a sign-in, reports a wrong password, and then shows that page."""
     page = browse(console, "/keyspaces", sign_in=False)
     picture(page, "sign-in")
     page.get_by_label("Password").fill("not the password")
@@ -33,8 +33,8 @@ def test_the_pages_lead_to_the_form_and_back(
     page.get_by_label("Password").wait_for()
 
 
-def test_nothing_is_seen_without_signing_in(console: RunningConsole) -> None:
-    """Pages lead to the form, everything else is refused, and no answer names what the console knows."""
+def test_nothing_is_visible_without_sign_in(console: RunningConsole) -> None:
+    """Pages redirect to the form, everything else is refused, and no response reveals data."""
     with console.client() as client:
         page = client.get("/keyspaces", headers={"accept": "text/html"})
         assert page.status_code == 303
@@ -54,14 +54,14 @@ def test_nothing_is_seen_without_signing_in(console: RunningConsole) -> None:
         ]
         assert {answer.status_code for answer in refused} == {401}
         form = client.get("/sign-in")
-        told = "".join(answer.text for answer in (page, *refused, form))
-    assert "shop" not in told
-    assert "session:" not in told
+        shown = "".join(answer.text for answer in (page, *refused, form))
+    assert "shop" not in shown
+    assert "session:" not in shown
     assert "script" not in form.text
 
 
-def test_the_socket_is_refused_without_signing_in(console: RunningConsole) -> None:
-    """No WebSocket is accepted without a sign-in, whatever it says of itself."""
+def test_the_socket_is_refused_without_sign_in(console: RunningConsole) -> None:
+    """No WebSocket is accepted without a sign-in, whatever its headers."""
     for cookie in ("", f"ephemera-console-{console.port}=made-up"):
         with pytest.raises(InvalidStatus) as refused:
             _socket(console, console.url, cookie)
@@ -69,7 +69,7 @@ def test_the_socket_is_refused_without_signing_in(console: RunningConsole) -> No
 
 
 def test_the_socket_is_refused_to_other_sites(console: RunningConsole) -> None:
-    """With a good cookie, a page of another origin gets no WebSocket, and one of ours does."""
+    """With a valid cookie, another origin gets no WebSocket, and the console's own does."""
     with console.signed_in() as client:
         cookie = "; ".join(f"{name}={value}" for name, value in client.cookies.items())
         for origin in ("http://evil.example", f"http://evil.example:{console.port}", None):
@@ -80,14 +80,14 @@ def test_the_socket_is_refused_to_other_sites(console: RunningConsole) -> None:
 
 
 def _socket(console: RunningConsole, origin: str | None, cookie: str) -> Any:
-    """A WebSocket as a browser asks for it."""
+    """A WebSocket as a browser opens it."""
     asked: Any = connect
     address = console.url.replace("http", "ws", 1) + SOCKET
     return asked(address, origin=origin, additional_headers={"Cookie": cookie} if cookie else None)
 
 
-def test_a_request_by_another_name_or_from_another_site_is_refused(console: RunningConsole) -> None:
-    """A foreign name that points here (DNS rebinding) gets nothing, nor does a foreign page's form."""
+def test_another_host_or_origin_is_refused(console: RunningConsole) -> None:
+    """A foreign name that resolves here (DNS rebinding) and a foreign page's form are refused."""
     with console.signed_in() as client:
         rebound = client.get("/", headers={"host": f"evil.example:{console.port}", "accept": "text/html"})
         assert rebound.status_code == 421
@@ -98,8 +98,8 @@ def test_a_request_by_another_name_or_from_another_site_is_refused(console: Runn
         assert client.get("/", headers={"accept": "text/html"}).status_code == 200
 
 
-def test_every_answer_has_safe_headers(console: RunningConsole) -> None:
-    """Pages may not be framed, sniffed, cached or given foreign scripts; a nonce is used once."""
+def test_every_response_has_security_headers(console: RunningConsole) -> None:
+    """Pages cannot be framed, sniffed, cached or given foreign scripts; a nonce is used once."""
     with console.signed_in() as client:
         page = client.get("/", headers={"accept": "text/html"})
         again = client.get("/", headers={"accept": "text/html"})
@@ -123,8 +123,8 @@ def test_every_answer_has_safe_headers(console: RunningConsole) -> None:
     assert len(re.findall("<script", page.text)) == len(re.findall(f'<script nonce="{nonce[1]}"', page.text))
 
 
-def test_the_cookie_is_for_the_browser_alone(console: RunningConsole) -> None:
-    """No script reads it, no other site sends it, and signing out makes it worthless."""
+def test_the_cookie_is_protected(console: RunningConsole) -> None:
+    """No script reads it, no other site sends it, and signing out invalidates it."""
     with console.client() as client:
         form = {"user": USER, "password": PASSWORD, "next": "//evil.example/"}
         answer = client.post("/sign-in", data=form, headers={"origin": console.url})
@@ -139,10 +139,8 @@ def test_the_cookie_is_for_the_browser_alone(console: RunningConsole) -> None:
         assert stolen.status_code == 303
 
 
-def test_signing_out_ends_what_other_windows_show(
-    console: RunningConsole, browse: Callable[..., Any]
-) -> None:
-    """A second window of the same sign-in goes to the form when the first one signs out."""
+def test_signing_out_ends_other_windows(console: RunningConsole, browse: Callable[..., Any]) -> None:
+    """A second window of the same sign-in opens the form when the first one signs out."""
     first = browse(console)
     second = first.context.new_page()
     second.goto(f"{console.url}/keyspaces")
@@ -151,10 +149,10 @@ def test_signing_out_ends_what_other_windows_show(
     second.get_by_label("Password").wait_for()
 
 
-def test_a_window_that_cannot_be_told_finds_out_that_it_is_signed_out(
+def test_a_window_without_a_socket_notices_the_sign_out(
     console: RunningConsole, browse: Callable[..., Any]
 ) -> None:
-    """A window whose socket never came through asks by itself, and goes to the form."""
+    """A window whose WebSocket never connected asks by itself, and opens the form."""
     first = browse(console)
     second = first.context.new_page()
     second.route("**/_nicegui_ws/**", lambda route: route.abort())

@@ -1,4 +1,4 @@
-"""The page of streams: each group's dead letters are its own, and so is replaying them."""
+"""The page of streams: dead letters and their replay belong to each group."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from tests.patterns.event_fixtures import BRIEF, CATALOGUE, Removed, Seen, settl
 PLACE: Any = SimpleNamespace(name="here")
 
 
-async def test_dead_letters_are_counted_for_the_group_that_gave_them_up(
+async def test_dead_letters_are_counted_by_group(
     server: Valkey, key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A group that handled everything has none and nothing to replay; a group that is gone keeps its own."""
+    """A group without failures has none; a deleted group keeps its own."""
     fails = Seen(lambda *_: ValueError("broken"))
     async with connect(server.url, CATALOGUE) as store:
         live = store[BRIEF]

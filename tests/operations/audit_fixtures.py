@@ -28,7 +28,7 @@ CART = catalogue.mapping("cart:{user_id}", int, lifetime=fixed(hours=1), purpose
 TAGS = catalogue.set("tags:{user_id}", str, lifetime=fixed(hours=1), purpose="Tags")
 RANKS = catalogue.sorted_set("ranks:{board}", str, lifetime=fixed(hours=1), purpose="Ranks")
 NEWS = catalogue.list("news:{user_id}", str, lifetime=fixed(hours=1), purpose="News")
-SEEN = catalogue.flag("seen:{user_id}", lifetime=fixed(hours=1), purpose="Who was told")
+SEEN = catalogue.flag("seen:{user_id}", lifetime=fixed(hours=1), purpose="Users who have seen it")
 EVENTS = catalogue.stream(
     "events:{topic}",
     Event,
@@ -43,7 +43,7 @@ KEYS = 9
 
 
 async def stock(url: str) -> None:
-    """Write a key of every space, as declared, to an empty server."""
+    """Write a key of every keyspace, as declared, to an empty server."""
     async with connect(url, catalogue) as store:
         for node in store.client().nodes():
             await node.call("FLUSHALL")
@@ -69,5 +69,5 @@ def of_kind(report: AuditReport, kind: str) -> list[Finding]:
 
 
 def state_of(report: AuditReport, pattern: str) -> KeyspaceReport:
-    """What was found of a space."""
+    """The report on one keyspace."""
     return next(space for space in report.keyspaces if space.pattern == pattern)

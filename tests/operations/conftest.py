@@ -1,4 +1,4 @@
-"""Servers that a test has for itself: an audit looks at everything that is there."""
+"""Servers for one test alone, because an audit sees everything on a server."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def own_valkey() -> Iterator[Valkey]:
 
 @pytest.fixture(scope="session")
 def own_redis() -> Iterator[DebianRedis]:
-    """Redis 7 as Debian has it, emptied before each test."""
+    """Redis 7 as packaged by Debian, emptied before each test."""
     if not BINARY.exists():
         pytest.skip(f"Redis 7 is not installed: there is no {BINARY}")
     with DebianRedis() as running:
@@ -37,12 +37,12 @@ def own_cluster() -> Iterator[Cluster]:
 
 @pytest.fixture(params=["valkey", "redis"])
 def own_url(request: pytest.FixtureRequest) -> str:
-    """A server of each sort that we promise to work with."""
+    """A server of each supported kind."""
     return str(request.getfixturevalue(f"own_{request.param}").url)
 
 
 @pytest.fixture
 async def shop(own_url: str) -> str:
-    """The URL of a server that holds what the catalogue of `audited` declares, and nothing else."""
+    """The URL of a server that holds what the catalogue of `audit_fixtures` declares, and nothing else."""
     await stock(own_url)
     return own_url

@@ -1,4 +1,4 @@
-"""A service that uses everything that has metrics, each a little: its catalogue, and a store at work."""
+"""A service that uses everything that has metrics: its catalogue, and a store with some activity."""
 
 from __future__ import annotations
 
@@ -30,20 +30,20 @@ DAY = timedelta(days=1)
 
 
 class Profile(msgspec.Struct):
-    """Who somebody is."""
+    """A user's profile."""
 
     name: str
 
 
 class Visit(msgspec.Struct):
-    """Somebody looked at a page."""
+    """A visit of a page."""
 
     page: str
 
 
 catalogue = Catalogue("measured")
 METADATA = sa.MetaData(schema="measured")
-PROFILE = catalogue.hash("profile:{user_id}", Profile, lifetime=fixed(hours=1), purpose="Who somebody is")
+PROFILE = catalogue.hash("profile:{user_id}", Profile, lifetime=fixed(hours=1), purpose="A user's profile")
 GREETING = catalogue.value("greeting:{user_id}", str, lifetime=fixed(hours=1), purpose="What to say")
 PAGES = Cache(
     catalogue,
@@ -78,7 +78,7 @@ FEED = Planner(
 
 @JOBS.job(queue="work", attempts=1)
 async def draw(run: Run, slides: int, then_fail: bool = False) -> None:
-    """So many slides, each a step."""
+    """Draw slides, one per step."""
     for number in range(slides):
         await run.step(f"slide:{number}", asyncio.sleep, 0)
     if then_fail:
@@ -86,7 +86,7 @@ async def draw(run: Run, slides: int, then_fail: bool = False) -> None:
 
 
 class Service:
-    """The store of the service, and what works on it with a database."""
+    """The store of the service, and the patterns that need a database."""
 
     def __init__(self, store: Store, engine: AsyncEngine) -> None:
         self.store = store
@@ -106,11 +106,11 @@ class Service:
         return await runner.run(job_id)
 
     async def use_everything(self, key: str) -> None:
-        """Use each kind of thing once or a few times; `key` is for ids that nobody else has."""
+        """Use each pattern once or a few times; `key` is for ids that no other test uses."""
         store = self.store
         await store[PROFILE].put(Profile("Ada"), user_id=key)
         await store[PROFILE].get(user_id=key)
-        await store[PROFILE].get(user_id=f"{key}-nobody")
+        await store[PROFILE].get(user_id=f"{key}-missing")
         await store[GREETING].put("hello", user_id=key)
         for name in "abc":
             await store[PAGES].get_or_load(_page, name=f"{key}-{name}")
@@ -138,7 +138,7 @@ class Service:
 
 @asynccontextmanager
 async def service(url: str, postgres: Postgres, **options: Any) -> AsyncIterator[Service]:
-    """The service with its tables, empty."""
+    """The service with empty tables."""
     engine = sql_engine(postgres.database("measured"))
     try:
         async with engine.begin() as sql:

@@ -1,4 +1,4 @@
-"""The key tables of the five systems, as SYSTEMS.md has them: what an undocumented server may look like."""
+"""The key tables of the five services as SYSTEMS.md lists them: examples of undocumented servers."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ _WRITES: dict[str, Callable[[str], tuple[Arg, ...]]] = {
 
 
 def commands(system: str, each: int = 30, seed: int = 1) -> Iterator[tuple[Arg, ...]]:
-    """The writes of so many keys of every pattern of a system, with random ids."""
+    """Commands that write keys of every pattern of a service, with random ids."""
     chance = random.Random(seed)
     for line in TABLES[system].split("\n")[1:]:
         kind, pattern = line.split()

@@ -1,4 +1,4 @@
-"""Least privilege: the generated user can do all that a service does, and nothing else."""
+"""Least privilege: the generated user can do everything a service does, and nothing else."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SOURCE = Path(ephemera.__file__).parent
 
 news = Catalogue("news")
 COUNT = news.counter("news:count:{id}", lifetime=fixed(hours=1), purpose="x")
-NEWS = news.channel("news:told:{id}", str, purpose="x")
+NEWS = news.channel("news:published:{id}", str, purpose="x")
 QUEUE = news.list("news:jobs", str, lifetime=permanent(reason="workers"), role="queue", purpose="x")
 
 
@@ -44,7 +44,7 @@ class Place(msgspec.Struct):
 
 watched = Catalogue("watched")
 PLACE = watched.hash("watched:place:{id}", Place, lifetime=fixed(hours=1), purpose="x")
-TOLD = Events(watched, "watched:told", Place, purpose="x")
+EVENTS = Events(watched, "watched:events", Place, purpose="x")
 LEADING = Locks(watched, "watched:leading:{id}", lease=timedelta(seconds=30), purpose="x")
 
 
@@ -64,8 +64,8 @@ def url(request: pytest.FixtureRequest) -> Iterator[str]:
             yield redis.url
 
 
-async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) -> None:
-    """Writing, replacing, changing, reading and deleting, on each sort of server, without a refusal."""
+async def test_every_kind_and_lifetime_works_as_the_user(url: str, key: str) -> None:
+    """Writes, changes, reads and deletions are permitted on each kind of server."""
     async with admitted(url, every_kind) as user:
         async with connect(user.url, every_kind) as store:
             for (kind, lifetime), space in KEYSPACES.items():
@@ -79,8 +79,8 @@ async def test_every_kind_and_lifetime_works_under_the_user(url: str, key: str) 
         assert await user.denied() == []
 
 
-async def test_channels_tracking_and_identity_work_under_the_user(url: str, key: str) -> None:
-    """Publishing, listening, invalidations and the identity guard need nothing more."""
+async def test_channels_tracking_and_identity_work_as_the_user(url: str, key: str) -> None:
+    """Publishing, subscribing, invalidations and the identity check need no further permissions."""
     async with admitted(url, news) as user, open_client(url) as admin:
         await write_identity(admin, "acl-test", force=True)
         async with connect(user.url, news, identity="acl-test") as store:
@@ -92,8 +92,8 @@ async def test_channels_tracking_and_identity_work_under_the_user(url: str, key:
         assert await user.denied() == []
 
 
-async def test_a_restarted_server_is_marked_again_under_the_user() -> None:
-    """The first words of a new connection, which the identity guard adds to, are among the permissions."""
+async def test_a_restarted_server_is_marked_again_as_the_user() -> None:
+    """The commands that the identity check sends on a new connection are permitted."""
     with embedded.valkey() as server:
         server.ask("SET", SERVER_IDENTITY.key(), "acl-test")
         async with admitted(server.url, news) as user:
@@ -124,7 +124,7 @@ REFUSED_BY_EACH_NODE: tuple[tuple[Arg, ...], ...] = (
 
 
 async def test_everything_else_is_refused(url: str) -> None:
-    """Other keys and channels, also from scripts, and commands about the server are not permitted."""
+    """Other keys and channels, also from scripts, and server commands are refused."""
     async with admitted(url, news) as user:
         async with open_client(user.url) as client:
             calls = [client.call(*words) for words in REFUSED]
@@ -135,25 +135,25 @@ async def test_everything_else_is_refused(url: str) -> None:
         assert await user.denied() != []
 
 
-async def test_metrics_have_servers_figures_by_one_command_more(url: str) -> None:
-    """A service whose user is for metrics, too, shows what servers say; otherwise it is refused INFO."""
+async def test_server_metrics_need_the_metrics_purpose(url: str) -> None:
+    """A user for metrics shows server figures; without that purpose INFO is refused."""
     for purposes in (("service",), ("service", "metrics")):
         async with admitted(url, news, purposes=purposes) as user:
             async with connect(user.url, news) as store:
                 metrics = StoreMetrics(store, every=timedelta(hours=1))
                 await metrics.sample()
-                told = b"ephemera_server_memory_bytes{" in metrics.render()[0]
-            assert told == ("metrics" in purposes)
+                shown = b"ephemera_server_memory_bytes{" in metrics.render()[0]
+            assert shown == ("metrics" in purposes)
             assert all("info" in refusal for refusal in await user.denied())
-            assert bool(await user.denied()) != told
+            assert bool(await user.denied()) != shown
 
 
-async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: str) -> None:
-    """Audit, doctor, capacity and the lists work for the user of monitoring, without a refusal."""
+async def test_the_monitoring_user_reads_everything_and_writes_nothing(url: str, key: str) -> None:
+    """Audit, doctor, capacity and the lists work for the monitoring user; writes are refused."""
     async with connect(url, watched) as store, open_client(url) as admin:
         await admin.call("SET", f"stranger:{key}", "x", "EX", 60)
         await store[PLACE].put(Place("here"), id=key)
-        await store[TOLD].publish(Place("there"))
+        await store[EVENTS].publish(Place("there"))
         async with admitted(url, watched, purposes=("monitoring",)) as user, store[LEADING].hold(id=key):
             report = await audit(user.url, [watched])
             assert {space.pattern: space.keys for space in report.keyspaces}["watched:place:{id}"] == 1
@@ -178,7 +178,7 @@ async def test_who_watches_sees_everything_and_changes_nothing(url: str, key: st
                     with pytest.raises(ServerError, match=r"permissions|can't run this command"):
                         await call
         await admin.call("DEL", PLACE.key(id=key))
-        await admin.call("DEL", TOLD.keyspace.key())
+        await admin.call("DEL", EVENTS.keyspace.key())
 
 
 def _not_for_watchers(key: str) -> tuple[tuple[Arg, ...], ...]:
@@ -189,26 +189,26 @@ def _not_for_watchers(key: str) -> tuple[tuple[Arg, ...], ...]:
     )  # fmt: skip
 
 
-def test_a_purpose_that_there_is_not_is_refused() -> None:
-    """A typing mistake does not end in a user who may do too little, or too much."""
+def test_an_unknown_purpose_is_refused() -> None:
+    """A typo does not create a user with too few or too many permissions."""
     for wrong in ((), ("monitor",), ("service", "everything")):
         with pytest.raises(InvalidValue, match="service, metrics, monitoring"):
             access_rules(news, "x", purposes=wrong)
 
 
 def test_a_role_has_its_own_keys() -> None:
-    """The user of one role's server knows nothing of the other's keys, nor of commands only they need."""
+    """The user of one role's server gets neither keys nor commands of the other role."""
     queue, cache = access_rules(news, "q", role="queue"), access_rules(news, "c", role="cache")
     assert queue.keys == ("ephemera:identity", "news:jobs")
     assert cache.keys == ("ephemera:identity", "news:count:*")
-    assert (queue.channels, cache.channels) == ((), ("news:told:*",))
+    assert (queue.channels, cache.channels) == ((), ("news:published:*",))
     assert "rpush" in queue.commands
     assert not {"rpush", "lrange"} & set(cache.commands)
     assert not {"incrby", "publish"} & set(queue.commands)
 
 
-async def test_the_line_is_one_of_an_acl_file(tmp_path: Path) -> None:
-    """A server loads the line as it is printed, and lets the user in by the password behind the digest."""
+async def test_the_line_fits_an_acl_file(tmp_path: Path) -> None:
+    """A server loads the printed line and accepts the password behind the digest."""
     digest = hashlib.sha256(b"s3cr3t").hexdigest()
     rules = access_rules(news, "news-service", password_sha256=digest)
     (tmp_path / "users.acl").write_text(f"user default on nopass ~* &* +@all\n{rules.line()}\n")
@@ -224,7 +224,7 @@ async def test_the_line_is_one_of_an_acl_file(tmp_path: Path) -> None:
 
 
 def test_tagged_keys_and_marks_are_covered() -> None:
-    """The globs of tagged patterns keep their braces, and no value can be a glob of its own."""
+    """The globs of tagged patterns keep their braces, and no value acts as a glob."""
     tagged = Catalogue("tagged")
     space = tagged.counter("job:{id}:{part}.x", hash_tag="id", lifetime=fixed(hours=1), purpose="x")
     assert access_rules(tagged, "x").keys == ("ephemera:identity", "job:{*}:*.x")
@@ -232,7 +232,7 @@ def test_tagged_keys_and_marks_are_covered() -> None:
 
 
 def test_every_command_in_a_script_is_in_the_rules() -> None:
-    """A Lua file that calls a command by name must find it here, for whoever adds a pattern."""
+    """Every command that a Lua script calls is in the rules."""
     groups = [ANY_KEY, CONNECTION, IDENTITY, SCRIPTS, *BY_TYPE.values()]
     allowed = {command for group in groups for command in group.split()}
     scripts = sorted(SOURCE.rglob("lua/*.lua"))

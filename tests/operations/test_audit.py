@@ -1,4 +1,4 @@
-"""The audit: what is as declared passes, and each way not to be is found, on Valkey and on Redis 7."""
+"""The audit: declared keys pass, and every kind of deviation is found, on Valkey and Redis 7."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ HOUR = 3_600_000
 
 
 async def change(url: str, *commands: tuple[Arg, ...]) -> None:
-    """Do something behind the catalogue's back."""
+    """Write without the catalogue."""
     async with open_client(url) as client:
         for command in commands:
             await client.call(*command)
 
 
-async def test_what_was_written_through_the_catalogue_is_as_declared(shop: str) -> None:
-    """Keys of every kind that accessors wrote give no finding about keys or values."""
+async def test_keys_written_through_the_catalogue_cause_no_findings(shop: str) -> None:
+    """Keys of every kind that accessors wrote cause no finding about keys or values."""
     report = await audited(shop)
     about_servers = {"no-memory-limit", "unpersisted-queue"}
     assert {finding.kind for finding in report.findings} <= about_servers
@@ -35,8 +35,8 @@ async def test_what_was_written_through_the_catalogue_is_as_declared(shop: str) 
     assert all(space.contents_read == 1 for space in report.keyspaces)
 
 
-async def test_unknown_keys_come_by_shape_with_examples(shop: str) -> None:
-    """Undeclared keys are grouped, counted, shown and measured; those no pattern renders say why."""
+async def test_undeclared_keys_are_grouped_by_shape(shop: str) -> None:
+    """Undeclared keys are grouped, counted and measured; those that no pattern renders have a reason."""
     await change(shop, *(("SET", f"order:{number}:paid", "x") for number in range(40)))
     await change(shop, ("HSET", b"\xff\xfe", "a", "b"), ("SET", "odd[1]", "x"))
     report = await audited(shop)
@@ -51,23 +51,23 @@ async def test_unknown_keys_come_by_shape_with_examples(shop: str) -> None:
     assert "42 undeclared keys of 3 shapes" in finding.message
 
 
-async def test_a_space_without_keys_is_told(shop: str) -> None:
-    """A declared space with no key is a note, not a problem."""
+async def test_a_keyspace_without_keys_is_a_note(shop: str) -> None:
+    """A declared keyspace without keys is a note, not a problem."""
     await change(shop, ("UNLINK", "profile:1"))
     (finding,) = of_kind(await audited(shop), "empty-keyspace")
     assert (finding.keyspace, finding.severity) == ("profile:{user_id}", "note")
 
 
 async def test_wrong_types_are_found(shop: str) -> None:
-    """A key of another type than declared is found, whatever it holds."""
+    """A key of another type than declared is found."""
     await change(shop, ("UNLINK", "profile:1"), ("HSET", "profile:1", "a", "b"))
     (finding,) = of_kind(await audited(shop), "wrong-type")
     assert finding.message == "of type hash, declared string"
     assert finding.examples == ["profile:1"]
 
 
-async def test_missing_and_excessive_ends_are_found(shop: str) -> None:
-    """No TTL where there should be one, one above the policy, and one where there should be none."""
+async def test_missing_and_excessive_ttls_are_found(shop: str) -> None:
+    """A missing TTL, one above the policy, and one on a permanent key are found."""
     await change(
         shop,
         ("PERSIST", "profile:1"),
@@ -92,14 +92,14 @@ async def test_missing_and_excessive_ends_are_found(shop: str) -> None:
     ],
 )
 async def test_undecodable_values_are_found(shop: str, pattern: str, command: tuple[Arg, ...]) -> None:
-    """What the declared codec cannot read is found in every kind that has one."""
+    """Values that the declared codec cannot decode are found in every kind."""
     await change(shop, command)
     (finding,) = of_kind(await audited(shop), "undecodable")
     assert finding.keyspace == pattern
 
 
-async def test_large_values_are_not_read_and_big_keys_are_told(shop: str) -> None:
-    """A value above the bound is measured, not fetched; one above 1 MiB is a finding."""
+async def test_large_values_are_not_read_and_big_keys_are_found(shop: str) -> None:
+    """A value above the limit is measured, not fetched; one above 1 MiB is a finding."""
     await change(shop, ("SET", "profile:1", b"x" * 2_000_000, "PX", 60_000))
     report = await audited(shop)
     assert of_kind(report, "undecodable") == []
@@ -109,8 +109,8 @@ async def test_large_values_are_not_read_and_big_keys_are_told(shop: str) -> Non
     assert state_of(report, "profile:{user_id}").largest[0].size > 2_000_000
 
 
-async def test_of_large_collections_a_few_members_are_read(shop: str) -> None:
-    """A collection that is too large as a whole is judged by some of its members."""
+async def test_large_collections_are_judged_by_a_few_members(shop: str) -> None:
+    """A collection that is too large to read is judged by some of its members."""
     await change(shop, ("HSET", "cart:1", *(part for n in range(20_000) for part in (f"thing-{n}", n))))
     cart = state_of(await audited(shop), "cart:{user_id}")
     assert (cart.contents_read, cart.undecodable, cart.too_large_to_read) == (1, 0, 0)
@@ -118,7 +118,7 @@ async def test_of_large_collections_a_few_members_are_read(shop: str) -> None:
 
 
 async def test_streams_show_length_groups_pending_and_lag(shop: str) -> None:
-    """A stream's entries, and what its groups have not delivered or not finished, are told."""
+    """The report has a stream's length, and its groups' pending and undelivered entries."""
     await change(
         shop,
         ("XGROUP", "CREATE", "events:all", "mail", "0"),
@@ -135,7 +135,7 @@ async def test_streams_show_length_groups_pending_and_lag(shop: str) -> None:
 
 
 async def test_sensitive_keys_and_values_are_never_shown(shop: str) -> None:
-    """Neither ids of a sensitive space nor any value is in the report, also not of keys that look like it."""
+    """The report contains no id of a sensitive keyspace, no similar undeclared key, and no value."""
     await change(
         shop,
         ("PERSIST", "session:s3cret"),
@@ -147,14 +147,14 @@ async def test_sensitive_keys_and_values_are_never_shown(shop: str) -> None:
     report = await audited(shop)
     (finding,) = of_kind(report, "no-ttl")
     assert finding.examples == ["session:{session_id}"]
-    told = msgspec.json.encode(report)
-    assert b"s3cret" not in told
-    assert b"v4lue" not in told
+    encoded = msgspec.json.encode(report)
+    assert b"s3cret" not in encoded
+    assert b"v4lue" not in encoded
     assert report.unknown.keys == 4
 
 
 async def test_a_sample_is_extrapolated_with_bounds(shop: str) -> None:
-    """With a sample of some keys, counts stay exact and shares get an interval that holds the truth."""
+    """With a sample, counts stay exact and shares get an interval that contains the true value."""
     await change(shop, *(("SET", f"profile:{n}", "bad") for n in range(2, 402)))
     report = await audited(shop, sample=50)
     state = state_of(report, "profile:{user_id}")
@@ -177,14 +177,14 @@ async def test_catalogues_that_overlap_are_refused(own_url: str) -> None:
         await audit(own_url, [catalogue, other])
 
 
-async def test_a_server_that_is_not_there_is_an_error() -> None:
-    """Nothing is reported about a server that cannot be reached."""
+async def test_an_unreachable_server_is_an_error() -> None:
+    """An unreachable server raises an error instead of a report."""
     with pytest.raises(CannotConnect):
         await audit("redis://127.0.0.1:1", [catalogue])
 
 
 def test_every_kind_of_finding_is_documented() -> None:
-    """The page on the audit names each kind, with its weight in the same row."""
+    """The page on the audit lists each kind with its severity in the same row."""
     page = (Path(__file__).parents[2] / "docs" / "operations" / "audit.md").read_text(encoding="utf-8")
     rows = [line for line in page.splitlines() if line.startswith("| `")]
     for kind, (weight, _) in KINDS.items():

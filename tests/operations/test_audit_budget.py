@@ -1,4 +1,4 @@
-"""The audit keeps to its budget, says what it left out, and goes on from there."""
+"""The audit keeps to its time budget, reports what it left out, and can be resumed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MANY = 20_000
 
 @pytest.fixture
 async def large(own_valkey: Valkey) -> str:
-    """A server with many keys of one space."""
+    """A server with many keys of one keyspace."""
     await stock(own_valkey.url)
     async with open_client(own_valkey.url) as client:
         flat = [part for n in range(MANY) for part in (f"seen:{n}", "1")]
@@ -25,8 +25,8 @@ async def large(own_valkey: Valkey) -> str:
     return own_valkey.url
 
 
-async def test_a_budget_stops_it_and_a_cursor_goes_on(large: str) -> None:
-    """Audits with no time at all see a page each, and together every key."""
+async def test_a_budget_stops_the_audit_and_a_cursor_resumes_it(large: str) -> None:
+    """Audits with no time see one page each, and together every key."""
     cursor, counted, rounds = None, 0, 0
     while True:
         report = await audited(large, sample=0, budget=1e-9, cursor=cursor)
@@ -42,8 +42,8 @@ async def test_a_budget_stops_it_and_a_cursor_goes_on(large: str) -> None:
     assert rounds >= MANY / scanning.PAGE_SIZE / 2
 
 
-async def test_a_part_gives_an_estimate_of_the_whole(large: str) -> None:
-    """What was not seen is told as a share, and the number of keys is estimated between bounds."""
+async def test_a_partial_scan_estimates_the_total(large: str) -> None:
+    """The unseen share is reported, and the number of keys is estimated with bounds."""
     report = await audited(large, budget=1e-9)
     assert any("of them): the time budget was used up" in each for each in report.coverage.not_seen)
     state = state_of(report, "seen:{user_id}")
@@ -51,11 +51,11 @@ async def test_a_part_gives_an_estimate_of_the_whole(large: str) -> None:
     assert state.estimated_keys is not None
     assert state.estimated_keys.high is not None
     assert state.estimated_keys.low <= MANY <= state.estimated_keys.high * 1.05
-    assert of_kind(report, "empty-keyspace") == []  # nobody can tell
+    assert of_kind(report, "empty-keyspace") == []  # unknown after a partial scan
 
 
-async def test_samples_that_found_no_time_are_counted(large: str) -> None:
-    """A budget that ends before the samples are looked at says how many were not."""
+async def test_uninspected_samples_are_counted(large: str) -> None:
+    """When the budget ends before the samples are inspected, the report says how many were not."""
     report = await audited(large, budget=1e-9)
     assert any(
         "of the sampled keys: the time budget was used up" in each for each in report.coverage.not_seen
@@ -63,8 +63,8 @@ async def test_samples_that_found_no_time_are_counted(large: str) -> None:
     assert report.impact.lookups == 0
 
 
-async def test_a_cursor_of_a_server_that_was_restarted_is_refused() -> None:
-    """A restart gives keys another order, so an old cursor would skip some: it is refused."""
+async def test_a_cursor_of_a_restarted_server_is_refused() -> None:
+    """A restart changes the order of keys, so an old cursor is refused."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
             await client.call("MSET", *[part for n in range(5000) for part in (f"seen:{n}", "1")])
@@ -77,24 +77,24 @@ async def test_a_cursor_of_a_server_that_was_restarted_is_refused() -> None:
 
 
 @pytest.mark.parametrize("cursor", ["", "12", "x@12345678", "12@xyz", "12@12345678,"])
-async def test_what_is_no_cursor_is_refused(own_valkey: Valkey, cursor: str) -> None:
-    """A cursor that no report printed is refused with the reason."""
+async def test_an_invalid_cursor_is_refused(own_valkey: Valkey, cursor: str) -> None:
+    """A cursor in another format is refused with the reason."""
     with pytest.raises(InvalidCursor):
         await audited(own_valkey.url, cursor=cursor)
 
 
-async def test_progress_is_told(large: str) -> None:
-    """Both phases say how far they are, up to their end."""
-    told: dict[str, tuple[int, int]] = {}
+async def test_progress_is_reported(large: str) -> None:
+    """Both phases report their progress up to the end."""
+    progress: dict[str, tuple[int, int]] = {}
     await audit(
-        large, [catalogue], on_progress=lambda phase, done, total: told.update({phase: (done, total)})
+        large, [catalogue], on_progress=lambda phase, done, total: progress.update({phase: (done, total)})
     )
-    assert told["names"][0] >= told["names"][1] > MANY
-    assert told["samples"][0] == told["samples"][1] > 0
+    assert progress["names"][0] >= progress["names"][1] > MANY
+    assert progress["samples"][0] == progress["samples"][1] > 0
 
 
-async def test_other_databases_are_mentioned(own_valkey: Valkey) -> None:
-    """Keys in databases that the URL does not name were not seen, and that is said."""
+async def test_other_databases_are_reported_as_not_seen(own_valkey: Valkey) -> None:
+    """Keys in databases that the URL does not select are reported as not seen."""
     await stock(own_valkey.url)
     async with open_client(f"{own_valkey.url}/3") as client:
         await client.call("SET", "else", "where")
@@ -103,8 +103,8 @@ async def test_other_databases_are_mentioned(own_valkey: Valkey) -> None:
     assert report.unknown.keys == 0
 
 
-async def test_a_server_that_is_lost_leaves_a_report() -> None:
-    """When the server dies on the way, what was seen is reported, and what was not."""
+async def test_a_lost_connection_leaves_a_report() -> None:
+    """When the server dies during the audit, the report covers what was seen."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
             await client.call("MSET", *[part for n in range(50_000) for part in (f"seen:{n}", "1")])

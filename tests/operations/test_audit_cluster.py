@@ -1,4 +1,4 @@
-"""The audit of a cluster: all masters side by side, or their replicas."""
+"""The audit of a cluster: all masters concurrently, or their replicas."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MANY = 5000
 
 @pytest.fixture
 async def spread(own_cluster: Cluster) -> str:
-    """A cluster with keys on all of its masters, also arrived at their replicas."""
+    """A cluster with keys on all masters, already replicated."""
     await stock(own_cluster.url)
     async with open_client(own_cluster.url) as client:
         await asyncio.gather(*(client.call("SET", f"seen:user-{n}", 1, "EX", 3600) for n in range(MANY)))
@@ -38,7 +38,7 @@ async def test_all_masters_are_audited(own_cluster: Cluster, spread: str) -> Non
 
 
 async def test_replicas_are_audited_when_the_url_says_so(own_cluster: Cluster, spread: str) -> None:
-    """With read_from=replicas the masters are left alone, and the same keys are seen."""
+    """With read_from=replicas the same keys are read from the replicas."""
     async with open_client(spread) as client:
         for node in client.nodes():
             await node.call("CONFIG", "RESETSTAT")
@@ -53,8 +53,8 @@ async def test_replicas_are_audited_when_the_url_says_so(own_cluster: Cluster, s
     assert not any("cmdstat_scan" in str(each) or "cmdstat_type" in str(each) for each in stats)
 
 
-async def test_a_cursor_has_a_place_for_each_node(spread: str) -> None:
-    """A cluster's audit that ran out of time goes on at every node where it stopped."""
+async def test_a_cursor_has_an_entry_for_each_node(spread: str) -> None:
+    """An interrupted audit of a cluster resumes on every node."""
     first = await audited(spread, sample=0, budget=1e-9)
     assert first.coverage.cursor is not None
     assert first.coverage.cursor.count("@") == 3

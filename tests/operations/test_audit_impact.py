@@ -1,4 +1,4 @@
-"""The audit leaves a server as it was, but for what its report states."""
+"""The audit changes nothing on a server except what its report states."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from tests.wire.debian_redis import DebianRedis
 
 
 async def lookups(client: Client) -> int:
-    """Hits and misses that the server has counted."""
+    """Hits and misses counted by the server."""
     stats = as_text(await client.call("INFO", "stats")).splitlines()
     counts = dict(line.split(":", 1) for line in stats if ":" in line)
     return int(counts["keyspace_hits"]) + int(counts["keyspace_misses"])
 
 
 async def idle_times(client: Client) -> dict[bytes, int]:
-    """Seconds since each key was used, by the server's account."""
+    """Seconds since each key was accessed, according to the server."""
     _, keys = await client.call("SCAN", 0, "COUNT", 1000)
     return {key: await client.call("OBJECT", "IDLETIME", key) for key in keys}
 
 
 async def until_all_are_idle(client: Client) -> dict[bytes, int]:
-    """The idle times once each of them is two seconds or more."""
+    """The idle times once each is at least two seconds."""
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline:
         idle = await idle_times(client)
@@ -39,7 +39,7 @@ async def until_all_are_idle(client: Client) -> dict[bytes, int]:
 
 @pytest.mark.parametrize("plan", [{}, {"sample": 3}, {"contents": False}, {"sample": 0}])
 async def test_hits_rise_by_what_the_report_says(shop: str, plan: dict[str, int]) -> None:
-    """The server's hits and misses rise by exactly the lookups that the report states."""
+    """The server's hits and misses rise by exactly the lookups in the report."""
     async with open_client(shop) as client:
         before = await lookups(client)
         report = await audited(shop, **plan)
@@ -49,7 +49,7 @@ async def test_hits_rise_by_what_the_report_says(shop: str, plan: dict[str, int]
 
 @pytest.mark.valkey("CLIENT NO-TOUCH came with Redis 7.2")
 async def test_valkey_keeps_its_access_times(own_valkey: Valkey) -> None:
-    """With CLIENT NO-TOUCH no key looks used after an audit that read all of them."""
+    """With CLIENT NO-TOUCH no key counts as accessed after an audit."""
     await stock(own_valkey.url)
     async with open_client(own_valkey.url) as client:
         before = await until_all_are_idle(client)
@@ -60,8 +60,8 @@ async def test_valkey_keeps_its_access_times(own_valkey: Valkey) -> None:
     assert all(after[key] >= before[key] for key in before)
 
 
-async def test_redis_7_0_says_what_looks_used(own_redis: DebianRedis) -> None:
-    """Without CLIENT NO-TOUCH the report says how many keys look used, and --no-contents avoids it."""
+async def test_redis_7_0_reports_changed_access_times(own_redis: DebianRedis) -> None:
+    """Without CLIENT NO-TOUCH the report counts the accessed keys, and --no-contents avoids it."""
     await stock(own_redis.url)
     async with open_client(own_redis.url) as client:
         before = await until_all_are_idle(client)
@@ -77,7 +77,7 @@ async def test_redis_7_0_says_what_looks_used(own_redis: DebianRedis) -> None:
 
 
 async def test_nothing_is_written(shop: str) -> None:
-    """An audit runs as a user that may only read, and changes no key."""
+    """An audit works as a read-only user, and changes no key."""
     async with open_client(shop) as client:
         await client.call("ACL", "SETUSER", "looker", "on", ">pw", "~*", "+@read", "+@connection", "+info")
         await client.call("ACL", "SETUSER", "looker", "+memory|usage", "+xinfo", "-@dangerous", "+info")
@@ -88,8 +88,8 @@ async def test_nothing_is_written(shop: str) -> None:
     assert report.coverage.names == KEYS
 
 
-async def test_a_command_that_is_forbidden_is_told(shop: str) -> None:
-    """Where the user may not ask for sizes, the report says so, and has everything else."""
+async def test_a_forbidden_command_is_reported(shop: str) -> None:
+    """If the user may not read sizes, the report says so and contains everything else."""
     async with open_client(shop) as client:
         await client.call("ACL", "SETUSER", "half", "on", ">pw", "~*", "+@all", "-memory")
         report = await audited(shop.replace("redis://", "redis://half:pw@"))

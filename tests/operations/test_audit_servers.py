@@ -1,4 +1,4 @@
-"""A server's settings against the roles it carries."""
+"""A server's settings compared with its roles."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def served(**config: str) -> Iterator[str]:
 
 
 async def with_keys(url: str, *keys: str) -> AuditReport:
-    """The report on a server that has these keys."""
+    """The report on a server with these keys."""
     async with open_client(url) as client:
         for key in keys:
             await client.call("SET", key, 1)
@@ -66,13 +66,13 @@ def about_server(report: AuditReport) -> set[str]:
     ],
 )
 async def test_eviction_must_suit_the_roles(config: dict[str, str], keys: list[str], found: set[str]) -> None:
-    """Queues must not be evicted, caches must be; volatile policies evict only what has an end."""
+    """Queues must not be evicted, caches must be; volatile policies evict only keys with a TTL."""
     with served(**config) as url:
         assert about_server(await with_keys(url, *keys)) - {"unpersisted-queue"} == found
 
 
 async def test_persistence_must_suit_the_roles() -> None:
-    """Queues want an append-only file, caches alone do not."""
+    """Queues need an append-only file, a server with only caches does not."""
     with served(maxmemory="100mb") as url:
         assert "unpersisted-queue" in about_server(await with_keys(url, "queue:1"))
     with served(maxmemory="100mb", maxmemory_policy="allkeys-lru", appendonly="yes") as url:
@@ -81,8 +81,8 @@ async def test_persistence_must_suit_the_roles() -> None:
         assert about_server(await with_keys(url, "queue:1")) == set()
 
 
-async def test_a_full_server_that_does_not_evict_is_told() -> None:
-    """Above nine tenths of its memory, a server with noeviction is about to refuse writes."""
+async def test_a_full_server_that_does_not_evict_is_found() -> None:
+    """Above 90 % of its memory, a server with noeviction is about to refuse writes."""
     with served() as url:
         async with open_client(url) as client:
             await client.call("SET", "cache:large", b"1" * 20_000_000)
@@ -91,7 +91,7 @@ async def test_a_full_server_that_does_not_evict_is_told() -> None:
     assert "memory-full" in about_server(report)
 
 
-async def test_a_snapshot_that_failed_is_told() -> None:
+async def test_a_failed_snapshot_is_found() -> None:
     """A server whose last save failed is found."""
     with served(enable_protected_configs="yes") as url:
         async with open_client(url) as client:
@@ -104,8 +104,8 @@ async def test_a_snapshot_that_failed_is_told() -> None:
     assert "persistence-failing" in about_server(report)
 
 
-async def test_a_role_says_what_belongs_here() -> None:
-    """With a role given, keys of the other are misplaced, and its empty spaces are expected."""
+async def test_a_role_makes_other_keys_misplaced() -> None:
+    """With a role given, keys of the other role are misplaced, and their absence is expected."""
     with served() as url:
         await with_keys(url, "cache:1", "queue:1")
         report = await audit(url, [catalogue], role="cache")
@@ -113,8 +113,8 @@ async def test_a_role_says_what_belongs_here() -> None:
     assert [finding.keyspace for finding in of_kind(report, "empty-keyspace")] == ["kept:{id}"]
 
 
-async def test_the_mark_of_a_server_is_no_unknown_key() -> None:
-    """The key that says whose server it is belongs to Ephemera itself."""
+async def test_the_mark_of_a_server_is_not_unknown() -> None:
+    """The key with the server's mark counts as declared."""
     with served() as url:
         async with open_client(url) as client:
             await write_identity(client, "roles-cache")

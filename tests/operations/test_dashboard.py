@@ -1,4 +1,4 @@
-"""The dashboard: valid for Grafana, for what a catalogue declares, of metrics that a real scrape has."""
+"""The dashboard: valid for Grafana, limited to the catalogue, with metrics that a scrape contains."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _BY = re.compile(r"by \(([^)]*)\) \(+(?:rate\()?(ephemera_[a-z_]+)")
 
 
 def expressions(model: dict[str, Any]) -> list[str]:
-    """Every query of a dashboard, also of its variables."""
+    """Every query of a dashboard and its variables."""
     queries = [target["expr"] for panel in model["panels"] for target in panel.get("targets", ())]
     variables = [each["query"] for each in model["templating"]["list"] if each["type"] == "query"]
     return [*queries, *(each["query"] for each in variables)]
@@ -35,7 +35,7 @@ def expressions(model: dict[str, Any]) -> list[str]:
 async def test_every_metric_of_the_dashboard_is_in_a_scrape(
     server: Valkey, postgres: Postgres, key: str
 ) -> None:
-    """Of a service that used everything, each query finds its metric, with the labels it groups by."""
+    """In a scrape of a service that used everything, each query finds its metric and labels."""
     async with service(server.url, postgres) as working:
         await working.use_everything(key)
         await working.metrics.sample()
@@ -55,8 +55,8 @@ async def test_every_metric_of_the_dashboard_is_in_a_scrape(
     assert {metric.name for metric in METRICS if metric.kind != "histogram"} <= labels_of.keys()
 
 
-def test_every_metric_has_a_plot_or_says_why_not() -> None:
-    """Nothing is measured that the dashboard forgets, but for what others plots imply."""
+def test_every_metric_has_a_panel() -> None:
+    """Every metric is on the dashboard, except those that other panels imply."""
     drawn = {
         name for panel in PANELS for query in panel.queries for name in _METRIC.findall(query.expression)
     }
@@ -71,7 +71,7 @@ def test_every_metric_has_a_plot_or_says_why_not() -> None:
 
 
 def test_a_dashboard_has_rows_for_what_is_declared_and_no_others() -> None:
-    """A catalogue of one space has no row of locks or jobs; one that declares everything has all rows."""
+    """A catalogue of one keyspace has no row for locks or jobs; one that declares everything has all rows."""
     small = Catalogue("small")
     small.value("greeting:{name}", str, lifetime=fixed(hours=1), purpose="What to say")
     rows = [panel["title"] for panel in dashboard(small)["panels"] if panel["type"] == "row"]
@@ -80,7 +80,7 @@ def test_a_dashboard_has_rows_for_what_is_declared_and_no_others() -> None:
 
 
 def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
-    """Grafana gets ids that are unique, places that are apart, and expressions whose brackets match."""
+    """Ids are unique, panels do not overlap, and brackets in expressions match."""
     model = json.loads(dashboard_json(catalogue))
     places = [panel["gridPos"] for panel in model["panels"]]
     cells = [
@@ -101,13 +101,13 @@ def test_panels_do_not_overlap_and_queries_are_balanced() -> None:
 
 
 def test_the_command_prints_what_grafana_imports() -> None:
-    """`ephemera dashboard NAME` writes the JSON of that catalogue and nothing else."""
+    """`ephemera dashboard NAME` prints the JSON of that catalogue and nothing else."""
     done = CliRunner().invoke(create_app(), ["dashboard", "tests.operations.metrics_fixtures:catalogue"])
     assert done.exit_code == 0
     assert json.loads(done.stdout) == dashboard(catalogue)
 
 
 def test_a_label_that_a_metric_does_not_have_is_refused() -> None:
-    """A plot cannot group by what is not there."""
+    """A panel cannot group by a label that its metric does not have."""
     with pytest.raises(InvalidValue, match="labels among server"):
         level(f.CONNECTION_UP, "keyspace")

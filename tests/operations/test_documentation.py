@@ -1,4 +1,4 @@
-"""The documentation tables say all that a catalogue declares, and nothing is lost in Markdown."""
+"""The documentation tables contain everything a catalogue declares."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Session(msgspec.Struct, rename="camel"):
 
 
 def declared() -> Catalogue:
-    """A catalogue in which each option is used once."""
+    """A catalogue that uses each option once."""
     catalogue = Catalogue("slides")
     catalogue.hash(
         "session:{session_id}", Session, lifetime=sliding(hours=24), sensitive=True, hash_tag="session_id",
@@ -47,8 +47,8 @@ def declared() -> Catalogue:
     return catalogue
 
 
-def test_every_space_is_one_entry_in_the_order_of_declaration() -> None:
-    """Pattern, kind, lifetime, role and the words of a declaration are all there."""
+def test_every_keyspace_is_documented_in_order() -> None:
+    """Pattern, kind, lifetime, role and texts of a declaration are included, in declaration order."""
     session, *others = describe(declared())
     assert session.pattern == "session:{session_id}"
     assert (session.kind, session.holds, session.lifetime) == ("hash", "Session", "24 h sliding")
@@ -64,8 +64,8 @@ def test_every_space_is_one_entry_in_the_order_of_declaration() -> None:
     ]
 
 
-def test_records_are_told_field_by_field() -> None:
-    """Fields come by the names they are stored under, with type and default."""
+def test_records_are_documented_field_by_field() -> None:
+    """Fields have their stored names, types and defaults."""
     fields = [(field.name, field.type, field.default) for field in describe(declared())[0].fields]
     assert fields == [
         ("userId", "str", None),
@@ -76,7 +76,7 @@ def test_records_are_told_field_by_field() -> None:
 
 
 def test_the_tables_leave_out_what_is_empty() -> None:
-    """A column that nothing fills is not shown, nor is a table without rows."""
+    """Empty columns and tables are left out."""
     keys, worth, *records = tables(declared())
     assert list(keys.rows[0]) == ["key", "kind", "lifetime", "role", "purpose", "written by"]
     assert [row["key"] for row in worth.rows] == ["session:{session_id}"]
@@ -91,7 +91,7 @@ def test_the_tables_leave_out_what_is_empty() -> None:
     assert tables(Catalogue("nothing")) == []
 
 
-def test_notes_stand_with_the_kind() -> None:
+def test_the_kind_column_has_notes() -> None:
     """Length limits, slots, sensitivity and what a lifetime outlives are part of the table."""
     rows = {row["key"]: row for row in tables(declared())[0].rows}
     assert rows["session:{session_id}"]["kind"] == "hash of Session, slot by session_id, sensitive"
@@ -110,11 +110,11 @@ def test_markdown_has_as_many_cells_in_each_row() -> None:
             assert len(widths) == 1, block
 
 
-def test_json_says_the_same() -> None:
-    """The JSON holds every entry, as the table's source does."""
-    told = json.loads(as_json(declared()))
-    assert told["catalogue"] == "slides"
-    assert msgspec.convert(told["keyspaces"], list[KeyspaceDoc]) == describe(declared())
+def test_json_has_every_keyspace() -> None:
+    """The JSON contains the same documentation as the tables."""
+    document = json.loads(as_json(declared()))
+    assert document["catalogue"] == "slides"
+    assert msgspec.convert(document["keyspaces"], list[KeyspaceDoc]) == describe(declared())
 
 
 @pytest.mark.parametrize(
@@ -128,13 +128,13 @@ def test_json_says_the_same() -> None:
         (Any, "Any"),
     ],
 )
-def test_types_are_written_as_people_do(held: Any, text: str) -> None:
+def test_types_are_written_as_in_source(held: Any, text: str) -> None:
     """Module names are left out, and unions are bars."""
     assert format_type(held) == text
 
 
-def test_what_a_pattern_wraps_is_shown_as_it_was_declared() -> None:
-    """People look for their own types; how a pattern puts them into a value or an entry is its affair."""
+def test_wrapped_types_are_shown_as_declared() -> None:
+    """The documentation shows users' own types, not how a pattern stores them."""
     catalogue = Catalogue("slides")
     Cache(catalogue, "page:{page}", Session, fresh=timedelta(hours=1), purpose="Pages")
     Events(catalogue, "joined", Session, purpose="Who came")

@@ -1,4 +1,4 @@
-"""Check-ups: every rule with its figure, on servers that keep and break it."""
+"""Health checks: every rule with its figure, on servers that satisfy and violate it."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ QUEUE = news.list("news:jobs", str, lifetime=permanent(reason="workers"), role="
 
 
 def named(health: Health, name: str) -> Check:
-    """The one check of this name on the one server."""
+    """The check of this name on the only server."""
     [server] = health.servers
     [check] = [check for check in server.checks if check.name == name]
     return check
 
 
-async def test_a_server_that_is_well(key: str) -> None:
-    """Every rule has its figure, nothing is advised, and the status is ok."""
+async def test_a_healthy_server(key: str) -> None:
+    """Every rule has its figure, there is no advice, and the status is ok."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
         health = await check_server(server.url, [news], role="cache")
     [seen] = health.servers
@@ -39,8 +39,8 @@ async def test_a_server_that_is_well(key: str) -> None:
     assert seen.version.startswith(("valkey ", "redis "))
 
 
-async def test_an_absent_server_is_a_problem_and_not_an_error() -> None:
-    """Who asks for a check-up gets one, also when nobody answers."""
+async def test_an_unreachable_server_is_a_problem_and_not_an_error() -> None:
+    """A health check of an unreachable server returns a problem instead of raising."""
     [port] = free_ports(1)
     health = await check_server(f"redis://127.0.0.1:{port}", [news])
     assert health.status == "problem"
@@ -48,7 +48,7 @@ async def test_an_absent_server_is_a_problem_and_not_an_error() -> None:
 
 
 async def test_a_hung_server_is_a_problem() -> None:
-    """A frozen server does not freeze its doctor."""
+    """A frozen server does not block the health check."""
     with embedded.valkey() as server:
         async with open_client(server.url) as client:
             server.pause()
@@ -61,7 +61,7 @@ async def test_a_hung_server_is_a_problem() -> None:
 
 
 async def test_a_cache_that_misses_and_evicts_is_advised_to_grow() -> None:
-    """Hit ratio and evictions are judged with the figure that broke the rule."""
+    """A low hit ratio and evictions are warnings with the measured figure."""
     with embedded.valkey(config={"maxmemory": "3mb", "maxmemory-policy": "allkeys-lru"}) as server:
         for number in range(60):
             server.ask("SET", f"news:page:{number}", "x" * 50_000, "EX", "60")
@@ -77,7 +77,7 @@ async def test_a_cache_that_misses_and_evicts_is_advised_to_grow() -> None:
 
 
 async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
-    """What the audit says of policy and persistence, the check-up says without a scan."""
+    """Policy and persistence are checked as in the audit, without a scan."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "allkeys-lru"}) as server:
         health = await check_server(server.url, [news], role="queue")
     assert health.status == "problem"
@@ -86,7 +86,7 @@ async def test_a_role_on_the_wrong_server_is_a_problem() -> None:
 
 @pytest.mark.standalone("a cluster has one database, and it uses another")
 async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
-    """Another mark, or none, is a problem that says how to mark."""
+    """Another mark, or none, is a problem with advice on how to mark."""
     health = await check_server(f"{server.url}/7", identity="slides-cache")
     mark = named(health, "identity")
     assert (mark.status, mark.figure) == ("problem", "no mark")
@@ -97,8 +97,8 @@ async def test_identity_is_checked_when_asked_for(server: Valkey) -> None:
         await client.call("DEL", SERVER_IDENTITY.key())
 
 
-async def test_slow_commands_and_refused_clients_are_seen() -> None:
-    """A slow log with entries, and clients turned away, are warnings."""
+async def test_slow_commands_and_refused_clients_are_warnings() -> None:
+    """Slow log entries and refused clients are warnings."""
     with embedded.valkey(config={"slowlog-log-slower-than": "0"}) as server:
         server.ask("PING")
         health = await check_server(server.url)
@@ -111,8 +111,8 @@ async def test_slow_commands_and_refused_clients_are_seen() -> None:
             assert named(await check_client(client), "clients").status == "warning"
 
 
-async def test_a_cluster_has_a_check_up_for_each_master(cluster: Cluster) -> None:
-    """Masters side by side, each with its replica."""
+async def test_each_master_of_a_cluster_is_checked(cluster: Cluster) -> None:
+    """Every master is checked separately, with its replica."""
     health = await check_server(cluster.url, [news])
     assert len(health.servers) == 3
     for server in health.servers:
@@ -121,15 +121,15 @@ async def test_a_cluster_has_a_check_up_for_each_master(cluster: Cluster) -> Non
 
 
 async def test_a_replica_without_its_master_is_a_problem() -> None:
-    """A link that is down is told with what to look at."""
+    """A broken replication link is a problem with advice."""
     [port] = free_ports(1)
     with embedded.valkey(config={"replicaof": f"127.0.0.1 {port}"}) as replica:
         health = await check_server(replica.url)
     assert named(health, "replication").status == "problem"
 
 
-async def test_capacity_says_what_spaces_take_and_when_memory_is_full() -> None:
-    """Bytes a key are measured, and growth seen while watching becomes days until full."""
+async def test_capacity_has_sizes_and_the_time_until_full() -> None:
+    """Bytes per key are measured, and observed growth gives the days until full."""
     with embedded.valkey(config={"maxmemory": "64mb", "maxmemory-policy": "noeviction"}) as server:
         async with connect(server.url, news) as store:
             await store[PAGE].put_many([({"id": number}, "x" * 1000) for number in range(500)])
@@ -154,7 +154,7 @@ async def test_capacity_says_what_spaces_take_and_when_memory_is_full() -> None:
 
 
 async def test_a_queue_is_not_judged_by_its_misses() -> None:
-    """Most lookups of role queue ask for what is seldom there: the figure is told, and no advice given."""
+    """For role queue the hit ratio is shown without a warning, because misses are normal."""
     with embedded.valkey(config={"appendonly": "yes"}) as server:
         for number in range(1200):
             server.ask("GET", f"revoked:{number}")
@@ -166,12 +166,12 @@ async def test_a_queue_is_not_judged_by_its_misses() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "told"),
+    ("seconds", "text"),
     [(86_400 * 2, "2.0 days"), (86_400, "1.0 day"), (8640, "2.4 hours"), (3600, "1.0 hour")],
 )
-def test_less_than_a_day_until_full_is_told_in_hours(seconds: int, told: str) -> None:
-    """Days are for what is days away."""
+def test_less_than_a_day_until_full_is_shown_in_hours(seconds: int, text: str) -> None:
+    """The time until full is in hours when it is less than a day."""
     found = Capacity(
         used=0, limit=seconds, evicts=False, keyspaces=[], unknown_keys=0, observed=1.0, growth=1.0
     )  # fmt: skip
-    assert found.time_until_full == told
+    assert found.time_until_full == text

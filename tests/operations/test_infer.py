@@ -1,4 +1,4 @@
-"""Inference: the proposed catalogue imports, fits what is there, and hides what looks like a secret."""
+"""Inference: the proposed catalogue imports, fits the keys, and hides likely secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.operations.service_catalogues import TABLES, commands
 
 
 async def write(url: str, writes: Iterable[tuple[Arg, ...]]) -> None:
-    """Do these writes on an empty server."""
+    """Run these writes on an empty server."""
     async with open_client(url) as client:
         for node in client.nodes():
             await node.call("FLUSHALL")
@@ -31,7 +31,7 @@ async def write(url: str, writes: Iterable[tuple[Arg, ...]]) -> None:
 
 
 def imported(source: str) -> Catalogue:
-    """The catalogue of a proposed module, imported as any module is."""
+    """The catalogue of a proposed module, imported like any module."""
     module = ModuleType("proposed")
     sys.modules["proposed"] = module  # msgspec looks there for the types of a Struct's fields
     exec(compile(source, "proposed.py", "exec"), module.__dict__)
@@ -48,8 +48,8 @@ async def inferred(url: str, writes: Iterable[tuple[Arg, ...]]) -> tuple[Proposa
 
 
 @pytest.mark.parametrize("system", TABLES)
-async def test_an_audit_against_the_result_finds_nothing_unknown(own_url: str, system: str) -> None:
-    """For the keys of each of the five systems every key is declared, with its type and a life that fits."""
+async def test_an_audit_against_the_proposal_finds_no_unknown_keys(own_url: str, system: str) -> None:
+    """Every key of each of the five services is declared, with its type and a fitting lifetime."""
     _, catalogue, report = await inferred(own_url, commands(system))
     assert report.unknown.keys == 0
     assert len(catalogue) <= 3 * len(TABLES[system].splitlines())  # a few words may stay words
@@ -61,7 +61,7 @@ async def test_an_audit_against_the_result_finds_nothing_unknown(own_url: str, s
 
 
 async def test_hostile_names_of_a_streams_fields_do_not_break_the_source(own_url: str) -> None:
-    """The proposed module imports whatever somebody called the fields of an entry."""
+    """The proposed module imports whatever the names of stream fields are."""
     hostile = (b'a"b', b"c\\d", b"e\nf", b"\xff", b"_v", b"class", b"plain")
     writes = [("XADD", "events:main", "*", *(word for name in hostile for word in (name, "1")))]
     _, catalogue, report = await inferred(own_url, writes)
@@ -76,8 +76,8 @@ async def test_a_cluster_is_inferred_from_all_of_its_masters(own_cluster: Cluste
     assert len(report.servers) == 3
 
 
-async def test_kinds_types_and_lifetimes_are_read_off(own_url: str) -> None:
-    """What is there decides the declaration, and the longest life seen is rounded up to a usual one."""
+async def test_kinds_types_and_lifetimes_are_inferred(own_url: str) -> None:
+    """Kinds and types come from the contents, lifetimes from the longest TTL, rounded up."""
     _, catalogue, _ = await inferred(
         own_url,
         [
@@ -111,14 +111,14 @@ async def test_kinds_types_and_lifetimes_are_read_off(own_url: str) -> None:
 
 
 def described(space: Keyspace[Any]) -> tuple[str, object, int | None]:
-    """Kind, type of values and life of a space."""
+    """Kind, value type and lifetime of a keyspace."""
     assert isinstance(space.lifetime, (Fixed, Permanent))
     if isinstance(space.lifetime, Permanent):
         assert space.lifetime.reason == "seen without a TTL"
     return space.kind, getattr(space.codec, "value_type", None), space.lifetime.milliseconds
 
 
-async def test_what_cannot_be_declared_is_listed_with_the_reason(own_url: str) -> None:
+async def test_undeclarable_keys_are_listed_with_the_reason(own_url: str) -> None:
     """Keys that no pattern renders are comments at the end, and unknown to the audit for the same reason."""
     nasty = {
         b"\xff\x00raw": "it is not UTF-8 text",
@@ -141,15 +141,15 @@ async def test_what_cannot_be_declared_is_listed_with_the_reason(own_url: str) -
     ]
     proposal, _, report = await inferred(own_url, [("SET", key, "v") for key in (*nasty, *fine)])
     assert report.unknown.keys == len(nasty)
-    told = {shape.reason for shape in report.unknown.shapes}
+    reasons = {shape.reason for shape in report.unknown.shapes}
     for reason in nasty.values():
-        assert any(each and each.startswith(reason) for each in told)
+        assert any(each and each.startswith(reason) for each in reasons)
         assert f"# 1 key: {reason}" in proposal.source or reason == "it does not start with a literal"
     assert sum(each.count for each in proposal.left_out) == len(nasty)
 
 
 async def test_secrets_are_not_shown(own_url: str) -> None:
-    """Neither keys nor values that look like secrets are in the source, and their spaces are sensitive."""
+    """Keys and values that look like secrets are not in the source, and their keyspaces are sensitive."""
     token = "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl"
     proposal, catalogue, report = await inferred(
         own_url,
@@ -170,8 +170,8 @@ async def test_secrets_are_not_shown(own_url: str) -> None:
     assert report.unknown.keys == 0
 
 
-async def test_the_mark_of_a_server_is_left_to_ephemera(own_valkey: Valkey) -> None:
-    """The reserved key is not declared again, which no store would accept."""
+async def test_the_mark_of_a_server_is_not_proposed(own_valkey: Valkey) -> None:
+    """The reserved key is not declared again, which a store would refuse."""
     await write(own_valkey.url, [("SET", "page:1", "x")])
     async with open_client(own_valkey.url) as client:
         await write_identity(client, "mine")
@@ -179,8 +179,8 @@ async def test_the_mark_of_a_server_is_left_to_ephemera(own_valkey: Valkey) -> N
     assert [declaration.pattern for declaration in proposal.keyspaces] == ["page:{page_id}"]
 
 
-async def test_a_budget_that_was_too_short_is_told(own_valkey: Valkey) -> None:
-    """A proposal from a part of the keys says so, in its own text as well."""
+async def test_a_partial_survey_is_reported(own_valkey: Valkey) -> None:
+    """A proposal from part of the keys says so, also in its source."""
     await write(own_valkey.url, [("MSET", *(part for n in range(9000) for part in (f"page:{n}", "x")))])
     proposal = await infer(own_valkey.url, options=SurveyOptions(budget=1e-9))
     assert not proposal.coverage.complete

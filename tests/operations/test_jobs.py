@@ -1,4 +1,4 @@
-"""Looking at jobs for a console: counted by an index, a page at a time, retried by who does not know them."""
+"""Counting and listing jobs for the console: bounded by an index, one page at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def jobs(server: Valkey, postgres: Postgres) -> AsyncIterator[BoundJobs]:
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
 async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
-    """Three jobs, one done: counts of both sorts, and how many steps a job of the kind usually has."""
+    """Three jobs, one done: counts by state and kind, and the usual number of steps."""
     done = await jobs.enqueue(generate, 3)
     for _ in range(2):
         await jobs.enqueue(generate, 1)
@@ -40,8 +40,8 @@ async def test_jobs_are_counted_by_state_and_kind(jobs: BoundJobs) -> None:
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
-async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: BoundJobs) -> None:
-    """Pages by the moment of creation hold every job once, the newest first."""
+async def test_pages_continue_before_the_last_job_shown(jobs: BoundJobs) -> None:
+    """Pages by time of creation contain every job once, newest first."""
     ids = [await jobs.enqueue(generate, 1) for _ in range(5)]
     first = await jobs.find(limit=3)
     second = await jobs.find(limit=3, before=first[-1].created_at)
@@ -49,8 +49,8 @@ async def test_a_page_goes_on_before_the_last_of_the_one_before(jobs: BoundJobs)
 
 
 @pytest.mark.standalone("Celery's queues cannot be on a cluster")
-async def test_a_job_is_retried_by_who_does_not_know_its_kind(jobs: BoundJobs) -> None:
-    """A console has the tables and queues alone: it leaves the message to a worker, who knows its limits."""
+async def test_a_process_without_the_job_function_can_retry_it(jobs: BoundJobs) -> None:
+    """A console without the job's code can retry it; a worker that has it runs it."""
     job_id = await jobs.enqueue(generate, 1)
     await jobs.cancel(job_id)
     before = await jobs._backend.queue_length("generation")

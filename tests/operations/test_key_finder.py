@@ -1,4 +1,4 @@
-"""Finding the keys of a space: bounded looks that go on where the last one stopped."""
+"""Finding the keys of a keyspace: bounded searches that continue where the last one stopped."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ONLY = CATALOGUE.value("finding-only", str, lifetime=fixed(minutes=5), purpose="
 
 @pytest.fixture(params=["server", "cluster"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """A server, and a cluster, without a note."""
+    """A server, and a cluster, without notes."""
     where: Valkey | Cluster = request.getfixturevalue(request.param)
     async with connect(where.url, CATALOGUE) as opened:
         await opened[NOTE].delete_many([{"name": f"n{number}"} for number in range(3000)])
         yield opened
 
 
-async def test_looks_go_on_until_every_key_is_known(store: Store) -> None:
-    """Each look takes one page, and after a round all keys of the space are known, on every node."""
+async def test_searches_continue_until_every_key_is_known(store: Store) -> None:
+    """Each search reads one page, and after a full pass all keys are known, on every node."""
     names = [f"n{number}" for number in range(3000)]
     await store[NOTE].put_many([({"name": name}, "x") for name in names])
     finder = KeyFinder(store.client(), NOTE, limit=None)
@@ -41,8 +41,8 @@ async def test_looks_go_on_until_every_key_is_known(store: Store) -> None:
     assert {NOTE.key(name=name) for name in names} <= set(found)
 
 
-async def test_what_is_gone_is_forgotten_after_a_round(store: Store) -> None:
-    """A key that a whole round does not meet again is known no more."""
+async def test_deleted_keys_are_dropped_after_a_pass(store: Store) -> None:
+    """A key that a full pass does not see again is dropped."""
     name = f"n-{uuid4().hex}"
     await store[NOTE].put("x", name=name)
     finder = KeyFinder(store.client(), NOTE)
@@ -52,15 +52,15 @@ async def test_what_is_gone_is_forgotten_after_a_round(store: Store) -> None:
     assert NOTE.key(name=name) not in await finder.search()
 
 
-async def test_no_more_are_found_than_are_wanted(store: Store) -> None:
-    """A finder of ten gives ten of many keys, and says that there are more."""
+async def test_results_are_limited(store: Store) -> None:
+    """A finder with a limit of ten returns ten keys, and says that there are more."""
     await store[NOTE].put_many([({"name": f"n{number}"}, "x") for number in range(500)])
     finder = KeyFinder(store.client(), NOTE, limit=10)
     assert len(await finder.find_all()) == 10
     assert finder.truncated
 
 
-async def test_a_space_without_fields_is_not_searched_for(store: Store) -> None:
-    """It is one key, which is known without asking a server."""
+async def test_a_keyspace_without_fields_needs_no_search(store: Store) -> None:
+    """It is one key, known without asking a server."""
     async with open_client("redis://127.0.0.1:1", required=False) as nowhere:
         assert await KeyFinder(nowhere, ONLY).search() == [ONLY.key()]

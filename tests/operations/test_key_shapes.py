@@ -1,4 +1,4 @@
-"""Shapes of undeclared keys: they cover every key that can be declared, never overlap, and read well."""
+"""Shapes of undeclared keys: they cover every declarable key, never overlap, and are readable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.keyspace.strategies import field_values
 
 
 def shapes_of(*keys: bytes | str) -> KeyShapes:
-    """The shapes of some keys."""
+    """The shapes of these keys."""
     shapes = KeyShapes()
     for key in keys:
         shapes.add(key if isinstance(key, bytes) else key.encode())
@@ -23,7 +23,7 @@ def shapes_of(*keys: bytes | str) -> KeyShapes:
 
 
 def declared(shapes: KeyShapes) -> Catalogue:
-    """A catalogue of the shapes, which refuses what overlaps or cannot be declared."""
+    """A catalogue of the shapes, which refuses overlaps and invalid patterns."""
     catalogue = Catalogue("shapes")
     for shape in shapes.shapes():
         about: KeyspaceOptions = {"lifetime": permanent(reason="x"), "purpose": "x"}
@@ -34,14 +34,14 @@ def declared(shapes: KeyShapes) -> Catalogue:
 
 
 def patterns_of(*keys: str) -> set[str]:
-    """The patterns that some keys seem to follow."""
+    """The patterns that these keys seem to follow."""
     return {shape.pattern for shape in shapes_of(*keys).shapes()}
 
 
 @settings(max_examples=300, deadline=None)
 @given(st.lists(st.text(alphabet="ab1Z:_-./ é{}*", max_size=16).map(str.encode), max_size=50))
-def test_any_text_is_declarable_or_says_why(keys: list[bytes]) -> None:
-    """Without a percent sign, each key fits a shape or is told to be undeclarable, and all are counted."""
+def test_any_text_is_declarable_or_has_a_reason(keys: list[bytes]) -> None:
+    """Each key without a percent sign fits a shape or is undeclarable with a reason, and all are counted."""
     shapes = shapes_of(*keys)
     catalogue = declared(shapes)
     for key in keys:
@@ -54,7 +54,7 @@ def test_any_text_is_declarable_or_says_why(keys: list[bytes]) -> None:
 
 @st.composite
 def plain_templates(draw: st.DrawFn) -> Template:
-    """A template whose fields stand alone between ':', as nearly all do, with or without a tag."""
+    """A template whose fields stand alone between ':', with or without a hash tag."""
     parts = [draw(st.sampled_from(["a", "b", "ab", "user", "__v", "x-y", "a.b"]))]
     fields: list[str] = []
     for _ in range(draw(st.integers(0, 4))):
@@ -68,8 +68,8 @@ def plain_templates(draw: st.DrawFn) -> Template:
 
 @settings(max_examples=300, deadline=None)
 @given(st.data())
-def test_whatever_a_catalogue_renders_is_covered(data: st.DataObject) -> None:
-    """Keys of any catalogue with plain fields, of any values, hostile ones included, fit the shapes."""
+def test_keys_of_any_catalogue_are_covered(data: st.DataObject) -> None:
+    """Keys of any catalogue with plain fields and any values, hostile ones included, fit the shapes."""
     templates: list[Template] = []
     for template in data.draw(st.lists(plain_templates(), min_size=1, max_size=8)):
         if all(shared_key(template, other) is None for other in templates):
@@ -106,11 +106,11 @@ def test_whatever_a_catalogue_renders_is_covered(data: st.DataObject) -> None:
     ],
 )
 def test_fields_are_recognized_and_named(keys: list[str], pattern: str) -> None:
-    """What varies becomes a field, by its look and the word before it; what does not stays a word."""
+    """Varying parts become fields, named by their form and the word before; constant parts stay literals."""
     assert patterns_of(*keys) == {pattern}
 
 
-def test_few_words_stay_words_and_many_become_a_field() -> None:
+def test_few_words_stay_literals_and_many_become_a_field() -> None:
     """Three kinds of sub-keys are literals, a hundred names are data."""
     assert patterns_of("md:1:meta", "md:2:live", "md:3:meta") == {"md:{md_id}:meta", "md:{md_id}:live"}
     names = [f"{a}{b}" for a in "abcdefghij" for b in "klmnopqrst"]
@@ -118,13 +118,13 @@ def test_few_words_stay_words_and_many_become_a_field() -> None:
 
 
 def test_words_that_repeat_under_each_other_are_data() -> None:
-    """Plans that all have the same features are a field, the features stay words."""
+    """Plans that all have the same features are a field, the features stay literals."""
     keys = [f"allow:{plan}:{feature}" for plan in ("free", "paid", "pro") for feature in ("ai", "search")]
     assert patterns_of(*keys) == {"allow:{allow_name}:ai", "allow:{allow_name}:search"}
 
 
-def test_frequent_first_words_are_kept_apart_from_names() -> None:
-    """Hundreds of names as first parts become beginnings that leave the frequent words alone."""
+def test_frequent_first_words_stay_literals() -> None:
+    """Hundreds of names in first position become prefixes that do not capture frequent words."""
     names = [f"{a}{b}{c}" for a in "abcdes" for b in "aeiou" for c in "lmnrst"]
     found = patterns_of(*(f"{name}:1" for name in names), *(f"session:{n}" for n in range(1000)))
     assert "session:{session_id}" in found
@@ -132,7 +132,7 @@ def test_frequent_first_words_are_kept_apart_from_names() -> None:
 
 
 def test_the_number_of_shapes_is_bounded() -> None:
-    """However many words there are, there are no more shapes than a person can read."""
+    """However many words there are, the number of shapes stays readable."""
     words = [f"{a}{b}" for a in "abcdefghijklmno" for b in "aeiou"]
     shapes = shapes_of(
         *(f"{one}:{two}:{three}" for one in words for two in words[:14] for three in words[:9])
@@ -151,8 +151,8 @@ def test_what_follows_a_secret_word_is_never_a_literal() -> None:
     assert all(shape.secret for shape in shapes.shapes())
 
 
-def test_texts_glued_to_a_hash_tag_are_bounded() -> None:
-    """Where only literals can stand, right before a tag, too many of them are told instead of declared."""
+def test_literals_before_a_hash_tag_are_bounded() -> None:
+    """Too many different literals right before a hash tag are undeclarable."""
     shapes = shapes_of(*(f"user{number}{{7}}" for number in range(200)))
     assert len(shapes.shapes()) == 50
     (left,) = shapes.undeclarable()

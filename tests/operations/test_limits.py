@@ -1,4 +1,4 @@
-"""Who is being throttled: whom a limiter denied and would deny again, at the limit that really held."""
+"""Throttled subjects: those that a limit denied and would deny again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.patterns.lock_fixtures import until
 
 @pytest.fixture(params=["server", "cluster"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """A server, and a cluster; whom other tests had denied is not listed."""
+    """A server, and a cluster; subjects denied by other tests are not listed."""
     async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
         await opened[LIMITS.denied].delete()
         yield opened
@@ -52,8 +52,8 @@ async def listed(store: Store, subject: str) -> list[LimitStatus]:
 
 
 @pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
-async def test_whom_a_rule_denied_is_listed_with_the_rule(store: Store, rule: Any) -> None:
-    """Of every algorithm: the subject, the rule, its limit, nothing left, and how long it must wait."""
+async def test_a_denied_subject_is_listed_with_the_rule(store: Store, rule: Any) -> None:
+    """For every algorithm: subject, rule, limit, nothing remaining, and the wait."""
     subject = new_subject()
     await deny(store, rule.on(subject))
     (seen,) = await listed(store, subject)
@@ -63,8 +63,8 @@ async def test_whom_a_rule_denied_is_listed_with_the_rule(store: Store, rule: An
     assert seen.retry_after > 0
 
 
-async def test_the_limit_that_held_is_what_is_listed(store: Store) -> None:
-    """A tier's limit and one agreed with a customer are listed as they were, whatever is declared."""
+async def test_the_applied_limit_is_listed(store: Store) -> None:
+    """A tier's limit and an individual limit are listed as they were applied."""
     tiered, agreed = new_subject(), new_subject()
     await deny(store, TIERED_LOG["pro"].on(tiered))
     await deny(store, LOG.at(2).on(agreed))
@@ -74,8 +74,8 @@ async def test_the_limit_that_held_is_what_is_listed(store: Store) -> None:
     assert (seen.limit, seen.tier) == (2, "")
 
 
-async def test_who_asked_for_too_much_is_throttled_for_that(store: Store) -> None:
-    """A denial of four units with three left is one, and says so."""
+async def test_a_denied_cost_is_listed(store: Store) -> None:
+    """A denial of four units with three left is listed with its cost."""
     subject = new_subject()
     await store[LIMITS].check(LOG.on(subject), cost=2)
     await deny(store, LOG.on(subject), cost=4)
@@ -83,8 +83,8 @@ async def test_who_asked_for_too_much_is_throttled_for_that(store: Store) -> Non
     assert (seen.cost, seen.remaining) == (4, 3)
 
 
-async def test_a_reset_makes_room_and_takes_off_the_list(store: Store) -> None:
-    """After a reset the subject passes again, here and in a process that remembers the denial."""
+async def test_a_reset_allows_the_subject_again(store: Store) -> None:
+    """After a reset the subject is allowed again, also in a process that remembers the denial."""
     subject = new_subject()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)
@@ -94,8 +94,8 @@ async def test_a_reset_makes_room_and_takes_off_the_list(store: Store) -> None:
     assert (await store[LIMITS].check(WINDOW.on(subject))).allowed
 
 
-async def test_whatever_can_be_counted_can_be_listed_and_reset(store: Store) -> None:
-    """Text with an escaped byte, as JSON may carry it, and bytes are denied, shown, and named by a reset."""
+async def test_any_subject_can_be_listed_and_reset(store: Store) -> None:
+    """Text with an escaped byte and bytes are denied, shown, and reset."""
     for odd in (f"{new_subject()}:\udcff%", f"{new_subject()}é".encode()):
         await deny(store, WINDOW.on(odd))
         text = odd if isinstance(odd, str) else odd.decode()
@@ -106,8 +106,8 @@ async def test_whatever_can_be_counted_can_be_listed_and_reset(store: Store) -> 
         assert (await store[LIMITS].check(WINDOW.on(odd))).allowed
 
 
-async def test_who_has_room_again_is_left_out(store: Store) -> None:
-    """What is listed is asked for again: a refund makes room before the denial's time."""
+async def test_subjects_that_are_allowed_again_are_left_out(store: Store) -> None:
+    """Listed subjects are checked again: a refund removes them early."""
     subject = new_subject()
     decision = await store[LIMITS].check(BUCKET.on(subject), cost=5)
     await deny(store, BUCKET.on(subject))
@@ -116,8 +116,8 @@ async def test_who_has_room_again_is_left_out(store: Store) -> None:
     assert [each for each in await throttled_subjects(store, LIMITS) if each.subject == (subject,)] == []
 
 
-async def test_anybody_can_be_looked_up(store: Store) -> None:
-    """A subject's standing at each tier, without taking anything."""
+async def test_any_subject_can_be_looked_up(store: Store) -> None:
+    """A subject's state at each tier is shown without consuming anything."""
     subject = new_subject()
     await store[LIMITS].check(TIERED_LOG["pro"].on(subject))
     free, pro = await limit_status(store, LIMITS, "tiered-log", [subject])
@@ -129,8 +129,8 @@ async def test_anybody_can_be_looked_up(store: Store) -> None:
     assert again.remaining == free.remaining
 
 
-async def test_the_list_is_bounded_and_ends(store: Store) -> None:
-    """However many are denied, so many are listed, under a key that lives no longer than its denials."""
+async def test_the_list_is_bounded_and_expires(store: Store) -> None:
+    """The number of listed subjects is bounded, and the key expires with its denials."""
     await asyncio.gather(*(deny(store, LOG.at(0).on(f"crowd-{number}")) for number in range(300)))
 
     async def there() -> bool:
@@ -142,8 +142,8 @@ async def test_the_list_is_bounded_and_ends(store: Store) -> None:
     assert 0 < left <= 86_400_000
 
 
-async def test_what_others_wrote_into_the_list_is_passed_over(store: Store) -> None:
-    """Texts that are no denials, and denials of rules that are gone, do not keep others from being seen."""
+async def test_invalid_list_entries_are_ignored(store: Store) -> None:
+    """Invalid texts and denials of removed rules do not hide others."""
     subject = new_subject()
     await deny(store, WINDOW.on(subject))
     await listed(store, subject)
@@ -153,8 +153,8 @@ async def test_what_others_wrote_into_the_list_is_passed_over(store: Store) -> N
     assert [each.subject for each in await throttled_subjects(store, LIMITS)] == [(subject,)]
 
 
-async def test_without_a_server_it_says_so() -> None:
-    """Nobody is shown as free because nobody could be asked."""
+async def test_an_unavailable_server_raises() -> None:
+    """With Redis down the call raises instead of showing an empty list."""
     async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
         with pytest.raises(ConnectionFailed):
             await throttled_subjects(away, LIMITS)

@@ -1,4 +1,4 @@
-"""What a scrape shows: each count where it belongs, and no trip for any of them."""
+"""What a scrape shows: each count, without a round trip."""
 
 from __future__ import annotations
 
@@ -52,12 +52,12 @@ async def working(server: Valkey, postgres: Postgres) -> AsyncIterator[Service]:
 
 
 def scrape(store: Store) -> dict[tuple[str, ...], float]:
-    """What a scrape of a store gives now."""
+    """The samples of a scrape of a store."""
     return parsed(StoreMetrics(store).render()[0].decode())
 
 
-async def test_hits_misses_writes_and_bytes_are_counted_by_space(store: Store, key: str) -> None:
-    """A value of five bytes that is written once and read twice is ten bytes read and five written."""
+async def test_hits_misses_writes_and_bytes_are_counted_by_keyspace(store: Store, key: str) -> None:
+    """A value of five bytes, written once and read twice, is ten bytes read and five written."""
     greetings, of = store[GREETING], "keyspace=greeting:{user_id}"
     await greetings.put("hello", user_id=key)
     await greetings.get(user_id=key)
@@ -70,7 +70,7 @@ async def test_hits_misses_writes_and_bytes_are_counted_by_space(store: Store, k
 
 
 async def test_errors_are_counted_and_the_connection_shown_as_down(key: str) -> None:
-    """With the server away, errors grow, the connection is 0, and the scrape answers all the same."""
+    """With the server unavailable, errors grow, the connection is 0, and the scrape still answers."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
             metrics = StoreMetrics(store)
@@ -92,7 +92,7 @@ async def test_errors_are_counted_and_the_connection_shown_as_down(key: str) -> 
 
 
 async def test_reconnections_are_counted(key: str) -> None:
-    """A connection that the server ends is one reconnection."""
+    """A connection closed by the server is one reconnection."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store, connect(own.url, catalogue) as other:
             assert _one(scrape(store), "ephemera_reconnections_total") == 0
@@ -102,8 +102,8 @@ async def test_reconnections_are_counted(key: str) -> None:
 
 
 @pytest.mark.standalone("it looks at the connection of one server")
-async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, key: str) -> None:
-    """Its classes add up, each to at least the one before, and its count to what was called."""
+async def test_call_latency_is_a_histogram(store: Store, key: str) -> None:
+    """Its buckets are cumulative, and its count is the number of calls."""
     link = store.client("cache").nodes()[0]
     for _ in range(20):
         await store.call("PING")
@@ -116,7 +116,7 @@ async def test_the_latency_of_calls_is_a_histogram_of_all_of_them(store: Store, 
 
 
 async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Store, key: str) -> None:
-    """Of two rules checked together, a denial counts for the one without room; so does a remembered one."""
+    """Of two rules checked together, a denial counts for the one that denied, also a remembered one."""
     limiter = store[LIMITS]
     async with asyncio.timeout(60):
         while not limiter.remembered:
@@ -133,7 +133,7 @@ async def test_limit_decisions_are_counted_for_the_rule_that_decided(store: Stor
 
 
 async def test_limits_without_a_server_are_counted_as_degraded(key: str) -> None:
-    """What a policy decides is neither allowed nor denied by the rule."""
+    """Decisions made by policy count neither as allowed nor as denied."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
             await store[LIMITS].check(SEARCH.on(key))
@@ -146,7 +146,7 @@ async def test_limits_without_a_server_are_counted_as_degraded(key: str) -> None
 
 
 async def test_limits_over_several_slots_are_counted_by_rule(cluster: Cluster, key: str) -> None:
-    """On a cluster, where the rules' keys are on different nodes, each rule counts the same."""
+    """On a cluster with keys on different nodes, each rule counts the same."""
     async with connect(cluster.url, catalogue) as store:
         for _ in range(3):
             await store[LIMITS].check(LOGIN.on(key), SEARCH.on(key))
@@ -159,7 +159,7 @@ async def test_limits_over_several_slots_are_counted_by_rule(cluster: Cluster, k
 
 
 async def test_a_cluster_is_sampled_node_by_node(cluster: Cluster, key: str) -> None:
-    """Each master shows its memory, and what is spread over them is one figure."""
+    """Each master shows its memory, and figures of all nodes are combined."""
     async with connect(cluster.url, catalogue) as store:
         metrics = StoreMetrics(store, every=timedelta(hours=1))
         for _ in range(8):
@@ -174,7 +174,7 @@ async def test_a_cluster_is_sampled_node_by_node(cluster: Cluster, key: str) -> 
 
 
 async def test_behind_sentinels(sentinel: Sentinel, key: str) -> None:
-    """A master that Sentinels watch is one server, by the master's name, wherever it is now."""
+    """A master behind Sentinels is one server, named by the master's name."""
     async with connect(sentinel.url, catalogue) as store:
         metrics = StoreMetrics(store, every=timedelta(hours=1))
         await metrics.sample()
@@ -184,8 +184,8 @@ async def test_behind_sentinels(sentinel: Sentinel, key: str) -> None:
     assert "by Sentinel" in server
 
 
-async def test_a_server_that_is_absent_at_first(key: str) -> None:
-    """A store that starts without its server has metrics from the first moment; memory comes later."""
+async def test_a_store_that_starts_without_its_server(key: str) -> None:
+    """A store has metrics before its server is available; memory follows later."""
     with embedded.valkey() as own:
         url = own.url
         own.kill()
@@ -202,8 +202,8 @@ async def test_a_server_that_is_absent_at_first(key: str) -> None:
             assert _one(parsed(metrics.render()[0].decode()), "ephemera_server_memory_bytes") > 0
 
 
-async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
-    """A lock that vanishes under its holder is lost, once, and no longer held."""
+async def test_locks_held_acquired_and_lost(store: Store, key: str) -> None:
+    """A lock deleted while held is lost, once, and no longer held."""
     of = "keyspace=lock:ingest:{schema}"
 
     async def hold() -> None:
@@ -222,7 +222,7 @@ async def test_locks_held_taken_and_lost(store: Store, key: str) -> None:
     ]
 
 
-async def test_local_copies_and_their_evictions(store: Store, key: str) -> None:
+async def test_the_local_cache_and_its_evictions(store: Store, key: str) -> None:
     """Of five pages in a budget of two, three are evicted."""
 
     async def load(name: str) -> str:
@@ -242,7 +242,7 @@ async def test_local_copies_and_their_evictions(store: Store, key: str) -> None:
 
 
 async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
-    """An event that nobody read is lag, one at work is pending, one that failed for good a dead letter."""
+    """An unread event is lag, one in progress is pending, one that failed for good is a dead letter."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
             metrics, news, of = StoreMetrics(store), store[NEWS], ("group=readers", "keyspace=news:all")
@@ -277,7 +277,7 @@ async def test_streams_show_lag_pending_and_dead_letters(key: str) -> None:
 
 
 async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: Store, key: str) -> None:
-    """Rooms are in no label: two are one figure, and a third that nobody consumes is not looked for."""
+    """Streams of a pattern are one figure; a stream that this process does not consume is not included."""
     metrics, rooms = StoreMetrics(store), store[ROOMS]
     for number in range(3):
         await rooms.publish(Visit("home"), room=f"{key}-{number}")
@@ -298,7 +298,7 @@ async def test_streams_of_a_pattern_are_summed_over_those_consumed_here(store: S
 
 @pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_jobs_by_state_step_and_duration(working: Service, key: str) -> None:
-    """Open jobs are counted by state and step, ended ones by how they ended and how long they took."""
+    """Open jobs are counted by state and step, finished ones by outcome and duration."""
     jobs = working.jobs
     await working.metrics.sample()
     waiting = await jobs.enqueue(draw, 1)
@@ -347,8 +347,8 @@ async def test_the_backlog_and_its_age(working: Service, key: str) -> None:
     assert before < monotonic()
 
 
-async def test_nothing_waits_and_nothing_is_old() -> None:
-    """An empty backlog has the age 0."""
+async def test_an_empty_backlog_has_age_zero() -> None:
+    """An empty backlog has age 0."""
     with embedded.valkey() as own:
         async with connect(own.url, catalogue) as store:
             assert await store[VISITS].backlog_age() == 0
@@ -358,7 +358,7 @@ async def test_nothing_waits_and_nothing_is_old() -> None:
 
 
 async def test_the_planner_shows_its_mode(postgres: Postgres) -> None:
-    """A planner that loses Redis reads SQL: the mode changes, and the change is counted."""
+    """A planner that loses Redis reads SQL: the mode changes, and the switch is counted."""
 
     async def enqueue(_: object) -> None:
         return None
@@ -387,8 +387,8 @@ async def test_the_planner_shows_its_mode(postgres: Postgres) -> None:
 
 
 @pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
-async def test_a_scrape_makes_no_trip(working: Service, key: str) -> None:
-    """However often it is scraped, the server hears of nothing but its own connection's upkeep."""
+async def test_a_scrape_makes_no_round_trip(working: Service, key: str) -> None:
+    """However often it is scraped, the server receives no command for it."""
     await working.use_everything(key)
     await working.metrics.sample()
     links = [node.link for node in working.store.client("cache").nodes()]
@@ -398,8 +398,8 @@ async def test_a_scrape_makes_no_trip(working: Service, key: str) -> None:
     assert [sum(link.latencies.counts) + link.in_flight for link in links] == before
 
 
-async def test_a_hung_server_holds_up_neither_scrapes_nor_other_samples(key: str) -> None:
-    """With one of two servers frozen, a scrape answers from memory, and the other server is sampled anew."""
+async def test_a_hung_server_delays_neither_scrapes_nor_other_samples(key: str) -> None:
+    """With one of two servers frozen, a scrape answers, and the other server is still sampled."""
     with embedded.valkey() as first, embedded.valkey() as second:
         async with connect(first.url, catalogue, queue_url=second.url) as store:
             metrics = StoreMetrics(store, every=timedelta(hours=1))
@@ -418,7 +418,7 @@ async def test_a_hung_server_holds_up_neither_scrapes_nor_other_samples(key: str
 
 
 async def test_a_scrape_may_come_from_another_thread(store: Store, key: str) -> None:
-    """While spaces are bound and read on the loop, a thread scrapes, and neither disturbs the other."""
+    """A thread can scrape while keyspaces are bound and read on the event loop."""
     metrics = StoreMetrics(store)
     async with asyncio.TaskGroup() as group:
         scraping = group.create_task(asyncio.to_thread(lambda: [metrics.render() for _ in range(50)]))
@@ -432,7 +432,7 @@ async def test_a_scrape_may_come_from_another_thread(store: Store, key: str) -> 
 
 @pytest.mark.standalone("jobs refuse a cluster as their broker: Celery has no transport for one")
 async def test_samples_carry_their_age(working: Service) -> None:
-    """What was sampled is shown until the next sample, and its age says how old it is."""
+    """A sample is shown until the next one, with its age."""
     await working.metrics.sample()
     shown = working.scraped()
     ages = {name[1]: value for name, value in shown.items() if name[0] == "ephemera_sample_age_seconds"}
@@ -443,7 +443,7 @@ async def test_samples_carry_their_age(working: Service) -> None:
 
 
 async def test_it_samples_by_itself_and_stops_with_its_store(server: Valkey) -> None:
-    """One line is enough: the background task samples, and ends when the store is closed."""
+    """The background task samples, and ends when the store is closed."""
     registry = CollectorRegistry()
     Counter("orders", "Orders.", registry=registry).inc()
     async with connect(server.url, catalogue) as store:

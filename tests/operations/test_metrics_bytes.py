@@ -1,4 +1,4 @@
-"""Bytes are counted for every kind of key: those of values as they are stored."""
+"""Bytes of stored values are counted for every kind of key."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 async def test_bytes_of_a_kind(
     store: Store, key: str, space: Keyspace[Any], write: Any, read: Any, written: int, seen: int
 ) -> None:
-    """What is written is counted once, and so is what is read, also when it was renewed by being read."""
+    """Written and read bytes are counted once, also when a read extends the TTL."""
     access = store[space]
     await write(access, key)
     assert written <= access.stats.bytes_written <= written + 40
@@ -70,8 +70,8 @@ async def test_bytes_of_a_kind(
         assert access.stats.bytes_read == 2 * before
 
 
-async def test_what_cannot_be_decoded_was_read_all_the_same(store: Store, key: str) -> None:
-    """Bytes that come to nothing have travelled."""
+async def test_undecodable_bytes_are_counted(store: Store, key: str) -> None:
+    """Bytes that cannot be decoded count as read."""
     await store.call("HSET", HASH.key(i=key), "name", "Ada")
     assert await store[HASH].get(i=key) is None
     assert store[HASH].stats.bytes_read == 3

@@ -1,4 +1,4 @@
-"""The names and texts of metrics keep to Prometheus's conventions, and the page names no others."""
+"""Names and texts of metrics follow Prometheus' conventions, and the page names no others."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ _IDS = {"id", "key", "user", "job_id", "session", "subject", "shard"}
 
 
 @pytest.mark.parametrize("metric", METRICS, ids=lambda metric: metric.name)
-def test_a_metric_keeps_to_the_conventions(metric: Metric) -> None:
-    """Its name has the base unit, and `_total` if it counts; its help is a sentence; no label is an id."""
+def test_a_metric_follows_the_conventions(metric: Metric) -> None:
+    """Its name has the base unit, and `_total` for counters; its help is a sentence; no label is an id."""
     assert _NAME.fullmatch(metric.name)
     assert not _NOT_BASE.search(metric.name)
     assert not _TYPES.search(metric.name)
@@ -42,7 +42,7 @@ def test_a_metric_keeps_to_the_conventions(metric: Metric) -> None:
 
 
 def test_names_are_unique() -> None:
-    """No two metrics share a name, also not when the suffixes of histograms are added."""
+    """No two metrics share a name, including the suffixes of histograms."""
     names = [metric.name for metric in METRICS]
     series = {
         f"{metric.name}{suffix}"
@@ -54,14 +54,14 @@ def test_names_are_unique() -> None:
     assert not series & set(names)
 
 
-def test_the_page_names_no_metric_that_is_not_there() -> None:
-    """Neither its text nor the alerts that it proposes name anything else than what is declared."""
+def test_the_page_names_only_existing_metrics() -> None:
+    """The page and its alerts name only declared metrics."""
     named = set(re.findall(r"ephemera_[a-z_]+", PAGE.read_text(encoding="utf-8")))
     assert named <= {metric.name for metric in METRICS}
 
 
-def test_without_the_extra_it_says_which_to_install() -> None:
-    """Where prometheus-client is absent, the error names the extra, and everything else can be imported."""
+def test_without_the_extra_the_error_names_it() -> None:
+    """Without prometheus-client the error names the extra, and everything else can be imported."""
     script = """
 import asyncio, sys
 sys.modules["prometheus_client"] = None

@@ -1,4 +1,4 @@
-"""Names by the page: the same answers as the catalogue gives one by one."""
+"""Classifying whole pages of names gives the same result as classifying each name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def catalogue_of(templates: list[Template]) -> Catalogue:
 @settings(max_examples=300, deadline=None)
 @given(st.data())
 def test_a_page_is_classified_as_its_names_are(data: st.DataObject) -> None:
-    """Over random catalogues and pages, hostile and binary names included, both ways agree."""
+    """Over random catalogues and pages, including hostile and binary names, both ways agree."""
     catalogue = catalogue_of(data.draw(catalogues_of_templates()))
     templates = [space.template for space in catalogue]
     rendered = [
@@ -43,7 +43,7 @@ def test_a_page_is_classified_as_its_names_are(data: st.DataObject) -> None:
     assert [spaces[number - 1] for number in names(page)] == [catalogue.classify(key) for key in page]
 
 
-def test_without_spaces_everything_is_unknown() -> None:
+def test_without_keyspaces_everything_is_unknown() -> None:
     """An empty catalogue owns no name, not even the empty one."""
     names = PageClassifier([])
     assert names([b"", b"a", b"\xff"]) == [names.unknown] * 3

@@ -1,4 +1,4 @@
-"""Looking at a planner: Redis has the dirty channels, SQL the rest."""
+"""The state of a planner: Redis has the dirty channels, SQL everything else."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.patterns.planner_world import HOUR, World, world
 
 @pytest.fixture(scope="module")
 def valkey() -> object:
-    """A server that a planner may be emptied on."""
+    """A server that this file may empty."""
     with embedded.valkey() as running:
         yield running
 
@@ -30,14 +30,14 @@ async def planned(valkey: Valkey, postgres: Postgres) -> AsyncIterator[World]:
 
 
 async def test_a_planner_that_never_ticked(planned: World) -> None:
-    """There is no last tick, nobody is handed over, nothing is dirty."""
+    """There is no last tick, no enqueued user and no dirty channel."""
     truth = await planner_state(planned.engine, planned.declared)
     assert (truth.last_tick, truth.examined_at, truth.enqueued, truth.users) == (None, None, 0, ())
     assert (await dirty_channels(planned.store, planned.declared)).count == 0
 
 
-async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) -> None:
-    """Mode, candidates and users are seen by whoever looks, not only by the process that ticked."""
+async def test_the_last_tick_and_enqueued_users(planned: World) -> None:
+    """Mode, candidates and users are visible to every process, not only the one that ticked."""
     await planned.add_user("ann", "news")
     await planned.add_user("bob", "sport")
     await planned.publish("news", 3)
@@ -59,8 +59,8 @@ async def test_what_the_last_tick_did_and_whom_it_handed_over(planned: World) ->
     assert (await planner_state(planned.engine, planned.declared)).enqueued == 0
 
 
-async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
-    """Users postponed to a later moment, and those whose moment has come."""
+async def test_due_and_postponed_users_are_counted(planned: World) -> None:
+    """Users postponed to a later moment, and those due now, are counted."""
     await planned.add_user("ann", "news", plan="calm")
     now = (await planner_state(planned.engine, planned.declared)).now
     await planned.change("ann", recheck_at=now + HOUR)
@@ -70,8 +70,8 @@ async def test_who_is_to_be_looked_at_again_is_counted(planned: World) -> None:
     assert (truth.due, truth.postponed) == (1, 0)
 
 
-async def test_without_redis_sql_says_that_the_planner_reads_from_it(planned: World, valkey: Valkey) -> None:
-    """The tick of a planner without Redis is seen with its mode and the reason; Redis says nothing."""
+async def test_the_mode_is_visible_without_redis(planned: World, valkey: Valkey) -> None:
+    """Without Redis, SQL shows the tick with its mode and the reason."""
     await planned.add_user("ann", "news")
     valkey.kill()
     try:

@@ -1,4 +1,4 @@
-"""Samples are fair, and the intervals hold the truth as often as they say."""
+"""Samples are uniform, and intervals contain the true value as often as they claim."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from ephemera.operations.survey import Interval, Reservoir, estimate_matches, es
 
 
 def test_every_item_is_as_likely_as_any_other() -> None:
-    """Over many runs each of a hundred items is taken about equally often, wherever it stood."""
+    """Over many runs each of a hundred items is sampled about equally often."""
     chance = random.Random(7)
     taken: Counter[int] = Counter()
     for _ in range(4000):
@@ -21,8 +21,8 @@ def test_every_item_is_as_likely_as_any_other() -> None:
     assert all(300 < taken[item] < 500 for item in range(100))
 
 
-def test_what_is_not_wanted_may_be_skipped_unseen() -> None:
-    """Asking first and skipping gives the same sample as showing everything."""
+def test_unwanted_items_can_be_skipped() -> None:
+    """Asking first and skipping gives the same sample as offering everything."""
     shown, asked = Reservoir[int](5, random.Random(3)), Reservoir[int](5, random.Random(3))
     skipped = 0
     for start in range(0, 10_000, 10):
@@ -37,8 +37,8 @@ def test_what_is_not_wanted_may_be_skipped_unseen() -> None:
     assert skipped > 900
 
 
-def test_fewer_items_than_room_are_all_taken() -> None:
-    """A reservoir that is never full holds everything; one of no size wants nothing."""
+def test_fewer_items_than_the_size_are_all_kept() -> None:
+    """A reservoir that is never full keeps everything; one of size 0 wants nothing."""
     reservoir: Reservoir[str] = Reservoir(10, random.Random())
     reservoir.offer("abc")
     assert reservoir.items == ["a", "b", "c"]
@@ -46,13 +46,13 @@ def test_fewer_items_than_room_are_all_taken() -> None:
 
 
 def test_a_sample_of_all_is_exact() -> None:
-    """When everything was looked at, there is nothing to estimate."""
+    """When everything was sampled, the estimate is exact."""
     assert estimate_matches(3, 10, 10) == Interval(3, 3, 3)
     assert estimate_sum([1, 2, 3], 3).exact
 
 
-def test_intervals_hold_the_truth() -> None:
-    """Of a thousand samples, at least 930 give an interval that holds the real number, in both sorts."""
+def test_intervals_contain_the_true_value() -> None:
+    """Of a thousand samples, at least 930 give an interval that contains the real number."""
     chance = random.Random(11)
     sizes = [chance.choice((50, 60, 100, 400)) for _ in range(5000)]
     guilty, total = sum(size == 400 for size in sizes), sum(sizes)
@@ -70,7 +70,7 @@ def test_intervals_hold_the_truth() -> None:
 
 
 def test_bounds_never_contradict_the_sample() -> None:
-    """What was seen is certain: the bounds leave room for it, and one item alone has no upper bound."""
+    """Bounds are consistent with what was seen, and a single item has no upper bound."""
     assert estimate_matches(1, 2, 1000).low >= 1
     assert estimate_matches(0, 50, 1000).low == 0
     none_seen = estimate_matches(0, 50, 1000).high

@@ -1,4 +1,4 @@
-"""The configuration of each role boots a server, and the server says that it took it."""
+"""The configuration of each role boots a server that has its settings."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ EXPECTED = {
 
 
 def setting(address: tuple[str, int] | str, name: str) -> str:
-    """What a running server says of one of its settings."""
+    """The value of one setting of a running server."""
     reply = send_command(address, "CONFIG", "GET", name)
     assert isinstance(reply, list)
     return str(reply[1])
 
 
 def config_of(role: Role, memory: str) -> dict[str, str]:
-    """The settings of a role for the embedded server, which chooses itself where to listen."""
+    """The settings of a role for the embedded server, which chooses its own address."""
     return {each.name: each.value for each in server_settings(role, memory) if each.name != "bind"}
 
 
 @pytest.fixture(params=["valkey", "redis7"])
 def binary(request: pytest.FixtureRequest) -> str:
-    """Each server that we promise to work with."""
+    """Each supported server."""
     if request.param == "valkey":
         return valkey_binary()
     if not BINARY.exists():
@@ -52,7 +52,7 @@ def binary(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def booted(binary: str, role: Role, tmp_path: Path) -> Iterator[tuple[str, int]]:
-    """A server started by the file as it is printed; only its port and folder are its own."""
+    """A server started with the printed file; only its port and folder differ."""
     [port] = free_ports(1)
     file = tmp_path / f"{role}.conf"
     file.write_text(server_config(role, "64mb"))
@@ -74,7 +74,7 @@ def booted(binary: str, role: Role, tmp_path: Path) -> Iterator[tuple[str, int]]
 
 @ROLES
 def test_the_printed_file_boots_a_server_that_has_its_settings(booted: tuple[str, int], role: Role) -> None:
-    """valkey-server and redis-server 7 take the file as it stands, and have what it says."""
+    """valkey-server and redis-server 7 accept the file unchanged."""
     for name, value in EXPECTED[role].items():
         assert setting(booted, name) == value
     assert setting(booted, "maxmemory") == str(64 * 1024 * 1024)
@@ -83,15 +83,15 @@ def test_the_printed_file_boots_a_server_that_has_its_settings(booted: tuple[str
 
 
 @ROLES
-def test_the_embedded_server_takes_the_settings(role: Role) -> None:
-    """What a test or a demonstration configures is what production gets."""
+def test_the_embedded_server_accepts_the_settings(role: Role) -> None:
+    """Tests and demos can use the production settings."""
     with embedded.valkey(config=config_of(role, "64mb")) as server:
         for name, value in EXPECTED[role].items():
             assert setting(server.address, name) == value
 
 
 def test_a_full_cache_evicts_and_a_full_queue_refuses() -> None:
-    """The difference that the roles are about, on servers with hardly any memory."""
+    """With hardly any memory, a cache evicts and a queue refuses writes."""
     value = "x" * 100_000
     with embedded.valkey(config=config_of("cache", "3mb")) as cache:
         assert all(cache.ask("SET", f"key:{n}", value) == "OK" for n in range(50))
@@ -102,7 +102,7 @@ def test_a_full_cache_evicts_and_a_full_queue_refuses() -> None:
 
 @ROLES
 def test_every_setting_has_its_reason_above_it(role: Role) -> None:
-    """A file that is read by people explains each of its lines."""
+    """Each line of the file has a comment with its reason."""
     blocks = server_config(role).split("\n\n")[1:]
     assert len(blocks) == len(server_settings(role))
     assert all(block.startswith("# ") and block.count("\n") >= 1 for block in blocks)
@@ -112,7 +112,7 @@ def test_every_setting_has_its_reason_above_it(role: Role) -> None:
 @pytest.mark.parametrize(
     "memory", ["", "0", "0mb", "lots", "-1", "1 gb", "1tb", "256mb\nport 1", "12", "12k", "900kb"]
 )
-def test_memory_that_means_nothing_is_refused(memory: str) -> None:
-    """No limit, or none that the server knows, is a mistake and not a default."""
+def test_invalid_memory_is_refused(memory: str) -> None:
+    """An amount that the server would not understand is refused."""
     with pytest.raises(InvalidValue, match="maxmemory"):
         server_settings("cache", memory)

@@ -1,4 +1,4 @@
-"""Looking at sessions and revocations: found by user or by chance, and nothing of what is in them."""
+"""Signed-in users, sessions and revocations, without their contents."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(store: Store) -> None:
-    """Ids, when they were used and when they end; no field of a session, no token."""
+async def test_a_users_sessions_are_listed_without_contents(store: Store) -> None:
+    """Ids, last use and expiry are listed; no field of a session, no token."""
     user, live = new_user(), store[SLIDING]
     token = await live.create(Session(user_id=user, email="secret@example.org"))
     (seen,) = await list_sessions(store, SLIDING, user)
@@ -39,8 +39,8 @@ async def test_a_users_sessions_are_found_and_say_nothing_of_what_is_in_them(sto
     assert token not in text
 
 
-async def test_a_session_ends_by_the_id_that_was_seen(store: Store) -> None:
-    """Of two sessions one is ended by its id, and the other is still there."""
+async def test_a_session_can_be_ended_by_its_listed_id(store: Store) -> None:
+    """Of two sessions one is ended by its id, and the other stays."""
     user, live = new_user(), store[SLIDING]
     tokens = [await live.create(Session(user_id=user)) for _ in range(2)]
     seen = await list_sessions(store, SLIDING, user)
@@ -49,8 +49,8 @@ async def test_a_session_ends_by_the_id_that_was_seen(store: Store) -> None:
     assert [live.id_of(token) for token in left] == [seen[1].id]
 
 
-async def test_sessions_that_do_not_slide_say_when_they_began(store: Store) -> None:
-    """JSON sessions of a fixed life are seen as well."""
+async def test_fixed_sessions_show_their_start(store: Store) -> None:
+    """JSON sessions with a fixed lifetime show when they started."""
     user = int(uuid4().int % 10**12)
     await store[FIXED].create(SignIn(user_id=user))
     (seen,) = await list_sessions(store, FIXED, str(user))
@@ -58,8 +58,8 @@ async def test_sessions_that_do_not_slide_say_when_they_began(store: Store) -> N
     assert abs(seen.since - datetime.now(UTC)) < timedelta(minutes=2)
 
 
-async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> None:
-    """Users with sessions are listed with how many; one whose sessions have ended is not."""
+async def test_signed_in_users_are_found(store: Store) -> None:
+    """Users with sessions are listed with the number of sessions; users without are not."""
     here, gone = new_user(), new_user()
     for user in (here, here, gone):
         await store[SLIDING].create(Session(user_id=user))
@@ -72,8 +72,8 @@ async def test_who_is_signed_in_is_found_without_knowing_them(store: Store) -> N
     assert gone not in found
 
 
-async def test_revocations_are_seen(store: Store) -> None:
-    """A revoked token, a family and a user's instant are marks that lapse; an unknown user has none."""
+async def test_revocations_are_listed(store: Store) -> None:
+    """A revoked token, a family and a user's revocation are listed with their expiry."""
     user, jti, family = new_user(), uuid4().hex, uuid4().hex
     revoked = store[REVOKED]
     assert await tokens_revoked_until(store, REVOKED, user) is None
@@ -92,8 +92,8 @@ async def test_revocations_are_seen(store: Store) -> None:
     assert marks["user", user] > 0
 
 
-async def test_without_a_server_it_says_so() -> None:
-    """Nobody is shown as signed out because nobody could be asked."""
+async def test_an_unavailable_server_raises() -> None:
+    """With Redis down the calls raise instead of showing no sessions."""
     async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
         with pytest.raises(ConnectionFailed):
             await list_sessions(away, SLIDING, "u1")

@@ -1,4 +1,4 @@
-"""Spans: one for each command and script, told by pattern and never by key, and none unless asked for."""
+"""Spans: one for each command and script, named by pattern, never by key, and only if requested."""
 
 from __future__ import annotations
 
@@ -98,8 +98,8 @@ async def test_spans_are_under_the_callers_own(
     assert len(parents) == 2
 
 
-async def test_an_error_is_told_by_its_kind(store: Store, spans: InMemorySpanExporter, key: str) -> None:
-    """A refused command ends its span as an error, without the text, which may name a key."""
+async def test_an_error_is_recorded_by_its_kind(store: Store, spans: InMemorySpanExporter, key: str) -> None:
+    """A refused command ends its span as an error, without the text, which may contain a key."""
     await store.call("SET", key, "text")
     with pytest.raises(ServerError):
         await store.call("INCR", key)
@@ -112,7 +112,7 @@ async def test_an_error_is_told_by_its_kind(store: Store, spans: InMemorySpanExp
 
 
 async def test_a_cancelled_caller_ends_its_span(store: Store, spans: InMemorySpanExporter, key: str) -> None:
-    """A call that nobody waits for any more is a span that ended, not one that is lost."""
+    """A cancelled call ends its span."""
     calling = asyncio.ensure_future(store.call("GET", key))
     calling.cancel()
     await asyncio.sleep(0)
@@ -177,10 +177,10 @@ class _Failing(SpanProcessor):
 
 
 @pytest.mark.parametrize("when", ["start", "end"])
-async def test_a_mistake_of_the_exporters_costs_nobody_a_reply(
+async def test_a_failing_exporter_affects_no_reply(
     server: Valkey, provider: TracerProvider, when: str, key: str
 ) -> None:
-    """Whoever waits is answered, those who count as those who share the connection with them."""
+    """Every caller gets its reply, also those that share the connection."""
     provider.add_span_processor(_Failing(when))
     reports: list[str] = []
     loop = asyncio.get_running_loop()
@@ -202,16 +202,16 @@ async def test_a_mistake_of_the_exporters_costs_nobody_a_reply(
 
 
 @pytest.mark.standalone("a cluster's call is not that of one connection")
-async def test_who_does_not_ask_has_nothing_in_the_way(server: Valkey) -> None:
-    """Without `trace`, a store's call is the connection's own: there is nothing that could cost."""
+async def test_an_untraced_store_has_no_overhead(server: Valkey) -> None:
+    """Without `trace`, a store's call is the connection's own."""
     async with connect(server.url, catalogue) as store:
         client = store.client("cache")
         assert store.call is client.call
         assert store.call == client.link.call  # type: ignore[attr-defined]
 
 
-async def test_what_is_in_use_already_cannot_be_traced(server: Valkey, provider: TracerProvider) -> None:
-    """An accessor that was bound before would send past the spans, so it is refused."""
+async def test_a_store_in_use_cannot_be_traced(server: Valkey, provider: TracerProvider) -> None:
+    """An accessor bound earlier would bypass the spans, so tracing is refused."""
     async with connect(server.url, catalogue) as store:
         store[NEWS]
         with pytest.raises(InvalidDeclaration, match="in use already"):

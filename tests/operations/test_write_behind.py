@@ -1,4 +1,4 @@
-"""Looking at what waits for SQL."""
+"""The write-behind backlog."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.patterns.write_behind_fixtures import CATALOGUE, CLICKS, EVENTS, VOTE
 
 
 class Taken:
-    """A sink that takes everything."""
+    """A sink that accepts everything."""
 
     async def apply(self, batch: Batch) -> Applied:
         """It has it."""
@@ -29,7 +29,7 @@ class Taken:
 
 @pytest.fixture(params=["server", "cluster"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """A server, and a cluster, without any of what waits."""
+    """A server, and a cluster, with an empty backlog."""
     async with connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
         of_each = (CLICKS.shards, CLICKS.pending, CLICKS.sealed), (VOTES.shards, VOTES.pending)
         for shards, *spaces in (*of_each, (EVENTS.shards, EVENTS.pending)):
@@ -38,15 +38,15 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
         yield opened
 
 
-async def test_nothing_waits_and_nothing_was_flushed(store: Store) -> None:
+async def test_an_empty_backlog(store: Store) -> None:
     """Before the first addition everything is 0, and there is no last flush."""
     seen = await backlog(store, CLICKS)
     assert (seen.waiting, seen.oldest_age, seen.last_flush, seen.flushing) == (0, 0.0, None, ())
     assert (seen.holds, seen.limit, seen.shards, seen.flush_every) == ("counters", 1_000_000, 4, 60.0)
 
 
-async def test_what_waits_and_what_the_last_flush_brought(store: Store) -> None:
-    """Counters in several shards wait, and after a flush it says when that was."""
+async def test_waiting_counters_and_the_last_flush(store: Store) -> None:
+    """Counters in several shards wait, and after a flush its time and size are shown."""
     for page in range(20):
         await store[CLICKS].add(page=f"p{page}", day="mon", clicks=1, spent=2)
     waits = await backlog(store, CLICKS)
@@ -60,8 +60,8 @@ async def test_what_waits_and_what_the_last_flush_brought(store: Store) -> None:
     assert seen.last_flush_size > 0
 
 
-async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> None:
-    """A sealed batch says its shard, size, flusher and since when."""
+async def test_a_batch_being_flushed_is_shown(store: Store) -> None:
+    """A sealed batch shows its shard, size, flusher and since when."""
     await store[VOTES].append(Vote("u1", "m1", "home"), Vote("u2", "m1", "away"), partition_key="m1")
     sealed = [
         await store[VOTES]._queue.seal(shard, "host:1", 60_000, "e", 0) for shard in range(VOTES.shards.count)
@@ -73,7 +73,7 @@ async def test_a_batch_on_its_way_is_seen_with_who_brings_it(store: Store) -> No
     assert abs(batch.since - datetime.now(UTC)) < timedelta(minutes=2)
 
 
-async def test_the_limit_is_seen_before_it_is_reached(store: Store) -> None:
+async def test_the_limit_is_shown(store: Store) -> None:
     """A backlog near its limit shows both."""
     for number in range(5):
         await store[EVENTS].append(Event(number), partition_key="one")
@@ -81,8 +81,8 @@ async def test_the_limit_is_seen_before_it_is_reached(store: Store) -> None:
     assert (seen.waiting, seen.limit) == (5, 200)
 
 
-async def test_without_a_server_it_says_so() -> None:
-    """No backlog is shown as empty because nobody could be asked."""
+async def test_an_unavailable_server_raises() -> None:
+    """With Redis down the call raises instead of showing an empty backlog."""
     async with connect("redis://127.0.0.1:1", CATALOGUE, required=False) as away:
         with pytest.raises(ConnectionFailed):
             await backlog(away, CLICKS)
