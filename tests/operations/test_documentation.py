@@ -60,7 +60,7 @@ def test_every_keyspace_is_documented_in_order() -> None:
         ("mapping", "90 d"),
         ("flag", "until its instant"),
         ("sorted_set", "permanent: emptied by its workers"),
-        ("channel", "not kept"),
+        ("channel", "not stored"),
     ]
 
 
