@@ -1,4 +1,4 @@
-"""A cache without its server: copies, stale copies, then the loader, a few at a time."""
+"""A cache without its server: local entries, stale ones, then the loader, a few at a time."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ NUMBERS = Cache(
 
 
 async def test_a_hung_server_costs_stale_reads_nothing(victim: Valkey) -> None:
-    """SIGSTOP: after the first 350 ms reads with a stale copy take less than 1 ms, and refresh."""
+    """After SIGSTOP and the first 350 ms, reads with a stale local entry take less than 1 ms, and refresh."""
     loads = 0
 
     async def load(n: int) -> int:
@@ -59,7 +59,7 @@ async def test_a_hung_server_costs_stale_reads_nothing(victim: Valkey) -> None:
 
 
 async def test_with_the_server_down_loads_are_few_at_a_time(victim: Valkey) -> None:
-    """Sixty callers of thirty keys: each key is loaded once, three at a time, and then there are copies."""
+    """Sixty callers of thirty keys: each key is loaded once, three at a time, and is then local."""
     table = Table()
     people = [user() for _ in range(30)]
     table.rows = {who: Profile(who) for who in people}
@@ -84,8 +84,8 @@ async def test_with_the_server_down_loads_are_few_at_a_time(victim: Valkey) -> N
     await asyncio.to_thread(victim.restart)
 
 
-async def test_what_was_copied_during_an_outage_is_not_trusted_after_it(victim: Valkey) -> None:
-    """Once the server is back, its entry counts, not the copy from without it."""
+async def test_what_was_loaded_offline_is_not_trusted_afterwards(victim: Valkey) -> None:
+    """Once the server is back, its entry counts, not the local one from the outage."""
     table, who = Table(), user()
     table.rows[who] = Profile("old")
     async with connect(victim.url, CATALOGUE) as store:
@@ -98,8 +98,8 @@ async def test_what_was_copied_during_an_outage_is_not_trusted_after_it(victim: 
         assert await store[COPIED].get_or_load(table.load, user_id=who) == Profile("new")
 
 
-async def test_a_failing_loader_during_an_outage_is_left_alone(victim: Valkey) -> None:
-    """A stale copy is served, and the loader is asked once in a backoff, not at each request."""
+async def test_a_failing_loader_during_an_outage_backs_off(victim: Valkey) -> None:
+    """A stale local entry is served, and the loader is called once per backoff, not at each request."""
     loads = 0
 
     async def load(n: int) -> int:
@@ -115,7 +115,7 @@ async def test_a_failing_loader_during_an_outage_is_left_alone(victim: Valkey) -
         await numbers.get_or_load(load, n=99)
         victim.kill()
         await eventually(lambda: not store.client().up)
-        await asyncio.sleep(0.12)  # until the copy is stale
+        await asyncio.sleep(0.12)  # until the local entry is stale
         for _ in range(50):
             assert await numbers.get_or_load(load, n=99) == 1
             await asyncio.sleep(0)

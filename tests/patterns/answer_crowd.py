@@ -14,7 +14,7 @@ from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Outline, scope
 
 
 async def main(url: str, organization: str, seconds: float) -> None:
-    """Call together, once told to."""
+    """Call together, after a line on stdin."""
 
     async def ask(prompt: str) -> Outline:
         _say("asks")

@@ -14,7 +14,7 @@ from tests.patterns.profiles import CATALOGUE, PLAIN, Profile
 
 
 async def main(url: str, user: str, seconds: float) -> None:
-    """Call together, once told to."""
+    """Call together, after a line on stdin."""
 
     async def load(user_id: str) -> Profile:
         _say("loads")

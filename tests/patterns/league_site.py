@@ -29,7 +29,7 @@ class Source:
         self.gate.set()
 
     async def read(self) -> int:
-        """The points now; while the gate is closed whoever has read waits."""
+        """The points now; while the gate is closed, the reader waits after reading."""
         self.loads += 1
         points = self.points
         await self.gate.wait()
@@ -60,7 +60,7 @@ async def load_picks(source: Source, user_id: str) -> dict[str, Any]:
 
 
 async def matches(source: Source, since: datetime, until: datetime) -> list[datetime]:
-    """The provider of the windows."""
+    """The schedule of the windows."""
     return [match for match in source.matches if since <= match <= until]
 
 

@@ -1,4 +1,4 @@
-"""A cache: read through, cache-aside, stale and negative results, lifetimes, tags, a decorator."""
+"""Read-through, cache-aside, stale and negative results, lifetimes, tags, and the decorator."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ TEN_MINUTES = 600_000  # milliseconds
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the caches, on each sort of server."""
+    """A store with the caches, on every kind of server."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         yield opened
 
 
 async def test_a_value_is_loaded_once(store: Store) -> None:
-    """The first call loads, the second does not, with and without copies."""
+    """The first call loads and the second does not, with and without a local cache."""
     for cache in (PLAIN, COPIED, TAGGED):
         table, who = Table(), user()
         table.rows[who] = Profile("ann")
@@ -44,7 +44,7 @@ async def test_a_value_is_loaded_once(store: Store) -> None:
 
 
 async def test_get_loads_nothing_and_put_stores(store: Store) -> None:
-    """Cache-aside by hand: get gives None until put has stored a value."""
+    """`get` returns None until `put` has stored a value."""
     who = user()
     assert await store[PLAIN].get(user_id=who) is None
     assert await store[PLAIN].put(Profile("bob"), user_id=who)
@@ -63,7 +63,7 @@ async def test_a_cache_without_fields_is_one_entry(store: Store) -> None:
 
 
 async def test_delete_makes_the_next_call_load(store: Store) -> None:
-    """After delete nothing of the old value is served, from no level."""
+    """After `delete` neither level serves the old value."""
     for cache in (PLAIN, COPIED, TAGGED):
         table, who = Table(), user()
         table.rows[who] = Profile("old")
@@ -74,8 +74,8 @@ async def test_delete_makes_the_next_call_load(store: Store) -> None:
         assert await store[cache].get_or_load(table.load, user_id=who) == Profile("new")
 
 
-async def test_several_are_deleted_in_one_call(store: Store) -> None:
-    """delete_many forgets all that it is given, and says how many there were."""
+async def test_delete_many_removes_several(store: Store) -> None:
+    """`delete_many` removes all given values and returns how many there were."""
     people = [user() for _ in range(5)]
     for who in people:
         await store[PLAIN].put(Profile("x"), user_id=who)
@@ -84,7 +84,7 @@ async def test_several_are_deleted_in_one_call(store: Store) -> None:
 
 
 async def test_expire_keeps_the_value_as_stale(store: Store) -> None:
-    """After expire the old value is served once more, while the new one is loaded in the background."""
+    """After `expire` the old value is served while it is refreshed in the background."""
     table, who = Table(), user()
     table.rows[who] = Profile("old")
     await store[PLAIN].get_or_load(table.load, user_id=who)
@@ -103,8 +103,8 @@ async def _until_fresh(store: Store, who: str) -> Profile:
     return value
 
 
-async def test_what_does_not_exist_is_remembered(store: Store) -> None:
-    """A negative result is cached for its own time; without such a time it is loaded each time."""
+async def test_a_negative_result_is_cached(store: Store) -> None:
+    """A missing value is remembered for `missing`, and loaded each time without it."""
     table, who = Table(), user()
     for _ in range(3):
         assert await store[PLAIN].get_or_load(table.load, user_id=who) is None
@@ -114,8 +114,8 @@ async def test_what_does_not_exist_is_remembered(store: Store) -> None:
     assert table.loads == 4
 
 
-async def test_what_is_not_to_be_cached_ends_what_was(store: Store) -> None:
-    """A refresh, or a put, of what does not exist any more leaves no stale value behind."""
+async def test_a_value_that_disappears_leaves_no_stale_one(store: Store) -> None:
+    """A refresh or `put` of None removes the value that was cached."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     await store[COPIED].get_or_load(table.load, user_id=who)
@@ -131,7 +131,7 @@ async def test_what_is_not_to_be_cached_ends_what_was(store: Store) -> None:
 
 
 async def test_the_value_decides_its_lifetime(store: Store) -> None:
-    """fresh_of shortens an entry's life on the server, and nothing or less keeps it out of the cache."""
+    """`freshness_of` shortens an entry's TTL on the server, and None keeps it out of the cache."""
     table, short, never = Table(), user(), user()
     table.rows = {short: Profile("ann", seconds=10), never: Profile("ann", seconds=0)}
     await store[PLAIN].get_or_load(table.load, user_id=short)
@@ -143,7 +143,7 @@ async def test_the_value_decides_its_lifetime(store: Store) -> None:
 
 
 async def test_lifetimes_are_spread(store: Store) -> None:
-    """Jitter makes entries of one moment end at different ones, never later than declared."""
+    """Jitter makes entries written together expire at different times, never later than declared."""
     lives = set()
     for _ in range(20):
         who = user()
@@ -153,8 +153,8 @@ async def test_lifetimes_are_spread(store: Store) -> None:
     assert all(3600_000 + 269_000 < life <= 3600_000 + 300_000 for life in lives)
 
 
-async def test_an_ended_tag_ends_all_that_have_it(store: Store) -> None:
-    """Entries of the tag are loaded again, others are not; copies of this store end with it."""
+async def test_invalidating_a_tag_reloads_its_entries(store: Store) -> None:
+    """Entries with the tag are loaded again and others are not, also from the local cache."""
     table, red, blue = Table(), user(), user()
     table.rows = {red: Profile("r", "red"), blue: Profile("b", "blue")}
     for who in (red, blue, red, blue):
@@ -169,8 +169,8 @@ async def test_an_ended_tag_ends_all_that_have_it(store: Store) -> None:
         await store[PLAIN].invalidate_tag("red")
 
 
-async def test_a_tag_that_ends_during_a_load_wins(store: Store) -> None:
-    """A caller after the tag's end does not get what was loaded from before it."""
+async def test_invalidating_a_tag_during_a_load_wins(store: Store) -> None:
+    """A caller after the invalidation does not get what was loaded from before it."""
     table, who = Table(), user()
     table.rows[who] = Profile("old")
     table.gate.clear()
@@ -186,13 +186,13 @@ async def test_a_tag_that_ends_during_a_load_wins(store: Store) -> None:
     assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
 
 
-async def test_the_decorator_asks_the_loader_only_when_it_must(store: Store) -> None:
+async def test_the_decorator_calls_the_loader_once(store: Store) -> None:
     """A decorated loader takes a store and its fields, keeps its name, and is called once."""
     loads = []
 
     @PLAIN.cached
     async def profile_of(user_id: str) -> Profile:
-        """Somebody's profile."""
+        """A profile."""
         loads.append(user_id)
         return Profile(user_id)
 
@@ -203,7 +203,7 @@ async def test_the_decorator_asks_the_loader_only_when_it_must(store: Store) -> 
 
 
 async def test_another_shape_is_a_miss(store: Store) -> None:
-    """An entry that nobody can read is loaded again and replaced."""
+    """An entry that cannot be decoded is loaded again and replaced."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     await store.call("SET", PLAIN.keyspace.key(user_id=who), "from another program", "PX", 60_000)
@@ -212,8 +212,8 @@ async def test_another_shape_is_a_miss(store: Store) -> None:
     assert table.loads == 1
 
 
-def test_what_cannot_work_is_refused() -> None:
-    """Durations and numbers that make no sense are refused at the declaration."""
+def test_invalid_options_are_refused() -> None:
+    """Durations and limits that make no sense are refused at the declaration."""
     declare: Any = Cache
     minute = timedelta(minutes=1)
     wrong: list[dict[str, object]] = [
@@ -229,14 +229,14 @@ def test_what_cannot_work_is_refused() -> None:
 
 @pytest.fixture
 async def behind(url: str) -> AsyncIterator[Store]:
-    """A store that was not told the time yet, on a machine whose clock is ten minutes behind the server's."""
+    """A store that has not heard the server's time yet, on a machine whose clock is ten minutes behind."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         opened[SERVER_CLOCK]._offset -= TEN_MINUTES
         yield opened
 
 
-async def test_who_gives_up_on_the_servers_time_leaves_it_to_the_others(store: Store, behind: Store) -> None:
-    """When the first to ask is cancelled, the next does not take a stale entry for a fresh one."""
+async def test_a_cancelled_clock_request_leaves_others_correct(store: Store, behind: Store) -> None:
+    """When the first request for the time is cancelled, a stale entry is still not taken for fresh."""
     who = user()
     await store[PLAIN].put(Profile("old", seconds=0.02), user_id=who)
     await asyncio.sleep(0.03)
@@ -249,8 +249,8 @@ async def test_who_gives_up_on_the_servers_time_leaves_it_to_the_others(store: S
     assert not behind[SERVER_CLOCK].is_outdated()
 
 
-async def test_all_who_come_first_wait_for_the_servers_time(store: Store, behind: Store) -> None:
-    """What a new process stores at once, before any answer, is fresh by the server's clock."""
+async def test_first_callers_wait_for_the_servers_time(store: Store, behind: Store) -> None:
+    """What a new process stores at once is fresh by the server's clock."""
     people = [user() for _ in range(5)]
     await asyncio.gather(*(behind[PLAIN].put(Profile(who, seconds=60), user_id=who) for who in people))
     assert [await store[PLAIN].get(user_id=who) for who in people] == [
@@ -258,8 +258,8 @@ async def test_all_who_come_first_wait_for_the_servers_time(store: Store, behind
     ]
 
 
-async def test_the_time_is_asked_for_again_after_a_failure(victim: Valkey) -> None:
-    """A question that a hung server did not answer counts for nothing, whoever waited for it."""
+async def test_the_clock_is_synced_again_after_a_failure(victim: Valkey) -> None:
+    """A request for the time that a hung server did not answer is repeated."""
     async with keyspace.connect(victim.url, CATALOGUE) as store:
         victim.pause()
         first, second = (asyncio.create_task(store[PLAIN].get(user_id="u")) for _ in range(2))

@@ -21,17 +21,17 @@ class Crowd:
         assert self.next_line() == "ready"
 
     def go(self) -> None:
-        """Let the callers call."""
-        told = cast("IO[str]", self.process.stdin)
-        told.write("\n")
-        told.flush()
+        """Let the callers begin."""
+        stdin = cast("IO[str]", self.process.stdin)
+        stdin.write("\n")
+        stdin.flush()
 
     def next_line(self) -> str:
-        """What it says next."""
+        """Its next line of output."""
         return cast("IO[str]", self.process.stdout).readline().strip()
 
     def rest(self) -> list[str]:
-        """All that it says until its end."""
+        """All of its output until it ends."""
         said, _ = self.process.communicate(timeout=30)
         assert self.process.returncode == 0
         return said.split()
@@ -56,7 +56,7 @@ def test_one_process_of_many_loads(server: Valkey) -> None:
 
 
 def test_a_killed_loader_is_replaced(server: Valkey) -> None:
-    """SIGKILL in the middle of a load: another process loads once the lease is over."""
+    """After SIGKILL in the middle of a load another process loads once the lease has ended."""
     who = user("killed")
     first, second = Crowd(server.url, who, 60), Crowd(server.url, who, 0.01)
     first.go()

@@ -1,4 +1,4 @@
-"""Embedders: words by hashing, sentences by MiniLM where it is installed, and endpoints like OpenAI's."""
+"""Embedders: words by hashing, sentences by MiniLM where it is installed, and OpenAI-compatible endpoints."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def _alike(embedder: Embedder, one: str, other: str) -> float:
     ],
 )
 async def test_lexical_sees_the_same_words(one: str, other: str) -> None:
-    """Case, punctuation, spelling variants of Unicode, and a small word in a long text leave texts alike."""
+    """Case, punctuation, Unicode variants and a small word in a long text leave texts alike."""
     assert await _alike(Lexical(), one, other) >= 0.95
 
 
@@ -64,12 +64,12 @@ async def test_lexical_sees_the_same_words(one: str, other: str) -> None:
     ],
 )
 async def test_lexical_sees_other_words(one: str, other: str) -> None:
-    """Another number, a negation or another subject is another wish, in long texts, too."""
+    """Another number, a negation or another subject makes texts different, also long ones."""
     assert await _alike(Lexical(), one, other) < 0.95
 
 
 async def test_lexical_is_the_same_everywhere() -> None:
-    """Another process, whatever its hash seed, makes the same vector; long texts and batches as well."""
+    """Another process, whatever its hash seed, makes the same vector, also of long texts and in batches."""
     script = (
         "import asyncio, msgspec, sys\n"
         "from ephemera.patterns.embedders import Lexical\n"
@@ -95,7 +95,7 @@ async def test_lexical_without_words_has_no_direction() -> None:
 )
 @pytest.mark.filterwarnings("default")
 async def test_minilm_sees_the_meaning(server: Valkey) -> None:
-    """A paraphrase in other words is a semantic hit, another subject is not, and the loop never waits."""
+    """A paraphrase is a semantic hit, another subject is not, and the event loop is not blocked."""
     embedder = MiniLM()
     alike = await _alike(embedder, "How do I bake bread at home?", "How can I bake bread at home?")
     assert alike >= 0.95
@@ -169,8 +169,8 @@ async def _endpoint() -> AsyncIterator[Endpoint]:
         yield endpoint
 
 
-async def test_openai_speaks_the_route() -> None:
-    """Texts go out in batches with model, key and dimensions; vectors come back in the order of the texts."""
+async def test_openai_uses_the_embeddings_route() -> None:
+    """Texts are sent in batches with model, key and dimensions; vectors come in the order of the texts."""
     async with (
         _endpoint() as endpoint,
         OpenAICompatible(f"{endpoint.url}/", model="small", api_key="the-secret", dimensions=2) as embedder,
@@ -194,7 +194,7 @@ async def test_openai_speaks_the_route() -> None:
     ],
 )
 async def test_openai_says_what_went_wrong(status: int, answer: object, said: str) -> None:
-    """A refusal, an answer of another shape, or too few vectors is an `EmbeddingFailed` without the key."""
+    """A refusal, an invalid response or too few vectors is an EmbeddingFailed without the key."""
     async with _endpoint() as endpoint, OpenAICompatible(endpoint.url, model="m", api_key="k3y") as embedder:
         endpoint.status, endpoint.answer = status, answer
         with pytest.raises(EmbeddingFailed, match=said) as caught:
@@ -216,7 +216,7 @@ async def test_openai_shows_no_secret_of_its_url() -> None:
 
 
 async def test_openai_absent_or_slow() -> None:
-    """An endpoint that hangs or is not there fails within the timeout, and names itself."""
+    """An endpoint that hangs or is missing fails within the timeout, and the error names it."""
     async with _endpoint() as endpoint:
         endpoint.hangs.clear()
         brief = timedelta(milliseconds=100)
@@ -231,7 +231,7 @@ async def test_openai_absent_or_slow() -> None:
 
 
 async def test_openai_in_a_semantic_cache(server: Valkey) -> None:
-    """The endpoint's vectors find neighbours; each prompt is embedded once, however many ask."""
+    """The endpoint's vectors find neighbours, and each prompt is embedded once for all callers."""
     model, where = Model(), scope()
     async with (
         _endpoint() as endpoint,

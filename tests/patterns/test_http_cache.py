@@ -1,4 +1,4 @@
-"""Pages: their tags and numbers, and what waits, fails or is missing."""
+"""Pages: ETags and numbers, and what callers get while a page loads, fails or is missing."""
 
 from __future__ import annotations
 
@@ -37,21 +37,21 @@ async def opened(url: str) -> AsyncIterator[Opened]:
         yield Opened(league, store, source)
 
 
-async def test_a_page_is_loaded_once_and_then_a_copy(opened: Opened) -> None:
-    """The second reading is a copy in the process: no trip, the same tag and number."""
+async def test_a_page_is_loaded_once_and_then_local(opened: Opened) -> None:
+    """The second read comes from this process: no round trip, the same ETag and number."""
     table = opened.store[opened.league.table]
     first = await table.page()
     await table.page()
     key = opened.league.table.at().key
-    copy = table.peek(key)
+    local = table.peek(key)
     assert first is not None
-    assert copy is not None
-    assert (copy.etag, copy.number, copy.json()["points"]) == (first.etag, first.number, 1)
+    assert local is not None
+    assert (local.etag, local.number, local.json()["points"]) == (first.etag, first.number, 1)
     assert opened.source.loads == 1
 
 
-async def test_the_same_content_keeps_its_tag_and_number(opened: Opened) -> None:
-    """A refresh that finds nothing new changes neither; other content changes both, and the number grows."""
+async def test_the_same_content_keeps_its_etag_and_number(opened: Opened) -> None:
+    """A refresh with the same content changes neither; other content changes both, and the number grows."""
     table = opened.store[opened.league.table]
     first = await table.page()
     await opened.site.bump(opened.league.table.at())
@@ -69,7 +69,7 @@ async def test_the_same_content_keeps_its_tag_and_number(opened: Opened) -> None
 
 
 async def test_a_number_grows_though_the_clock_is_set_back(opened: Opened) -> None:
-    """The number of the next content is larger than that of a page from the server's future."""
+    """The number of new content is larger than that of a page from the server's future."""
     table, key = opened.store[opened.league.table], opened.league.table.at().key
     first = await table.page()
     assert first is not None
@@ -83,8 +83,8 @@ async def test_a_number_grows_though_the_clock_is_set_back(opened: Opened) -> No
     assert int(later.number) == int(future) + 1
 
 
-async def test_a_stale_page_is_served_and_renewed_by_one_process(server: Valkey) -> None:
-    """Forty callers in two stores get the stale page, and it is loaded once."""
+async def test_a_stale_page_is_served_and_refreshed_once(server: Valkey) -> None:
+    """Forty callers on two stores get the stale page, and it is loaded once."""
     league = League(f"l{uuid4().hex[:8]}")
     source = Source(1)
     async with (
@@ -107,8 +107,8 @@ async def test_a_stale_page_is_served_and_renewed_by_one_process(server: Valkey)
         assert source.loads == 2
 
 
-async def test_nothing_yet_is_still_loading(server: Valkey) -> None:
-    """Who waits for longer than `wait` is told so; the load goes on, and the next one has it."""
+async def test_a_slow_first_load_raises_still_loading(server: Valkey) -> None:
+    """A caller that waits longer than `wait` gets StillLoading; the load goes on for the next one."""
     league = League(f"l{uuid4().hex[:8]}", wait=SECOND / 20)
     source = Source(3)
     async with connect_league(server.url, league, source) as store:
@@ -127,7 +127,7 @@ async def test_nothing_yet_is_still_loading(server: Valkey) -> None:
 
 
 async def test_a_failed_load_is_not_repeated_at_once(opened: Opened) -> None:
-    """Twenty requests after a failure ask the source once, and are told when to come back."""
+    """Twenty requests after a failure call the source once, and the error says when to try again."""
     opened.source.broken = True
     for _ in range(20):
         with pytest.raises(LoadFailed) as failure:
@@ -136,15 +136,15 @@ async def test_a_failed_load_is_not_repeated_at_once(opened: Opened) -> None:
     assert opened.source.loads == 1
 
 
-async def test_what_does_not_exist_is_remembered(opened: Opened) -> None:
-    """None from the loader is None for the caller, and it is not asked again for `missing`."""
+async def test_a_missing_page_is_remembered(opened: Opened) -> None:
+    """None from the loader is None for the caller, and the loader is not called again for `missing`."""
     live = opened.store[opened.league.live]
     assert await live.page(match_id="2000") is None
     assert await live.page(match_id="2000") is None
 
 
-async def test_large_pages_are_stored_under_gzip(opened: Opened) -> None:
-    """A page above the threshold is small in Redis, its tag is weak, and its body is what it was."""
+async def test_large_pages_are_stored_as_gzip(opened: Opened) -> None:
+    """A page above the threshold is small in Redis, its ETag is weak, and its body is unchanged."""
     opened.source.pad = "goal " * 5000
     page = await opened.store[opened.league.table].page()
     assert page is not None
@@ -154,8 +154,8 @@ async def test_large_pages_are_stored_under_gzip(opened: Opened) -> None:
     assert await opened.store.call("STRLEN", opened.league.table.at().key) < 1000
 
 
-async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None:
-    """Tag and number of a page that this process has not read, once; then it is worth a copy."""
+async def test_a_head_has_the_version_without_the_payload(opened: Opened) -> None:
+    """ETag and number of a page that is not in this process are read once; then the page itself is."""
     first = await opened.store[opened.league.results].page()
     assert first is not None
     cache_engine(opened.store[opened.league.results.cache]).drop_local(opened.league.results.at().key)
@@ -166,7 +166,7 @@ async def test_a_head_names_the_page_without_its_payload(opened: Opened) -> None
 
 
 def test_wrong_declarations_are_refused() -> None:
-    """Windows that are not there, a user that is no field, a warm page without its fields."""
+    """Missing windows, a user that is no field, and a prewarmed page without its fields are refused."""
     league, life = League("refused"), Freshness(fresh=MINUTE)
     bare: HttpCache[Source] = HttpCache(league.catalogue, "bare")
     with pytest.raises(InvalidDeclaration, match="windows="):
@@ -189,8 +189,8 @@ async def test_a_site_without_a_source_says_so(server: Valkey) -> None:
             await store[league.results].page()
 
 
-async def test_patterns_that_begin_alike_all_have_copies(url: str) -> None:
-    """The server refuses prefixes that overlap; whichever resource is asked for first, both are told of."""
+async def test_overlapping_patterns_are_all_tracked(url: str) -> None:
+    """The server refuses overlapping prefixes, yet both resources have local pages in either order."""
     name = f"l{uuid4().hex[:8]}"
     catalogue, life = Catalogue(name), Freshness(fresh=MINUTE)
     site: HttpCache[Source] = HttpCache(catalogue, name)
@@ -204,17 +204,17 @@ async def test_patterns_that_begin_alike_all_have_copies(url: str) -> None:
             source.points = points
             await opened.bump(*targets)
             for target in targets:
-                live = store[target.resource]
+                resource = store[target.resource]
                 await store.call("GET", target.key)
-                await live.page(**target.fields)
-                await live.page(**target.fields)
-                copy = live.peek(target.key)
-                assert copy is not None
-                assert copy.json()["points"] == points
+                await resource.page(**target.fields)
+                await resource.page(**target.fields)
+                local = resource.peek(target.key)
+                assert local is not None
+                assert local.json()["points"] == points
 
 
-async def test_a_stale_copy_costs_no_trip_while_it_is_renewed(server: Valkey) -> None:
-    """A thousand readings during the load of a newer page send the server next to nothing."""
+async def test_a_stale_local_page_costs_no_round_trip(server: Valkey) -> None:
+    """A thousand reads during a refresh send the server next to nothing."""
     league = League(f"l{uuid4().hex[:8]}")
     source = Source(1)
     async with connect_league(server.url, league, source) as store:

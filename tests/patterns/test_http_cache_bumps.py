@@ -1,4 +1,4 @@
-"""Bumps: pages that change together, all or none, and what no load or earlier bump can undo."""
+"""Bumps: pages that are replaced together, all or none, and which no load or earlier bump can undo."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def opened(url: str) -> AsyncIterator[Opened]:
 
 
 async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
-    """Pages, numbers and tags are new together, in every process, once it returns."""
+    """When a bump returns, pages, numbers and ETags are new in every process."""
     league = opened.league
     async with connect_league(_url(opened), league, opened.source) as other_store:
         stores = (opened.store, other_store)
@@ -40,7 +40,7 @@ async def test_a_bump_changes_all_its_pages(opened: Opened) -> None:
         opened.source.points = 7
         await opened.site.bump(league.table.at(), league.results.at(), league.live.at(match_id=3))
         for store in stores:
-            await store.call("GET", league.table.at().key)  # the server's word arrives before this
+            await store.call("GET", league.table.at().key)  # the announcement arrives before this reply
             await store.call("GET", league.results.at().key)
             for page in (await store[league.table].page(), await store[league.results].page()):
                 assert page is not None
@@ -56,7 +56,7 @@ def _url(opened: Opened) -> str:
 
 @pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 async def test_table_and_results_never_disagree(server: Valkey) -> None:
-    """Whoever reads both at one moment, at any time of fifty bumps by two processes, reads one state."""
+    """Reading both pages at once, at any time during fifty bumps by two processes, shows one state."""
     league = League(f"l{uuid4().hex[:8]}")
     keys = [league.table.at().key, league.results.at().key]
     decode = msgspec.msgpack.decode
@@ -87,7 +87,7 @@ async def test_table_and_results_never_disagree(server: Valkey) -> None:
 
 
 async def test_a_load_from_before_a_bump_is_not_stored(opened: Opened) -> None:
-    """A slow load read the old points, a bump stored the new: the slow one is refused."""
+    """A slow load that read the old points is refused after a bump has stored the new ones."""
     league, source = opened.league, opened.source
     before = source.gate
     before.clear()
@@ -105,7 +105,7 @@ async def test_a_load_from_before_a_bump_is_not_stored(opened: Opened) -> None:
 
 
 async def test_of_two_bumps_the_later_one_wins(server: Valkey) -> None:
-    """A bump that has loaded, and is overtaken by one that began later, does not put its older pages back."""
+    """A bump that is overtaken by a later one does not store its older pages."""
     league = League(f"l{uuid4().hex[:8]}")
     first, second = Source(1), Source(2)
     async with (
@@ -121,14 +121,14 @@ async def test_of_two_bumps_the_later_one_wins(server: Valkey) -> None:
         first.points = 2  # what the early one would read now
         first.gate.set()
         await early
-        assert first.loads == 4  # it was refused, and began anew
+        assert first.loads == 4  # it was refused, and started again
         page = await two[league.table].page()
         assert page is not None
         assert page.json()["points"] == 2
 
 
 async def test_a_bump_whose_loader_fails_changes_nothing(opened: Opened) -> None:
-    """All or none: the error is the caller's, and both pages are as they were."""
+    """The loader's error is raised, and both pages are unchanged."""
     league, source = opened.league, opened.source
     before = [await opened.store[each].page() for each in (league.table, league.results)]
     source.points, source.broken = 2, True
@@ -139,7 +139,7 @@ async def test_a_bump_whose_loader_fails_changes_nothing(opened: Opened) -> None
 
 
 async def test_a_bump_that_is_killed_changes_nothing_and_is_repeated(server: Valkey) -> None:
-    """SIGKILL during its loads: the pages are as they were, and the next bump does not wait for it."""
+    """After SIGKILL during its loads the pages are unchanged, and the next bump does not wait for it."""
     name = f"l{uuid4().hex[:8]}"
     league = League(name)
     source = Source(1)
@@ -161,8 +161,8 @@ async def _points(store: Store, resource: Resource[Source]) -> int | None:
     return None if page is None else page.json()["points"]
 
 
-async def test_a_page_that_is_gone_is_gone_after_a_bump(opened: Opened) -> None:
-    """A bump whose loader says there is none removes the page, or remembers that there is none."""
+async def test_a_bump_removes_a_page_that_is_gone(opened: Opened) -> None:
+    """A bump whose loader returns None removes the page, or remembers that there is none."""
     league = opened.league
     known = opened.store[league.live]
     assert await known.page(match_id="1000") is not None
@@ -170,8 +170,8 @@ async def test_a_page_that_is_gone_is_gone_after_a_bump(opened: Opened) -> None:
     assert await known.page(match_id="1001") is None
 
 
-async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
-    """After `forget` whoever asks gets what is true now."""
+async def test_deleted_pages_are_loaded_again(opened: Opened) -> None:
+    """After `delete` the next request gets the current content."""
     league = opened.league
     await opened.store[league.table].page()
     opened.source.points = 5
@@ -182,8 +182,8 @@ async def test_forgotten_pages_are_loaded_again(opened: Opened) -> None:
 
 
 @pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
-async def test_a_process_that_saw_one_new_page_forgets_the_older_rest(server: Valkey) -> None:
-    """Also where no push arrives: after the new table nobody here gets the old results."""
+async def test_reading_one_bumped_page_drops_older_local_ones(server: Valkey) -> None:
+    """Even without tracking, a process that has read the new table does not serve the old results."""
     league = League(f"l{uuid4().hex[:8]}")
     source = Source(1)
     async with (
@@ -200,7 +200,9 @@ async def test_a_process_that_saw_one_new_page_forgets_the_older_rest(server: Va
         old = deaf[league.results].peek(league.results.at().key)
         assert old is not None
         assert old.json()["points"] == 1
-        cache_engine(deaf[league.table.cache]).drop_local(league.table.at().key)  # its copy has ended
+        cache_engine(deaf[league.table.cache]).drop_local(
+            league.table.at().key
+        )  # its local entry has expired
         await deaf[league.table].page()
         results = await deaf[league.results].page()
         assert results is not None

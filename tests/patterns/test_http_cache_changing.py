@@ -1,4 +1,4 @@
-"""A commit inside of `changing`: not for a moment has one page the change and another has not."""
+"""A commit inside of `changing`: at no time has one page the change and another has not."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ async def _points(store: Store, league: League) -> list[int]:
     return [page.json()["points"] for page in pages if page is not None]
 
 
-async def test_nobody_stores_a_page_between_the_commit_and_the_bump(opened: Opened, url: str) -> None:
-    """Who asks after the commit gets both pages from before it, though one is due; then both new ones."""
+async def test_no_page_is_stored_between_the_commit_and_the_bump(opened: Opened, url: str) -> None:
+    """After the commit readers get both old pages, though one is stale, and then both new ones."""
     league, source = opened.league, opened.source
     async with connect_league(url, league, source) as other:
         assert await _points(other, league) == [1, 1]
@@ -37,13 +37,13 @@ async def test_nobody_stores_a_page_between_the_commit_and_the_bump(opened: Open
             source.points = 2  # the commit
             await other[league.results.cache].expire()
             assert await _points(other, league) == [1, 1]
-        await other.call("GET", league.table.at().key)  # the server's word arrives before this
+        await other.call("GET", league.table.at().key)  # the announcement arrives before this reply
         await other.call("GET", league.results.at().key)
         assert await _points(other, league) == [2, 2]
 
 
-async def test_a_bump_alone_leaves_that_moment_open(opened: Opened) -> None:
-    """Without it, a load between the commit and the bump is stored: one page is ahead of the other."""
+async def test_a_bump_alone_leaves_a_gap(opened: Opened) -> None:
+    """Without `changing`, a load between the commit and the bump is stored, and one page is ahead."""
     league = opened.league
     assert await _points(opened.store, league) == [1, 1]
     opened.source.points = 2  # the commit
@@ -54,7 +54,7 @@ async def test_a_bump_alone_leaves_that_moment_open(opened: Opened) -> None:
 
 
 async def test_a_commit_that_fails_bumps_nothing(opened: Opened) -> None:
-    """The error is the caller's, the pages stay, and soon somebody may load them again."""
+    """The error is raised, the pages are unchanged, and they can soon be loaded again."""
     league = opened.league
     assert await _points(opened.store, league) == [1, 1]
     loads = opened.source.loads
@@ -70,7 +70,7 @@ async def test_a_commit_that_fails_bumps_nothing(opened: Opened) -> None:
 
 
 async def test_without_the_server_the_commit_is_not_begun() -> None:
-    """`ConnectionFailed` comes before the block, so nothing was committed that nobody is told of."""
+    """When Redis is down ConnectionFailed is raised before the block is entered."""
     league = League(f"l{uuid4().hex[:8]}")
     with embedded.valkey() as server:
         async with connect_league(server.url, league, Source(1)) as store:

@@ -1,4 +1,4 @@
-"""LocalEntries in the process: the budget, the policy, and being told of changes."""
+"""The local cache: the budget, the eviction policy, and invalidation by the server."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ async def stores(server: Valkey) -> AsyncIterator[tuple[Store, Store]]:
         yield one, other
 
 
-def copy_of(size: int = 0) -> LocalEntry[int]:
-    """A copy that is trusted for ever."""
+def trusted_entry(size: int = 0) -> LocalEntry[int]:
+    """An entry that is always trusted."""
     end = float("inf")
     return LocalEntry(1, size=size, fresh_until=end, stale_until=end, expires_at=end, trusted_until=end)
 
@@ -51,7 +51,7 @@ def zipf_with_scans(length: int, keys: int) -> Iterator[str]:
 
 
 def hits_of_lru(trace: list[str], entries: int) -> int:
-    """What an LRU of the same size reaches."""
+    """The hits of an LRU of the same size."""
     kept: OrderedDict[str, None] = OrderedDict()
     hits = 0
     for key in trace:
@@ -66,20 +66,20 @@ def hits_of_lru(trace: list[str], entries: int) -> int:
 
 
 def hits_of_ours(trace: list[str], entries: int) -> int:
-    """What our policy reaches."""
-    copies: LocalEntries[int] = LocalEntries(LocalCache(max_entries=entries))
+    """The hits of the local cache."""
+    local: LocalEntries[int] = LocalEntries(LocalCache(max_entries=entries))
     hits = 0
     for key in trace:
-        if copies.get(key) is not None:
+        if local.get(key) is not None:
             hits += 1
         else:
-            copies.put(key, copy_of())
-    assert len(copies) <= entries
+            local.put(key, trusted_entry())
+    assert len(local) <= entries
     return hits
 
 
 @pytest.mark.parametrize("entries", [100, 1000])
-def test_scans_do_not_push_out_what_is_popular(entries: int) -> None:
+def test_scans_do_not_evict_popular_keys(entries: int) -> None:
     """On a Zipf trace with scans the hit ratio is above that of an LRU of the same size."""
     trace = list(zipf_with_scans(100_000, 10_000))
     assert hits_of_ours(trace, entries) > hits_of_lru(trace, entries)
@@ -87,43 +87,43 @@ def test_scans_do_not_push_out_what_is_popular(entries: int) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("abcdefghij"), st.integers(0, 900), st.booleans())))
 def test_the_budget_holds(steps: list[tuple[str, int, bool]]) -> None:
-    """Whatever is kept, used and dropped, entries and bytes stay within the budget, and the sum is right."""
-    copies: LocalEntries[int] = LocalEntries(LocalCache(max_entries=5, max_bytes=6000))
+    """Whatever is stored, used and dropped, entries and bytes stay within the budget and add up."""
+    local: LocalEntries[int] = LocalEntries(LocalCache(max_entries=5, max_bytes=6000))
     for key, size, dropped in steps:
         if dropped:
-            copies.drop(key)
-        elif copies.get(key) is None:
-            copies.put(key, copy_of(size))
-        assert len(copies) <= 5
-        assert copies.bytes <= 6000
-    assert copies.bytes == sum(copies._entries[key].size for key in "abcdefghij" if copies.get(key))
+            local.drop(key)
+        elif local.get(key) is None:
+            local.put(key, trusted_entry(size))
+        assert len(local) <= 5
+        assert local.bytes <= 6000
+    assert local.bytes == sum(local._entries[key].size for key in "abcdefghij" if local.get(key))
 
 
-def test_a_place_is_lost_to_a_change() -> None:
-    """A copy that is on its way when its key changes, or when anything may have, is not kept."""
-    copies: LocalEntries[int] = LocalEntries(LocalCache())
+def test_an_invalidation_takes_the_reserved_slot() -> None:
+    """An entry whose key is invalidated while it is read is not stored."""
+    local: LocalEntries[int] = LocalEntries(LocalCache())
     changes: list[Callable[[], None]] = [
-        lambda: copies.drop("a"),
-        copies.distrust,
-        lambda: copies.drop_tagged("t"),
+        lambda: local.drop("a"),
+        local.distrust,
+        lambda: local.drop_tagged("t"),
     ]
     for change in changes:
-        place = copies.reserve("a")
+        place = local.reserve("a")
         change()
-        assert not copies.release("a", place)
-    assert copies.release("a", copies.reserve("a"))
+        assert not local.release("a", place)
+    assert local.release("a", local.reserve("a"))
 
 
 async def _warm(store: Store, table: Table, who: str, cache: Cache[Profile] = COPIED) -> None:
-    """Read until the value comes from a copy, without a trip."""
-    copies: Any = store[cache].local
-    while (copy := copies.get(cache.keyspace.key(user_id=who))) is None or not copy.trusted_until:
+    """Read until the value comes from the local cache, without a round trip."""
+    local: Any = store[cache].local
+    while (entry := local.get(cache.keyspace.key(user_id=who))) is None or not entry.trusted_until:
         await store[cache].get_or_load(table.load, user_id=who)
         await store.call("PING")
 
 
-async def test_a_copy_costs_no_trip(stores: tuple[Store, Store], server: Valkey) -> None:
-    """Once there is a copy, reads send nothing to the server."""
+async def test_a_local_hit_costs_no_round_trip(stores: tuple[Store, Store], server: Valkey) -> None:
+    """Once there is a local entry, reads send nothing to the server."""
     store, _ = stores
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
@@ -138,8 +138,10 @@ async def test_a_copy_costs_no_trip(stores: tuple[Store, Store], server: Valkey)
 
 
 @pytest.mark.parametrize("how", ["delete", "expire", "put", "by hand", "flush"])
-async def test_another_process_ends_a_copy(stores: tuple[Store, Store], server: Valkey, how: str) -> None:
-    """Whatever another process does to the entry, the copy here is not trusted any more."""
+async def test_a_change_by_another_process_drops_the_entry(
+    stores: tuple[Store, Store], server: Valkey, how: str
+) -> None:
+    """Whatever another process does to the entry, the local one is no longer trusted."""
     store, other = stores
     table, who = Table(), user()
     table.rows[who] = Profile("old")
@@ -163,22 +165,22 @@ async def test_another_process_ends_a_copy(stores: tuple[Store, Store], server: 
     await asyncio.wait_for(read(), 60)
 
 
-async def test_another_process_ends_copies_by_tag(stores: tuple[Store, Store]) -> None:
-    """The end of a tag reaches the copies of other processes."""
+async def test_a_tag_invalidated_elsewhere_drops_the_entry(stores: tuple[Store, Store]) -> None:
+    """Invalidating a tag reaches the local entries of other processes."""
     store, other = stores
     table, who = Table(), user()
     table.rows[who] = Profile("ann", team="green")
     await _warm(store, table, who, TAGGED)
     await other[TAGGED].invalidate_tag("green")
-    copies: Any = store[TAGGED].local
-    await eventually(lambda: copies.get(TAGGED.keyspace.key(user_id=who)) is None)
+    local: Any = store[TAGGED].local
+    await eventually(lambda: local.get(TAGGED.keyspace.key(user_id=who)) is None)
     await store[TAGGED].get_or_load(table.load, user_id=who)
     assert table.loads == 2
 
 
 @pytest.mark.standalone("it cuts the connection of the client of one server")
 async def test_a_lost_connection_ends_the_trust(stores: tuple[Store, Store], server: Valkey) -> None:
-    """A change while this process was disconnected is seen after it: copies are read again."""
+    """A change during a disconnection is seen after it: local entries are read again."""
     store, other = stores
     table, who = Table(), user()
     table.rows[who] = Profile("old")
@@ -192,11 +194,11 @@ async def test_a_lost_connection_ends_the_trust(stores: tuple[Store, Store], ser
     await _warm(store, table, who)
 
 
-async def test_a_copy_is_read_again_at_its_maximum_age(server: Valkey) -> None:
-    """However the server's word was lost, a copy is not trusted for longer than max_age."""
+async def test_an_entry_is_read_again_at_max_age(server: Valkey) -> None:
+    """An entry whose invalidation was lost is not trusted for longer than max_age."""
     catalogue = Catalogue("ages")
-    local = LocalCache(max_age=timedelta(milliseconds=50))
-    cache = Cache(catalogue, "ages:{n}", int, fresh=timedelta(minutes=1), local=local, purpose="Ages")
+    option = LocalCache(max_age=timedelta(milliseconds=50))
+    cache = Cache(catalogue, "ages:{n}", int, fresh=timedelta(minutes=1), local=option, purpose="Ages")
 
     async def load(n: str) -> int:
         return 1
@@ -204,28 +206,28 @@ async def test_a_copy_is_read_again_at_its_maximum_age(server: Valkey) -> None:
     async with keyspace.connect(server.url, catalogue) as store:
         name, live = user(), store[cache]
         await live.get_or_load(load, n=name)
-        copies: Any = live.local
+        local: Any = live.local
         await live.get_or_load(load, n=name)
-        copy = copies.get(cache.keyspace.key(n=name))
-        copy.value = 2  # as if its change had never been told
+        entry = local.get(cache.keyspace.key(n=name))
+        entry.value = 2  # as if its invalidation had been lost
         await eventually(
-            lambda: copies.get(cache.keyspace.key(n=name)).expires_at <= asyncio.get_running_loop().time()
+            lambda: local.get(cache.keyspace.key(n=name)).expires_at <= asyncio.get_running_loop().time()
         )
         assert await live.get_or_load(load, n=name) == 1
 
 
 @pytest.mark.parametrize("codec", ["json", "msgpack"])
-async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
-    """Where tracking is refused, the version is compared at each read, and the payload is not sent."""
-    catalogue = Catalogue("untold")
+async def test_without_tracking_versions_are_compared(server: Valkey, codec: Any) -> None:
+    """Where tracking is refused, each read compares the version, and the payload is not sent."""
+    catalogue = Catalogue("untracked")
     cache = Cache(
         catalogue,
-        "untold:{n}",
+        "untracked:{n}",
         str,
         fresh=timedelta(minutes=1),
         local=LocalCache(),
         storage=Storage(codec=codec),
-        purpose="Untold",
+        purpose="Untracked",
     )
 
     async def load(n: str) -> str:
@@ -236,7 +238,9 @@ async def test_versions_alone_are_enough(server: Valkey, codec: Any) -> None:
         keyspace.connect(server.url, catalogue) as other,
     ):
         name = user()
-        await store.client().track(lambda _: None, ["untold:{a"])  # in the way of what the cache wishes for
+        await store.client().track(
+            lambda _: None, ["untracked:{a"]
+        )  # in the way of what the cache wishes for
         for _ in range(3):
             await store[cache].get_or_load(load, n=name)
         assert not store[cache]._engine.entries.is_tracking

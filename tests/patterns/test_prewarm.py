@@ -1,4 +1,4 @@
-"""Prewarming: what is warmed, how fast, by whom, and what happens when it fails."""
+"""Prewarming: which pages, how fast, by which process, and what happens when it fails."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def opened(url: str) -> AsyncIterator[Opened]:
         yield Opened(league, store, source)
 
 
-async def test_declared_resources_are_warmed(opened: Opened) -> None:
+async def test_declared_resources_are_prewarmed(opened: Opened) -> None:
     """Table and results are loaded; a second run finds them fresh, and loads nothing."""
     assert await opened.site.prewarm() == PrewarmReport(loaded=2, fresh=0, failed=0)
     assert await opened.site.prewarm() == PrewarmReport(loaded=0, fresh=2, failed=0)
@@ -41,8 +41,8 @@ async def test_declared_resources_are_warmed(opened: Opened) -> None:
     assert opened.source.loads == 2
 
 
-async def test_the_most_requested_pages_are_warmed_too(opened: Opened) -> None:
-    """Of five matches the two most requested are warm again after they were forgotten; private ones never."""
+async def test_the_most_requested_pages_are_prewarmed(opened: Opened) -> None:
+    """The two most requested of five matches are loaded after a deletion; private pages never are."""
     league, live = opened.league, opened.store[opened.league.live]
     for match, times in ((1, 1), (2, 30), (3, 2), (4, 20), (5, 2)):
         for _ in range(times):
@@ -60,7 +60,7 @@ async def test_the_most_requested_pages_are_warmed_too(opened: Opened) -> None:
 
 
 async def test_the_record_keeps_the_most_requested(opened: Opened) -> None:
-    """A thousand pages are counted, and thirty are kept, the most requested among them, for two days."""
+    """Of a thousand counted pages the thirty most requested are kept, for two days."""
     prewarm = opened.store[opened.league.site.prewarm]
     await prewarm.record({f"{number}": 1 for number in range(480)} | {"hot": 9})
     await prewarm.record({f"{number}": 2 for number in range(480, 960)} | {"hot": 9})
@@ -71,8 +71,8 @@ async def test_the_record_keeps_the_most_requested(opened: Opened) -> None:
     assert 86_400_000 < await opened.store.call("PTTL", key) <= 2 * 86_400_000
 
 
-async def test_requests_are_counted_with_and_without_a_copy(opened: Opened) -> None:
-    """Both the first reading and those that a copy answers."""
+async def test_requests_are_counted_with_and_without_a_local_page(opened: Opened) -> None:
+    """Both the first request and those answered locally count."""
     live, key = opened.store[opened.league.live], opened.league.live.at(match_id="1").key
     await live.page(match_id="1")
     await live.page(match_id="1")
@@ -84,7 +84,7 @@ async def test_requests_are_counted_with_and_without_a_copy(opened: Opened) -> N
     assert opened.site._context.hits[key] == before + 5
 
 
-async def test_a_page_that_fails_is_logged_and_the_others_are_warmed(
+async def test_a_page_that_fails_is_logged_and_skipped(
     opened: Opened, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One broken loader does not stop the run."""
@@ -96,15 +96,15 @@ async def test_a_page_that_fails_is_logged_and_the_others_are_warmed(
     assert await opened.site.prewarm() == PrewarmReport(loaded=2, fresh=0, failed=0)
 
 
-async def test_one_leads_and_the_others_leave_it_to_it(opened: Opened) -> None:
-    """Three runs at once: one loads, two get None, and the source is asked once a page."""
+async def test_one_process_prewarms_at_a_time(opened: Opened) -> None:
+    """Of three concurrent runs one loads and two return None; the source is called once per page."""
     reports = await asyncio.gather(*(opened.site.prewarm() for _ in range(3)))
     assert sorted(map(str, reports)) == ["None", "None", "PrewarmReport(loaded=2, fresh=0, failed=0)"]
     assert opened.source.loads == 2
 
 
 async def test_it_is_rate_limited(server: Valkey) -> None:
-    """At ten a second, the second page is not loaded sooner than a tenth of a second after the first."""
+    """At ten per second, the second page is loaded a tenth of a second after the first at the earliest."""
     league = League(f"p{uuid4().hex[:8]}", prewarm_rate=10)
     async with connect_league(server.url, league, Source()) as store:
         began = time.monotonic()
@@ -113,7 +113,7 @@ async def test_it_is_rate_limited(server: Valkey) -> None:
 
 
 async def test_a_killed_leader_is_replaced_and_the_rest_is_loaded(server: Valkey) -> None:
-    """SIGKILL in the middle of a run: another goes on when the lease is over, with what is missing alone."""
+    """After SIGKILL in the middle of a run another process loads the rest once the lease has ended."""
     name = f"p{uuid4().hex[:8]}"
     command = [sys.executable, "-m", "tests.patterns.prewarm_leader", server.url, name]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as leader:
@@ -133,8 +133,8 @@ async def test_a_killed_leader_is_replaced_and_the_rest_is_loaded(server: Valkey
         assert source.loads == 1
 
 
-async def test_openings_are_warmed_by_themselves(server: Valkey) -> None:
-    """`keep_warm` renews the pages of before when a window opens, with nobody asking."""
+async def test_openings_are_prewarmed(server: Valkey) -> None:
+    """`prewarm_at_openings` refreshes older pages when a window opens, without a request."""
     league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
     source = Source(1)
     async with connect_league(server.url, league, source) as store:
@@ -142,11 +142,11 @@ async def test_openings_are_warmed_by_themselves(server: Valkey) -> None:
         await store[league.table].page()
         site.prewarm_at_openings()
         source.matches, source.points = [datetime.now(UTC) + SECOND / 100], 2
-        await eventually(lambda: source.loads >= 3)  # the table anew, and the results
+        await eventually(lambda: source.loads >= 3)  # the table again, and the results
 
 
-async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey) -> None:
-    """What lists the pages fails once, as a database does: `keep_warm` tries again, and goes on."""
+async def test_a_failed_opening_is_tried_again(server: Valkey) -> None:
+    """When listing the pages fails once, `prewarm_at_openings` tries again and continues."""
     league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
     asked = 0
 
@@ -176,8 +176,8 @@ async def test_a_failure_at_one_opening_does_not_end_the_warming(server: Valkey)
         assert await store.call("EXISTS", stats.at(season="2026").key) == 1
 
 
-async def test_the_endpoint_answers_at_once_and_warms_behind(server: Valkey) -> None:
-    """202 while the loads are still under way; repeating it changes nothing."""
+async def test_the_endpoint_prewarms_in_the_background(server: Valkey) -> None:
+    """It answers 202 while the loads are still under way; repeating it changes nothing."""
     league = League(f"p{uuid4().hex[:8]}", prewarm_rate=200)
     source = Source(1)
     async with connect_league(server.url, league, source) as store:
@@ -192,8 +192,8 @@ async def test_the_endpoint_answers_at_once_and_warms_behind(server: Valkey) -> 
         assert (await ask(app, "/prewarm", "GET", {"x-prewarm-token": TOKEN})).status == 405
 
 
-async def test_without_the_server_it_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    """`prewarm` raises, the endpoint answers and logs, and hits are counted on."""
+async def test_without_redis_prewarming_fails_visibly(caplog: pytest.LogCaptureFixture) -> None:
+    """`prewarm` raises, the endpoint answers and logs, and requests are still counted."""
     league = League(f"p{uuid4().hex[:8]}")
     with embedded.valkey() as victim:
         async with connect_league(victim.url, league, Source(1)) as store:

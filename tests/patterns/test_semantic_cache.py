@@ -1,4 +1,4 @@
-"""Answers by exact match, by neighbours, by asking once: counted, and never older than a change."""
+"""Answers by exact match, by neighbours and by asking once: counted, and never older than a change."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["no_unhandled_errors"]
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the cache, on each sort of server."""
+    """A store with the cache, on every kind of server."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         yield opened
 
@@ -55,7 +55,7 @@ async def _everything(vectors: Qdrant) -> int:
 
 
 async def test_exact_then_semantic_then_asked(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """The same prompt is an exact hit, one 10 degrees away a semantic one, one 30 degrees away is asked."""
+    """The same prompt is an exact hit, one 10 degrees off a semantic hit, and one 30 degrees off is asked."""
     model, where = Model(), scope()
     first = await outlines.get_or_ask("a pitch @0", where, model)
     same = await outlines.get_or_ask("a pitch @0", where, model)
@@ -78,15 +78,15 @@ async def test_the_threshold_is_a_cosine(outlines: BoundSemanticCache[Outline, S
 
 
 async def test_the_nearest_neighbour_answers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """Of two neighbours above the threshold the nearer one's answer is given."""
+    """Of two neighbours above the threshold the nearer one's answer is returned."""
     model, where = Model(), scope()
     for prompt in ("one @0", "two @25"):
         await outlines.get_or_ask(prompt, where, model)
     assert (await outlines.get_or_ask("three @15", where, model)).value == Outline("two @25")
 
 
-async def test_looking_asks_nobody(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """`find` gives what is there, and None when there is nothing."""
+async def test_find_does_not_ask(outlines: BoundSemanticCache[Outline, Scope]) -> None:
+    """`find` returns what is stored, and None when there is nothing."""
     model, where = Model(), scope()
     assert await outlines.find("a pitch @0", where) is None
     await outlines.get_or_ask("a pitch @0", where, model)
@@ -99,7 +99,7 @@ async def test_looking_asks_nobody(outlines: BoundSemanticCache[Outline, Scope])
 async def test_hits_and_tokens_are_counted(
     outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
-    """Each hit counts beside its entry and in the day's tally, with the tokens that it saved."""
+    """Each hit is counted beside its entry and in the day's tally, with the tokens that it saved."""
     model, where = Model(), scope()
     before = await outlines.tally()
     answer = await outlines.get_or_ask("a pitch @0", where, model)
@@ -121,14 +121,14 @@ async def test_hits_and_tokens_are_counted(
 async def test_an_answer_lives_as_long_as_declared(
     outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
-    """The entry has its 24 hours from the start, without jitter."""
+    """The entry has a TTL of 24 hours, without jitter."""
     answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
     left = await store.call("PTTL", OUTLINES.entry_key(answer.id))
     assert 86_390_000 < left <= 86_400_000
 
 
 async def test_callers_share_one_ask(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """Fifty callers of one cold prompt ask the model once; one is told that it was asked, the others not."""
+    """Fifty callers of one cold prompt ask the model once; one answer is "asked", the others "exact"."""
     model, where = Model(), scope()
     model.gate.clear()
     calls = [asyncio.create_task(outlines.get_or_ask("a pitch @0", where, model)) for _ in range(50)]
@@ -139,8 +139,8 @@ async def test_callers_share_one_ask(outlines: BoundSemanticCache[Outline, Scope
     assert sorted(answer.origin for answer in answers) == ["asked", *["exact"] * 49]
 
 
-async def test_a_models_error_is_its_callers(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """A failed ask is raised as it is, nothing is kept of it, and the next call asks again."""
+async def test_a_models_error_is_raised(outlines: BoundSemanticCache[Outline, Scope]) -> None:
+    """A failed call of the model is raised as it is, nothing is stored, and the next call asks again."""
     model, where = Model(), scope()
     model.broken = True
     with pytest.raises(LookupError, match="broken"):
@@ -150,7 +150,7 @@ async def test_a_models_error_is_its_callers(outlines: BoundSemanticCache[Outlin
 
 
 async def test_an_answer_of_another_type_is_refused(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """What could not be read again is an error at once, and not cached."""
+    """An answer that could not be decoded again is an error at once, and not cached."""
 
     async def ask(prompt: str) -> Outline:
         wrong: Any = 5
@@ -187,7 +187,7 @@ async def test_deleting_an_answer(outlines: BoundSemanticCache[Outline, Scope], 
 
 
 async def test_invalidation_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """An answer that was being written when it was deleted is neither stored nor anybody's neighbour."""
+    """An answer that was deleted while it was asked for is neither stored nor a neighbour."""
     model, where = Model(), scope()
     model.says = "old"
     model.gate.clear()
@@ -204,8 +204,8 @@ async def test_invalidation_during_an_ask_wins(outlines: BoundSemanticCache[Outl
     assert near is None or near.value.title == "new"
 
 
-async def test_ending_a_source_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
-    """An answer made from a document that changed meanwhile is not given to those who come later."""
+async def test_invalidating_a_source_during_an_ask_wins(outlines: BoundSemanticCache[Outline, Scope]) -> None:
+    """An answer from a document that changed meanwhile is not returned to later callers."""
     model, where = Model(), scope(documents={"report"})
     model.says = "old"
     model.gate.clear()
@@ -219,10 +219,10 @@ async def test_ending_a_source_during_an_ask_wins(outlines: BoundSemanticCache[O
     assert (await outlines.get_or_ask("a pitch @0", where, model)).value.title == "new"
 
 
-async def test_ending_a_source_ends_what_rests_on_it(
+async def test_invalidating_a_source_removes_its_answers(
     outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
-    """Answers by scope and by their own word are gone with entry and vector; the others stay."""
+    """Answers based on it by scope or by `sources` lose entry and vector; the others stay."""
     model = Model()
     theirs, others = scope(documents={"a", "b"}), scope(documents={"c"})
     by_scope = await outlines.get_or_ask("one @0", theirs, model)
@@ -266,8 +266,8 @@ async def test_an_ask_takes_no_longer_than_allowed(server: Valkey, vectors: Qdra
             await store[cache].get_or_ask("a pitch", scope(), model)
 
 
-async def test_closing_ends_what_is_under_way(server: Valkey, vectors: Qdrant) -> None:
-    """Who waits for the model when the store closes is told so, and no task is left."""
+async def test_closing_the_store_ends_asks(server: Valkey, vectors: Qdrant) -> None:
+    """Callers that wait for the model when the store closes get StoreClosed, and no task is left."""
     model = Model()
     model.gate.clear()
     resources = {OUTLINES: SemanticBackend(vectors=vectors)}
@@ -281,8 +281,8 @@ async def test_closing_ends_what_is_under_way(server: Valkey, vectors: Qdrant) -
     assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
-def test_code_that_does_not_await(server: Valkey) -> None:
-    """The blocking store runs it, as a task of Celery would."""
+def test_synchronous_code(server: Valkey) -> None:
+    """The synchronous store runs it, as a Celery task would."""
     model, where = Model(), scope()
     with sync.connect(server.url, CATALOGUE) as store:
         for how in ("asked", "exact"):

@@ -1,4 +1,4 @@
-"""Answers without Redis, without Qdrant and without an embedder: fewer hits, and never a failed request."""
+"""The semantic cache without Redis, Qdrant or an embedder: fewer hits, and no failed request."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PATIENCE = timedelta(seconds=30)
 
 
 class Counted(Qdrant):
-    """Knows how often it was searched."""
+    """Counts its searches."""
 
     searches = 0
 
@@ -46,7 +46,7 @@ class Counted(Qdrant):
 
 
 async def test_redis_down_asks_the_model_a_few_at_a_time(victim: Valkey) -> None:
-    """Sixty callers of twenty prompts: each prompt is asked once, three at a time; invalidating says no."""
+    """Sixty callers of twenty prompts: each prompt is asked once, three at a time; invalidations raise."""
     model, where = Model(), scope()
     prompts = [f"prompt {number}" for number in range(20)]
     async with keyspace.connect(victim.url, CATALOGUE) as store:
@@ -70,7 +70,7 @@ async def test_redis_down_asks_the_model_a_few_at_a_time(victim: Valkey) -> None
 
 
 async def test_redis_hung_costs_a_timeout_and_then_nothing(victim: Valkey) -> None:
-    """SIGSTOP: the first caller waits for two timeouts of 250 ms at most, later ones for none."""
+    """After SIGSTOP the first caller waits for at most two timeouts of 250 ms, later ones for none."""
     model, where = Model(), scope()
     async with keyspace.connect(victim.url, CATALOGUE) as store:
         outlines = store[OUTLINES]
@@ -86,7 +86,7 @@ async def test_redis_hung_costs_a_timeout_and_then_nothing(victim: Valkey) -> No
 
 
 async def test_a_flushed_redis_leaves_only_orphans(victim: Valkey) -> None:
-    """FLUSHALL: vectors without answers mislead nobody, and are buried by those who come near."""
+    """After FLUSHALL, vectors without answers return nothing and are removed by searches that find them."""
     model, where = Model(), scope()
     async with keyspace.connect(victim.url, CATALOGUE) as store, Qdrant() as vectors:
         outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
@@ -100,7 +100,7 @@ async def test_a_flushed_redis_leaves_only_orphans(victim: Valkey) -> None:
 
 
 async def test_without_qdrant_matches_are_exact(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Killed: exact hits and asks go on, no search is tried for a while, and then it works as before."""
+    """While Qdrant is down exact hits and asks work, searches back off, and then work again."""
     monkeypatch.setattr(neighbours, "_BACKOFF", 0.2)
     model, where = Model(), scope()
     with QdrantServer() as over_http:
@@ -125,7 +125,7 @@ async def test_without_qdrant_matches_are_exact(server: Valkey, monkeypatch: pyt
 
 
 async def test_a_hung_qdrant_is_waited_for_once(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """SIGSTOP: one caller waits for the timeout, those after it do not, and all are answered."""
+    """After SIGSTOP one caller waits for the timeout, later ones do not, and all are answered."""
     monkeypatch.setattr(neighbours, "_BACKOFF", 60.0)
     model, where = Model(), scope()
     with QdrantServer() as over_http:
@@ -141,7 +141,7 @@ async def test_a_hung_qdrant_is_waited_for_once(server: Valkey, monkeypatch: pyt
 
 
 async def test_an_embedder_that_fails(server: Valkey, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Exact hits and asks go on; once it works again, so do semantic hits."""
+    """Exact hits and asks work; once the embedder works again, so do semantic hits."""
     monkeypatch.setattr(neighbours, "_BACKOFF", 60.0)
     model, where, compass = Model(), scope(), Compass()
     async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:

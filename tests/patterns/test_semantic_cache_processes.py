@@ -1,4 +1,4 @@
-"""Answers in several real processes: one of them asks the model, and one that is killed is replaced."""
+"""A semantic cache in several processes: one asks the model, and one that is killed is replaced."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class Crowd:
         assert self.next_line() == "ready"
 
     def go(self) -> None:
-        """Let the callers call."""
-        told = cast("IO[str]", self.process.stdin)
-        told.write("\n")
-        told.flush()
+        """Let the callers begin."""
+        stdin = cast("IO[str]", self.process.stdin)
+        stdin.write("\n")
+        stdin.flush()
 
     def next_line(self) -> str:
-        """What it says next."""
+        """Its next line of output."""
         return cast("IO[str]", self.process.stdout).readline().strip()
 
     def rest(self) -> list[str]:
-        """All that it says until its end."""
+        """All of its output until it ends."""
         said, _ = self.process.communicate(timeout=30)
         assert self.process.returncode == 0
         return said.split()
@@ -44,7 +44,7 @@ def test_one_process_of_many_asks(server: Valkey, key: str) -> None:
 
 
 def test_a_killed_asker_is_replaced(server: Valkey, key: str) -> None:
-    """SIGKILL while the model writes: another process asks once the lease is over."""
+    """After SIGKILL while the model writes another process asks once the lease has ended."""
     first, second = Crowd(server.url, key, 60), Crowd(server.url, key, 0.01)
     first.go()
     assert first.next_line() == "asks"

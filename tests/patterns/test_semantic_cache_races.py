@@ -1,4 +1,4 @@
-"""Races: an answer from before a change is never given to who comes after it, however the moments fall."""
+"""Races: an answer from before a change is never returned to a caller that arrives after it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["no_unhandled_errors"]
 
 
 class Document:
-    """A text that changes, and a model that reads it, and then takes its time."""
+    """A text that changes, and a model that reads it and then takes some time."""
 
     def __init__(self) -> None:
         self.version = 0
@@ -41,7 +41,7 @@ class Document:
 
 
 async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
-    """Callers of two stores ask the same and similar prompts while the source changes: later ones see it."""
+    """While the source changes, callers of two stores with equal and similar prompts see each change."""
 
     async def race(stores: tuple[BoundSemanticCache[Outline, Scope], ...], name: str) -> int:
         document, where, old = Document(), scope(documents={name}), 0
@@ -83,7 +83,7 @@ async def test_two_hundred_changes_leave_nothing_old(server: Valkey) -> None:
 
 
 async def test_deletions_during_asks_leave_nothing_old(server: Valkey) -> None:
-    """The same for `delete` of one prompt: a call that begins after it never gets what was before it."""
+    """A call that begins after `delete` never gets an answer from before it."""
     async with keyspace.connect(server.url, CATALOGUE) as store, Qdrant() as vectors:
         outlines = semantic_cache(store, OUTLINES, embedder=Compass(), vectors=vectors)
 

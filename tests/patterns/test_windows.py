@@ -1,4 +1,4 @@
-"""Windows: when they open, what lives how long, who asks the provider, and what happens without it."""
+"""Windows: when they open, which freshness they give, when the schedule is asked, and failures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Schedule:
 
 
 async def matches(schedule: Schedule, since: datetime, until: datetime) -> list[datetime]:
-    """The provider."""
+    """The schedule."""
     schedule.asked += 1
     if schedule.broken:
         raise LookupError("no schedule today")
@@ -57,7 +57,7 @@ def declare(**options: Any) -> tuple[Catalogue, Windows[Schedule]]:
         (-2 * HOUR - 31 * MINUTE, False),
     ],
 )
-async def test_a_window_has_prewarm_and_grace(url: str, match: timedelta, is_open: bool) -> None:
+async def test_a_window_has_lead_time_and_grace(url: str, match: timedelta, is_open: bool) -> None:
     """It opens 45 minutes before the match and closes 30 minutes after its two hours."""
     catalogue, declared = declare()
     schedule = Schedule(match)
@@ -66,8 +66,8 @@ async def test_a_window_has_prewarm_and_grace(url: str, match: timedelta, is_ope
         assert (await windows.now()).is_open is is_open
 
 
-async def test_lifetimes_differ_inside_and_outside_and_end_at_the_opening(server: Valkey) -> None:
-    """Seven days with nothing in sight, until the opening with a match tomorrow, seconds inside."""
+async def test_freshness_differs_inside_and_ends_at_the_opening(server: Valkey) -> None:
+    """Seven days without a match, until the opening with a match tomorrow, and seconds inside."""
     catalogue, declared = declare(cached_for=SECOND)
     schedule = Schedule()
     async with keyspace.connect(server.url, catalogue, resources={declared: schedule}) as store:
@@ -82,8 +82,8 @@ async def test_lifetimes_differ_inside_and_outside_and_end_at_the_opening(server
         assert await windows.freshness(OUTSIDE, INSIDE) == INSIDE
 
 
-async def test_nothing_lives_further_than_the_provider_was_asked(server: Valkey) -> None:
-    """A life of seven days and a look ahead of one: what nobody has looked at may hold an opening."""
+async def test_nothing_is_fresh_beyond_the_lookahead(server: Valkey) -> None:
+    """With a freshness of seven days and a lookahead of one, values are fresh for one day."""
     catalogue, declared = declare(lookahead=timedelta(days=1))
     schedule = Schedule(timedelta(days=2))
     async with keyspace.connect(server.url, catalogue, resources={declared: schedule}) as store:
@@ -91,8 +91,8 @@ async def test_nothing_lives_further_than_the_provider_was_asked(server: Valkey)
         assert await windows.freshness(OUTSIDE, INSIDE) == Freshness(fresh=timedelta(days=1), stale=HOUR)
 
 
-async def test_what_is_stale_at_an_opening_ends_as_things_inside_do(server: Valkey) -> None:
-    """Fresh for a minute and stale for a week, with an opening in an hour: stale until five minutes after."""
+async def test_a_stale_value_at_an_opening_expires_as_inside(server: Valkey) -> None:
+    """With an opening in an hour, a value that is stale for a week is stale until five minutes after it."""
     catalogue, declared = declare()
     schedule = Schedule(HOUR + 45 * MINUTE)
     async with keyspace.connect(server.url, catalogue, resources={declared: schedule}) as store:
@@ -103,7 +103,7 @@ async def test_what_is_stale_at_an_opening_ends_as_things_inside_do(server: Valk
 
 
 async def test_a_rehearsal_leaves_other_processes_alone(server: Valkey) -> None:
-    """Who is a month ahead sees the matches of that time; the others see theirs."""
+    """A process that runs a month ahead sees the matches of that time; the others see theirs."""
     catalogue, declared = declare()
     month = timedelta(days=30)
     schedule = Schedule(MINUTE, month + 3 * HOUR)
@@ -139,7 +139,7 @@ async def test_windows_that_touch_are_merged(server: Valkey) -> None:
 
 
 async def test_all_processes_share_one_answer_for_thirty_seconds(server: Valkey) -> None:
-    """Fifty questions in two stores ask the provider once; the key is declared and ends by itself."""
+    """Fifty calls on two stores ask the schedule once, and the key has a TTL."""
     catalogue, declared = declare()
     schedule = Schedule(HOUR)
     async with (
@@ -152,8 +152,8 @@ async def test_all_processes_share_one_answer_for_thirty_seconds(server: Valkey)
         assert 30_000 < left <= 330_000  # fresh, and then stale
 
 
-async def test_a_failing_provider_leaves_what_was_seen(server: Valkey) -> None:
-    """The windows last seen go on; a process that has seen none is inside, where lifetimes are short."""
+async def test_a_failing_schedule_leaves_the_last_known_windows(server: Valkey) -> None:
+    """The last known windows remain; a process that knows none assumes an open window."""
     catalogue, declared = declare()
     schedule = Schedule(HOUR)
     async with keyspace.connect(server.url, catalogue, resources={declared: schedule}) as store:
@@ -173,7 +173,7 @@ async def test_a_failing_provider_leaves_what_was_seen(server: Valkey) -> None:
 
 
 async def test_windows_work_without_the_server() -> None:
-    """With the server down the provider is asked directly, and an opening comes as foreseen."""
+    """With Redis down the schedule is asked directly, and a window opens as foreseen."""
     catalogue, declared = declare(lead_time=timedelta(0))
     with embedded.valkey() as victim:
         schedule = Schedule()
@@ -188,7 +188,7 @@ async def test_windows_work_without_the_server() -> None:
 
 
 def test_windows_that_make_no_sense_are_refused() -> None:
-    """A negative grace, or a look ahead that is shorter than what is kept."""
+    """A negative grace, or a lookahead shorter than `cached_for`, is refused."""
     with pytest.raises(InvalidDeclaration, match="grace"):
         declare(grace=-SECOND)
     with pytest.raises(InvalidDeclaration, match="lookahead"):

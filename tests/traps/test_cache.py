@@ -1,4 +1,4 @@
-"""Traps I4, L3, L4, L7, L8 and L10, as far as they are a cache's."""
+"""Traps I4, L3, L4, L7, L8 and L10, as far as they concern a cache."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ async def stores(server: Valkey) -> AsyncIterator[tuple[Store, Store]]:
 async def test_i4_an_old_row_is_not_written_back(
     stores: tuple[Store, Store], cache: Cache[Profile], how: str
 ) -> None:
-    """A reader has loaded the old row, an updater in another process invalidates: the updater wins."""
+    """A reader has loaded the old row and another process invalidates: the invalidation wins."""
     reader, updater = stores
     table, who = Table(), user()
     table.rows[who] = Profile("old")
@@ -50,8 +50,10 @@ async def test_i4_an_old_row_is_not_written_back(
 
 
 @pytest.mark.parametrize("cache", [PLAIN, COPIED], ids=["plain", "copied"])
-async def test_i4_nobody_joins_a_load_from_before(stores: tuple[Store, Store], cache: Cache[Profile]) -> None:
-    """A caller after the invalidation does not share its own process's load from before it."""
+async def test_i4_no_caller_joins_a_load_from_before(
+    stores: tuple[Store, Store], cache: Cache[Profile]
+) -> None:
+    """A caller after the invalidation does not share its process's load from before it."""
     reader, updater = stores
     table, who = Table(), user()
     table.rows[who] = Profile("old")
@@ -67,7 +69,7 @@ async def test_i4_nobody_joins_a_load_from_before(stores: tuple[Store, Store], c
 
 
 class Races:
-    """A thousand changes at many moments of loads that two processes do; and who then reads old rows."""
+    """A thousand changes at many moments of loads in two processes, and which reads then get old rows."""
 
     def __init__(self, stores: tuple[Store, Store], cache: Cache[Profile] | None) -> None:
         self.stores, self.cache = stores, cache  # None: cache-aside by hand
@@ -76,7 +78,7 @@ class Races:
         self.during_loads = 0  # changes between a load's read of the row and its end
 
     async def load(self, user_id: str) -> Profile:
-        """The row, read at once, and given after up to five milliseconds."""
+        """The row, read at once, and returned after up to five milliseconds."""
         row = self.table.rows[user_id]
         self.begun[user_id].set()
         self.table.loads += 1
@@ -103,7 +105,7 @@ class Races:
             await store[self.cache].delete(user_id=who)
 
     async def wrong(self) -> int:
-        """How many of the reads that began after an invalidation got what was true before it."""
+        """How many reads that began after an invalidation got the value from before it."""
         return sum(await asyncio.gather(*(self._of(user()) for _ in range(100))))
 
     async def _of(self, who: str) -> int:
@@ -128,7 +130,7 @@ class Races:
 
 @pytest.mark.parametrize("local", [None, LocalCache()], ids=["plain", "copied"])
 async def test_i4_a_thousand_races_leave_nothing_stale(server: Valkey, local: LocalCache | None) -> None:
-    """Cache-aside is left with old rows by many of them; ours never, though its loads are overtaken, too."""
+    """Cache-aside keeps old rows after many of them; this cache never does, though loads are overtaken."""
     catalogue = Catalogue("races")
     raced = Cache(
         catalogue,
@@ -168,7 +170,7 @@ async def test_l3_a_slow_loader_does_not_end_the_next_ones_claim(stores: tuple[S
 async def test_l4_a_regenerator_from_before_an_invalidation_writes_nothing(
     stores: tuple[Store, Store],
 ) -> None:
-    """It began before the invalidation and ends after it: the naive one's old row stays, ours is refused."""
+    """A load that began before the invalidation is refused after it; the naive one leaves the old row."""
     store, other = stores
     table, who = Table(), user()
     table.rows[who] = Profile("second")
@@ -195,8 +197,8 @@ async def test_l4_a_regenerator_from_before_an_invalidation_writes_nothing(
     assert await store[PLAIN].get_or_load(table.load, user_id=who) == Profile("third")
 
 
-async def test_l7_who_waits_sends_next_to_nothing(stores: tuple[Store, Store], server: Valkey) -> None:
-    """Fifty callers who look every 10 ms send hundreds of commands; ours are woken, and send a handful."""
+async def test_l7_waiting_callers_send_next_to_nothing(stores: tuple[Store, Store], server: Valkey) -> None:
+    """Fifty polling callers send hundreds of commands; ours are woken, and send a handful."""
     store, other = stores
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
@@ -233,8 +235,8 @@ def _commands(server: Valkey) -> int:
     return next(int(line.split(":")[1]) for line in stats if line.startswith("total_commands_processed"))
 
 
-async def test_l8_a_failed_loader_serves_stale_and_is_left_alone(stores: tuple[Store, Store]) -> None:
-    """Who tries again at each request asks a broken source forty times; ours once, in all processes."""
+async def test_l8_a_failed_loader_serves_stale_and_backs_off(stores: tuple[Store, Store]) -> None:
+    """Retrying at each request calls a broken source forty times; ours once, in all processes."""
     table, who = Table(), user()
     table.broken = True
     await stores[0].call("SET", naive := f"naive:{who}", "old", "PX", 60_000)
@@ -262,15 +264,13 @@ async def test_l8_a_failed_loader_serves_stale_and_is_left_alone(stores: tuple[S
 
 
 @asynccontextmanager
-async def _two_with_copies(
+async def _two_with_local_entries(
     server: Valkey, name: str, max_age: timedelta
 ) -> AsyncIterator[tuple[Cache[Profile], Store, Store]]:
-    """A cache whose copies are trusted for so long at most, and two stores as of two processes."""
+    """A cache whose local entries are trusted for at most `max_age`, and two stores as of two processes."""
     catalogue = Catalogue(name)
     local, fresh = LocalCache(max_age=max_age), timedelta(minutes=5)
-    cache = Cache(
-        catalogue, f"{name}:{{user_id}}", Profile, fresh=fresh, local=local, purpose="Profiles with copies"
-    )
+    cache = Cache(catalogue, f"{name}:{{user_id}}", Profile, fresh=fresh, local=local, purpose="Profiles")
     async with (
         keyspace.connect(server.url, catalogue) as one,
         keyspace.connect(server.url, catalogue) as other,
@@ -279,12 +279,12 @@ async def _two_with_copies(
 
 
 async def test_l10_versions_decide_and_pushes_only_hurry(server: Valkey) -> None:
-    """A message that nobody hears leaves the naive copy old; ours, with no push at all, is never that.
+    """A lost message leaves the naive local value old; ours, without any tracking, is never old.
 
-    Where the server tells nothing, a copy is compared with the version of the stored entry at each read, and
-    a load that was overtaken is refused by its claim.
+    Where the server refuses tracking, each read compares the version of the stored entry, and a load that was
+    overtaken is refused by its claim.
     """
-    async with _two_with_copies(server, "unpushed", timedelta(minutes=1)) as (cache, reader, updater):
+    async with _two_with_local_entries(server, "unpushed", timedelta(minutes=1)) as (cache, reader, updater):
         table, who = Table(), user()
         naive = {who: "old"}
         channel = f"naive:invalidations:{who}"
@@ -299,7 +299,7 @@ async def test_l10_versions_decide_and_pushes_only_hurry(server: Valkey) -> None
             naive.pop(heard.data.decode(), None)
         assert naive == {who: "old"}
 
-        for store in (reader, updater):  # something is in the way of what the cache wishes to be told
+        for store in (reader, updater):  # a shorter prefix prevents the cache from tracking
             await store.client("cache").track(lambda _: None, ["unpushed:{a"])
         table.rows[who] = Profile("held")
         for _ in range(3):
@@ -322,22 +322,22 @@ async def test_l10_versions_decide_and_pushes_only_hurry(server: Valkey) -> None
 
 
 async def test_l10_a_push_that_is_lost_costs_max_age_at_most(server: Valkey) -> None:
-    """A copy that is held when the word of its change is lost is used until its `max_age`, and not after."""
+    """A local entry whose invalidation is lost is used until its `max_age`, and not after."""
     max_age = timedelta(minutes=1)
-    async with _two_with_copies(server, "deaf", max_age) as (cache, reader, updater):
+    async with _two_with_local_entries(server, "deaf", max_age) as (cache, reader, updater):
         table, who = Table(), user()
-        levels: Any = reader[cache]._engine.entries
-        levels._on_change = lambda keys: None  # who would be told
+        entries: Any = reader[cache]._engine.entries
+        entries._on_change = lambda keys: None  # its invalidations are lost
         table.rows[who] = Profile("old")
         await updater[cache].get_or_load(table.load, user_id=who)
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("old")
         held = monotonic()  # or a moment before this
         await updater[cache].put(Profile("new"), user_id=who)
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("old")
-        assert levels.is_tracking
+        assert entries.is_tracking
 
-        copy = levels.local.get(cache.keyspace.key(user_id=who))
-        assert copy.trusted_until <= copy.expires_at <= held + max_age.total_seconds()
-        copy.trusted_until = copy.expires_at = monotonic()  # as if its minute were over
+        entry = entries.local.get(cache.keyspace.key(user_id=who))
+        assert entry.trusted_until <= entry.expires_at <= held + max_age.total_seconds()
+        entry.trusted_until = entry.expires_at = monotonic()  # as if its minute were over
         assert await reader[cache].get_or_load(table.load, user_id=who) == Profile("new")
         assert table.loads == 1

@@ -48,10 +48,8 @@ def emptied() -> Iterator[Valkey]:
         yield running
 
 
-async def test_l1_a_long_life_ends_at_the_windows_opening(
-    store: Store, league: League, source: Source
-) -> None:
-    """A match in five minutes: the naive ten reach past it; ours end there, and inside is half a second."""
+async def test_l1_a_long_freshness_ends_at_the_opening(store: Store, league: League, source: Source) -> None:
+    """With a match in five minutes, a naive TTL of ten outlives the opening; ours ends there."""
     source.matches = [datetime.now(UTC) + 5 * MINUTE]
     opens = source.matches[0].timestamp() * 1000
 
@@ -77,7 +75,7 @@ async def test_l1_a_long_life_ends_at_the_windows_opening(
 async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(
     store: Store, league: League, source: Source
 ) -> None:
-    """The load begins before the opening and takes a while: its page ends at the opening all the same."""
+    """A page whose load began before the opening and took a while is fresh until the opening only."""
     source.matches = [datetime.now(UTC) + MINUTE]
     site = store[league.site]
     source.gate.clear()
@@ -90,10 +88,10 @@ async def test_l1_a_slow_load_does_not_carry_a_page_past_the_opening(
     assert fresh_until <= source.matches[0].timestamp() * 1000 + 5
 
 
-async def test_l1_an_opening_nobody_could_foresee_renews_what_is_from_before(
+async def test_l1_an_unforeseen_opening_refreshes_older_pages(
     store: Store, league: League, source: Source
 ) -> None:
-    """A page is stored for ten minutes, then a match is announced that has begun: the page is renewed."""
+    """A page is stored for ten minutes, then a match is announced that has begun: the page is refreshed."""
     page = await store[league.table].page()
     assert page is not None
     assert page.fresh == 600_000
@@ -102,7 +100,7 @@ async def test_l1_an_opening_nobody_could_foresee_renews_what_is_from_before(
 
 
 async def _points(store: Store, league: League, points: int) -> Any:
-    """The table once it has so many points."""
+    """The table, once it has so many points."""
     async with asyncio.timeout(60):
         while True:
             page = await store[league.table].page()
@@ -112,7 +110,7 @@ async def _points(store: Store, league: League, points: int) -> Any:
 
 
 async def test_l1_the_same_on_a_rehearsed_match_day(store: Store, league: League, source: Source) -> None:
-    """With the clock of the windows moved a day ahead, what is made now lives as it would then."""
+    """With the windows' time moved a day ahead, freshness is as it would be then."""
     source.matches = [datetime.now(UTC) + timedelta(days=1)]
     store[league.windows].time_offset = timedelta(days=1) - 3 * MINUTE
     page = await store[league.table].page()
@@ -127,7 +125,7 @@ async def test_l1_the_same_on_a_rehearsed_match_day(store: Store, league: League
 async def test_l2_a_lost_counter_never_answers_304_for_other_content(
     emptied: Valkey, league: League, source: Source
 ) -> None:
-    """After a flush the naive counter says 1 again, and a client keeps the old table; ours gets the new."""
+    """After a flush a naive counter starts again and a client keeps the old table; ours gets the new."""
     async with connect_league(emptied.url, league, source) as store:
         app = application(league, store)
 
@@ -136,7 +134,7 @@ async def test_l2_a_lost_counter_never_answers_304_for_other_content(
         await store.call("FLUSHALL")
         source.points = 2
         naive_after = await store.call("INCR", "naive:version")
-        assert naive_before == naive_after  # the naive client would be told 304 for another table
+        assert naive_before == naive_after  # the naive client would get 304 for another table
 
         polled = {"if-none-match": first.headers["etag"]}
         second = await ask(app, "/table", headers=polled)
@@ -153,7 +151,7 @@ async def test_l2_a_lost_counter_never_answers_304_for_other_content(
 async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(
     emptied: Valkey, league: League, source: Source
 ) -> None:
-    """SIGKILL without persistence: tags of before are compared with the content there is now."""
+    """After SIGKILL without persistence, older ETags are compared with the current content."""
     async with connect_league(emptied.url, league, source) as store:
         app = application(league, store)
         first = await ask(app, "/results")
@@ -167,10 +165,10 @@ async def test_l2_nor_when_the_server_is_replaced_by_an_empty_one(
         assert second.headers["x-resource-version"] > first.headers["x-resource-version"]
 
 
-async def test_l5_a_private_tag_is_worth_nothing_to_another_user(
+async def test_l5_a_private_etag_is_worthless_to_another_user(
     store: Store, league: League, source: Source
 ) -> None:
-    """By path and content alone one user gets another's page, and its 304; ours are of one user each."""
+    """By path and content alone a user gets another's page and its 304; ours belong to one user each."""
     app = application(league, store)
     source.picks = {"eve": "secret"}
     eve, ann, bob = [await ask(app, "/mine", headers={"x-user": user}) for user in ("eve", "ann", "bob")]
@@ -189,7 +187,7 @@ async def test_l5_a_private_tag_is_worth_nothing_to_another_user(
 async def test_l5_a_hostile_user_id_reaches_no_other_key(
     store: Store, league: League, source: Source
 ) -> None:
-    """An id with the marks of keys has a key of its own, and so a page of its own."""
+    """An id with the special characters of keys has a key and a page of its own."""
     source.picks = {"ann": "secret"}
     app = application(league, store)
     await ask(app, "/mine", headers={"x-user": "ann"})
@@ -201,7 +199,7 @@ async def test_l5_a_hostile_user_id_reaches_no_other_key(
 async def test_l9_the_prewarm_token_is_compared_in_constant_time(
     store: Store, league: League, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who stops at the first difference tells how far a guess is right; ours compares digests, whole."""
+    """Stopping at the first difference reveals how far a guess is right; ours compares whole digests."""
     assert _naive_steps(TOKEN, "x" * 22) < _naive_steps(TOKEN, TOKEN[:10] + "x" * 12)
 
     compared: list[tuple[bytes, bytes]] = []
@@ -225,11 +223,11 @@ async def test_l9_the_prewarm_token_is_compared_in_constant_time(
 
 
 def _naive_steps(token: str, guess: str) -> int:
-    """How many letters a comparison looks at that ends when it can, which is what its time shows."""
+    """How many characters a comparison reads that stops at the first difference."""
     return next((at for at, (one, other) in enumerate(zip(token, guess, strict=True), 1) if one != other), -1)
 
 
 def test_l9_a_token_that_can_be_guessed_is_refused(league: League) -> None:
-    """An empty or short token would let everybody in: the endpoint is not made."""
+    """An empty or short token is refused when the endpoint is made."""
     with pytest.raises(ValueError, match="at least 16"):
         PrewarmEndpoint(league.site, "")

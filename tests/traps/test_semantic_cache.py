@@ -1,4 +1,4 @@
-"""Traps S6, S7, S8, C2 and C8: the way of the description is run and fails, and ours holds."""
+"""Traps S6, S7, S8, C2 and C8: the described way is run and fails, and ours holds."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 
 @pytest.fixture
 def outlines(store: Store, vectors: Qdrant) -> BoundSemanticCache[Outline, Scope]:
-    """Our cache, with the embedder that needs nothing."""
+    """Our cache, with the embedder that needs no model."""
     return semantic_cache(store, OUTLINES, embedder=Lexical(), vectors=vectors)
 
 
@@ -126,7 +126,7 @@ async def test_s7_a_cache_that_never_writes_its_vector_never_hits(
 async def test_s7_a_vector_does_not_outlive_its_entry(
     outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store, how: str
 ) -> None:
-    """However an entry ends, its vector hits nothing from then on, and is gone after a look or a sweep."""
+    """However an entry ends, its vector matches nothing from then on, and a search or a sweep removes it."""
     model, where = Model(), scope(documents={f"document that is {how}"})
     answer = await outlines.get_or_ask(PROMPT, where, model)
     key = OUTLINES.entry_key(answer.id)
@@ -145,10 +145,10 @@ async def test_s7_a_vector_does_not_outlive_its_entry(
     assert (await vectors.scroll(name, None)).points == []
 
 
-async def test_s7_an_orphan_that_nobody_meets_is_swept(
+async def test_s7_an_orphan_that_no_search_finds_is_swept(
     sample: Sample, outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
-    """The sample's vector is there for ever once its entry is gone; a sweep of ours removes it."""
+    """The sample's vector stays for ever once its entry is gone; our sweep removes it."""
     model = Model()
     await sample.get_or_create(PROMPT, model)
     await sample.index(PROMPT)
@@ -165,12 +165,12 @@ async def test_s7_an_orphan_that_nobody_meets_is_swept(
 async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
     outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
-    """Between the vector's write and the entry's, neither a reader nor a sweep takes the vector away."""
+    """Before the entry of a vector is written, neither a search nor a sweep removes the vector."""
     answer = await outlines.get_or_ask(PROMPT, where := scope(), Model())
     entry, load, _ = OUTLINES.keys(answer.id)
     stored = await store.call("GET", entry)
     await store.call("UNLINK", entry)
-    await store.call("SET", load, "whoever asks the model now", "PX", 60_000)
+    await store.call("SET", load, "the token of a process that asks", "PX", 60_000)
     assert await outlines.find(SIMILAR, where) is None
     assert await outlines.sweep() == (1, 0)
     await store.call("SET", entry, stored, "PX", 60_000)
@@ -181,10 +181,10 @@ async def test_s7_a_vector_that_is_being_filled_is_no_orphan(
 
 
 @pytest.mark.parametrize("field", Scope.__struct_fields__)
-async def test_s8_every_part_of_the_scope_keeps_answers_apart(
+async def test_s8_every_field_of_the_scope_separates_answers(
     sample: Sample, outlines: BoundSemanticCache[Outline, Scope], field: str
 ) -> None:
-    """The sample gives one customer another's answer; ours differs by id and as a neighbour in each field."""
+    """The sample gives one customer another's answer; ours differ by id and as neighbours in each field."""
     theirs = Model()
     theirs.says = "made from the documents of the first"
     await sample.get_or_create(PROMPT, theirs)
@@ -277,7 +277,7 @@ async def test_c2_exact_first_then_semantic(gateway: Store, vectors: Qdrant) -> 
 
 
 class Corpus:
-    """The truth: passages, and how often each was read."""
+    """The source of truth: passages, and how often each was read."""
 
     def __init__(self, name: str) -> None:
         self.texts = {f"{name}.{number}": f"verse {number}" for number in range(1, 4)}

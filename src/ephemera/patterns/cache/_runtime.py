@@ -74,7 +74,7 @@ class CacheEngine(Generic[V]):
     ) -> bool:
         """Load the value unless it is fresh and current, and return whether it was loaded."""
         request: LoadRequest[V] = LoadRequest(self.declared.keyspace.template.render(fields), load, fields)
-        arrived = self._arrive()
+        self.loads.arrivals = arrived = self.loads.arrivals + 1
         found = await self.entries.read(request.key)
         if found is None:
             await self.loads.fetch(request, arrived)
@@ -90,7 +90,7 @@ class CacheEngine(Generic[V]):
     async def _answer(self, request: LoadRequest[V]) -> V | None:
         """Return the value when no trusted local entry has it: stored, stale or loaded."""
         loads = self.loads
-        arrived = self._arrive()
+        loads.arrivals = arrived = loads.arrivals + 1
         if loads.is_loading(request.key):
             self.stats.misses += 1
             return await loads.fetch(request, arrived)
@@ -107,10 +107,6 @@ class CacheEngine(Generic[V]):
         if self._early_refresh and is_due_early(found.left, found.cost, self._early_refresh):
             loads.refresh(request, found.version)
         return found.value
-
-    def _arrive(self) -> int:
-        self.loads.arrivals = arrived = self.loads.arrivals + 1
-        return arrived
 
     def _known_locally(self, key: str) -> Found[V] | None:
         """Return what a local entry says that is still the stored one, although it is stale or nearly so."""

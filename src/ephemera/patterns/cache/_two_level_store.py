@@ -61,7 +61,7 @@ class Found(NamedTuple, Generic[V]):
 
 
 class Claim(NamedTuple, Generic[V]):
-    """The answer to a claim: who loads, for how long at least, and what is stored."""
+    """The answer to a claim: the load's holder, its lease, and what is stored."""
 
     holder: str  # a token; empty when there is no load
     left: float  # seconds until the holder's lease ends

@@ -28,7 +28,7 @@ class SemanticBackend:
     embedder: Embedder = field(default_factory=Lexical)
     """What turns prompts into vectors; by default `Lexical`, which compares words."""
     vectors: VectorStore | None = None
-    """Where vectors are stored, closed by whoever opened it; by default in this process's memory."""
+    """Where vectors are stored, which you close; by default in this process's memory."""
 
 
 @dataclass(frozen=True, kw_only=True)

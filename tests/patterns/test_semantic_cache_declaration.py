@@ -1,4 +1,4 @@
-"""Declarations that cannot work are refused, and a scope is what it was declared as."""
+"""Invalid declarations are refused, and scopes are checked against their type."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class _Wider(Scope, frozen=True, kw_only=True):
         ({"asking": Asking(max_concurrent=0)}, "max_loads=0"),
     ],
 )
-def test_what_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
-    """A declaration that could not work fails at once, and says what to do."""
+def test_invalid_options_are_refused(wrong: dict[str, Any], said: str) -> None:
+    """An invalid declaration fails at once, and the error says what to do."""
     right: dict[str, Any] = {"scope": Scope, "lifetime": fixed(hours=1), "purpose": "Answers", **wrong}
     pattern = right.pop("pattern", "answers:{hash}")
     with pytest.raises(InvalidDeclaration, match=said):
@@ -57,7 +57,7 @@ def test_what_cannot_work_is_refused(wrong: dict[str, Any], said: str) -> None:
 
 
 async def test_a_scope_is_of_its_declared_type(server: Valkey) -> None:
-    """A text in place of the set of documents, or another struct, is refused before anything is sent."""
+    """A text instead of the set of documents, or another struct, is refused before anything is sent."""
     wrong: tuple[Any, ...] = (msgspec.structs.replace(scope(), documents="report"), Outline("x"), None)
     async with keyspace.connect(server.url, CATALOGUE) as store:
         for each in wrong:
@@ -65,8 +65,8 @@ async def test_a_scope_is_of_its_declared_type(server: Valkey) -> None:
                 await store[OUTLINES].get_or_ask("a pitch @0", each, Model())
 
 
-async def test_a_scope_may_be_wider(server: Valkey, vectors: Qdrant) -> None:
-    """A field that a scope adds keeps answers apart like the others."""
+async def test_a_scope_may_have_more_fields(server: Valkey, vectors: Qdrant) -> None:
+    """A field that a scope adds separates answers like the others."""
     wider = Catalogue("wider")
     cache = SemanticCache(
         wider, "wider:{hash}", Outline, scope=_Wider, lifetime=fixed(hours=1), purpose="For audiences"

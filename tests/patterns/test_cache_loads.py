@@ -1,4 +1,4 @@
-"""Loads: one for all callers and processes, bounded in time and number, early when they are dear."""
+"""Loads: one for all callers and processes, bounded in time and number, early when they are expensive."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ PATIENT = Cache(
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the caches, on each sort of server."""
+    """A store with the caches, on every kind of server."""
     async with keyspace.connect(url, CATALOGUE, LASTING) as opened:
         yield opened
 
@@ -50,7 +50,7 @@ async def _load(store: Store, table: Table, who: str) -> Profile | None:
 
 
 async def test_callers_share_one_load(store: Store) -> None:
-    """A hundred callers of one cold key load once, whenever they come."""
+    """A hundred callers of one cold key load once, whenever they arrive."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     table.gate.clear()
@@ -64,7 +64,7 @@ async def test_callers_share_one_load(store: Store) -> None:
 
 
 async def test_callers_at_every_moment_of_a_load_share_it(store: Store) -> None:
-    """Sixty callers, one in each turn of the loop until after the fill: one load, with tags as without."""
+    """Sixty callers, one per iteration of the event loop, share one load, with and without tags."""
     loads: list[str] = []
 
     async def load(user_id: str) -> Profile:
@@ -85,7 +85,7 @@ async def test_callers_at_every_moment_of_a_load_share_it(store: Store) -> None:
 
 
 async def test_another_process_waits_for_the_load(stores: tuple[Store, Store]) -> None:
-    """Callers of a second store are woken by the first one's fill, and load nothing."""
+    """Callers of a second store are woken by the fill of the first, and load nothing."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     table.gate.clear()
@@ -98,8 +98,8 @@ async def test_another_process_waits_for_the_load(stores: tuple[Store, Store]) -
     assert table.loads == 1
 
 
-async def test_a_dead_loaders_place_is_taken(store: Store) -> None:
-    """A claim that nobody renews ends with its lease, and a waiter loads in its place."""
+async def test_a_dead_loader_is_replaced(store: Store) -> None:
+    """A claim that is not renewed ends with its lease, and a waiting caller loads."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     await store.call("SET", PLAIN.load_tokens.key(user_id=who), "dead", "PX", 300)
@@ -107,8 +107,8 @@ async def test_a_dead_loaders_place_is_taken(store: Store) -> None:
     assert table.loads == 1
 
 
-async def test_a_slow_loader_keeps_its_place(stores: tuple[Store, Store]) -> None:
-    """A load longer than its lease is renewed, so nobody else begins one."""
+async def test_a_slow_loader_keeps_its_claim(stores: tuple[Store, Store]) -> None:
+    """A load longer than its lease is renewed, so no other one begins."""
     table, who = Table(), user()
     table.rows[who] = Profile("ann")
     table.gate.clear()
@@ -121,8 +121,8 @@ async def test_a_slow_loader_keeps_its_place(stores: tuple[Store, Store]) -> Non
     assert table.loads == 1
 
 
-async def test_a_loaders_error_is_its_callers(store: Store) -> None:
-    """Without a stale value all who share the load get its error, and the next call tries again."""
+async def test_a_loaders_error_is_raised_to_its_callers(store: Store) -> None:
+    """Without a stale value all callers that share the load get its error, and the next call tries again."""
     table, who = Table(), user()
     table.broken = True
     results = await asyncio.gather(*(_load(store, table, who) for _ in range(5)), return_exceptions=True)
@@ -134,7 +134,7 @@ async def test_a_loaders_error_is_its_callers(store: Store) -> None:
 
 
 async def test_a_loaders_connection_error_is_not_taken_for_ours(store: Store) -> None:
-    """A loader that fails as a lost server would is asked once, not once more without the server."""
+    """A loader that raises ConnectionFailed is called once, and not again without the server."""
     loads = 0
 
     async def load(user_id: str) -> Profile:
@@ -163,7 +163,7 @@ async def test_a_cancelled_caller_leaves_the_load_to_others(store: Store) -> Non
 
 
 async def test_soft_and_hard_timeouts(store: Store) -> None:
-    """With a stale value a slow load is waited for softly; with none it fails at the hard limit."""
+    """With a stale value a caller waits until the soft timeout; without one the hard timeout fails it."""
     table, who = Table(), user()
     table.rows[who] = Profile("new")
     for cache in (PATIENT, SOFT):
@@ -177,7 +177,7 @@ async def test_soft_and_hard_timeouts(store: Store) -> None:
 
 
 async def test_a_refresh_from_before_an_invalidation_is_not_shared(stores: tuple[Store, Store]) -> None:
-    """Who finds a newer stale value gets that, not what this process began to load before the change."""
+    """A caller that finds a newer stale value gets that, and not a refresh that began before the change."""
     store, other = stores
     table, elsewhere, who = Table(), Table(), user()
     table.rows[who] = Profile("first")
@@ -197,8 +197,8 @@ async def test_a_refresh_from_before_an_invalidation_is_not_shared(stores: tuple
     assert await after == Profile("third")
 
 
-async def test_nobody_waits_for_a_backoff_with_nothing_to_serve(store: Store) -> None:
-    """A refresh has failed, then the tag of the stale entry is ended: the next caller loads at once."""
+async def test_a_backoff_without_a_stale_value_is_ignored(store: Store) -> None:
+    """After a failed refresh and an invalidation of the stale entry, the next caller loads at once."""
     table, who = Table(), user()
     table.rows[who] = Profile("old")
     await store[TAGGED].get_or_load(table.load, user_id=who)
@@ -215,7 +215,7 @@ async def test_nobody_waits_for_a_backoff_with_nothing_to_serve(store: Store) ->
         assert await store[TAGGED].get_or_load(table.load, user_id=who) == Profile("new")
 
 
-async def test_a_dear_load_is_refreshed_early(server: Valkey) -> None:
+async def test_an_expensive_load_is_refreshed_early(server: Valkey) -> None:
     """Near the end of an entry that took long to load, readers refresh it before it is stale."""
     dear = Catalogue("dear")
     cache = Cache(
@@ -248,7 +248,7 @@ async def test_a_dear_load_is_refreshed_early(server: Valkey) -> None:
 
 
 async def test_background_refreshes_are_bounded(store: Store) -> None:
-    """Of many stale entries only so many are refreshed at once; the others are served as they are."""
+    """Of many stale entries only `max_refreshes` are refreshed at once; the others are served stale."""
     table = Table()
     people = [user() for _ in range(30)]
     for who in people:
@@ -264,8 +264,8 @@ async def test_background_refreshes_are_bounded(store: Store) -> None:
     assert table.loads == 30 + PLAIN.loading.max_refreshes
 
 
-async def test_closing_ends_what_is_under_way(server: Valkey) -> None:
-    """Who waits for a load when the store closes is told so, and no task is left."""
+async def test_closing_the_store_ends_loads(server: Valkey) -> None:
+    """Callers that wait for a load when the store closes get StoreClosed, and no task is left."""
     table, who = Table(), user()
     table.gate.clear()
     async with keyspace.connect(server.url, CATALOGUE) as store:

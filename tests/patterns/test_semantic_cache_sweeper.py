@@ -1,4 +1,4 @@
-"""Vectors without answers: they hide nothing, and are swept; vectors of different models never meet."""
+"""Orphaned vectors hide nothing and are swept; vectors of different models are never compared."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["no_unhandled_errors"]
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[Store]:
-    """A store with the cache, on each sort of server."""
+    """A store with the cache, on every kind of server."""
     async with keyspace.connect(url, CATALOGUE) as opened:
         yield opened
 
@@ -47,10 +47,10 @@ async def _everything(vectors: Qdrant) -> int:
     return sum(len(page.points) for page in pages)
 
 
-async def test_orphans_do_not_hide_the_living(
+async def test_orphans_do_not_hide_valid_answers(
     outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
-    """Ten vectors without entries lie nearer than a living one: they are buried, and it answers."""
+    """Ten vectors without entries that are nearer than a valid one are removed, and the valid one answers."""
     model, where = Model(), scope()
     await outlines.get_or_ask("alive @12", where, model)
     for degrees in range(10):
@@ -67,7 +67,7 @@ async def test_orphans_do_not_hide_the_living(
 async def test_a_sweep_removes_orphans(
     outlines: BoundSemanticCache[Outline, Scope], vectors: Qdrant, store: Store
 ) -> None:
-    """Of three hundred vectors those without an entry are removed, and no other."""
+    """Of three hundred vectors exactly those without an entry are removed."""
     where, model = scope(), Model()
     answers = await asyncio.gather(
         *(outlines.get_or_ask(f"n{number} @{number * 20}", where, model) for number in range(18))
@@ -94,7 +94,7 @@ BRIEFLY = SemanticCache(
 
 
 class Shared:
-    """Vectors that say they are shared, and know when they are swept."""
+    """Vectors that say they are shared, and count sweeps."""
 
     shared = True
 
@@ -106,7 +106,7 @@ class Shared:
         return getattr(self._vectors, name)
 
     async def collections(self, prefix: str) -> list[str]:
-        """How a sweep begins."""
+        """Count the start of a sweep."""
         self.sweeps += 1
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
@@ -116,7 +116,7 @@ class Shared:
 
 
 async def test_the_background_sweep(server: Valkey, vectors: Qdrant) -> None:
-    """From the first write on orphans vanish by themselves."""
+    """From the first write on, orphans are removed in the background."""
     async with keyspace.connect(server.url, SWEPT) as store:
         outlines = semantic_cache(store, BRIEFLY, embedder=Compass(), vectors=vectors)
         answer = await outlines.get_or_ask("a pitch @0", scope(), Model())
@@ -126,7 +126,7 @@ async def test_the_background_sweep(server: Valkey, vectors: Qdrant) -> None:
 
 
 async def test_shared_vectors_are_swept_by_one_at_a_time(server: Valkey, vectors: Qdrant) -> None:
-    """Of five stores one takes its turn in each interval, while the flag of the last turn is down."""
+    """Of five stores one sweeps in each interval."""
     shared: Any = Shared(vectors)
     async with AsyncExitStack() as opened:
         for number in range(5):
@@ -137,10 +137,10 @@ async def test_shared_vectors_are_swept_by_one_at_a_time(server: Valkey, vectors
     assert shared.most_at_once == 1
 
 
-async def test_what_was_answered_anew_is_not_buried(
+async def test_a_replaced_answer_is_not_removed(
     outlines: BoundSemanticCache[Outline, Scope], store: Store
 ) -> None:
-    """Who saw an answer dead and comes too late to bury it leaves the new one, and its counts, alone."""
+    """Removing an answer that was read as dead, but was replaced since, leaves the new one and its counts."""
     model, where = Model(), scope()
     entries: AnswerStore[Outline] = AnswerStore(OUTLINES, store)
     answer = await outlines.get_or_ask("a pitch @0", where, model)
@@ -153,8 +153,8 @@ async def test_what_was_answered_anew_is_not_buried(
     assert (await outlines.get_or_ask("a pitch @0", where, model)).origin == "exact"
 
 
-async def test_models_do_not_meet(store: Store, vectors: Qdrant) -> None:
-    """A change of the embedding model begins a collection of its own; exact matches stay."""
+async def test_models_are_not_compared(store: Store, vectors: Qdrant) -> None:
+    """A new embedding model gets a collection of its own; exact matches remain."""
     model, where = Model(), scope()
     old = semantic_cache(store, OUTLINES, embedder=Compass("v1"), vectors=vectors)
     new = semantic_cache(store, OUTLINES, embedder=Compass("v2"), vectors=vectors)

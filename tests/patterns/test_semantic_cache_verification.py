@@ -1,4 +1,4 @@
-"""Neighbours on trial: a verifier before an answer is given, and a judge of samples after it."""
+"""Checked neighbours: a verifier before a semantic hit is returned, and a judge of samples after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def vectors() -> AsyncIterator[Qdrant]:
 
 
 async def test_a_verifier_may_refuse(vectors: Qdrant, server: Valkey) -> None:
-    """A refused neighbour is not given, the next nearest may be; a verifier that fails refuses."""
+    """A refused neighbour is not returned, the next nearest may be; a verifier that fails refuses."""
     seen: list[tuple[str, str]] = []
 
     async def verify(prompt: str, neighbour: Neighbour[Outline]) -> bool:
@@ -58,8 +58,8 @@ async def test_a_verifier_may_refuse(vectors: Qdrant, server: Valkey) -> None:
         assert (await outlines.tally()).rejected == 2
 
 
-async def test_a_verifier_is_asked_once_about_a_neighbour(vectors: Qdrant, server: Valkey) -> None:
-    """A search that is repeated because orphans were buried does not bring back what was refused."""
+async def test_a_neighbour_is_verified_once(vectors: Qdrant, server: Valkey) -> None:
+    """A search that is repeated after orphans were removed does not return what was refused."""
     seen: list[str] = []
 
     async def verify(prompt: str, neighbour: Neighbour[Outline]) -> bool:
@@ -91,7 +91,7 @@ async def test_a_verifier_is_asked_once_about_a_neighbour(vectors: Qdrant, serve
 
 
 async def test_shadow_sampling_measures_false_hits(server: Valkey, vectors: Qdrant) -> None:
-    """Sampled hits are also asked for, judged and counted; one found wrong is evicted."""
+    """For sampled hits the model is asked, too; they are judged and counted, and a wrong one is evicted."""
 
     async def judge(served: Outline, asked: Outline) -> bool:
         return served.title.split()[0] == asked.title.split()[0]
@@ -130,7 +130,7 @@ async def test_shadow_sampling_measures_false_hits(server: Valkey, vectors: Qdra
 
 
 async def test_a_shadow_call_that_fails_is_not_judged(server: Valkey, vectors: Qdrant) -> None:
-    """The model's failure in the background harms no caller and counts for nothing."""
+    """A failure of the model in the background affects no caller and is not counted."""
 
     async def judge(served: Outline, asked: Outline) -> bool:
         raise AssertionError("there is nothing to judge")
@@ -157,7 +157,7 @@ async def test_a_shadow_call_that_fails_is_not_judged(server: Valkey, vectors: Q
 
 
 def test_a_shadow_that_samples_nothing_is_refused() -> None:
-    """A share of nothing, or more than all, is a mistake."""
+    """A share of zero, or above one, is refused."""
 
     async def judge(served: str, asked: str) -> bool:
         return served == asked

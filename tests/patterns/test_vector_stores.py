@@ -1,4 +1,4 @@
-"""The port to vectors, kept by Qdrant embedded in memory, in a folder, and over HTTP; and who shares what."""
+"""The vector store, by Qdrant in memory, in a folder and over HTTP."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def over_http() -> Iterator[QdrantServer]:
 
 @pytest.fixture(params=["memory", "folder", "server"])
 async def vectors(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Qdrant]:
-    """Each way to have vectors."""
+    """A vector store of each kind."""
     if request.param == "memory":
         location = ":memory:"
     elif request.param == "folder":
@@ -60,15 +60,15 @@ async def test_the_nearest_of_a_scope(vectors: Qdrant, key: str) -> None:
 
 
 async def test_a_scope_among_many(vectors: Qdrant, key: str) -> None:
-    """A hundred scopes with the same vector do not crowd out the one that is asked for."""
+    """A hundred scopes with the same vector do not crowd out the one that is searched."""
     for number in range(100):
         await vectors.upsert(_name(key), Point(f"{number:032x}", "s", f"scope {number}"), [1.0, 0.0])
     (near,) = await vectors.search(_name(key), [1.0, 0.0], "scope 99", min_similarity=0.95, limit=4)
     assert near.point.scope == "scope 99"
 
 
-async def test_a_point_goes_only_with_its_stamp(vectors: Qdrant, key: str) -> None:
-    """Who saw an older writing of a point does not remove the newer one."""
+async def test_a_point_is_deleted_only_with_its_stamp(vectors: Qdrant, key: str) -> None:
+    """Deleting a point by an older stamp leaves the newer one."""
     await vectors.upsert(_name(key), ONE, [1.0, 0.0])
     await vectors.upsert(_name(key), TWO, [1.0, 0.0])
     newer = ONE._replace(stamp="s9")
@@ -79,8 +79,8 @@ async def test_a_point_goes_only_with_its_stamp(vectors: Qdrant, key: str) -> No
     await vectors.delete(_name(key), [])
 
 
-async def test_pages_hold_every_point_once(vectors: Qdrant, key: str) -> None:
-    """All points, page by page; those of a source alone when one is named."""
+async def test_scrolling_returns_every_point_once(vectors: Qdrant, key: str) -> None:
+    """All points are listed, page by page; with a source, only those based on it."""
     points = [Point(f"{number:032x}", "s", "here", (f"odd-{number % 2}",)) for number in range(7)]
     for point in points:
         await vectors.upsert(_name(key), point, [1.0, 0.0])
@@ -93,15 +93,15 @@ async def test_pages_hold_every_point_once(vectors: Qdrant, key: str) -> None:
     assert await vectors.scroll(_name(key), None, source="odd-1") == PointPage(points[1::2], None)
 
 
-async def test_collections_by_their_beginning(vectors: Qdrant, key: str) -> None:
-    """Only those whose names begin so are listed."""
+async def test_collections_by_prefix(vectors: Qdrant, key: str) -> None:
+    """Only collections whose names have the prefix are listed."""
     await vectors.upsert(f"{_name(key)}.a", ONE, [1.0, 0.0])
     await vectors.upsert(f"{_name(key)}.b", ONE, [1.0, 0.0, 0.0])
     assert await vectors.collections(f"{_name(key)}.") == [f"{_name(key)}.a", f"{_name(key)}.b"]
 
 
 async def test_many_at_once(vectors: Qdrant, key: str) -> None:
-    """A hundred writers and readers at the same time, in a collection that is not there yet, lose nothing."""
+    """A hundred concurrent writers and readers of a new collection lose nothing."""
     points = [Point(f"{number:032x}", "s", "here") for number in range(50)]
     await asyncio.gather(
         *(vectors.upsert(_name(key), point, [1.0, 0.0]) for point in points),
@@ -110,8 +110,8 @@ async def test_many_at_once(vectors: Qdrant, key: str) -> None:
     assert (await vectors.scroll(_name(key), None)).points == points
 
 
-async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
-    """A collection that is not there is `VectorStoreUnavailable`, and a key is shown nowhere."""
+async def test_errors_say_what_is_wrong(vectors: Qdrant, key: str) -> None:
+    """A missing collection is VectorStoreUnavailable, and a key is shown nowhere."""
     await vectors.upsert(_name(key), ONE, [1.0, 0.0])
     with pytest.raises(VectorStoreUnavailable, match="retrieve failed"):
         await vectors.get("nowhere", ONE.id)
@@ -119,15 +119,15 @@ async def test_what_is_wrong_is_said(vectors: Qdrant, key: str) -> None:
 
 
 async def test_a_password_in_a_url_is_shown_nowhere() -> None:
-    """Errors and the repr name the server without it; there is nobody at that port."""
+    """Errors and the repr show the server without its password."""
     async with Qdrant("http://ann:passw0rd@127.0.0.1:9") as vectors:
         with pytest.raises(VectorStoreUnavailable, match=r"127\.0\.0\.1:9") as caught:
             await vectors.collections("")
     assert "passw0rd" not in f"{vectors!r} {caught.value}"
 
 
-async def test_the_event_loop_does_not_wait(vectors: Qdrant, key: str) -> None:
-    """While a hundred points are written, other tasks get their turns."""
+async def test_the_event_loop_is_not_blocked(vectors: Qdrant, key: str) -> None:
+    """While a hundred points are written, other tasks run."""
     turns = 0
 
     async def count() -> None:
@@ -152,8 +152,8 @@ async def test_a_folder_outlives_its_process(tmp_path: Path) -> None:
         assert await second.get("c", ONE.id) == ONE
 
 
-async def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
-    """A second process that opens the folder is told why it cannot, at once."""
+async def test_a_folder_belongs_to_one_process(tmp_path: Path) -> None:
+    """A second process that opens the folder gets an error that says why, at once."""
     script = (
         "import asyncio, sys\n"
         "from ephemera.errors import VectorStoreUnavailable\n"
@@ -171,7 +171,7 @@ async def test_a_folder_is_one_process_s(tmp_path: Path) -> None:
 
 
 async def test_stores_share_a_server(server: Valkey, over_http: QdrantServer) -> None:
-    """What one process has asked for is a semantic hit in another that shares the vectors."""
+    """What one process asked for is a semantic hit in another that shares the vectors."""
     model, where = Model(), scope()
     async with (
         keyspace.connect(server.url, CATALOGUE) as one,

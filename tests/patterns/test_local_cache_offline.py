@@ -1,4 +1,4 @@
-"""Copies of a process that is cut off from Redis: served by the usual policy, loaded anew by the other."""
+"""Local entries of a process that is cut off from Redis: served, or with when_down="load" loaded."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SERVED, LOADED = _declared("served", "serve"), _declared("loaded", "load")
 
 @pytest.fixture
 async def store() -> AsyncIterator[Store]:
-    """A store with a copy of each, whose server has just died."""
+    """A store with a local entry of each cache, whose server has just died."""
 
     async def old(name: str) -> str:
         return f"old {name}"
@@ -50,19 +50,19 @@ async def store() -> AsyncIterator[Store]:
 
 
 async def new(name: str) -> str:
-    """What the database has by now."""
+    """The current value."""
     return f"new {name}"
 
 
-async def test_a_copy_that_is_too_old_is_not_served_by_who_loads(store: Store) -> None:
-    """Within `max_age` the copy is good; after it, whoever loads has the new value, and others the old."""
+async def test_when_down_load_serves_nothing_older_than_max_age(store: Store) -> None:
+    """Within `max_age` the local entry is served; after it, "load" returns the new value."""
     await asyncio.sleep(AGE.total_seconds())
     assert await store[SERVED].get_or_load(new, name="x") == "old x"
     assert await store[LOADED].get_or_load(new, name="x") == "new x"
 
 
-async def test_a_load_from_before_a_caller_came_is_not_theirs(store: Store) -> None:
-    """While a load hangs that may have read what is old, a caller who comes later has one of their own."""
+async def test_when_down_load_shares_no_earlier_load(store: Store) -> None:
+    """While a load hangs that may have read the old value, a later caller starts another."""
     begun, go_on, loads = asyncio.Event(), asyncio.Event(), []
 
     async def load(name: str) -> str:
@@ -79,11 +79,11 @@ async def test_a_load_from_before_a_caller_came_is_not_theirs(store: Store) -> N
     go_on.set()
     assert await first == "read before"
     assert len(loads) == 2
-    # What was read before is no copy for anybody: it is not the last that was begun.
+    # What was read before is not kept: it is not the load that began last.
     assert await store[LOADED].get_or_load(new, name="y") in ("read after", "new y")
 
 
-def test_another_policy_is_refused() -> None:
-    """It names what there is."""
+def test_an_unknown_policy_is_refused() -> None:
+    """An unknown `when_down` is refused, and the error names the valid ones."""
     with pytest.raises(InvalidDeclaration, match="use 'serve' or 'load'"):
         LocalCache(when_down="hope")  # type: ignore[arg-type]
