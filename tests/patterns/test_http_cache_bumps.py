@@ -190,11 +190,12 @@ async def test_reading_one_bumped_page_drops_older_local_ones(server: Valkey) ->
         connect_league(server.url, league, source) as deaf,
         connect_league(server.url, league, source) as other,
     ):
+        for resource in league.site.resources:
+            entries: Any = cache_engine(deaf[resource.cache]).entries
+            entries._on_change = lambda keys: None  # its invalidations are lost
         for _ in range(2):
             await deaf[league.table].page()
             await deaf[league.results].page()
-        client: Any = deaf.client()
-        client._trackers.clear()
         source.points = 2
         await other[league.site].bump(league.table.at(), league.results.at())
         old = deaf[league.results].peek(league.results.at().key)
