@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
-from weakref import ref
 
 from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace._catalogue import Catalogue, check_overlap
@@ -45,7 +44,6 @@ class Store:
         self._clients: dict[Role, Client] = dict(clients)
         self._resources = dict(resources or {})
         self._bound: dict[Declaration[Any], Any] = {}
-        self._adopted: list[ref[Any]] = []
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
         self._use(self._clients["cache"])
 
@@ -76,21 +74,15 @@ class Store:
 
     @property
     def runtimes(self) -> list[Any]:
-        """Every runtime object of this store: accessors, patterns, and what `adopt` registered."""
-        adopted = (known() for known in self._adopted)
-        return [*self._bound.values(), *(live for live in adopted if live is not None)]
-
-    def adopt(self, live: object) -> None:
-        """Make what is bound to more than the store, such as jobs with a database, known to `runtimes`."""
-        # Replaced, not changed: another thread may be reading it for a scrape.
-        self._adopted = [*(known for known in self._adopted if known() is not None), ref(live)]
+        """Every runtime object of this store: the accessors and patterns that were used."""
+        return list(self._bound.values())
 
     def observe(self, observer: Observer) -> None:
         """Report every command and script to an observer; call it before anything is bound to the store."""
         if self._bound:
             first = next(iter(self._bound))
             raise InvalidDeclaration(
-                repr(first), "it is in use already, and would not be observed", "be first"
+                repr(first), "it is in use already and would not be observed", "observe the store first"
             )
         observed = {client: ObservedClient(client, observer) for client in set(self._clients.values())}
         self._clients = {role: observed[client] for role, client in self._clients.items()}
