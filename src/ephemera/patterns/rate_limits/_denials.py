@@ -116,7 +116,8 @@ class DenialCache:
     def find(self, claims: tuple[Claim, ...], cost: int) -> Decision | None:
         """The denial of a check that has a denied claim, at the same limit and at least the same cost."""
         for claim in claims:
-            denial = self.by_claim.get(claim.id)
+            # An object that is not a claim is refused later, when the check is validated.
+            denial = self.by_claim.get(claim.id) if claim.__class__ is Claim else None
             if (
                 denial is not None
                 and denial.until > monotonic()

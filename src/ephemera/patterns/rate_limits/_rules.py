@@ -117,7 +117,10 @@ class Rule:
         self.when_down = when_down
         tiers = limit if isinstance(limit, Mapping) else {NO_TIER: limit}
         self._tiers = {tier: Limit(self, units, tier) for tier, units in tiers.items()}
-        self._only = self._tiers.get(NO_TIER)
+        only = self._tiers.get(NO_TIER)
+        self._claims = (
+            {} if only is None else only._claims
+        )  # the hot path: `on` of a cached claim is one lookup
         self._given: BoundedCache[int, Limit] = BoundedCache(_GIVEN_LIMITS_CACHED)
 
     def __repr__(self) -> str:
@@ -125,8 +128,10 @@ class Rule:
 
     def on(self, *subject: FieldValue) -> Claim:
         """The claim of a subject, for `check`; with tiers, choose one first: `rule["pro"].on(subject)`."""
-        only = self._only  # the hot path: no second call for a cached claim
-        return (only and only._claims.get(subject)) or self[NO_TIER].on(*subject)
+        try:
+            return self._claims[subject]
+        except KeyError:
+            return self[NO_TIER].on(*subject)
 
     def __getitem__(self, tier: str) -> Limit:
         """The rule at a tier's limit."""

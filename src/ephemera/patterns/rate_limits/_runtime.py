@@ -94,15 +94,15 @@ class BoundRateLimits:
 
     async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
         """Take the cost from every claim if all have room, otherwise from none; at most one round trip."""
-        if self._changed:
-            claims = self._with_changed_limits(claims)
         if self._denied_claims:
             denial = self._denied_checks.get(claims)
             if denial is not None and cost == 1 and denial.until > monotonic():
                 denial.counts.remembered += 1
                 return denial.decision
-            if (known := self._find_denial(claims, cost)) is not None:
-                return known
+        if self._changed:
+            claims = self._with_changed_limits(claims)
+        if self._denied_claims and (known := self._denials.find(claims, cost)) is not None:
+            return known
 
         single = len(claims) == 1
         joint = claims[0] if single else self._joint.get(claims)
@@ -184,6 +184,7 @@ class BoundRateLimits:
         self._check_declared(rule)
         rule[tier]  # raises for an unknown tier
         self._changed[rule, tier] = Limit(rule, limit, tier)
+        self._denials.drop_all()  # those by the old limit, which `check` would find first
 
     def limits_of(self, rule: Rule) -> dict[str, int]:
         """The current limits of a rule by tier; of a rule without tiers, under an empty name."""
@@ -249,10 +250,6 @@ class BoundRateLimits:
         for claim in claims:
             self.by_rule[claim.rule].degraded += 1
         return self._shares.decide(claims, cost, when_down)
-
-    def _find_denial(self, claims: tuple[Claim, ...], cost: int) -> Decision | None:
-        check_claims(claims)
-        return self._denials.find(claims, cost)
 
     def _with_changed_limits(self, claims: tuple[Claim, ...]) -> tuple[Claim, ...]:
         check_claims(claims)
