@@ -1,4 +1,4 @@
-"""Processes that flush, and die where a test says: started by a fork server, which has everything loaded."""
+"""Processes that flush and die at a given step, started by a fork server that has everything loaded."""
 
 from __future__ import annotations
 
@@ -65,12 +65,13 @@ PAGES = sa.Table(
 NOTES = sa.Table(
     "fault_notes", METADATA, sa.Column("number", sa.BigInteger, nullable=False), sa.Column("text", sa.Text)
 )
-TAKEOVER = timedelta(milliseconds=150)
+CLAIM_TIMEOUT = timedelta(milliseconds=150)
 
 STEPS = (
-    "sealed", "read", "claimed", "written", "committing", "committed", "told", "forgetting", "forgotten",
+    "sealed", "read", "claimed", "written", "committing", "committed", "called",
+    "acknowledging", "acknowledged",
 )  # fmt: skip
-"""Where a flusher can die: after the step that the word names, or in the middle of it."""
+"""Where a flusher can die: after the named step, or in the middle of it."""
 
 _forks = multiprocessing.get_context("forkserver")
 _forks.set_forkserver_preload([__name__])
@@ -82,24 +83,24 @@ def die() -> None:
 
 
 def start(kind: str, redis: str, sql: str, step: str | None = None) -> BaseProcess:
-    """A process that flushes counters or records for ever, or once until it dies after a step."""
+    """Return a process that flushes counters or records forever, or once until it dies at a step."""
     process = _forks.Process(target=_main, args=(kind, redis, sql, step), daemon=True)
     process.start()
     return process
 
 
 def engine_of(sql: str) -> AsyncEngine:
-    """An engine that does not keep the connections of a server that was killed."""
+    """Return an engine that does not keep connections of a killed server."""
     return create_async_engine(sql, pool_pre_ping=True)
 
 
 def sink_of(kind: str, engine: AsyncEngine) -> Sink:
-    """The table of counters or of records."""
+    """Return the table of counters or of records."""
     return CounterTable(engine, PAGES, COUNTED) if kind == "counters" else RecordTable(engine, NOTES)
 
 
 async def prepare(engine: AsyncEngine) -> None:
-    """All tables, empty."""
+    """Create all tables, empty."""
     await create_tables(engine)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.create_all)
@@ -116,14 +117,14 @@ async def _flush(kind: str, redis: str, sql: str, step: str | None) -> None:
     async with connect(redis, CATALOGUE, required=False) as store:
         source: Source = store[COUNTED] if kind == "counters" else store[NOTED]
         if step is None:
-            await Flusher(source, sink_of(kind, engine), claim_timeout=TAKEOVER).run()
+            await Flusher(source, sink_of(kind, engine), claim_timeout=CLAIM_TIMEOUT).run()
         else:
             await _die_after(step, source, sink_of(kind, engine), engine)
 
 
 async def _die_after(step: str, source: Any, sink: Any, engine: AsyncEngine) -> None:
-    async def told(_: Batch) -> None:
-        if step == "told":
+    async def called(_: Batch) -> None:
+        if step == "called":
             die()
 
     if step == "sealed":
@@ -136,11 +137,11 @@ async def _die_after(step: str, source: Any, sink: Any, engine: AsyncEngine) -> 
         sink._write = _dying_around(sink._write, before=False)
     elif step == "committing":
         event.listen(engine.sync_engine, "commit", _send_commit_and_die)
-    elif step == "forgetting":
+    elif step == "acknowledging":
         source._queue.acknowledge = _dying_while(source._queue.acknowledge)
-    elif step == "forgotten":
+    elif step == "acknowledged":
         source._queue.acknowledge = _dying_around(source._queue.acknowledge, before=False)
-    await Flusher(source, sink, on_applied=told, claim_timeout=TAKEOVER).flush()
+    await Flusher(source, sink, on_applied=called, claim_timeout=CLAIM_TIMEOUT).flush()
 
 
 def _dying_around(work: Any, *, before: bool) -> Any:

@@ -1,4 +1,4 @@
-"""The planner when Redis, planners and workers die: nobody is lost, and nothing is clustered twice."""
+"""The planner when Redis, planners and workers die: no user is lost, and nothing is clustered twice."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ async def here(victim: Valkey, postgres: Postgres) -> AsyncIterator[World]:
 
 
 async def _killed_at(step: str, here: World, redis: str, user: str = "u0") -> list[str]:
-    """What a process said that was killed when it had come to a step."""
+    """Kill a process at a step; return its output."""
     url = here.engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-m", "tests.chaos.planner_worker", redis, url, step, user]
     process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE)
@@ -57,7 +57,7 @@ async def _killed_at(step: str, here: World, redis: str, user: str = "u0") -> li
 
 
 async def _marks_end(here: World) -> None:
-    """All marks and leases in SQL have ended, as they do in 300 s."""
+    """Expire all marks and leases in SQL, as 300 s would."""
     users = here.tables.user_stats
     ago = sa.func.clock_timestamp() - HOUR
     for column in ("enqueued_until", "recheck_at", "running_until", "last_enqueued_at"):
@@ -65,7 +65,7 @@ async def _marks_end(here: World) -> None:
 
 
 async def _time_passes(here: World) -> None:
-    """All marks and leases of the dead have ended."""
+    """Expire all marks and leases of dead processes."""
     users = here.tables.user_stats
     await _marks_end(here)
     if here.store.client().up:
@@ -76,14 +76,14 @@ async def _time_passes(here: World) -> None:
 
 
 async def _all_clustered_once(here: World, count: int = 3) -> None:
-    """Everybody has one version, of all insights."""
+    """Every user has one version, of all insights."""
     for user in ids("u", 5):
         assert [len(version) for version in await here.versions(user)] == [count], user
 
 
 @pytest.mark.parametrize("step", _RUN_STEPS)
 async def test_a_worker_killed_at_any_step(here: World, victim: Valkey, step: str) -> None:
-    """The user of a dead worker is handed over again if nothing was saved, and only then."""
+    """The user of a dead worker is enqueued again if nothing was saved, and only then."""
     await here.tick()
     await _killed_at(step, here, victim.url)
     saved = step in ("follow", "invalidated")
@@ -98,13 +98,13 @@ async def test_a_worker_killed_at_any_step(here: World, victim: Valkey, step: st
 
 @pytest.mark.parametrize("step", _TICK_STEPS)
 async def test_a_planner_killed_at_any_step(here: World, victim: Valkey, step: str) -> None:
-    """Whom a dead planner did not hand over, the next one does, at the latest when marks have ended."""
+    """What a dead planner did not enqueue the next one does, at the latest when marks expire."""
     said = await _killed_at(step, here, victim.url)
-    handed = [line.partition(" ")[2] for line in said]
-    assert sorted(handed) == (ids("u", 5) if step in ("tick.clear", "tick.end") else [])
+    enqueued = [line.partition(" ")[2] for line in said]
+    assert sorted(enqueued) == (ids("u", 5) if step in ("tick.clear", "tick.end") else [])
     await _time_passes(here)
     await here.tick()
-    assert sorted(here.users()) == ids("u", 5)  # of those handed over before, no worker has come
+    assert sorted(here.users()) == ids("u", 5)  # no worker ran for those enqueued before
     await here.work()
     await _all_clustered_once(here)
     assert (await here.tick()).candidates == 0
@@ -115,7 +115,7 @@ async def test_a_planner_killed_at_any_step(here: World, victim: Valkey, step: s
 async def test_redis_killed_in_mid_tick_and_back(
     here: World, victim: Valkey, step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A tick that loses Redis at any step goes on from SQL: all are handed over and clustered once."""
+    """A tick that loses Redis at any step continues from SQL: all are enqueued and clustered once."""
     killed = asyncio.Event()
 
     async def kill() -> None:
@@ -159,7 +159,7 @@ async def test_redis_killed_in_mid_tick_and_back(
 
 
 async def test_two_workers_on_one_user(here: World, victim: Valkey) -> None:
-    """Of six processes that rebuild the same user at once, one saves, and SQL has one version."""
+    """Of six processes that rebuild the same user, one saves, and SQL has one version."""
     url = here.engine.url.render_as_string(hide_password=False)
     command = [sys.executable, "-m", "tests.chaos.planner_worker", victim.url, url, "none", "u0"]
     processes = [
@@ -173,7 +173,7 @@ async def test_two_workers_on_one_user(here: World, victim: Valkey) -> None:
 
 
 class _Chaos:
-    """Publishers, planners and workers on stores of their own, while Redis comes and goes."""
+    """Publishers, planners and workers on their own stores, while Redis restarts."""
 
     def __init__(self, here: World, victim: Valkey, sql: str) -> None:
         self.here, self.victim, self.sql = here, victim, sql
@@ -192,7 +192,7 @@ class _Chaos:
         return {span.channel_id: [span.seen, span.upto] for span in dataset.spans}
 
     async def part(self, role: str) -> None:
-        """One process's worth of work, until it is over."""
+        """Do the work of one process, until the test is over."""
         engine = create_async_engine(self.sql)
         async with connect(self.victim.url, *self.here.store.catalogues, required=False) as store:
             planner = with_resources(store, {self.here.declared: engine})[self.here.declared]
@@ -227,14 +227,14 @@ class _Chaos:
         self.over.set()
 
     async def saved(self) -> int:
-        """How many versions there are."""
+        """Return the number of versions."""
         clusters = self.here.tables.clusters
         [(number,)] = await self.here.sql(sa.select(sa.func.count()).select_from(clusters))
         return int(number)
 
 
-async def test_while_redis_comes_and_goes(victim: Valkey, postgres: Postgres) -> None:
-    """With a lossy queue, failing runs and a Redis that is wiped, no insight is left out or taken twice."""
+async def test_while_redis_restarts(victim: Valkey, postgres: Postgres) -> None:
+    """With a lossy queue, failing runs and an emptied Redis, no insight is missed or clustered twice."""
     random.seed(7)
     sql = database(postgres)
     async with world(victim.url, sql) as here:

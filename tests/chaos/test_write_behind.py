@@ -37,14 +37,14 @@ _PAGES = 5
 
 @pytest.fixture
 def durable() -> Iterator[Valkey]:
-    """A server that forgets nothing that it has acknowledged."""
+    """A server that loses nothing that it acknowledged."""
     with embedded.valkey(config={"appendonly": "yes", "appendfsync": "always"}) as running:
         yield running
 
 
 @pytest.fixture
 def sql_victim() -> Iterator[Postgres]:
-    """A PostgreSQL for one test alone."""
+    """A PostgreSQL for one test."""
     with embedded.postgres() as running:
         yield running
 
@@ -72,9 +72,9 @@ async def _numbers(engine: AsyncEngine) -> list[int]:
 
 
 async def _drain(store: Store, engine: AsyncEngine, kind: str, within: float = 60.0) -> None:
-    """Flush until nothing waits."""
+    """Flush until the backlog is empty."""
     source: Any = store[COUNTED] if kind == "counters" else store[NOTED]
-    flusher = Flusher(source, flush_worker.sink_of(kind, engine), claim_timeout=flush_worker.TAKEOVER)
+    flusher = Flusher(source, flush_worker.sink_of(kind, engine), claim_timeout=flush_worker.CLAIM_TIMEOUT)
     async with asyncio.timeout(within):
         while await source.backlog():
             await flusher.flush()
@@ -87,10 +87,10 @@ async def _exit(process: BaseProcess) -> int | None:
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_a_flusher_killed_after_any_step_loses_and_doubles_nothing(
+async def test_a_flusher_killed_at_any_step_loses_and_doubles_nothing(
     server: Valkey, postgres: Postgres, step: str
 ) -> None:
-    """Whatever a flusher had done when it died, counters and records are in SQL once, by the next one."""
+    """Whatever a flusher had done when it died, the next one brings counters and records to SQL once."""
     async with _prepared(postgres) as engine, connect(server.url, CATALOGUE) as store:
         server.ask("FLUSHALL")
         for number in range(30):
@@ -111,7 +111,7 @@ async def test_a_flusher_killed_after_any_step_loses_and_doubles_nothing(
 
 
 async def _is_in_sql(engine: AsyncEngine, step: str) -> None:
-    """The flusher has died where it should have: batches are in SQL from the commit on, and not before."""
+    """Check that the flusher died at its step: batches are in SQL after the commit, and not before."""
     if STEPS.index(step) < STEPS.index("committing"):
         assert (await _hits(engine), await _numbers(engine)) == ({}, [])
         return
@@ -134,7 +134,7 @@ class Campaign:
         }
 
     async def round(self) -> None:
-        """Write, while one of the others dies; end when all that was written is acknowledged."""
+        """Write while another process dies; return when every write is acknowledged."""
         writing = asyncio.gather(*(self._write(number) for number in range(10)))
         await asyncio.sleep(self.random.uniform(0, 0.03))
         fate = self.random.random()
@@ -155,15 +155,15 @@ class Campaign:
     async def _write(self, number: int) -> None:
         page, identity = f"page-{number % _PAGES}", f"{len(self.numbers)}-{number}"
         hits = self.random.randrange(1, 100)
-        await self._insist(lambda: self._store[COUNTED].add(page=page, hits=hits, idempotency_key=identity))
+        await self._retry(lambda: self._store[COUNTED].add(page=page, hits=hits, idempotency_key=identity))
         self.acknowledged[page] += hits
         mine = len(self.numbers)
         self.numbers.append(mine)
         note = Noted(mine, "a note")
-        await self._insist(lambda: self._store[NOTED].append(note, idempotency_key=f"note-{mine}"))
+        await self._retry(lambda: self._store[NOTED].append(note, idempotency_key=f"note-{mine}"))
 
-    async def _insist(self, attempt: Any) -> None:
-        """Try until it is answered; the id makes it count once."""
+    async def _retry(self, attempt: Any) -> None:
+        """Retry until it is answered; the idempotency key makes it count once."""
         while True:
             try:
                 await attempt()
@@ -192,7 +192,7 @@ class Campaign:
 async def test_random_kills_of_everything_keep_every_count_exact(
     durable: Valkey, sql_victim: Postgres
 ) -> None:
-    """After any number of crashes SQL has exactly what was acknowledged, of counters and of records."""
+    """After any number of crashes SQL has exactly the acknowledged counters and records."""
     async with _prepared(sql_victim) as engine, connect(durable.url, CATALOGUE) as store:
         campaign = Campaign(store, durable, sql_victim)
         try:
@@ -208,7 +208,7 @@ async def test_random_kills_of_everything_keep_every_count_exact(
 
 
 async def test_redis_emptied_loses_nothing_that_was_flushed(victim: Valkey, postgres: Postgres) -> None:
-    """What SQL has stays, and what comes afterwards is counted, under numbers that go on."""
+    """What SQL has stays, and later additions are counted, under larger numbers."""
     async with _prepared(postgres) as engine, connect(victim.url, CATALOGUE) as store:
         for _ in range(3):
             await store[COUNTED].add(page="a", hits=5)
@@ -218,10 +218,10 @@ async def test_redis_emptied_loses_nothing_that_was_flushed(victim: Valkey, post
 
 
 @pytest.mark.parametrize(("settle", "in_sql"), [(0.0, 10), (1.0, 5)])
-async def test_a_fail_over_that_forgets_the_last_moments(
+async def test_a_failover_that_loses_the_last_half_second(
     durable: Valkey, postgres: Postgres, settle: float, in_sql: int
 ) -> None:
-    """A replica without the last half second takes over: only with `settle` no batch counts twice."""
+    """A replica without the last half second takes over: only with `write_delay` no batch counts twice."""
     async with _prepared(postgres) as engine:
         with embedded.valkey() as replica:
             replica.ask("REPLICAOF", "127.0.0.1", durable.port)
@@ -238,7 +238,7 @@ async def test_a_fail_over_that_forgets_the_last_moments(
                     flush_worker.sink_of("counters", engine),
                     on_applied=dies,
                     write_delay=rest,
-                    claim_timeout=rest + flush_worker.TAKEOVER,
+                    claim_timeout=rest + flush_worker.CLAIM_TIMEOUT,
                 )
                 if not settle:
                     replica.ask("REPLICAOF", "NO", "ONE")  # as a line that breaks

@@ -78,15 +78,15 @@ async def _load() -> Note:
 
 async def _sessions(store: Store) -> None:
     for sessions, session in ((SLIDING, Session("ann")), (FIXED, SignIn(user_id=7))):
-        live: Any = store[sessions]
+        bound: Any = store[sessions]
         user = "ann" if sessions is SLIDING else "7"
         with suppress(EphemeraError):
-            token = await live.create(session)
-            await live.update(token, **({"role": "x"} if sessions is SLIDING else {"note": "x"}))
-            await live.get(token)
-            token = await live.rotate(token) or token
-            await live.get(token)
-        await _each(partial(live.of_user, user), partial(live.begin, user))
+            token = await bound.create(session)
+            await bound.update(token, **({"role": "x"} if sessions is SLIDING else {"note": "x"}))
+            await bound.get(token)
+            token = await bound.rotate(token) or token
+            await bound.get(token)
+        await _each(partial(bound.of_user, user), partial(bound.begin_sign_in, user))
 
 
 async def _limits(store: Store) -> None:
@@ -184,19 +184,19 @@ async def _pages(store: Store) -> None:
 
 
 async def _each(*operations: Callable[[], Awaitable[Any]]) -> None:
-    """Do all of them; an error of ours is an answer, too."""
+    """Run all operations; an `EphemeraError` is acceptable."""
     for operation in operations:
         with suppress(EphemeraError):
             await operation()
 
 
-_ROUNDS = {
+_OPERATIONS = {
     "sessions": _sessions,
     "limits": _limits,
     "caches": _caches,
     "locks": _locks,
     "progress": _progress,
-    "smaller ones": _smaller,
+    "smaller patterns": _smaller,
     "pages": _pages,
 }
 _bytes = st.one_of(
@@ -213,27 +213,27 @@ _damages = st.one_of(
 )
 
 
-class Damaged:
-    """The patterns on one server."""
+class CorruptedKeys:
+    """The patterns on one server, with corrupted keys."""
 
     def __init__(self, url: str) -> None:
         self._url = url
 
     async def check(self, case: tuple[str, int, tuple[str, list[bytes]], int]) -> None:
-        """Let a pattern make its keys, damage one, and use the pattern again."""
+        """Have a pattern create its keys, corrupt one, and use the pattern again."""
         name, which, (damage, words), at = case
-        go_round = _ROUNDS[name]
+        operate = _OPERATIONS[name]
         async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as store:
             await store.call("FLUSHDB")
-            await go_round(store)
+            await operate(store)
             keys = sorted(await store.call("KEYS", "*"))
             if not keys:
                 return
             key = keys[which % len(keys)]
             await self._damage(store, key, damage, words, at)
-            await go_round(store)
+            await operate(store)
             async with connect(self._url, *_CATALOGUES, resources=_LEAGUE.resources(Source(1))) as another:
-                await go_round(another)
+                await operate(another)
 
     async def _damage(self, store: Store, key: bytes, damage: str, words: list[bytes], at: int) -> None:
         kind = await store.call("TYPE", key)
@@ -253,7 +253,7 @@ class Damaged:
     async def _alter(
         self, store: Store, key: bytes, kind: bytes, words: list[bytes], at: int, *, cut: bool
     ) -> None:
-        """Another value in what is there, which stays what it is to Redis."""
+        """Change a value inside a key and keep its Redis type."""
         if kind == b"string":
             data = await store.call("GET", key)
             at %= len(data) + 1
@@ -279,7 +279,7 @@ def damaged_keys(url: str) -> Trial:
     return Trial(
         "keys of patterns",
         "Whatever becomes of a pattern's key, its operations succeed, miss, or raise an error of ours.",
-        st.tuples(st.sampled_from(sorted(_ROUNDS)), st.integers(0, 30), _damages, st.integers(0, 300)),
-        Damaged(url).check,
+        st.tuples(st.sampled_from(sorted(_OPERATIONS)), st.integers(0, 30), _damages, st.integers(0, 300)),
+        CorruptedKeys(url).check,
         batch=40,
     )

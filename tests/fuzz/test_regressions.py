@@ -17,7 +17,7 @@ FOUND: dict[str, list[tuple[str, Any]]] = {
         # The marker of a tag that is no number.
         ("keys of patterns", ("caches", 3, ("SET", [b""]), 0)),
         # The instant of a revocation that is infinite.
-        ("keys of patterns", ("smaller ones", 3, ("SET", [b"1e400"]), 0)),
+        ("keys of patterns", ("smaller patterns", 3, ("SET", [b"1e400"]), 0)),
     ],
     "cookies": [
         # A blank before the first cookie, and a path that ends a header in some servers.

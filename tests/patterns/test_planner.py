@@ -1,4 +1,4 @@
-"""The planner: who is handed over, and when; on one server, on Redis 7 and on a cluster."""
+"""The planner: which users are enqueued, and when; on one server, on Redis 7 and on a cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["victim"]
 
 @pytest.fixture
 async def here(url: str, postgres: Postgres) -> AsyncIterator[World]:
-    """A planner wherever it must work."""
+    """A planner on every kind of server."""
     async with world(url, database(postgres)) as made:
         yield made
 
@@ -37,8 +37,8 @@ async def one(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
         yield made
 
 
-async def test_enough_novelty_hands_over(here: World) -> None:
-    """A user is handed over when the insights of all channels reach the plan's number, not before."""
+async def test_novelty_enqueues(here: World) -> None:
+    """A user is enqueued when the insights of all channels reach the plan's threshold, not before."""
     await here.add_user("ann", "art", "sea")
     await here.publish("art")
     await here.publish("sea")
@@ -51,8 +51,8 @@ async def test_enough_novelty_hands_over(here: World) -> None:
     assert await here.dirty() == set()
 
 
-async def test_time_hands_over(here: World) -> None:
-    """A user is handed over when their plan's time is over, without any insight."""
+async def test_time_enqueues(here: World) -> None:
+    """A user is enqueued when their plan's time has passed, without any insight."""
     await here.add_user("ann", "art")
     await here.publish("art")
     await here.tick()
@@ -62,8 +62,8 @@ async def test_time_hands_over(here: World) -> None:
     assert here.tasks == [("ann", "time", 1)]
 
 
-async def test_who_is_not_active_is_left_alone_until_they_come_back(here: World) -> None:
-    """Novelty of a user who is away hands over nobody; their next sign of life does."""
+async def test_an_inactive_user_is_not_enqueued_until_they_return(here: World) -> None:
+    """Novelty of an inactive user does not enqueue them; their next activity does."""
     await here.add_user("ann", "art")
     await here.change("ann", last_active_at=sa.func.now() - 8 * DAY)
     await here.publish("art", 5)
@@ -74,8 +74,8 @@ async def test_who_is_not_active_is_left_alone_until_they_come_back(here: World)
     assert here.tasks == [("ann", "novelty", 5)]
 
 
-async def test_a_user_is_handed_over_once(here: World) -> None:
-    """While the mark stands, more novelty hands nobody over again; after the worker's end it does."""
+async def test_a_user_is_enqueued_once(here: World) -> None:
+    """While enqueued, more novelty does not enqueue a user again; after the worker's run it does."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
@@ -91,7 +91,7 @@ async def test_a_user_is_handed_over_once(here: World) -> None:
 
 
 async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
-    """Who is due within the cooldown is handed over at its end, though no insight comes any more."""
+    """A user who is due within the cooldown is enqueued at its end, without another insight."""
     await here.add_user("ann", "art", plan="calm")
     await here.publish("art", 3)
     await here.change("ann", last_enqueued_at=sa.func.now() - HOUR / 2)
@@ -107,8 +107,8 @@ async def test_the_cooldown_postpones_and_does_not_lose(here: World) -> None:
     assert here.users() == ["ann"]
 
 
-async def test_a_run_saves_all_that_follows(here: World) -> None:
-    """Clusters, version, marks and stamps are in SQL, the copies in Redis follow, and the mark is gone."""
+async def test_a_run_saves_everything(here: World) -> None:
+    """Clusters, version, marks and times are in SQL, the cache follows, and the user is not enqueued."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
@@ -135,8 +135,8 @@ async def test_a_run_saves_all_that_follows(here: World) -> None:
     assert not await here.store[here.declared.keys.enqueued].exists(user_id="ann")
 
 
-async def test_a_run_without_need_changes_nothing(one: World) -> None:
-    """A recount ends a run with nothing new, not due, or of nobody we know; a reader may insist."""
+async def test_an_unnecessary_run_changes_nothing(one: World) -> None:
+    """A recount ends a run that has nothing new, is not due, or has an unknown user; `force` rebuilds."""
     await one.add_user("ann", "art")
     assert (await one.rebuild("ann")).outcome == "nothing new"
     await one.publish("art", 2)
@@ -147,7 +147,7 @@ async def test_a_run_without_need_changes_nothing(one: World) -> None:
 
 
 async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
-    """The dataset has what is in the window, seen or not, and what is older and was never seen."""
+    """The dataset has the window, seen or not, and older insights that were never seen."""
     await one.add_user("ann", "art")
     await one.publish("art", 4)
     await one.rebuild("ann")
@@ -163,8 +163,8 @@ async def test_a_dataset_is_the_window_and_the_novelty(one: World) -> None:
     assert [row.seq for row in newest] == [4, 6, 7], "the fifth is older"
 
 
-async def test_what_is_known_of_a_user(one: World) -> None:
-    """A user's plan, novelty and version, as SQL has them; None of somebody unknown."""
+async def test_the_facts_of_a_user(one: World) -> None:
+    """A user's plan, novelty and version, as SQL has them; None for an unknown user."""
     await one.add_user("ann", "art")
     await one.publish("art", 4)
     await one.rebuild("ann")
@@ -176,8 +176,8 @@ async def test_what_is_known_of_a_user(one: World) -> None:
     assert await one.planner.user("nobody") is None
 
 
-async def test_a_port_that_fails_loses_nobody(here: World) -> None:
-    """When the queue refuses, the tick fails, and the next one hands over at once."""
+async def test_a_failing_queue_loses_no_user(here: World) -> None:
+    """When the queue refuses, the tick fails, and the next one enqueues at once."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
 
@@ -191,8 +191,8 @@ async def test_a_port_that_fails_loses_nobody(here: World) -> None:
     assert here.users() == ["ann"]
 
 
-async def test_a_task_that_the_queue_lost_is_handed_over_again(one: World) -> None:
-    """Where no worker ever came, the user is handed over again when the mark ends."""
+async def test_a_lost_task_is_enqueued_again(one: World) -> None:
+    """If no worker ever runs, the user is enqueued again when the mark expires."""
     await one.add_user("ann", "art")
     await one.publish("art", 3)
     await one.tick()
@@ -203,8 +203,8 @@ async def test_a_task_that_the_queue_lost_is_handed_over_again(one: World) -> No
     assert one.users() == ["ann", "ann"]
 
 
-async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> None:
-    """A replica that had not heard of the worker's end has the mark again; SQL knows that it is over."""
+async def test_a_stale_mark_in_redis_delays_no_user(one: World) -> None:
+    """A promoted replica may still have the mark of a finished run; SQL knows that it ended."""
     await one.add_user("ann", "art")
     await one.publish("art", 3)
     await one.tick()
@@ -217,8 +217,8 @@ async def test_a_mark_that_came_back_in_redis_holds_nobody_up(one: World) -> Non
     assert one.users() == ["ann"]
 
 
-async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres) -> None:
-    """What a tick leaves, the next ones take, those that wait longest first."""
+async def test_a_tick_takes_a_limited_number_of_channels(server: Valkey, postgres: Postgres) -> None:
+    """What a tick leaves, the next ones take, the oldest first."""
     async with world(server.url, database(postgres), limits=TickLimits(max_dirty_channels=2)) as here:
         for number in range(5):
             await here.add_user(f"u{number}", f"c{number}")
@@ -233,8 +233,10 @@ async def test_a_tick_takes_so_many_channels(server: Valkey, postgres: Postgres)
 
 
 @pytest.mark.parametrize("up", [True, False])
-async def test_a_tick_hands_over_so_many_users(server: Valkey, postgres: Postgres, up: bool) -> None:
-    """Users beyond what a tick hands over come next time, each once, with or without Redis."""
+async def test_a_tick_enqueues_a_limited_number_of_users(
+    server: Valkey, postgres: Postgres, up: bool
+) -> None:
+    """Users beyond the limit are enqueued by the next tick, each once, with or without Redis."""
     url = server.url if up else "redis://127.0.0.1:1"
     async with world(url, database(postgres), limits=TickLimits(max_enqueued=2), required=False) as here:
         for user in ids("u", 5):
@@ -246,8 +248,8 @@ async def test_a_tick_hands_over_so_many_users(server: Valkey, postgres: Postgre
         assert {tick.mode for tick in ticks} == {"redis" if up else "sql"}
 
 
-async def test_what_is_subscribed_counts(here: World) -> None:
-    """A channel counts from its subscription on, and no more after its end, warm copies or not."""
+async def test_only_subscribed_channels_count(here: World) -> None:
+    """A channel counts from its subscription until its end, cached or not."""
     await here.add_user("ann", "art", "sea")
     await here.publish("art", 2)
     await here.publish("sea", 1)
@@ -261,8 +263,8 @@ async def test_what_is_subscribed_counts(here: World) -> None:
     assert here.tasks == [("ann", "novelty", 3)]
 
 
-async def test_a_copy_that_missed_a_subscription_is_found_out(here: World) -> None:
-    """A subscription that Redis did not hear of counts as soon as its channel is dirty."""
+async def test_a_cache_that_missed_a_subscription_is_detected(here: World) -> None:
+    """A subscription that Redis missed counts as soon as its channel is dirty."""
     await here.add_user("ann", "art")
     await here.publish("art")
     await here.tick()  # the copies are made
@@ -276,8 +278,8 @@ async def test_a_copy_that_missed_a_subscription_is_found_out(here: World) -> No
     assert here.tasks == [("ann", "novelty", 3)]
 
 
-async def test_a_copy_with_too_much_novelty_heals(here: World) -> None:
-    """Copies that missed a save cost one run, which finds nothing and drops them."""
+async def test_a_cache_with_too_much_novelty_is_corrected(here: World) -> None:
+    """A cache that missed a save costs one run, which finds nothing and evicts it."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
@@ -291,8 +293,8 @@ async def test_a_copy_with_too_much_novelty_heals(here: World) -> None:
     assert here.tasks == []
 
 
-async def test_what_somebody_else_wrote_is_counted_by_sql(here: World) -> None:
-    """Marks, seqs and states that are no numbers are read as if they were not there, and mended."""
+async def test_corrupted_keys_are_counted_by_sql(here: World) -> None:
+    """Marks, seqs and states that are no numbers count as missing, and are repaired."""
     await here.add_user("ann", "art", "sea")
     await here.publish("sea")
     await here.tick()
@@ -306,8 +308,8 @@ async def test_what_somebody_else_wrote_is_counted_by_sql(here: World) -> None:
     assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 0, "sea": 0}
 
 
-async def test_another_plan_decides_anew(one: World) -> None:
-    """A changed plan holds from the next tick; one that is not declared is refused."""
+async def test_a_changed_plan_takes_effect(one: World) -> None:
+    """A changed plan applies from the next tick; an undeclared one is refused."""
     await one.add_user("ann", "art", plan="calm")
     await one.change("ann", last_enqueued_at=sa.func.now())
     await one.publish("art", 3)
@@ -320,8 +322,8 @@ async def test_another_plan_decides_anew(one: World) -> None:
         await one.planner.enroll("ann", plan="gold")
 
 
-async def test_a_touch_is_one_trip_and_tells_sql_now_and_then(one: World) -> None:
-    """Redis hears of every touch; SQL of the first, and then not for a while."""
+async def test_a_touch_is_one_round_trip_and_updates_sql_now_and_then(one: World) -> None:
+    """Redis gets every touch; SQL gets the first, and then none for a while."""
     await one.add_user("ann", "art")
     await one.publish("art")
     await one.tick()
@@ -333,8 +335,8 @@ async def test_a_touch_is_one_trip_and_tells_sql_now_and_then(one: World) -> Non
     assert (await one.row("ann")).last_active_at == first.last_active_at
 
 
-async def test_appended_in_ones_own_transaction(one: World) -> None:
-    """An insight of a transaction that rolled back leaves no gap, and one that committed is noted."""
+async def test_publishing_in_ones_own_transaction(one: World) -> None:
+    """An insight that was rolled back leaves no gap, and a committed one marks its channel."""
     await one.add_user("ann", "art")
     async with one.engine.connect() as sql:
         assert (await one.planner.publish_in(sql, "art", text="no")).seq == 1
@@ -348,7 +350,7 @@ async def test_appended_in_ones_own_transaction(one: World) -> None:
 
 
 async def test_more_is_saved_in_the_same_transaction(one: World) -> None:
-    """What `on_save` writes is there with the clusters, and an error in it saves neither."""
+    """What `on_save` writes is saved with the clusters, and an error in it saves neither."""
     await one.add_user("ann", "art")
     await one.publish("art", 3)
 
@@ -365,7 +367,7 @@ async def test_more_is_saved_in_the_same_transaction(one: World) -> None:
 
 
 async def test_two_planners_at_once(one: World, server: Valkey, postgres: Postgres) -> None:
-    """Of two ticks at once one leads, and the other does nothing; the status tells which."""
+    """Of two concurrent ticks one leads and the other does nothing; the status says which."""
     await one.add_user("ann", "art")
     await one.publish("art", 3)
     other = with_resources(one.store, {one.declared: one.engine})[one.declared]
@@ -401,8 +403,8 @@ def test_a_verdict(facts: UserFacts, verdict: Verdict) -> None:
     assert decide(_PLAN, facts, _NOW) == verdict
 
 
-async def test_what_cannot_work_is_refused(server: Valkey) -> None:
-    """What could never hand over anybody is refused, and so is a store without the keys."""
+async def test_invalid_declarations_are_refused(server: Valkey) -> None:
+    """Declarations that could never enqueue a user are refused, and so is a store without the keys."""
     with pytest.raises(InvalidDeclaration):
         Plan(novelty=0, every=DAY, active_within=DAY, cooldown=HOUR)
     with pytest.raises(InvalidDeclaration):
@@ -423,8 +425,8 @@ async def test_what_cannot_work_is_refused(server: Valkey) -> None:
     assert "novelty=3" in repr(PLANS["free"])
 
 
-async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
-    """`run` ticks again and again, also after a tick that failed, until it is cancelled."""
+async def test_a_planner_survives_failing_ticks(one: World) -> None:
+    """`run` keeps ticking after a failed tick, until it is cancelled."""
     await one.add_user("ann", "art")
     await one.publish("art", 3)
     calls = 0
@@ -450,7 +452,7 @@ async def test_a_planner_runs_on_whatever_fails(one: World) -> None:
     assert one.planner.status.failed_ticks == 1
 
 
-async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Postgres) -> None:
+async def test_a_run_has_a_timeout(server: Valkey, postgres: Postgres) -> None:
     """At `run_timeout` a build is cancelled, nothing is saved, and the user can be rebuilt."""
     async with world(server.url, database(postgres), run_timeout=timedelta(seconds=3)) as here:
         await here.add_user("ann", "art")
@@ -473,8 +475,8 @@ async def test_a_run_that_takes_too_long_is_ended(server: Valkey, postgres: Post
 
 
 @pytest.mark.standalone("it lists all keys of one server")
-async def test_two_servers_share_the_work_of_one(server: Valkey, victim: Valkey, postgres: Postgres) -> None:
-    """With a `queue_url` marks and locks are there, copies are not; without either, SQL serves."""
+async def test_cache_and_queue_may_be_two_servers(server: Valkey, victim: Valkey, postgres: Postgres) -> None:
+    """With a `queue_url` marks and locks are there, cached rows are not; without either, SQL serves."""
     async with world(server.url, database(postgres), queue_url=victim.url) as here:
         await here.add_user("ann", "art")
         await here.publish("art", 3)

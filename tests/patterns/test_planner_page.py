@@ -1,4 +1,4 @@
-"""The page on the planner names the keys and tables that there are; `tests/docs` runs its program."""
+"""The planner's page names its keys and tables; `tests/docs` runs its program."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PAGE = (Path(__file__).parents[2] / "docs" / "patterns" / "planner.md").read_tex
 
 
 def test_every_key_and_table_is_on_the_page() -> None:
-    """What the planner declares, the page names; keys of locks are on the locks' page."""
+    """The page names every declared key and table; those of locks are on the locks' page."""
     catalogue, metadata, _ = declare()
     for space in catalogue:
         if not space.pattern.startswith("lock:"):

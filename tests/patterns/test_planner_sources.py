@@ -1,4 +1,4 @@
-"""The planner's two sources: they find the same users, and one takes over from the other by itself."""
+"""The planner's two sources: they find the same users, and one takes over from the other."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ async def here(server: Valkey, postgres: Postgres) -> AsyncIterator[World]:
 
 
 async def _random_world(here: World, seed: int) -> dict[str, UserFacts]:
-    """Users of every kind, and what each should be found to be; nobody was ever looked at."""
+    """Create users of every kind that were never examined; return the facts each should have."""
     chance = random.Random(seed)
     channels = ids("c", 12)
     seqs = {channel: chance.randrange(0, 6) for channel in channels}
@@ -62,10 +62,8 @@ async def _random_world(here: World, seed: int) -> dict[str, UserFacts]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_both_sources_find_whom_the_decision_names(
-    server: Valkey, postgres: Postgres, seed: int
-) -> None:
-    """In a random world, Redis cold, Redis warm and SQL alone all hand over exactly those who are due."""
+async def test_both_sources_find_the_same_users(server: Valkey, postgres: Postgres, seed: int) -> None:
+    """With random data, a cold Redis, a warm Redis and SQL alone all enqueue exactly the due users."""
     found: dict[str, set[str]] = {}
     for way, url in (("cold", server.url), ("warm", server.url), ("sql", _NOWHERE)):
         async with world(url, database(postgres), required=False) as here:
@@ -95,8 +93,8 @@ async def test_both_sources_find_whom_the_decision_names(
     assert found["cold"] == found["warm"] == found["sql"] != set()
 
 
-async def test_redis_away_and_back(postgres: Postgres) -> None:
-    """Ticks and runs go on from SQL while Redis is away; on its return the dirty channels are rebuilt."""
+async def test_redis_down_and_back(postgres: Postgres) -> None:
+    """Ticks and runs use SQL while Redis is down; on its return the dirty channels are rebuilt."""
     with embedded.valkey() as victim:
         async with world(victim.url, database(postgres)) as here:
             for user in ("ann", "bob"):
@@ -124,8 +122,8 @@ async def test_redis_away_and_back(postgres: Postgres) -> None:
             assert await here.store[here.declared.keys.marks].get_all(user_id="ann") == {"art": 6}
 
 
-async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
-    """A tick on a server that does not answer any more goes on from SQL."""
+async def test_a_hung_redis(postgres: Postgres) -> None:
+    """A tick on a server that stops answering continues from SQL."""
     with embedded.valkey() as victim:
         async with world(victim.url, database(postgres)) as here:
             await here.add_user("ann", "art")
@@ -138,7 +136,7 @@ async def test_a_hung_redis_costs_a_moment(postgres: Postgres) -> None:
 
 @pytest.mark.standalone("it empties one server")
 async def test_an_emptied_redis_is_noticed(here: World) -> None:
-    """Channels whose marks vanished are looked at all the same, within the time of a sweep."""
+    """Channels whose marks vanished are examined within `sweep_every`."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.store.call("FLUSHALL")
@@ -150,8 +148,8 @@ async def test_an_emptied_redis_is_noticed(here: World) -> None:
 
 
 @pytest.mark.standalone("it empties one server")
-async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: World) -> None:
-    """Marks that a dead master took along are made again by the next tick, though no tick has failed."""
+async def test_a_reconnect_between_two_ticks_triggers_a_sweep(here: World) -> None:
+    """Marks that were lost with a dead master are restored by the next tick, although no tick failed."""
     await here.add_user("ann", "art")
     await here.tick()
     await here.publish("art", 3)
@@ -165,8 +163,8 @@ async def test_a_redis_that_was_away_between_two_ticks_is_not_trusted(here: Worl
     assert here.users() == ["ann"]
 
 
-async def test_a_new_planner_does_not_trust_what_it_finds(here: World) -> None:
-    """A process that begins rebuilds the dirty channels first: an insight nobody noted is not lost."""
+async def test_a_new_planner_sweeps_first(here: World) -> None:
+    """A new process rebuilds the dirty channels first, so an insight that was never marked is not lost."""
     await here.add_user("ann", "art")
     async with here.engine.begin() as sql:
         for _ in range(3):
@@ -177,8 +175,8 @@ async def test_a_new_planner_does_not_trust_what_it_finds(here: World) -> None:
     assert here.users() == ["ann"]
 
 
-async def test_sql_goes_on_where_it_was(postgres: Postgres) -> None:
-    """Without Redis a tick takes so many channels, and the next one those after them."""
+async def test_sql_continues_where_it_was(postgres: Postgres) -> None:
+    """Without Redis a tick takes a limited number of channels, and the next one continues after them."""
     async with world(
         _NOWHERE, database(postgres), limits=TickLimits(max_dirty_channels=2), required=False
     ) as here:
@@ -194,7 +192,7 @@ async def test_sql_goes_on_where_it_was(postgres: Postgres) -> None:
 
 
 async def test_two_planners_without_redis(postgres: Postgres) -> None:
-    """Without Redis, too, one of two ticks at once leads."""
+    """One of two concurrent ticks leads without Redis, too."""
     async with world(_NOWHERE, database(postgres), required=False) as here:
         await here.add_user("ann", "art")
         await here.publish("art", 3)
@@ -209,7 +207,7 @@ async def test_two_planners_without_redis(postgres: Postgres) -> None:
 
 
 async def test_two_runs_without_redis(postgres: Postgres) -> None:
-    """Without Redis the user's row keeps a second run away, until the first has had its time."""
+    """Without Redis the user's row excludes a second run until the first one's deadline."""
     async with world(_NOWHERE, database(postgres), required=False) as here:
         await here.add_user("ann", "art")
         await here.publish("art", 3)

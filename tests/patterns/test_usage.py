@@ -1,4 +1,4 @@
-"""Usage: totals that are SQL and what waits, quotas that are reserved, periods by the server's clock."""
+"""Usage: totals of SQL and pending amounts, reserved quotas, periods by the server's clock."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from tests.resources import with_resources
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
-    """An engine on a database that has all tables, empty."""
+    """An engine on a database with all tables, empty."""
     engine = await prepare_database(postgres)
     async with engine.begin() as connection:
         await connection.run_sync(METADATA.drop_all)
@@ -56,7 +56,7 @@ async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
 
 @pytest.fixture(params=["server", "redis7", "cluster"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """A store in which nothing waits."""
+    """A store with an empty backlog."""
     async with keyspace.connect(request.getfixturevalue(request.param).url, CATALOGUE) as opened:
         for declared in (USAGE, DAILY):
             counters = declared.counters
@@ -68,7 +68,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
 @pytest.fixture
 def organization(key: str) -> str:
-    """An organization of this test alone."""
+    """An organization that only this test uses."""
     return key
 
 
@@ -79,7 +79,7 @@ def usage(store: Store, engine: AsyncEngine) -> BoundUsage:
 
 
 async def _tokens(usage: BoundUsage, organization: str) -> tuple[int, int]:
-    """Tokens used and reserved."""
+    """Return the tokens used and reserved."""
     totals = await usage.totals(organization)
     return totals.used["tokens"], totals.reserved["tokens"]
 
@@ -87,7 +87,7 @@ async def _tokens(usage: BoundUsage, organization: str) -> tuple[int, int]:
 async def test_totals_are_the_same_before_during_and_after_a_flush(
     usage: BoundUsage, engine: AsyncEngine, organization: str
 ) -> None:
-    """A total counts what waits, what is on its way and what is in SQL, each of it once."""
+    """A total counts pending, sealed and flushed amounts once each."""
     await usage.record(organization, tokens=5, cost_micros=420)
     assert (await usage.totals(organization)).used == dict(zip(MEASURES, (0, 5, 420), strict=True))
     shard = usage.counters.declared.shards.of(organization)
@@ -110,10 +110,10 @@ def _this_month() -> str:
 
 
 @pytest.mark.parametrize("moment", ["pending", "sealed", "written", "forgotten"])
-async def test_lost_totals_are_made_anew_at_any_moment_of_a_flush(
+async def test_lost_totals_are_rebuilt_at_any_stage_of_a_flush(
     usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str, moment: str
 ) -> None:
-    """Totals that vanished are SQL's amounts and what waits, wherever the last batch is."""
+    """Lost totals are rebuilt from SQL and pending amounts, whatever the stage of the last batch."""
     await usage.record(organization, tokens=10)
     await until(lambda: _flushed(usage))
     await usage.record(organization, tokens=5)
@@ -135,24 +135,24 @@ async def test_lost_totals_are_made_anew_at_any_moment_of_a_flush(
 
 
 class Interrupted(CounterTable):
-    """A table where something happens between the reading of SQL and the making of the totals."""
+    """A table with an interruption between the read of SQL and the rebuild of the totals."""
 
     def __init__(self, engine: AsyncEngine, meanwhile: Any) -> None:
         super().__init__(engine, RECORDS, USAGE.counters)
         self.meanwhile = meanwhile
 
     async def totals(self, shard: int, key: Sequence[Any]) -> tuple[str, int, dict[str, int]]:
-        """What SQL had before it happened."""
+        """Return what SQL had before the interruption."""
         found = await super().totals(shard, key)
         await self.meanwhile()
         return found
 
 
 @pytest.mark.parametrize("often", [1, 2])
-async def test_a_flush_while_totals_are_made_anew_is_noticed(
+async def test_a_flush_during_a_rebuild_is_noticed(
     usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str, often: int
 ) -> None:
-    """What a flush takes from Redis to SQL between the two reads is counted once."""
+    """What a flush moves to SQL between the two reads is counted once."""
     left = [often]
 
     async def meanwhile() -> None:
@@ -166,10 +166,10 @@ async def test_a_flush_while_totals_are_made_anew_is_noticed(
     assert await _tokens(watched, organization) == (5 + 100 * often, 0)
 
 
-async def test_sql_that_went_back_in_time_is_taken_at_its_word(
+async def test_a_restored_backup_of_sql_is_accepted(
     usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str
 ) -> None:
-    """When SQL was restored from a backup, totals are what it has, instead of an endless search."""
+    """After a restore from a backup, totals are what SQL has, instead of an endless retry."""
     await usage.record(organization, tokens=5)
     await until(lambda: _flushed(usage))
     async with engine.begin() as connection:
@@ -180,10 +180,10 @@ async def test_sql_that_went_back_in_time_is_taken_at_its_word(
     assert await _tokens(usage, organization) == (3, 0)
 
 
-async def test_totals_stay_right_under_flushes_and_losses_at_random(
+async def test_totals_stay_right_under_random_flushes_and_losses(
     usage: BoundUsage, store: Store, organization: str
 ) -> None:
-    """While amounts are recorded and flushed, and totals deleted, a reader never sees too much or little."""
+    """While amounts are recorded and flushed and totals deleted, a reader always sees the right sum."""
     done = asyncio.Event()
     recorded, begun = [0], [0]
     shard = usage.counters.declared.shards.of(organization)
@@ -214,8 +214,8 @@ async def test_totals_stay_right_under_flushes_and_losses_at_random(
     assert await _tokens(usage, organization) == (150, 0)
 
 
-async def test_a_reservation_is_settled_with_what_was_used(usage: BoundUsage, organization: str) -> None:
-    """A reservation counts against the limit until it is settled, and then what was used does."""
+async def test_a_reservation_is_settled_with_the_actual_usage(usage: BoundUsage, organization: str) -> None:
+    """A reservation counts against the limit until it is settled; then the actual usage counts."""
     async with await usage.reserve(organization, tokens=90, limits={"tokens": 100}) as reservation:
         assert await _tokens(usage, organization) == (0, 90)
         assert await reservation.settle(tokens=50, cost_micros=7)
@@ -227,7 +227,7 @@ async def test_a_reservation_is_settled_with_what_was_used(usage: BoundUsage, or
     )
 
 
-async def test_a_denied_reservation_consumes_nothing(usage: BoundUsage, organization: str) -> None:
+async def test_a_denied_reservation_takes_nothing(usage: BoundUsage, organization: str) -> None:
     """When one of several amounts does not fit, none is reserved, and the error says which and why."""
     await usage.record(organization, tokens=60)
     await usage.reserve(organization, tokens=30, limits={"tokens": 100})
@@ -244,8 +244,8 @@ async def test_a_denied_reservation_consumes_nothing(usage: BoundUsage, organiza
     await usage.reserve(organization, presentations=1000, limits={"presentations": None})
 
 
-async def test_reservations_at_once_never_exceed_the_limit(usage: BoundUsage, organization: str) -> None:
-    """Of many that ask at the same moment, exactly as many are granted as fit."""
+async def test_concurrent_reservations_never_exceed_the_limit(usage: BoundUsage, organization: str) -> None:
+    """Of many concurrent reservations, exactly as many are granted as fit."""
     asked = (usage.reserve(organization, tokens=10, limits={"tokens": 95}) for _ in range(30))
     outcomes = await asyncio.gather(*asked, return_exceptions=True)
     denied = [outcome for outcome in outcomes if isinstance(outcome, QuotaExceeded)]
@@ -253,8 +253,8 @@ async def test_reservations_at_once_never_exceed_the_limit(usage: BoundUsage, or
     assert await _tokens(usage, organization) == (0, 90)
 
 
-async def test_what_is_released_or_not_settled_is_free_again(usage: BoundUsage, organization: str) -> None:
-    """A release, the end of a block and the lapse of a reservation each give back the whole amount."""
+async def test_released_and_expired_reservations_are_free_again(usage: BoundUsage, organization: str) -> None:
+    """A release, the end of a block and an expiry each free the whole amount."""
     limits = {"tokens": 100}
     reservation = await usage.reserve(organization, tokens=100, limits=limits)
     assert await reservation.release()
@@ -278,10 +278,10 @@ async def test_what_is_released_or_not_settled_is_free_again(usage: BoundUsage, 
     assert await _tokens(usage, organization) == (3, 100)
 
 
-async def test_a_reservation_with_an_id_is_the_same_when_asked_again(
+async def test_a_reservation_with_an_id_may_be_retried(
     usage: BoundUsage, store: Store, engine: AsyncEngine, organization: str
 ) -> None:
-    """One whose reply was lost may be asked for again; another process may settle it."""
+    """A reservation whose reply was lost may be retried; another process may settle it."""
     for _ in range(2):
         made = await usage.reserve(organization, tokens=60, limits={"tokens": 100}, reservation_id="job-1")
     assert await _tokens(usage, organization) == (0, 60)
@@ -294,15 +294,15 @@ async def test_a_reservation_with_an_id_is_the_same_when_asked_again(
     assert await _tokens(usage, organization) == (10, 0)
 
 
-async def test_recording_with_an_id_counts_once(usage: BoundUsage, organization: str) -> None:
-    """A repeated record with the same id changes nothing."""
+async def test_recording_with_an_idempotency_key_counts_once(usage: BoundUsage, organization: str) -> None:
+    """A repeated record with the same key changes nothing."""
     assert await usage.record(organization, tokens=5, idempotency_key="call-1")
     assert not await usage.record(organization, tokens=5, idempotency_key="call-1")
     assert await _tokens(usage, organization) == (5, 0)
 
 
-async def test_ids_are_of_one_organization(usage: BoundUsage, organization: str) -> None:
-    """What one organization has recorded or settled under an id is no concern of another's."""
+async def test_idempotency_keys_belong_to_one_organization(usage: BoundUsage, organization: str) -> None:
+    """Keys of one organization do not affect another."""
     both = [organization, f"{organization}-other", f"{organization}-third"]
     for each in both:
         assert await usage.record(each, tokens=5, idempotency_key="call-1")
@@ -311,8 +311,10 @@ async def test_ids_are_of_one_organization(usage: BoundUsage, organization: str)
         assert await _tokens(usage, each) == (15, 0)
 
 
-async def test_no_text_of_an_id_reaches_another_organizations(usage: BoundUsage, organization: str) -> None:
-    """An id with colons, as a client may send one, is not that of an organization whose name has some."""
+async def test_no_idempotency_key_collides_with_another_organization(
+    usage: BoundUsage, organization: str
+) -> None:
+    """A key with colons does not collide with an organization whose name has colons."""
     same_shard = next(
         name
         for name in (f"{organization}:{number}" for number in range(1000))
@@ -328,8 +330,10 @@ async def test_no_text_of_an_id_reaches_another_organizations(usage: BoundUsage,
 
 
 @pytest.mark.parametrize("once", ["settled-job-1", "settled:job-1", ":settled:job-1", ":job-1", ""])
-async def test_no_text_of_an_id_is_a_settlement(usage: BoundUsage, organization: str, once: str) -> None:
-    """Whatever id something is recorded under, a reservation is settled, and counts."""
+async def test_no_idempotency_key_collides_with_a_settlement(
+    usage: BoundUsage, organization: str, once: str
+) -> None:
+    """Whatever key a record uses, a reservation can be settled, and counts."""
     reserved = await usage.reserve(organization, tokens=9, limits={"tokens": 100}, reservation_id="job-1")
     for each in (once, f":settled:{organization}:job-1", f"{organization}:job-1"):
         assert await usage.record(organization, tokens=1, idempotency_key=each)
@@ -339,18 +343,18 @@ async def test_no_text_of_an_id_is_a_settlement(usage: BoundUsage, organization:
 
 
 @pytest.mark.parametrize("wrong", ["=tokens", "", "a b", "é"])
-async def test_a_reservation_made_elsewhere_has_an_id_of_one(
-    usage: BoundUsage, organization: str, wrong: str
-) -> None:
-    """What no reservation can be called is refused, also where one is only ended: sums have such names."""
+async def test_an_invalid_reservation_id_is_refused(usage: BoundUsage, organization: str, wrong: str) -> None:
+    """An id that could be confused with a sum is refused, also for ending a reservation."""
     made = await usage.reserve(organization, tokens=60, limits={"tokens": 100})
     with pytest.raises(InvalidValue, match="an id in ASCII"):
         usage.reservation(organization, wrong, made.period)
     assert await _tokens(usage, organization) == (0, 60)
 
 
-async def test_the_period_is_the_servers(usage: BoundUsage, engine: AsyncEngine, organization: str) -> None:
-    """A process whose clock is months off counts for the server's month, and learns what time it is."""
+async def test_the_period_is_by_the_servers_clock(
+    usage: BoundUsage, engine: AsyncEngine, organization: str
+) -> None:
+    """A process whose clock is months off counts for the server's month, and corrects its clock."""
     usage._clock._offset = -100 * 86_400
     usage._clock._period = period_at(0, "month")
     await usage.record(organization, tokens=1)
@@ -362,7 +366,7 @@ async def test_the_period_is_the_servers(usage: BoundUsage, engine: AsyncEngine,
 
 
 async def test_a_past_period_can_be_read(usage: BoundUsage, engine: AsyncEngine, organization: str) -> None:
-    """The totals of a period that is over come from SQL."""
+    """The totals of a past period come from SQL."""
     async with engine.begin() as connection:
         row = {"organization_id": organization, "period": "2020-01", **dict.fromkeys(MEASURES, 4)}
         await connection.execute(sa.insert(RECORDS).values(row))
@@ -370,7 +374,7 @@ async def test_a_past_period_can_be_read(usage: BoundUsage, engine: AsyncEngine,
 
 
 async def test_the_backlog_has_a_limit(store: Store, engine: AsyncEngine) -> None:
-    """When SQL has not been there for too long, further rows are refused and those that wait are counted."""
+    """While SQL is down for too long, new rows are refused and pending ones can be added to."""
     daily_table = CounterTable(engine, DAYS, DAILY.counters)
     usage = with_resources(store, {DAILY: daily_table})[DAILY]
     await usage.record("a", calls=1)
@@ -382,7 +386,7 @@ async def test_the_backlog_has_a_limit(store: Store, engine: AsyncEngine) -> Non
     assert (await usage.totals("c")).used == {"calls": 0}
 
 
-async def test_a_total_beyond_what_scripts_can_add_is_refused(usage: BoundUsage, organization: str) -> None:
+async def test_a_total_beyond_2_53_is_refused(usage: BoundUsage, organization: str) -> None:
     """Amounts stay exact: a sum above 2**53 is refused, and nothing of the record is counted."""
     await usage.record(organization, tokens=2**53 - 1)
     with pytest.raises(Exception, match="exceed 2"):
@@ -421,7 +425,7 @@ async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
             store[USAGE]
 
 
-def test_usage_is_flushed_every_quarter_of_an_hour_and_kept_for_90_days() -> None:
+def test_the_defaults_are_15_minutes_and_90_days() -> None:
     """The defaults are those of the specification, and all keys are of role queue."""
     assert USAGE.counters.shards.flush_every == timedelta(minutes=15)
     assert USAGE.totals.lifetime.milliseconds == 90 * 86_400_000
@@ -430,7 +434,7 @@ def test_usage_is_flushed_every_quarter_of_an_hour_and_kept_for_90_days() -> Non
 
 
 def test_periods_are_months_and_days_of_utc() -> None:
-    """A period's bounds are exact at the turn of a year and of a leap day."""
+    """A period's bounds are exact at the end of a year and on a leap day."""
     moment = datetime(2026, 12, 31, 23, 59, 59, 999_000, tzinfo=UTC).timestamp()
     assert [period_at(moment + more, "month").name for more in (0, 0.001)] == ["2026-12", "2027-01"]
     day = period_at(datetime(2028, 2, 29, 12, tzinfo=UTC).timestamp(), "day")
@@ -450,7 +454,7 @@ def test_money_is_counted_in_millionths(amount: Any, expected: int) -> None:
 
 
 @pytest.mark.parametrize("amount", ["a lot", "nan", float("inf"), None])
-def test_what_is_no_amount_of_money_is_refused(amount: Any) -> None:
-    """Neither text nor infinity nor nothing is an amount."""
+def test_an_invalid_amount_of_money_is_refused(amount: Any) -> None:
+    """Text, infinity and None are no amounts."""
     with pytest.raises(InvalidValue, match="amount of money"):
         micros(amount)

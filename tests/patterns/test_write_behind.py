@@ -1,4 +1,4 @@
-"""Write-behind: what is added waits, within its limits, and reaches SQL once, on servers and a cluster."""
+"""Write-behind: additions are buffered within limits and reach SQL once, on servers and a cluster."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ from tests.patterns.write_behind_fixtures import (
 )
 
 AT_ONCE = timedelta(milliseconds=1)
-"""A takeover that does not wait for the other flusher."""
+"""A claim timeout that does not wait for the other flusher."""
 
 
 @pytest.fixture(params=["server", "redis7", "cluster"])
 async def any_store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
-    """A store in which nothing waits."""
+    """A store with an empty backlog, on every kind of server."""
     async with keyspace.connect(request.getfixturevalue(request.param).url, CATALOGUE) as store:
         await empty_backlog(store)
         yield store
@@ -68,7 +68,7 @@ async def any_store(request: pytest.FixtureRequest) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def store(server: Valkey) -> AsyncIterator[Store]:
-    """The same, on Valkey alone."""
+    """A store with an empty backlog, on Valkey."""
     async with keyspace.connect(server.url, CATALOGUE) as store:
         await empty_backlog(store)
         yield store
@@ -76,7 +76,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
-    """An engine on a database that has all tables, empty."""
+    """An engine on a database with all tables, empty."""
     engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
@@ -90,8 +90,8 @@ def _events(store: Store, engine: AsyncEngine, **options: Any) -> Flusher:
     return Flusher(store[EVENTS], RecordTable(engine, HAPPENED), **options)
 
 
-async def test_counters_reach_sql_and_wait_no_more(any_store: Store, engine: AsyncEngine) -> None:
-    """What was added to a row is the sum in SQL after a flush, and nothing is left in Redis."""
+async def test_counters_are_flushed_to_sql(any_store: Store, engine: AsyncEngine) -> None:
+    """After a flush SQL has the sums, and Redis has nothing left."""
     add = any_store[CLICKS].add
     await asyncio.gather(*(add(page=f"p{n % 20}", day="mon", clicks=1, spent=n) for n in range(100)))
     await add(page="p0", day="a:b{c}%", clicks=7)
@@ -106,8 +106,8 @@ async def test_counters_reach_sql_and_wait_no_more(any_store: Store, engine: Asy
     assert await _clicks(any_store, engine).flush() == Flushed()
 
 
-async def test_records_reach_sql_in_order_and_in_batches(any_store: Store, engine: AsyncEngine) -> None:
-    """Records are written oldest first, so many a batch, with their nested parts as JSON."""
+async def test_records_are_flushed_in_order_and_in_batches(any_store: Store, engine: AsyncEngine) -> None:
+    """Records are written oldest first, in batches, with nested values as JSON."""
     events = [Event(number, f"t{number}", {"n": number}) for number in range(45)]
     await any_store[EVENTS].append(*events[:40], partition_key="one")
     await any_store[EVENTS].append(*events[40:], partition_key="one")
@@ -124,8 +124,8 @@ async def test_records_reach_sql_in_order_and_in_batches(any_store: Store, engin
     assert await any_store[EVENTS].backlog() == 0
 
 
-async def test_an_addition_with_an_id_counts_once(any_store: Store, engine: AsyncEngine) -> None:
-    """Repeating an addition with the same id changes nothing, for counters and for records."""
+async def test_an_addition_with_an_idempotency_key_counts_once(any_store: Store, engine: AsyncEngine) -> None:
+    """Repeating an addition with the same key changes nothing, for counters and for records."""
     for expected in (True, False, False):
         assert (
             await any_store[CLICKS].add(page="p", day="mon", clicks=2, idempotency_key="addition:1")
@@ -137,8 +137,8 @@ async def test_an_addition_with_an_id_counts_once(any_store: Store, engine: Asyn
     assert await any_store[EVENTS].backlog() == 1
 
 
-async def test_at_its_limit_the_backlog_refuses_and_changes_nothing(any_store: Store) -> None:
-    """Further counters and records are refused with a clear error; counters that wait can be added to."""
+async def test_a_full_backlog_refuses_and_changes_nothing(any_store: Store) -> None:
+    """New counters and records are refused with a clear error; pending counters can still be added to."""
     for page in "abc":
         await any_store[FEW].add(page=page, clicks=1)
     with pytest.raises(BacklogFull, match="its limit") as caught:
@@ -153,8 +153,8 @@ async def test_at_its_limit_the_backlog_refuses_and_changes_nothing(any_store: S
     assert (await any_store[FEW].backlog(), await any_store[EVENTS].backlog()) == (3, 100)
 
 
-async def test_of_additions_that_leave_together_only_the_one_without_room_fails(store: Store) -> None:
-    """Gathered additions are refused one by one, not all for the sake of one."""
+async def test_only_the_addition_without_room_fails(store: Store) -> None:
+    """Coalesced additions are refused one by one, not all because of one."""
     for page in "ab":
         await store[FEW].add(page=page, clicks=1)
     outcomes = await asyncio.gather(
@@ -164,8 +164,8 @@ async def test_of_additions_that_leave_together_only_the_one_without_room_fails(
     assert await store[FEW].pending(page="a") == {"clicks": 3}
 
 
-async def test_a_sum_beyond_what_scripts_can_add_is_refused_whole(store: Store) -> None:
-    """When one of a row's counters would be inexact, none of them is added to; up to there sums are exact."""
+async def test_a_sum_beyond_2_53_is_refused_whole(store: Store) -> None:
+    """When one of a row's sums would be inexact, none of them is changed; up to 2**53 sums are exact."""
     most = 2**53 - 1
     await store[CLICKS].add(page="p", day="mon", spent=most - 1)
     await store[CLICKS].add(page="p", day="mon", spent=1)
@@ -175,8 +175,8 @@ async def test_a_sum_beyond_what_scripts_can_add_is_refused_whole(store: Store) 
     assert await store[CLICKS].pending(page="p", day="mon") == {"clicks": 0, "spent": most}
 
 
-async def test_thousands_of_additions_may_leave_in_one_tick(any_store: Store, engine: AsyncEngine) -> None:
-    """However many tasks count at the same moment, each addition counts once."""
+async def test_thousands_of_additions_in_one_tick(any_store: Store, engine: AsyncEngine) -> None:
+    """However many tasks count at the same time, each addition counts once."""
     add = any_store[CLICKS].add
     await asyncio.gather(*(add(page=f"p{n % 6000}", day="mon", clicks=1) for n in range(9000)))
     flushed = await _clicks(any_store, engine).flush()
@@ -184,8 +184,8 @@ async def test_thousands_of_additions_may_leave_in_one_tick(any_store: Store, en
     assert sum(clicks for *_, clicks, _ in await rows(engine, CLICKED)) == 9000
 
 
-async def test_a_closed_store_says_so(server: Valkey) -> None:
-    """Nobody waits for ever for an addition that cannot leave."""
+async def test_a_closed_store_raises(server: Valkey) -> None:
+    """An addition that cannot be sent does not wait forever."""
     async with keyspace.connect(server.url, CATALOGUE) as closed:
         add, append = closed[CLICKS].add, closed[EVENTS].append
     for attempt in (add(page="p", day="mon", clicks=1), append(Event(1))):
@@ -193,18 +193,18 @@ async def test_a_closed_store_says_so(server: Valkey) -> None:
             await asyncio.wait_for(attempt, 60)
 
 
-async def test_a_cancelled_caller_leaves_the_others_alone(store: Store) -> None:
-    """Additions of one tick share a trip, and not their callers' fate."""
+async def test_a_cancelled_caller_does_not_affect_the_others(store: Store) -> None:
+    """Additions of one tick share a round trip, and not the cancellation of one caller."""
     first, second = (asyncio.ensure_future(store[CLICKS].add(page="p", day="mon", clicks=n)) for n in (1, 2))
     first.cancel()
     assert await second is True
     assert (await store[CLICKS].pending(page="p", day="mon"))["clicks"] in (2, 3)
 
 
-async def test_what_sql_refuses_is_put_aside_and_the_rest_is_written(
+async def test_rejected_rows_are_stored_and_the_rest_is_written(
     any_store: Store, engine: AsyncEngine
 ) -> None:
-    """A bad row among good ones, and an entry that is no record, do not hold up the others."""
+    """A bad row among good ones, and an entry that does not decode, do not delay the others."""
     for page in ("a", "forbidden", "b"):
         await any_store[CLICKS].add(page=page, day="mon", clicks=1)
     await any_store[EVENTS].append(
@@ -225,16 +225,16 @@ async def test_what_sql_refuses_is_put_aside_and_the_rest_is_written(
     assert (long.values()["number"], "too long" in long.reason) == (2, True)
 
 
-async def test_records_of_an_older_shape_are_still_read(any_store: Store, engine: AsyncEngine) -> None:
-    """Fields that an older version did not know take their defaults, and fields that are gone are ignored."""
+async def test_records_of_an_older_version_still_decode(any_store: Store, engine: AsyncEngine) -> None:
+    """Fields that an older version did not have take their defaults; removed fields are ignored."""
     key = EVENTS.pending.key(shard=0)
     await any_store.client("queue").call("RPUSH", key, b'{"number": 7, "gone": true}')
     await _events(any_store, engine).flush()
     assert await rows(engine, HAPPENED) == [(7, None, {})]
 
 
-async def test_flushers_at_once_share_the_work(any_store: Store, engine: AsyncEngine) -> None:
-    """Many flushers at the same moment write everything once, whoever is given what."""
+async def test_concurrent_flushers_share_the_work(any_store: Store, engine: AsyncEngine) -> None:
+    """Many concurrent flushers write everything once."""
     await any_store[EVENTS].append(*map(Event, range(50)), partition_key="one")
     await any_store[EVENTS].append(*map(Event, range(50, 100)), partition_key="two")
     for number in range(50):
@@ -249,10 +249,8 @@ async def test_flushers_at_once_share_the_work(any_store: Store, engine: AsyncEn
     assert await any_store[EVENTS].backlog() == 0
 
 
-async def test_a_sealed_batch_is_left_to_its_flusher_and_then_taken_over(
-    any_store: Store, engine: AsyncEngine
-) -> None:
-    """A batch whose flusher does not finish is another's after the takeover time, under the same number."""
+async def test_a_claimed_batch_is_taken_over_after_its_timeout(any_store: Store, engine: AsyncEngine) -> None:
+    """A batch whose flusher does not finish is claimed by another, under the same number."""
     await any_store[EVENTS].append(Event(1), partition_key="one")
     shard = shard_of("one", 2)
     assert isinstance(await any_store[EVENTS]._queue.seal(shard, "dead", 60_000, "e", 0), Sealed)
@@ -268,7 +266,7 @@ async def _wrote(flusher: Flusher, batches: int) -> bool:
     return (await flusher.flush()).batches == batches
 
 
-async def test_a_batch_that_sql_has_is_forgotten_and_not_written_again(
+async def test_a_batch_that_sql_has_is_removed_and_not_written_again(
     any_store: Store, engine: AsyncEngine
 ) -> None:
     """When the flusher died between the commit and the acknowledgement, the next one only acknowledges."""
@@ -288,7 +286,7 @@ async def _repeated(flusher: Flusher) -> bool:
 
 
 async def test_a_late_acknowledgement_removes_nothing(any_store: Store, engine: AsyncEngine) -> None:
-    """A flusher that was overtaken does not remove the next batch in place of its own."""
+    """A flusher that was overtaken does not remove the next batch instead of its own."""
     source = any_store[CLICKS]
     await source.add(page="p", day="mon", clicks=1)
     shard = source.declared.shards.of("p:mon")
@@ -303,10 +301,10 @@ async def test_a_late_acknowledgement_removes_nothing(any_store: Store, engine: 
     assert await source.backlog() == 1
 
 
-async def test_numbers_go_on_when_redis_lost_them_and_its_clock_was_set_back(
+async def test_numbers_continue_after_redis_lost_them_and_its_clock_went_back(
     any_store: Store, engine: AsyncEngine
 ) -> None:
-    """A batch with a number that SQL takes for old is renumbered, since its epoch is new, and written."""
+    """A batch whose number is too small for SQL but of a new epoch is renumbered and written."""
     source = any_store[CLICKS]
     await source.add(page="p", day="mon", clicks=1)
     await _clicks(any_store, engine).flush()
@@ -346,8 +344,8 @@ async def _length(found: Any, expected: int) -> bool:
     return len(await found) == expected
 
 
-async def test_who_wants_to_know_is_told_at_least_once(any_store: Store, engine: AsyncEngine) -> None:
-    """A batch whose `after` fails is in SQL, stays in Redis, and is told again; it is not written twice."""
+async def test_on_applied_is_called_at_least_once(any_store: Store, engine: AsyncEngine) -> None:
+    """A batch whose `on_applied` fails is in SQL and brought again, but not written twice."""
     told: list[list[dict[str, Any]]] = []
 
     async def bump(batch: Batch) -> None:
@@ -366,8 +364,8 @@ async def test_who_wants_to_know_is_told_at_least_once(any_store: Store, engine:
     assert (await rows(engine, VOTED), await any_store[VOTES].backlog()) == ([("u", "m", "home")], 0)
 
 
-async def test_a_batch_may_rest_before_it_is_written(store: Store, engine: AsyncEngine) -> None:
-    """With `settle` nothing is in SQL before the seal can be on the server's disk."""
+async def test_a_batch_may_be_delayed_before_it_is_written(store: Store, engine: AsyncEngine) -> None:
+    """With `write_delay` nothing is in SQL before the seal can be on the server's disk."""
     await store[CLICKS].add(page="p", day="mon", clicks=1)
     flushing = asyncio.create_task(_clicks(store, engine, write_delay=timedelta(milliseconds=300)).flush())
     shard = store[CLICKS].declared.shards.of("p:mon")
@@ -404,7 +402,7 @@ async def test_wrong_values_are_refused_before_anything_is_sent(store: Store) ->
 
 
 def test_impossible_declarations_are_refused() -> None:
-    """Limits and columns that make no sense fail when declared."""
+    """Invalid limits and columns fail at the declaration."""
     catalogue = Catalogue("wrong")
     sound: dict[str, Any] = {"key": ["page"], "measures": ["clicks"], "purpose": "p"}
     unsound: tuple[dict[str, Any], ...] = (
@@ -432,14 +430,14 @@ async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:
                 store[declared]
 
 
-def test_all_that_waits_has_the_role_queue() -> None:
-    """Nothing of it may be on a server that evicts, and every key of a shard is in its slot."""
+def test_the_backlog_has_the_role_queue() -> None:
+    """No key may be on a server that evicts, and every key of a shard is in its slot."""
     for space in CATALOGUE:
         assert (space.role, space.template.hash_tag) == ("queue", "shard")
 
 
-def test_words_of_a_literal_are_columns_as_they_are() -> None:
-    """A field that is one of some words is text for SQL; what SQL has no type for is JSON."""
+def test_literals_are_text_columns() -> None:
+    """A `Literal` field is text in SQL; values without an SQL type are JSON."""
 
     class Ballot(msgspec.Struct):
         choice: Literal["home", "away"] | None

@@ -1,4 +1,4 @@
-"""Write-behind when a server is away: clear errors, or straight to SQL where asked."""
+"""Write-behind while a server is down: clear errors, or the fallback to SQL."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from tests.patterns.write_behind_fixtures import (
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
-    """An engine on a database that has all tables, empty."""
+    """An engine on a database with all tables, empty."""
     engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
 
 
-async def test_without_redis_additions_say_so_or_go_straight_to_sql(engine: AsyncEngine) -> None:
-    """`Unavailable` at once; with a sink as `otherwise` the addition is in SQL when the call returns."""
+async def test_without_redis_additions_raise_or_fall_back_to_sql(engine: AsyncEngine) -> None:
+    """`Unavailable` at once; with a sink as `fallback` the addition is in SQL when the call returns."""
     clicked, happened = CounterTable(engine, CLICKED, CLICKS), RecordTable(engine, HAPPENED)
     with embedded.valkey() as server:
         async with connect(server.url, CATALOGUE) as store:
@@ -58,7 +58,7 @@ async def test_without_redis_additions_say_so_or_go_straight_to_sql(engine: Asyn
 
 
 async def _down(ask: Callable[[], Awaitable[object]]) -> None:
-    """Wait until the client has noticed."""
+    """Wait until the client has noticed the outage."""
 
     async def noticed() -> bool:
         try:
@@ -72,8 +72,8 @@ async def _down(ask: Callable[[], Awaitable[object]]) -> None:
     await until(noticed)
 
 
-async def test_usage_without_redis_is_refused_clearly(engine: AsyncEngine) -> None:
-    """Recording, reserving and reading raise `Unavailable`; nothing goes round Redis."""
+async def test_usage_without_redis_raises_unavailable(engine: AsyncEngine) -> None:
+    """Recording, reserving and reading raise `Unavailable`; there is no fallback."""
     with embedded.valkey() as server:
         async with connect(server.url, usage_fixtures.CATALOGUE) as store:
             usage = usage_fixtures.bound_usage(store, engine)
@@ -88,8 +88,8 @@ async def test_usage_without_redis_is_refused_clearly(engine: AsyncEngine) -> No
                     await asked
 
 
-async def test_while_sql_is_down_what_is_added_waits_and_then_arrives() -> None:
-    """A flush fails and loses nothing; the flusher in the background goes on trying, and says why."""
+async def test_while_sql_is_down_the_backlog_grows_and_is_flushed_later() -> None:
+    """A failed flush loses nothing; the background flusher retries and reports the error."""
     with embedded.valkey() as server, embedded.postgres() as postgres:
         engine = await prepare_database(postgres)
         async with engine.begin() as connection:

@@ -1,4 +1,4 @@
-"""Sinks: the contract for PostgreSQL and SQLite, and what PostgreSQL's tables do with what they are given."""
+"""Sinks: the contract for PostgreSQL and SQLite, and the behaviour of PostgreSQL's tables."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ TABLE = sa.Table(
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
-    """An engine on a database that has all tables, empty."""
+    """An engine on a database with all tables, empty."""
     engine = await prepare_database(postgres)
     yield engine
     await engine.dispose()
 
 
 class TestPostgres(SinkContract):
-    """PostgreSQL keeps the contract."""
+    """The contract for PostgreSQL."""
 
     @pytest.fixture
     async def sink(self, engine: AsyncEngine) -> RecordTable:
-        """The contract's table, new."""
+        """The contract's table, empty."""
         async with engine.begin() as connection:
             await connection.run_sync(TABLE.metadata.drop_all)
             await connection.run_sync(TABLE.metadata.create_all)
@@ -58,16 +58,16 @@ class TestPostgres(SinkContract):
 
     @pytest.fixture
     def written(self, engine: AsyncEngine) -> Rows:
-        """What it has."""
+        """The rows of the table."""
         return lambda: rows(engine, TABLE)
 
 
 class TestSqlite(SinkContract):
-    """So does the sink that a user might write for SQLite."""
+    """The contract for a sink that a user might write for SQLite."""
 
     @pytest.fixture
     def database(self) -> Iterator[sqlite3.Connection]:
-        """A database in memory."""
+        """An in-memory database."""
         database = sqlite3.connect(":memory:")
         database.execute("CREATE TABLE contract (number CHECK (number <> 13), text)")
         yield database
@@ -75,12 +75,12 @@ class TestSqlite(SinkContract):
 
     @pytest.fixture
     def sink(self, database: sqlite3.Connection) -> SqliteSink:
-        """The contract's table, new."""
+        """The contract's table, empty."""
         return SqliteSink(database, "contract")
 
     @pytest.fixture
     def written(self, database: sqlite3.Connection) -> Rows:
-        """What it has."""
+        """The rows of the table."""
 
         async def found() -> list[tuple[Any, ...]]:
             return database.execute("SELECT * FROM contract ORDER BY number").fetchall()
@@ -92,16 +92,16 @@ def _votes(number: int, *votes: tuple[str, str, str]) -> Batch:
     return Batch("votes", 0, "e", number, ("user_id", "match_id", "choice"), list(votes))
 
 
-async def test_the_first_of_the_same_is_kept(engine: AsyncEngine) -> None:
-    """With keep='first' neither the same batch nor a later one changes what is there."""
+async def test_keep_first(engine: AsyncEngine) -> None:
+    """With keep='first' neither the same batch nor a later one changes an existing row."""
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
     await sink.apply(_votes(1, ("u", "m", "home"), ("u", "m", "away")))
     await sink.apply(_votes(2, ("u", "m", "draw"), ("v", "m", "away")))
     assert await rows(engine, VOTED) == [("u", "m", "home"), ("v", "m", "away")]
 
 
-async def test_the_last_of_the_same_is_kept(engine: AsyncEngine) -> None:
-    """With keep='last' the latest of a batch replaces those before it, also of earlier batches."""
+async def test_keep_last(engine: AsyncEngine) -> None:
+    """With keep='last' the last record of a batch replaces earlier ones, also of earlier batches."""
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"], keep="last")
     await sink.apply(_votes(1, ("u", "m", "home"), ("u", "m", "away")))
     assert await rows(engine, VOTED) == [("u", "m", "away")]
@@ -109,8 +109,8 @@ async def test_the_last_of_the_same_is_kept(engine: AsyncEngine) -> None:
     assert await rows(engine, VOTED) == [("u", "m", "draw")]
 
 
-async def test_records_are_copied_until_one_comes_twice(engine: AsyncEngine) -> None:
-    """Straight into their table; after one that was there, by a temporary one for a while."""
+async def test_records_are_copied_until_a_duplicate(engine: AsyncEngine) -> None:
+    """Records go straight into their table; after a duplicate, by a temporary table for a while."""
     sink = RecordTable(engine, VOTED, unique=["user_id", "match_id"])
     staged: list[int] = []
 
@@ -126,8 +126,8 @@ async def test_records_are_copied_until_one_comes_twice(engine: AsyncEngine) -> 
     assert sorted(await rows(engine, VOTED)) == sorted((f"u{number}", "m", "home") for number in range(60))
 
 
-async def test_counters_are_added_to_rows_that_are_there(engine: AsyncEngine) -> None:
-    """An upsert adds to a row, and makes it where there is none."""
+async def test_counters_are_upserted(engine: AsyncEngine) -> None:
+    """An upsert adds to a row, and inserts a missing one."""
     sink = CounterTable(engine, CLICKED, CLICKS)
     columns = ("page", "day", "clicks", "spent")
     await sink.apply(Batch("clicks", 0, "e", 1, columns, [("a", "mon", 2, 10)]))
@@ -135,8 +135,8 @@ async def test_counters_are_added_to_rows_that_are_there(engine: AsyncEngine) ->
     assert await rows(engine, CLICKED) == [("a", "mon", 5, 10), ("b", "mon", 1, 1)]
 
 
-async def test_what_is_counted_for_no_row_is_put_aside(engine: AsyncEngine) -> None:
-    """With insert=False only rows that are there are added to, and the reason names what is missing."""
+async def test_amounts_for_a_missing_row_are_rejected(engine: AsyncEngine) -> None:
+    """With insert=False only existing rows are added to, and the reason names the missing one."""
     async with engine.begin() as connection:
         await connection.execute(sa.insert(SHARES).values(presentation_id="p1"))
     sink = CounterTable(engine, SHARES, VIEWS, insert=False)
@@ -164,10 +164,8 @@ async def test_what_is_counted_for_no_row_is_put_aside(engine: AsyncEngine) -> N
         ((1, "x", "{not json"), "invalid input syntax"),
     ],
 )
-async def test_whatever_is_wrong_with_a_row_only_it_is_refused(
-    engine: AsyncEngine, row: tuple[Any, ...], reason: str
-) -> None:
-    """A value that SQL or its driver cannot take is put aside with the reason, its neighbours are written."""
+async def test_only_the_bad_row_is_rejected(engine: AsyncEngine, row: tuple[Any, ...], reason: str) -> None:
+    """A value that SQL or its driver cannot take is rejected with the reason; the other rows are written."""
     good = [(1, "before", '{"a": 1}'), (2, "after", None)]
     sink = RecordTable(engine, HAPPENED)
     columns = ("number", "text", "details")
@@ -179,7 +177,7 @@ async def test_whatever_is_wrong_with_a_row_only_it_is_refused(
 
 
 async def test_a_deferred_constraint_is_checked_with_its_row(engine: AsyncEngine) -> None:
-    """A constraint that would only fail at the commit is found in time to put its row aside."""
+    """A constraint that would only fail at the commit is checked in time to reject its row."""
     table = sa.Table(
         "behind_deferred", sa.MetaData(), sa.Column("number", sa.Integer), sa.Column("text", sa.Text)
     )
@@ -194,8 +192,8 @@ async def test_a_deferred_constraint_is_checked_with_its_row(engine: AsyncEngine
     assert await rows(engine, table) == [(1, "a"), (2, "c")]
 
 
-async def test_what_is_no_rows_fault_is_raised_and_nothing_is_written(engine: AsyncEngine) -> None:
-    """A table that is not there is not a reason to put rows aside: the batch must come again."""
+async def test_other_errors_are_raised_and_nothing_is_written(engine: AsyncEngine) -> None:
+    """A missing table is no reason to reject rows: the batch must come again."""
     missing = sa.Table(
         "not_there", sa.MetaData(), sa.Column("number", sa.Integer), sa.Column("text", sa.Text)
     )
@@ -209,10 +207,10 @@ async def test_what_is_no_rows_fault_is_raised_and_nothing_is_written(engine: As
         ).scalar() == 0
 
 
-async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
+async def test_a_flusher_that_hangs_in_its_transaction_does_not_block_the_next(
     engine: AsyncEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PostgreSQL ends the transaction of one that hangs, and the batch is written by who comes next."""
+    """PostgreSQL ends the transaction of a flusher that hangs, and the next one writes the batch."""
     monkeypatch.setattr(
         "ephemera.patterns.write_behind._postgres._IDLE_TIMEOUT",
         ("idle_in_transaction_session_timeout", "200ms"),
@@ -236,8 +234,8 @@ async def test_a_flusher_that_hangs_in_its_transaction_does_not_stop_the_next(
     assert await rows(engine, VOTED) == [("u", "m", "home")]
 
 
-async def test_tables_are_made_once_by_any_number_at_once(engine: AsyncEngine) -> None:
-    """Processes that start together may all ask for the tables."""
+async def test_tables_are_created_once_by_concurrent_processes(engine: AsyncEngine) -> None:
+    """Processes that start together may all create the tables."""
     await create_tables(engine)
     await create_tables(engine)
 
@@ -258,8 +256,8 @@ async def test_times_and_bytes_reach_their_columns(engine: AsyncEngine) -> None:
     assert await rows(engine, table) == [(moment, b"\x00\\\t")]
 
 
-def test_columns_that_are_not_there_are_refused_when_declared(postgres: Postgres) -> None:
-    """A sink whose table lacks a column fails when it is made, not at the first flush."""
+def test_missing_columns_are_refused_at_the_declaration(postgres: Postgres) -> None:
+    """A sink whose table lacks a column fails when it is created, not at the first flush."""
     with pytest.raises(InvalidValue, match="presentation_id"):
         CounterTable(None, CLICKED, VIEWS)  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="missing"):
@@ -268,8 +266,8 @@ def test_columns_that_are_not_there_are_refused_when_declared(postgres: Postgres
         RecordTable(None, VOTED, keep="any")  # type: ignore[arg-type]
 
 
-async def test_a_refusal_without_a_batch_is_raised_as_it_is(engine: AsyncEngine) -> None:
-    """Who writes straight to SQL hears of the refusal at once."""
+async def test_a_rejection_without_a_batch_is_raised(engine: AsyncEngine) -> None:
+    """A direct write to SQL raises the rejection at once."""
     sink = CounterTable(engine, CLICKED, CLICKS)
     with pytest.raises(DBAPIError, match="not_forbidden"):
         await sink.write(("page", "day", "clicks", "spent"), [("forbidden", "mon", 1, 1)])

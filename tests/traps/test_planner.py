@@ -1,4 +1,4 @@
-"""The traps of the feed's planner (F1, F2, F4 to F8): the naive way fails, as it stands; ours holds."""
+"""The traps of the feed's planner (F1, F2, F4 to F8): the naive implementation fails, ours holds."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ async def _current(here: World, channel: str) -> int:
 
 @pytest.fixture
 def naive(here: World, key: str) -> NaiveFeed:
-    """The naive way, on the same server."""
+    """The naive implementation, on the same server."""
     return NaiveFeed(here.store, key)
 
 
-async def test_f1_what_comes_during_a_run_stays_new(here: World, naive: NaiveFeed) -> None:
-    """A naive run marks as seen what came while it worked, and loses it; ours clusters it next time."""
+async def test_f1_what_arrives_during_a_run_stays_new(here: World, naive: NaiveFeed) -> None:
+    """A naive run marks as seen what arrived meanwhile, and loses it; ours clusters it next time."""
     await naive.publish("art", 3)
     await naive.rebuild("ann", "art", meanwhile=lambda: naive.publish("art", 4))
     assert await naive.pending("ann", "art") == 0  # and nobody will ever look at four of them
@@ -70,7 +70,7 @@ async def test_f1_what_comes_during_a_run_stays_new(here: World, naive: NaiveFee
 
 
 async def test_f2_a_channel_that_is_marked_again_stays(here: World) -> None:
-    """A channel that got an insight while a tick looked at it is looked at by the next one."""
+    """A channel that gets an insight while a tick examines it is examined by the next one."""
     call = here.store.client("queue").call
     await call("ZADD", "naive", "1", "art")
     read = await call("ZRANGE", "naive", 0, -1)
@@ -90,7 +90,7 @@ async def test_f2_a_channel_that_is_marked_again_stays(here: World) -> None:
 
 
 async def test_f2_marks_differ_however_fast_they_come(here: World) -> None:
-    """Two marks of one channel are never alike, so the second is never taken for the first."""
+    """Two marks of one channel always differ, so the second is never mistaken for the first."""
     dirty = here.store[here.declared.keys.dirty]
     insight = await here.planner.publish("art")
     scores: list[float | None] = []
@@ -110,7 +110,7 @@ async def test_f2_marks_differ_however_fast_they_come(here: World) -> None:
 
 
 async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World, naive: NaiveFeed) -> None:
-    """A naive run that outlasts its mark is made twice, and saved twice; of ours SQL refuses the older."""
+    """A naive run that outlasts its mark is done and saved twice; SQL refuses the older one of ours."""
     await naive.publish("art", 3)
     assert await naive.enqueue("ann", 50)
 
@@ -149,7 +149,7 @@ async def test_f4_a_run_longer_than_its_mark_is_decided_by_the_fence(here: World
 
 
 async def test_f5_a_new_subscriber_has_the_windows_novelty(here: World, naive: NaiveFeed) -> None:
-    """History before the window is no novelty to who subscribes now; the naive way takes it all."""
+    """History before the window is no novelty for a new subscriber; the naive one counts all of it."""
     await naive.publish("art", 40)
     assert await naive.pending("ann", "art") == 40
     await naive.rebuild("ann", "art")
@@ -169,8 +169,8 @@ async def test_f5_a_new_subscriber_has_the_windows_novelty(here: World, naive: N
     assert (await here.rebuild("bob", force=True)).pending == 2
 
 
-async def test_f5_who_comes_back_is_not_shown_the_same_again(here: World) -> None:
-    """One who unsubscribes and subscribes again keeps the mark of what was clustered for them."""
+async def test_f5_a_returning_subscriber_does_not_get_the_same_again(here: World) -> None:
+    """A user who unsubscribes and subscribes again keeps the high-water mark."""
     await here.add_user("ann", "art")
     await here.publish("art", 5)
     await here.rebuild("ann")
@@ -181,7 +181,7 @@ async def test_f5_who_comes_back_is_not_shown_the_same_again(here: World) -> Non
 
 
 async def test_f6_redis_only_moves_forward(here: World) -> None:
-    """A note that arrives late does not take a channel's seq back, as a plain write does."""
+    """A late mark does not move a channel's seq back, as a plain write does."""
     insights = [await here.planner.publish("art") for _ in range(3)]
     channels = here.store[here.declared.keys.channels]
     await here.planner.mark_dirty(insights[0])
@@ -195,7 +195,7 @@ async def test_f6_redis_only_moves_forward(here: World) -> None:
 
 
 async def test_f6_seqs_have_no_gap_and_no_twin(here: World) -> None:
-    """Of insights published at once, some of them rolled back, those committed have 1, 2, 3, ..."""
+    """Concurrently published insights, some of them rolled back, are committed as 1, 2, 3, ..."""
 
     async def one(number: int) -> None:
         async with here.engine.connect() as sql:
@@ -210,7 +210,7 @@ async def test_f6_seqs_have_no_gap_and_no_twin(here: World) -> None:
 
 
 async def test_f7_a_tick_that_dies_leaves_everything_to_the_next(here: World) -> None:
-    """A tick that dies while it hands over leaves channels dirty; popping them first loses them."""
+    """A tick that dies while it enqueues leaves channels dirty; popping them first loses them."""
     await here.add_user("ann", "art")
     await here.publish("art", 3)
 
@@ -234,7 +234,7 @@ async def test_f7_a_tick_that_dies_leaves_everything_to_the_next(here: World) ->
 
 @pytest.mark.parametrize("answers", [1, 7, 13, 17])
 async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres, answers: int) -> None:
-    """Redis dies after so many of its 22 answers: naive marks die with it; ours goes on from SQL."""
+    """Redis dies after some of its 22 answers: naive marks are lost with it; ours continues from SQL."""
     with embedded.valkey() as victim:
         async with world(victim.url, database(postgres)) as here:
             everybody = ids("u", 3)
@@ -269,7 +269,7 @@ async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres,
 
 
 async def _crowd(here: World, users: list[str], channels: list[str]) -> None:
-    """Users who have all of these channels, clustered a moment ago, with everything seen."""
+    """Create users subscribed to all these channels, just clustered, with everything seen."""
     pairs = "FROM unnest(CAST(:users AS text[])) u, unnest(CAST(:channels AS text[])) c"
     everybody = "FROM unnest(CAST(:users AS text[])) u"
     columns = "user_id, plan, last_active_at, last_clustered_at"
@@ -288,7 +288,7 @@ async def _crowd(here: World, users: list[str], channels: list[str]) -> None:
 async def _one_at_a_time(
     here: World, client: Counting, users: list[str], channels: list[str]
 ) -> dict[str, int]:
-    """The naive way: a trip for each user, and two for each of their channels."""
+    """The naive implementation: a round trip for each user, and two for each of their channels."""
     pending = dict.fromkeys(users, 0)
     for user in users:
         await client.call("HGETALL", here.declared.keys.users.key(user_id=user))
@@ -302,10 +302,10 @@ async def _one_at_a_time(
 
 
 @pytest.mark.parametrize("place", ["server", "cluster"])
-async def test_f8_trips_do_not_grow_with_users_or_channels(
+async def test_f8_round_trips_do_not_grow_with_users_or_channels(
     request: pytest.FixtureRequest, place: str, postgres: Postgres
 ) -> None:
-    """A tick takes ten trips at most, for 300 users of 20 channels as for 3 of one; one at a time, 12,300."""
+    """A tick takes at most ten round trips, for 300 users of 20 channels as for 3 of one; naively, 12,300."""
     taken: dict[int, Counting] = {}
     for count, channels in ((3, ids("c", 1)), (300, ids("c", 20))):
         url = request.getfixturevalue(place).url

@@ -38,12 +38,12 @@ SOON = timedelta(milliseconds=1)
 
 
 class Crash(Exception):
-    """A process ends here."""
+    """The death of a process."""
 
 
 @pytest.fixture
 async def store(server: Valkey) -> AsyncIterator[Store]:
-    """A store in which nothing waits."""
+    """A store with an empty backlog."""
     async with connect(server.url, CATALOGUE) as opened:
         await empty_backlog(opened)
         yield opened
@@ -51,7 +51,7 @@ async def store(server: Valkey) -> AsyncIterator[Store]:
 
 @pytest.fixture
 async def engine(postgres: Postgres) -> AsyncIterator[AsyncEngine]:
-    """An engine on a database that has all tables, empty, and a presentation."""
+    """An engine on a database with all tables, empty, and a presentation."""
     engine = await prepare_database(postgres)
     await _execute(engine, sa.insert(SHARES).values(presentation_id="p1"))
     yield engine
@@ -73,7 +73,7 @@ async def _flush_all(flusher: Flusher, source: Any) -> None:
 
 @pytest.fixture
 async def usage(server: Valkey, engine: AsyncEngine) -> AsyncIterator[BoundUsage]:
-    """A usage of usage for which nothing waits."""
+    """The usage under test, with an empty backlog."""
     async with connect(server.url, usage_fixtures.CATALOGUE) as opened:
         counters = usage_fixtures.USAGE.counters
         for keys in counters.shards.keys(counters.pending, counters.sealed, counters.shards.state):
@@ -88,7 +88,7 @@ async def usage(server: Valkey, engine: AsyncEngine) -> AsyncIterator[BoundUsage
 async def test_s11_costs_below_a_cent_are_counted(
     store: Store, engine: AsyncEngine, usage: BoundUsage, key: str
 ) -> None:
-    """A thousand calls at 0.042 cents each are nothing in whole cents; ours are 0.42, also in SQL."""
+    """A thousand calls at 0.042 cents are zero in whole cents; ours are 0.42, also in SQL."""
     cost = 0.00042
     cents = (store.call("HINCRBY", key, "cost_cents", int(cost * 100)) for _ in range(1000))
     await asyncio.gather(*cents)
@@ -114,7 +114,7 @@ async def _settled(usage: BoundUsage, organization: str, cost: float) -> None:
 
 
 async def _naive_flush(store: Store, engine: AsyncEngine, key: str, crash_after: str = "") -> None:
-    """As the seed has it: read, add to SQL, reset."""
+    """The naive flush: read, add to SQL, reset."""
     read = await store.call("HGETALL", key)
     if crash_after == "read":
         await store.call("HINCRBY", key, "p1", 1)  # somebody counts meanwhile
@@ -133,7 +133,7 @@ async def _views(engine: AsyncEngine) -> int:
 async def test_s12_a_flush_by_read_and_reset_doubles_and_loses(
     store: Store, engine: AsyncEngine, key: str
 ) -> None:
-    """Read-then-reset counts twice after a crash, and drops what came in between; ours does neither."""
+    """Read-then-reset counts twice after a crash, and drops what arrived in between; ours does neither."""
     await store.call("HINCRBY", key, "p1", 10)
     with pytest.raises(Crash):
         await _naive_flush(store, engine, key, "written")
@@ -158,7 +158,7 @@ async def test_s12_a_flush_by_read_and_reset_doubles_and_loses(
 
 
 async def test_s13_getset_and_update_loses_views(store: Store, engine: AsyncEngine, key: str) -> None:
-    """GETSET then UPDATE loses the views when it dies in between; ours brings them on the next try."""
+    """GETSET then UPDATE loses the views when it dies in between; ours retries them."""
     await store.call("INCRBY", key, 7)
     with pytest.raises(Crash):
         await _getset_then_die(store, key)
@@ -223,7 +223,7 @@ async def test_s20_the_interval_is_configurable_and_15_minutes_by_default(
 async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
     cluster: Cluster, engine: AsyncEngine
 ) -> None:
-    """SCAN sees one node and DEL one slot; ours need not search, for the shards are numbered."""
+    """SCAN sees one node and DEL one slot; ours does not search, because the shards are numbered."""
     async with connect(cluster.url, CATALOGUE) as store:
         await empty_backlog(store)
         for page in range(40):
@@ -248,7 +248,7 @@ async def test_s21_scan_and_delete_by_pattern_does_not_work_on_a_cluster(
 
 
 async def test_l6_votes_popped_from_a_list_are_lost(store: Store, engine: AsyncEngine, key: str) -> None:
-    """A popped vote dies with its writer; ours is acknowledged after the commit, and counts once a user."""
+    """A popped vote is lost with its writer; ours is acknowledged after the commit, and counts once."""
     await store.call("RPUSH", key, "u1 m1 home")
     with pytest.raises(Crash):
         await _pop_then_die(store, key)
