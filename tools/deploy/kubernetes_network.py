@@ -22,7 +22,7 @@ def policies() -> list[dict[str, Any]]:
         {
             "apiVersion": "networking.k8s.io/v1",
             "kind": "NetworkPolicy",
-            "metadata": meta("nobody"),
+            "metadata": meta("deny-all"),
             "spec": {"podSelector": {}, "policyTypes": ["Ingress"]},
         },
         _policy("cache", [*clients["cache"], "cache", "cache-create"], 6379, 16379),

@@ -94,7 +94,7 @@ class Screen:
         workers = [spec.name for spec in plan.specs if spec.url is None]
         self._row("workers", ", ".join(f"{name} (pid {processes[name].pid})" for name in workers), "")
         first = parse_url(servers.cache_url).database
-        databases = f"databases {first} to {first + len(SERVICES) - 1}: one per service, in this order"
+        databases = f"databases {first} to {first + len(SERVICES) - 1}: one per service, in the order above"
         self._row("cache", redacted(servers.cache_url), databases)
         self._row("queue", redacted(servers.queue_url), "the same, for data that must not be evicted")
         self._row("SQL", redacted(servers.database_url), "one schema per service")

@@ -161,9 +161,7 @@ $("#files").onclick = guarded(async (event) => {
   });
 });
 
-(async () => {
-  try {
-    await ask("auth/me");
-    signedIn();
-  } catch { signedOut(); }
+(async () => { // not by `ask`: a late 401 must not undo a sign-in that was faster
+  const response = await fetch("auth/me", { credentials: "same-origin" });
+  if (response.ok && !notes) signedIn();
 })();
