@@ -34,7 +34,7 @@ from tests.patterns.job_fixtures import CATALOGUE, JOBS, PROGRESS, Ended, Steppe
 from tests.patterns.job_store import opened
 from tests.patterns.job_worker import Worker
 from tests.patterns.wait_for_jobs import ended
-from tests.services.feed_world import feed_world
+from tests.services.feed_fixtures import feed_fixtures
 
 
 @asynccontextmanager
@@ -212,7 +212,7 @@ class _Lost(Exception):
 async def test_a_failed_run_frees_its_user(victim: Valkey, postgres: Postgres) -> None:
     """The row of a user whose run ended early is free, so the next run need not wait for its deadline."""
     places = {"EPHEMERA_URL": victim.url, "EPHEMERA_DATABASE_URL": postgres.database("faults_given_up")}
-    async with feed_world(places, pro_novelty=1) as world:
+    async with feed_fixtures(places, pro_novelty=1) as world:
         await world.aggregator.subscribe("ann", "news", "pro")
         await world.publish("news", 3)
         await world.tick()

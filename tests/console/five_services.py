@@ -30,8 +30,8 @@ from tests.console.loop_thread import LoopThread
 from tests.services.identity_users import sign_in
 from tests.services.scripture_mail import MailServer
 from tests.services.services import Served
-from tests.services.slides_people import QUICK, administrator
-from tests.services.slides_world import Model
+from tests.services.slides_processes import Model
+from tests.services.slides_users import QUICK, administrator
 
 _NONE_KEPT = httpx.Limits(max_keepalive_connections=0)
 _LEFT_OUT = ("slides-worker-2",)  # the demo kills it

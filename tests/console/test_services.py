@@ -28,9 +28,9 @@ from tests.console.five_services import Stage, staged
 from tests.console.test_permission import FORGE
 from tests.services import identity_users
 from tests.services.scripture_mail import MailServer
-from tests.services.slides_people import VIEWER
-from tests.services.slides_people import Person as Author
-from tests.services.slides_world import Model
+from tests.services.slides_users import VIEWER
+from tests.services.slides_users import Person as Author
+from tests.services.slides_processes import Model
 
 Browse = Callable[..., Any]
 Picture = Callable[[Any, str], None]
@@ -46,7 +46,7 @@ DRAWN = "paths => paths.map(path => path.getAttribute('d')).join()"
 WIDER = """() => [...document.querySelectorAll('.q-table__middle, html')]
   .filter(box => box.scrollWidth > box.clientWidth + 1)
   .map(box => `${box.closest('section')?.ariaLabel}: ${box.scrollWidth} of ${box.clientWidth}`)"""
-LOST = "UserUnknown: there is no user"
+LOST = "UnknownUser: there is no user"
 
 
 @pytest.fixture(scope="module")

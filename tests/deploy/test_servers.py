@@ -19,8 +19,8 @@ from tests.deploy.production import Places, Production, cli, places, production,
 from tests.security import scenarios
 from tests.services import feed_users, identity_users
 from tests.services.services import serving
-from tests.services.slides_people import QUICK, Person, administrator
-from tests.services.slides_world import working
+from tests.services.slides_processes import working
+from tests.services.slides_users import QUICK, Person, administrator
 from tests.wire.debian_redis import BINARY
 from tools.deploy.layout import SERVICES, cache_url, environment, queue_url
 from tools.deploy.servers import MEMORY

@@ -28,7 +28,7 @@ from tests.patterns import limit_fixtures, progress_fixtures
 from tests.patterns.league_site import League, Source
 from tests.patterns.progress_fixtures import PROGRESS, Done, JobDatabase, SlideDone
 from tests.services.services import Served
-from tests.services.slides_people import Person
+from tests.services.slides_users import Person
 from tests.web import http_cache_app, limited_app, streaming_app
 
 _TAG = re.compile(rb'(?:W/)?"[\x21\x23-\x7e\x80-\xff]*"')

@@ -19,7 +19,7 @@ from tests.services import identity_users, scripture_readers
 from tests.services.conformance import conform
 from tests.services.league_users import TOKEN
 from tests.services.services import Served
-from tests.services.slides_people import ADMIN, Person
+from tests.services.slides_users import ADMIN, Person
 from tests.services.test_identity_conformance import WITHOUT_ENDING as IDENTITY_STAYS
 from tests.services.test_league_conformance import ENDING as LEAGUE_STAYS
 from tests.services.test_scripture_conformance import WITHOUT_INGEST

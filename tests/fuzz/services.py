@@ -13,8 +13,8 @@ from tests.services import identity_users, scripture_readers
 from tests.services.feed_users import feeding
 from tests.services.league_users import league
 from tests.services.services import Served, serving
-from tests.services.slides_people import QUICK, administrator
-from tests.services.slides_world import Model
+from tests.services.slides_processes import Model
+from tests.services.slides_users import QUICK, administrator
 
 
 class Services:

@@ -15,7 +15,7 @@ from ephemera_services.league import DEMO_ADMINISTRATOR
 from ephemera_services.runtime import DEMO_PASSWORD as LEAGUE_PASSWORD
 from ephemera_services.runtime import DEMO_PASSWORD as SLIDES_PASSWORD
 from tests.security.guarded import CANARY
-from tests.services import feed_users, identity_users, league_users, scripture_readers, slides_people
+from tests.services import feed_users, identity_users, league_users, scripture_readers, slides_users
 from tests.services.services import Served
 
 PASSWORD = f"{CANARY} horse battery"
@@ -65,8 +65,8 @@ def identity(served: Served) -> ScenarioResult:
 
 def slides(served: Served) -> ScenarioResult:
     """Sign in, make a key, upload, have a presentation written and watch it, export, share, block a user."""
-    root = slides_people.administrator(served)
-    anna = slides_people.Person(served)
+    root = slides_users.administrator(served)
+    anna = slides_users.Person(served)
     key = anna.want(201, "POST", "/api-keys", json={"name": "robot"})["key"]
     keyed = {"x-api-key": key}
     _want(200, served.client.get("/auth/me", headers=keyed))
@@ -90,8 +90,8 @@ def slides(served: Served) -> ScenarioResult:
     cookies = [*anna.client.cookies.values(), *root.client.cookies.values()]
     anna.want(204, "POST", "/auth/logout")
     wrong = [
-        served.client.post("/auth/login", json={"email": slides_people.EDITOR, "password": UNSAID}),
-        served.client.post("/auth/login", json={"email": slides_people.EDITOR, "password": {UNSAID: 1}}),
+        served.client.post("/auth/login", json={"email": slides_users.EDITOR, "password": UNSAID}),
+        served.client.post("/auth/login", json={"email": slides_users.EDITOR, "password": {UNSAID: 1}}),
         served.client.get("/auth/me", headers={"x-api-key": UNSAID}),
         served.client.get("/auth/me", headers={"cookie": f"slides-session={UNSAID}"}),
         served.client.get(f"/p/{UNSAID}"),

@@ -25,8 +25,8 @@ from tests.services import (
     identity_users,
     league_users,
     scripture_readers,
-    slides_people,
-    slides_world,
+    slides_processes,
+    slides_users,
 )
 from tests.services.services import Served, serving
 from tests.wire.debian_redis import BINARY
@@ -63,8 +63,8 @@ def world(
         with ThreadPoolExecutor(2) as threads:  # more would only take longer together
             begun = {name: threads.submit(stack.enter_context, each) for name, each in contexts.items()}
             services = {name: each.result() for name, each in begun.items()}
-        stack.enter_context(slides_world.working(folder, environments["slides"]))
-        stack.enter_context(slides_world.working(folder, environments["scripture"], system="scripture"))
+        stack.enter_context(slides_processes.working(folder, environments["slides"]))
+        stack.enter_context(slides_processes.working(folder, environments["scripture"], service="scripture"))
         stack.enter_context(feed_users.working(folder, environments["feed"]))
         results = {name: getattr(scenarios, name)(served) for name, served in services.items()}
         yield World(guarded, services, results, folder)
@@ -73,7 +73,7 @@ def world(
 def _environment(system: str, guarded: Guarded, folder: Path) -> dict[str, str]:
     own = {
         "identity": {**identity_users.QUICK, **identity_users.UNLIMITED},
-        "slides": slides_people.QUICK,
+        "slides": slides_users.QUICK,
         "scripture": {
             **scripture_readers.UNLIMITED,
             **scripture_readers.keys_in(folder),
@@ -163,7 +163,7 @@ def _signed_in(system: str, served: Served) -> Iterator[httpx.Client]:
         elif system == "scripture":
             client.headers["authorization"] = f"Bearer {scripture_readers.Reader(served).token}"
         elif system == "slides":
-            client.cookies = slides_people.Person(served, slides_people.VIEWER).client.cookies
+            client.cookies = slides_users.Person(served, slides_users.VIEWER).client.cookies
         elif system == "league":
             name = f"bob{uuid4().hex[:8]}"
             client.post("/api/users", json={"name": name, "password": scenarios.PASSWORD}).raise_for_status()

@@ -11,7 +11,7 @@ from ephemera.embedded import Postgres, Valkey
 from tests.server_choice import ClusterAsServer
 from tests.services.identity_users import QUICK, UNLIMITED
 from tests.services.services import SCRAPER, Served, serving
-from tests.services.slides_world import (  # noqa: F401 - fixtures of the slides tests
+from tests.services.slides_processes import (  # noqa: F401 - fixtures of the slides tests
     anna,
     slides,
     slides_again,
@@ -30,7 +30,7 @@ def valkey(request: pytest.FixtureRequest) -> Iterator[Valkey | ClusterAsServer]
         running_cluster = ClusterAsServer(request.getfixturevalue("cluster"))
         running_cluster.ask("FLUSHALL")
         yield running_cluster
-        running_cluster.ask("FLUSHALL")  # with the mark of a system that has one
+        running_cluster.ask("FLUSHALL")  # including the identity of a service
         return
     with embedded.valkey() as running:
         yield running

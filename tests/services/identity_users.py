@@ -24,7 +24,7 @@ UNLIMITED = {
 
 
 class Person:
-    """Somebody with an account, who is signed in at one process of the service."""
+    """A user who is signed in at one process of the service."""
 
     def __init__(self, served: Served, tokens: dict[str, Any], email: str) -> None:
         self._served = served

@@ -1,4 +1,4 @@
-"""A mail server for tests: it speaks SMTP, keeps what it takes, and can be told to keep senders waiting."""
+"""A mail server for tests: it speaks SMTP, stores the mails, and can delay its senders."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ UNLIMITED = {
 
 
 class Reader:
-    """Somebody with an access token."""
+    """A user with an access token."""
 
     def __init__(self, served: Served, role: str = "user", user_id: str | None = None) -> None:
         self._served = served
@@ -66,7 +66,7 @@ def subscriber(served: Served, plan: str) -> Reader:
 
 
 def verse(text: str, number: int = 1, **more: Any) -> dict[str, Any]:
-    """A verse of Jude, which the shipped corpus has not."""
+    """A verse of Jude, which the shipped corpus does not have."""
     return {"book": "jude", "chapter": 1, "verse": number, "texts": {"web": text}, **more}
 
 
@@ -118,7 +118,7 @@ _WAITING = "SELECT 1 FROM pg_locks WHERE relation = 'scripture.passages'::regcla
 
 
 class HeldUp(NamedTuple):
-    """An ingest under way."""
+    """An ingest in progress."""
 
     answer: Future[httpx.Response]
     release: Callable[[], None]

@@ -60,7 +60,7 @@ def test_the_whole_story(caller: Caller, worker: Worker) -> None:
     seen = answer.json()
     assert seen["mode"] == "redis"
     assert seen["last_tick"]["at"] is not None
-    until(lambda: caller.http.get("/feed/planner").json()["queue"] == 0, "the worker has told of its run")
+    until(lambda: caller.http.get("/feed/planner").json()["queue"] == 0, "the worker has recorded its run")
     assert set(worker.runs("ann")) >= {"rebuilt"}
     assert worker.metric("feed_version_bumps_total") == newer["cluster_version"]
     assert worker.metric("feed_run_seconds_count") == newer["cluster_version"]
@@ -100,9 +100,9 @@ def test_grpc_refuses_what_http_refuses(caller: Caller) -> None:
     """What is wrong is INVALID_ARGUMENT with its field, who is unknown NOT_FOUND."""
     with caller.remote() as remote:
         for method in ("GetFeed", "GetStatus"):
-            code, said = remote.refused(method, user_id="nobody")
+            code, said = remote.refused(method, user_id="unknown")
             assert code == "NOT_FOUND"
-            assert "'nobody'" in said
+            assert "'unknown'" in said
         assert remote.refused("GetFeed", user_id="no body")[0] == "INVALID_ARGUMENT"
         code, said = remote.refused("PublishInsight", channel_id="space", text="")
         assert (code, said.partition(":")[0]) == ("INVALID_ARGUMENT", "text")
@@ -130,10 +130,10 @@ def test_many_calls_at_once(caller: Caller) -> None:
 
 def test_unknown_users_and_wrong_requests(caller: Caller) -> None:
     """Who never subscribed has no feed and no status, and is not made known by a touch."""
-    assert caller.http.post("/feed/users/nobody/touch").status_code == 204
-    assert caller.http.get("/feed/users/nobody").status_code == 404
-    assert caller.http.get("/feed/users/nobody/status").status_code == 404
-    assert caller.http.delete("/feed/users/nobody/subscriptions/space").json() == {"unsubscribed": False}
+    assert caller.http.post("/feed/users/unknown/touch").status_code == 204
+    assert caller.http.get("/feed/users/unknown").status_code == 404
+    assert caller.http.get("/feed/users/unknown/status").status_code == 404
+    assert caller.http.delete("/feed/users/unknown/subscriptions/space").json() == {"unsubscribed": False}
     wrong = caller.http.put("/feed/users/ann/subscriptions/space", json={"plan": "gold"})
     assert wrong.status_code == 422
     assert caller.http.post("/feed/insights", json={"channel_id": "a/b", "text": "x"}).status_code == 422

@@ -13,7 +13,7 @@ from ephemera.operations.audit import audit
 from ephemera.operations.documentation import as_markdown
 from ephemera_services.feed import catalogue
 from tests.cli.commands import ephemera
-from tests.services.feed_world import World, feed_world
+from tests.services.feed_fixtures import World, feed_fixtures
 
 PAGE = Path(__file__).parents[2] / "docs" / "services" / "feed.md"
 DAY = 86_400
@@ -46,7 +46,7 @@ def test_the_page_is_made_from_the_catalogue() -> None:
 
 async def test_every_lifetime_is_read_back_from_the_server(valkey: Valkey, places: dict[str, str]) -> None:
     """Each key that a working service leaves has its keys lifetime, from now on, or none by design."""
-    async with feed_world(places, pro_novelty=3) as world:
+    async with feed_fixtures(places, pro_novelty=3) as world:
         await _work(world)
         client = world.aggregator.store.client()
         seen = set()
@@ -67,7 +67,7 @@ async def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
     valkey: Valkey, places: dict[str, str]
 ) -> None:
     """After all kinds of work: nothing unknown, endless, of a wrong type, too long-lived or unreadable."""
-    async with feed_world(places, pro_novelty=3) as world:
+    async with feed_fixtures(places, pro_novelty=3) as world:
         await _work(world)
         report = await audit(valkey.url, [catalogue])
     wrong = {"unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced"}

@@ -11,7 +11,7 @@ from ephemera_services.feed import Settings, seed
 from ephemera_services.feed.service import Aggregator
 from ephemera_services.runtime import InvalidSettings, read_settings, variable_names
 from tests.cli.commands import ephemera as command
-from tests.services.feed_world import feed_world
+from tests.services.feed_fixtures import feed_fixtures
 
 README = Path(ephemera_services.feed.__file__).with_name("README.md")
 
@@ -38,15 +38,15 @@ def test_what_cannot_work_is_refused_by_name(variable: str, value: str) -> None:
 
 def test_a_worker_needs_servers() -> None:
     """A worker without the service's servers says which variables name them."""
-    told = command("worker", "feed")
-    assert told.code != 0
-    assert "EPHEMERA_DATABASE_URL" in told.err + told.out
+    outcome = command("worker", "feed")
+    assert outcome.code != 0
+    assert "EPHEMERA_DATABASE_URL" in outcome.err + outcome.out
 
 
 async def test_an_embedder_needs_its_endpoint(places: dict[str, str]) -> None:
     """The embedder `openai` without a URL is refused at the start."""
     with pytest.raises(InvalidSettings, match="EPHEMERA_FEED_EMBEDDER_URL"):
-        async with feed_world(places, embedder="openai"):
+        async with feed_fixtures(places, embedder="openai"):
             pass
 
 
@@ -59,7 +59,7 @@ def test_the_readme_has_every_setting() -> None:
 
 async def test_the_demonstration_makes_a_feed(places: dict[str, str]) -> None:
     """Its users have something to read after one run, and seeding again changes nothing."""
-    async with feed_world(places) as world:
+    async with feed_fixtures(places) as world:
         assert await seed(world.aggregator) == ["ann", "bob"]
         assert await seed(world.aggregator) == []
         assert (await world.rebuild("ann")).outcome == "rebuilt"
@@ -81,10 +81,10 @@ async def _count(aggregator: Aggregator) -> int:
 async def test_an_embedder_that_fails_is_made_up_for(places: dict[str, str]) -> None:
     """Insights are published without vectors while the embedder is away, and the worker makes them."""
     absent = {"embedder": "openai", "embedder_url": "http://127.0.0.1:1/v1"}
-    async with feed_world(places, **absent) as world:
+    async with feed_fixtures(places, **absent) as world:
         await world.publish("unseen", 5)
         assert _errors(world.aggregator) == 5
-    async with feed_world(places) as world:
+    async with feed_fixtures(places) as world:
         await world.aggregator.subscribe("zoe", "unseen", "pro")
         run = await world.rebuild("zoe")
         assert (run.outcome, run.pending) == ("rebuilt", 5)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from ephemera_services.feed.summarizer import ExtractiveSummarizer
-from tests.services.feed_world import World, feed_world
+from tests.services.feed_fixtures import World, feed_fixtures
 
 
 class Endpoint:
@@ -64,7 +64,7 @@ async def _clustered(world: World, user: str) -> None:
 
 async def test_the_model_words_a_version_once(places: dict[str, str]) -> None:
     """Many readers at once have the model asked once, and all get its words; a new version asks again."""
-    async with _endpoint() as endpoint, feed_world(places, model_url=endpoint.url, model="tiny") as world:
+    async with _endpoint() as endpoint, feed_fixtures(places, model_url=endpoint.url, model="tiny") as world:
         await _clustered(world, "ann")
         feeds = await asyncio.gather(*(world.aggregator.feed("ann") for _ in range(20)))
         assert len(endpoint.asked) == 1
@@ -87,7 +87,7 @@ async def test_a_model_that_fails_is_stood_in_for(
     places: dict[str, str], status: int, said: str | None
 ) -> None:
     """The feed is worded by its own sentences, says so, and is tried again within a minute."""
-    async with _endpoint() as endpoint, feed_world(places, model_url=endpoint.url, model="tiny") as world:
+    async with _endpoint() as endpoint, feed_fixtures(places, model_url=endpoint.url, model="tiny") as world:
         endpoint.status, endpoint.said = status, said
         user = f"bob-{status}-{len(said or '')}"
         await _clustered(world, user)
@@ -104,8 +104,8 @@ async def test_a_model_that_fails_is_stood_in_for(
 
 
 async def test_a_model_that_is_away(places: dict[str, str]) -> None:
-    """An endpoint that nobody listens on is a failed model, and no failed read."""
-    async with feed_world(places, model_url="http://127.0.0.1:1/v1") as world:
+    """An endpoint that does not answer fails the model, not the read."""
+    async with feed_fixtures(places, model_url="http://127.0.0.1:1/v1") as world:
         await _clustered(world, "carl")
         feed = await world.aggregator.feed("carl")
         assert feed is not None

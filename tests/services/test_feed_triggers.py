@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from ephemera_services.feed.embeddings import embed_texts
-from tests.services.feed_world import Interrupted, World, feed_world
+from tests.services.feed_fixtures import Interrupted, World, feed_fixtures
 
 BY_PLAN = pytest.mark.parametrize(
     ("plan", "novelty", "every", "active_within", "cooldown"),
@@ -19,7 +19,7 @@ BY_PLAN = pytest.mark.parametrize(
 @pytest.fixture
 async def world(places: dict[str, str]) -> AsyncIterator[World]:
     """A service with the usual settings."""
-    async with feed_world(places) as made:
+    async with feed_fixtures(places) as made:
         yield made
 
 
@@ -45,7 +45,7 @@ async def test_novelty(
 async def test_time(
     world: World, plan: str, novelty: int, every: str, active_within: str, cooldown: str
 ) -> None:
-    """A user is handed over for a single new insight when the plan's time is over, and not before."""
+    """A user is enqueued for a single new insight when the plan's interval has passed, and not before."""
     user, channel = f"timely-{plan}", f"times-{plan}"
     await world.settled(user, channel, plan)
     before = (await world.row(user)).cluster_version
@@ -60,7 +60,7 @@ async def test_time(
 
 
 async def test_time_without_novelty_changes_nothing(world: World) -> None:
-    """Where nothing is new, the time's run leaves the version, and the time begins anew."""
+    """Without new insights a run by time keeps the version and restarts the interval."""
     await world.settled("patient", "silence", "pro")
     await world.age("patient", last_clustered_at="12 h")
     before = await world.row("patient")

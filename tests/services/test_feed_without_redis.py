@@ -1,4 +1,4 @@
-"""Redis killed, hung and back: both flows go on from SQL, bounded, and nobody is lost."""
+"""Redis killed, hung and back: planner and workers continue from SQL, bounded, and lose no user."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from ephemera.patterns.planner import Task
 from ephemera_services.feed.cluster_queue import LOST
+from tests.services.feed_fixtures import World, feed_fixtures
 from tests.services.feed_users import Caller, feeding, texts, until, working
-from tests.services.feed_world import World, feed_world
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def places(valkey: Valkey, postgres: Postgres, request: pytest.FixtureRequest) -
 @pytest.fixture
 async def world(places: dict[str, str]) -> AsyncIterator[World]:
     """A service whose ticks hand over at most ten users."""
-    async with feed_world(places, max_enqueued_per_tick=10, pro_novelty=3) as made:
+    async with feed_fixtures(places, max_enqueued_per_tick=10, pro_novelty=3) as made:
         yield made
 
 
@@ -51,7 +51,7 @@ async def _crowd(world: World, count: int) -> list[str]:
 
 
 async def test_redis_killed_in_mid_tick(world: World, valkey: Valkey) -> None:
-    """A tick whose Redis dies between claim and queue loses nobody: SQL has them, and the next ones go on."""
+    """A tick whose Redis dies between claim and queue loses no user: SQL has them for later ticks."""
     users = await _crowd(world, 25)
     enqueue = world.aggregator.queue.enqueue
 
@@ -88,9 +88,9 @@ async def test_both_flows_without_redis(world: World, valkey: Valkey) -> None:
     await world.publish("elsewhere", 1, "sport")
     assert (await world.tick()).mode == "sql"
     assert await world.handed() == {"user-0", "user-1", "user-2", "timely"}
-    told, queue = await world.aggregator.planner_state()
-    assert told is not None
-    assert (told.mode, queue.length) == ("sql", 4)
+    tick, queue = await world.aggregator.planner_state()
+    assert tick is not None
+    assert (tick.mode, queue.length) == ("sql", 4)
     run = await world.rebuild("timely")
     assert (run.outcome, run.pending) == ("rebuilt", 1)
     await world.aggregator.touch("timely")
@@ -113,7 +113,7 @@ async def test_what_the_stream_lost_is_found_in_sql(world: World, valkey: Valkey
 
 
 async def test_nobody_is_handed_over_while_the_workers_are_behind(world: World) -> None:
-    """While somebody has waited for half of the mark the planner pauses, and goes on when they are served."""
+    """While a user has waited for half of the mark the planner pauses, and continues when they are served."""
     users = await _crowd(world, 12)
     assert (await world.tick()).enqueued == 10
     waits = next(iter(await world.handed()))
@@ -160,7 +160,7 @@ async def _serve_from_sql(world: World, users: list[str]) -> set[str]:
         for user in await world.aggregator.queue.waiting(timedelta(0), 100):
             run = await world.rebuild(user)
             assert run.outcome == "rebuilt"
-            assert user not in served, "nobody is served twice"
+            assert user not in served, "no user is served twice"
             served.add(user)
         if served == set(users):
             break

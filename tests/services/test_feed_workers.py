@@ -113,7 +113,7 @@ def test_a_worker_that_is_told_to_stop(caller: Caller, places: dict[str, str], t
 def test_a_worker_whose_servers_hang_ends(
     places: dict[str, str], tmp_path: Path, valkey: Valkey, postgres: Postgres
 ) -> None:
-    """Told to stop while neither PostgreSQL nor Redis answers, it ends by itself, and is not broken off."""
+    """A worker that is stopped while PostgreSQL and Redis hang ends by itself and is not aborted."""
     with working(tmp_path, places) as worker:
         for each in (valkey, postgres):
             each.pause()

@@ -58,7 +58,7 @@ def test_the_whole_story(identity: Served) -> None:
     assert taro.ask("POST", "/auth/logout").status_code == 204
     assert taro.profile().status_code == 401
     assert taro.refresh().status_code == 401
-    assert phone.profile().status_code == 200, "only this sign-in is over"
+    assert phone.profile().status_code == 200, "only this sign-in has ended"
 
 
 def test_an_address_has_one_account(identity: Served) -> None:
@@ -69,7 +69,7 @@ def test_an_address_has_one_account(identity: Served) -> None:
 
 
 def test_a_wrong_password_and_an_unknown_address_look_the_same(identity: Served) -> None:
-    """Nobody learns from a sign-in which addresses have accounts."""
+    """A sign-in does not reveal which addresses have accounts."""
     email = register(identity)
     wrong = identity.client.post("/auth/login", json={"email": email, "password": "not the one"})
     unknown = identity.client.post("/auth/login", json={"email": "x@example.com", "password": PASSWORD})
@@ -78,7 +78,7 @@ def test_a_wrong_password_and_an_unknown_address_look_the_same(identity: Served)
 
 
 def test_profiles_are_for_their_owner_and_administrators(identity: Served) -> None:
-    """Others get 403, an administrator sees everybody, and somebody who is not there is 404."""
+    """Other users get 403, an administrator reads every profile, and an unknown user is 404."""
     ann, bob, root = newcomer(identity), newcomer(identity), administrator(identity)
     assert bob.ask("GET", f"/api/profiles/{ann.id}").status_code == 403
     changes = {"first_name": "Mallory", "last_name": "M"}
@@ -88,7 +88,7 @@ def test_profiles_are_for_their_owner_and_administrators(identity: Served) -> No
 
 
 def test_a_session_can_be_ended_from_another(identity: Served) -> None:
-    """The lost phone's tokens are void at their next use, and nobody ends other people's sessions."""
+    """The lost phone's tokens are refused at their next use, and users cannot end sessions of others."""
     laptop, stranger = newcomer(identity), newcomer(identity)
     phone = laptop.signed_in_again()
     assert stranger.ask("DELETE", f"/auth/sessions/{phone.sid}").status_code == 404

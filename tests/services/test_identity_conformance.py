@@ -27,12 +27,12 @@ def document(identity: Served) -> Any:
 
 
 def test_it_conforms_for_an_administrator(identity: Served) -> None:
-    """No 5xx, no undeclared status, no violation of a schema, for somebody who may do everything."""
+    """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     conform(identity.url, *_bearer(identity), *WITHOUT_ENDING, examples=10)
 
 
 def test_it_conforms_for_a_user(identity: Served) -> None:
-    """The same for somebody who registers and signs in first, as schemathesis does by itself."""
+    """The same for a user who registers and signs in first, as schemathesis does by itself."""
     conform(identity.url, *WITHOUT_ENDING, examples=5)
 
 

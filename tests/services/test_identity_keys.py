@@ -56,7 +56,7 @@ def test_an_audit_of_a_server_it_has_worked_on_finds_nothing_wrong(
     seen = {space.pattern for space in report.keyspaces if space.keys}
     assert seen == {space.pattern for space in catalogue if space.kind != "channel"} - {
         "loading:cache:profile:{user_id}",  # there only while a profile is loaded
-        *("rate_denied", "sliding_rate_denied"),  # nobody is denied here
+        *("rate_denied", "sliding_rate_denied"),  # no request is denied here
     }
     shown = ephemera(
         *("audit", "--url", valkey.url, "--catalogue", "identity", "--fail-on", ",".join(sorted(wrong)))

@@ -1,4 +1,4 @@
-"""The limits of identity: per address and per user, told in headers, and refused as problems."""
+"""The rate limits of identity: per address and per user, in headers, and refused with problems."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def test_each_user_has_limits_of_their_own(limited: Served, valkey: Valkey) -> N
 
 
 def test_a_revoked_token_does_not_use_up_its_users_limit(limited: Served, valkey: Valkey) -> None:
-    """Whoever has a stolen, revoked token cannot lock its owner out."""
+    """A stolen, revoked token cannot be used to lock its owner out."""
     valkey.ask("FLUSHALL")
     ann = newcomer(limited)
     stolen = ann.signed_in_again()

@@ -41,7 +41,7 @@ def test_an_administrator_ends_all_sessions_of_a_user(identity: Served, second: 
 
 
 def test_a_reused_refresh_token_ends_its_whole_family(identity: Served, second: Served) -> None:
-    """Whoever comes second with a refresh token ends the sign-in for both; other sign-ins go on."""
+    """Using a refresh token twice ends its sign-in for both clients; other sign-ins stay active."""
     ann = newcomer(identity)
     elsewhere = ann.signed_in_again()
     stolen = ann.tokens["refresh_token"]

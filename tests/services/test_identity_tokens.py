@@ -19,7 +19,7 @@ from tests.services.services import Served
 
 @pytest.fixture(scope="module")
 def ann(identity: Served) -> Person:
-    """Somebody who is signed in."""
+    """A signed-in user."""
     return newcomer(identity)
 
 
@@ -81,7 +81,7 @@ def test_whatever_is_sent_as_a_token_is_refused_politely(identity: Served, ann: 
         )
     last = token.rpartition(b".")[2]
     if made.strip() == token or (made[:-1] == token[:-1] and len(made) == len(token) and last):
-        return  # the last character of base64 has bits that nobody reads
+        return  # the last character of base64 has unused bits
     assert status(identity, made) == 401
 
 

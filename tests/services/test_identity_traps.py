@@ -70,10 +70,10 @@ def test_i4_no_reader_puts_an_old_profile_back(identity: Served, second: Served)
 def test_i6_times_are_utc(identity: Served) -> None:
     """Whatever the service tells of time carries its zone, and it is UTC."""
     ann = newcomer(identity)
-    told = [ann.profile().json()["cached_at"]]
+    times = [ann.profile().json()["cached_at"]]
     for session in ann.ask("GET", "/auth/sessions").json()["sessions"]:
-        told += [session["created_at"], session["refreshed_at"], session["expires_at"]]
-    for text in told:
+        times += [session["created_at"], session["refreshed_at"], session["expires_at"]]
+    for text in times:
         assert text.endswith("Z")
         assert abs(datetime.fromisoformat(text).timestamp() - time.time()) < 8 * 86_400
 

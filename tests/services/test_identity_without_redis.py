@@ -16,7 +16,7 @@ from tests.services.services import Served
 
 @pytest.fixture(params=["down", "hung"])
 def outage(request: pytest.FixtureRequest, valkey: Valkey) -> Iterator[Outage]:
-    """Redis goes away when told, and is back after the test."""
+    """A Redis that a test can stop; it is back after the test."""
     away = Outage(valkey, request.param)
     yield away
     away.end()
@@ -88,7 +88,9 @@ def test_what_was_revoked_stays_void_on_a_process_that_never_heard_of_it(
 ) -> None:
     """With Redis away SQL decides: of an ended sign-in, and of one whose user has another role by now."""
     ann, ended, promoted = newcomer(identity), newcomer(identity), newcomer(identity)
-    with psycopg.connect(places["EPHEMERA_DATABASE_URL"], autocommit=True) as sql:  # and Redis is not told
+    with psycopg.connect(
+        places["EPHEMERA_DATABASE_URL"], autocommit=True
+    ) as sql:  # without invalidation in Redis
         sql.execute("UPDATE identity.sign_ins SET ended_at = now() WHERE id = %s", (ended.sid,))
         sql.execute("UPDATE identity.users SET role = 'admin' WHERE id = %s", (promoted.id,))
     outage.begin()
@@ -124,7 +126,7 @@ def _wait_until_ready(served: Served) -> None:
 
 
 def _eventual_name(person: object) -> str:
-    """The name in a profile once the cache was told of the change."""
+    """The name in a profile once the change is invalidated in the cache."""
     deadline = time.monotonic() + 10
     while True:
         name: str = person.profile().json()["first_name"]  # type: ignore[attr-defined]

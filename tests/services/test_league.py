@@ -292,7 +292,7 @@ def test_wrong_settings_stop_the_start(places: dict[str, str], tmp_path: Path) -
 
 
 def test_leaderboards_are_computed_when_they_are_due(places: dict[str, str], tmp_path: Path) -> None:
-    """Every so often, by one process: what was changed in SQL since is on the board without being told."""
+    """Leaderboards are recomputed regularly by one process, and pick up changes in SQL."""
     often = {"EPHEMERA_LEAGUE_LEADERBOARDS_EVERY": "2s"}
     with league(tmp_path, places, **often) as served, league(tmp_path, places, **often):
         before = sql(places, "SELECT computed_at FROM league.computed")

@@ -27,7 +27,7 @@ def served(places: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> 
 
 
 def test_it_conforms_for_an_administrator(served: Served, tmp_path: Path) -> None:
-    """No 5xx, no undeclared status, no violation of a schema, for somebody who may do everything."""
+    """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     signed = served.client.post("/api/session", json={"name": DEMO_ADMINISTRATOR, "password": DEMO_PASSWORD})
     config = tmp_path / "schemathesis.toml"
     config.write_text(f'[auth.openapi.Session]\napi_key = "{signed.cookies["__Host-session"]}"\n')
@@ -35,7 +35,7 @@ def test_it_conforms_for_an_administrator(served: Served, tmp_path: Path) -> Non
 
 
 def test_it_conforms_for_a_stranger(served: Served) -> None:
-    """The same for somebody who is not signed in."""
+    """The same without a session."""
     conform(served.url, examples=5)
 
 

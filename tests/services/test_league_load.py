@@ -20,7 +20,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.mark.parametrize("scenario", ["realistic", "prewarm"])
 def test_a_scenario_prints_figures_and_advice(scenario: str, tmp_path: Path) -> None:
-    """Hit ratio, p95 and p99, errors and the advice are there; nobody was refused; two runs can be drawn."""
+    """The report has hit ratio, p95, p99, errors and advice; nothing was refused; two runs can be drawn."""
     picture = tmp_path / "prewarm.svg"
     words = [sys.executable, "-m", "ephemera_services.league.load", scenario, "--users", "40"]
     words += ["--seconds", "6", "--arrive", "2", "--plot", str(picture)]
@@ -75,7 +75,7 @@ _TALKATIVE = """
 import random, sys
 from locust.env import Environment
 from ephemera_services.league.load.locustfile import Supporter
-random.random = lambda: 0.0  # whoever may say something does
+random.random = lambda: 0.0  # every user comments
 Supporter.host = sys.argv[1]
 supporter = Supporter(Environment(user_classes=[Supporter], host=sys.argv[1]))
 supporter.on_start()

@@ -53,7 +53,7 @@ def test_a_week_ends_where_a_window_opens(
     eve = kickoff - PREWARM - timedelta(hours=2)
     page = _table_at(eve, valkey, places, tmp_path)
     assert timedelta(hours=1, minutes=58) < _fresh(page) <= timedelta(hours=2)
-    sql(places, "UPDATE league.clubs SET name = 'Renamed' WHERE name = 'Vortex'")  # nobody bumps it
+    sql(places, "UPDATE league.clubs SET name = 'Renamed' WHERE name = 'Vortex'")  # without invalidation
     opened = _table_at(kickoff - PREWARM + timedelta(minutes=1), valkey, places, tmp_path, again=True)
     assert _fresh(opened) == timedelta(seconds=30)
     assert b"Renamed" in opened.body
@@ -77,7 +77,7 @@ def _table_at(
     *,
     again: bool = False,
 ) -> Any:
-    """The table's page in Redis after a process of that moment has served it, anew or `again`."""
+    """The table's page in Redis after a process has served it, for the first time or `again`."""
     before = asyncio.run(_page(valkey.url))
     ahead = {"EPHEMERA_LEAGUE_REHEARSE_AHEAD": f"{(moment - datetime.now(UTC)).total_seconds():.0f}s"}
     with league(folder, places, EPHEMERA_LEAGUE_PREWARM="false", **ahead) as served:
@@ -87,7 +87,7 @@ def _table_at(
         if not again:
             return asyncio.run(_page(valkey.url))
 
-        def renewed() -> Any:  # what was there is served once more while it is loaded anew
+        def renewed() -> Any:  # the old page is served once more while it is refreshed
             served.client.get("/api/league/table").raise_for_status()
             page = asyncio.run(_page(valkey.url))
             return page if page is not None and page.number != before.number else None
@@ -138,7 +138,7 @@ def _played(client: httpx.Client) -> int:
 
 @pytest.mark.standalone("pages of several slots are bumped together, but not in one step")
 def test_table_and_results_never_disagree(first: Served, second: Served) -> None:
-    """Whoever has seen a result on a page finds it on the other page, whichever is asked first, meanwhile."""
+    """A client that saw a result on one page sees it on the other, whichever is requested first."""
     stop = threading.Event()
     wrong: list[str] = []
     rounds = [0]
@@ -208,7 +208,7 @@ def _stale(served: Served, path: str) -> httpx.Response | None:
 
 
 def test_without_redis_pages_come_from_sql(tmp_path: Path, places: dict[str, str]) -> None:
-    """A league whose Redis is not there serves its pages; who wants to sign in is told to come back."""
+    """Without Redis the league serves its pages, and a sign-in gets 503 with Retry-After."""
     nowhere = {**places, "EPHEMERA_URL": "redis://127.0.0.1:1"}
     with league(tmp_path, nowhere) as served:
         assert served.client.get("/readyz").json()["status"] == "degraded"

@@ -140,5 +140,5 @@ def test_advice_begins_where_the_design_says(pages: Pages, p95: float, evicted: 
 
 
 def test_without_redis_that_is_the_advice() -> None:
-    """A Redis that cannot be asked is told of."""
+    """An unavailable Redis is reported."""
     assert "Redis is down" in next(advise(Pages(1, 0, 1.0), 1, 1.0, None))

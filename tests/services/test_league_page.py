@@ -42,7 +42,7 @@ def browser() -> Iterator[Any]:
 
 
 class Visit:
-    """The page in a browser of its own, whose clock only moves when it is told to."""
+    """The page in a browser of its own, with a clock that the test controls."""
 
     def __init__(self, browser: Any, served: Served) -> None:
         self.context = browser.new_context()

@@ -1,4 +1,4 @@
-"""Votes reach SQL once, whoever dies on the way; and a thousand clients that poll cost next to nothing."""
+"""Votes reach SQL exactly once even if processes die; and a thousand polling clients cost almost nothing."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_a_killed_writer_loses_no_vote_and_doubles_none(
 
 
 def _waiting_for(places: dict[str, str], table: str) -> bool:
-    """Whether somebody waits for this table's lock."""
+    """Whether a session waits for this table's lock."""
     found = sql(
         places,
         "SELECT count(*) FROM pg_locks l JOIN pg_class c ON c.oid = l.relation "
@@ -181,7 +181,7 @@ async def _asked(
     lines = [f"GET {path} HTTP/1.1", "Host: league", *([f"If-None-Match: {tag}"] if tag else []), "", ""]
     writer.write("\r\n".join(lines).encode())
     first, *fields = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    told = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
-    size = int(told.get("content-length", 0))
+    headers = {name.lower(): value for name, _, value in (field.partition(": ") for field in fields)}
+    size = int(headers.get("content-length", 0))
     await reader.readexactly(size)
-    return int(first.split()[1]), told["etag"], size
+    return int(first.split()[1]), headers["etag"], size

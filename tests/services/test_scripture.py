@@ -104,7 +104,7 @@ def test_an_ingest_ends_exactly_what_changed(scripture: Served, valkey: Valkey) 
         assert scripture.client.post("/ai/ask", json=question).json()["how"] == "asked"
     before = _cached(valkey)
 
-    same = ingest(scripture, "passages", verse("First.", 3, words=words), verse("Second, mended.", 4))
+    same = ingest(scripture, "passages", verse("First.", 3, words=words), verse("Second, corrected.", 4))
     assert (same["passages"], same["parts"], same["chapters"]) == (["jude.1.4"], [], [CHAPTER])
     gone = {key for key in before if key not in _cached(valkey)}
     assert gone == {"gl:passage:{jude.1.4}", "gl:chapter:jude.{1}:web"}
@@ -136,7 +136,7 @@ def test_a_topic_needs_passages_that_are_there(scripture: Served) -> None:
 
 
 def test_a_document_that_names_something_twice_is_refused(scripture: Served) -> None:
-    """Which of the two should stand cannot be told."""
+    """It is unknown which of the two is meant."""
     answer = administrator(scripture).ask(
         "POST", "/ingest/passages", json={"items": [verse("a"), verse("b")]}
     )

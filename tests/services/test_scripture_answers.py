@@ -90,9 +90,9 @@ def test_a_model_is_asked_once_for_what_is_the_same_or_similar(scripture: Served
     assert (first["how"], first["answer"], first["model"]) == ("asked", "answer 1", "wise")
     (asked,) = endpoint.asked
     assert (asked["path"], asked["model"], asked["key"]) == (PATH, "wise", "Bearer canary")
-    told = asked["messages"][1]["content"]
-    assert "1 Corinthians 13:13: But now faith, hope, and love remain" in told
-    assert question in told
+    prompt = asked["messages"][1]["content"]
+    assert "1 Corinthians 13:13: But now faith, hope, and love remain" in prompt
+    assert question in prompt
 
     assert _ask(scripture, question, "10.1.0.2").json()["how"] == "exact"
     assert _ask(scripture, "what is the greatest of these three", "10.1.0.3").json()["how"] == "semantic"
@@ -153,7 +153,7 @@ def test_tokens_of_the_identity_service_are_taken(
 def test_many_first_tokens_at_once_are_all_taken(
     places: dict[str, str], valkey: Valkey, tmp_path: Path
 ) -> None:
-    """Whoever comes while the keys are being fetched waits for them, and is not refused."""
+    """A request that arrives while the keys are fetched waits for them, and is not refused."""
     with reading(places, valkey, tmp_path) as fresh, ThreadPoolExecutor(8) as threads:
         readers = [Reader(fresh) for _ in range(16)]
         answers = threads.map(lambda reader: reader.ask("GET", "/me/preferences").status_code, readers)
@@ -161,7 +161,7 @@ def test_many_first_tokens_at_once_are_all_taken(
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "message"),
     [
         ("MAIL_URL", "http://mail.example", "EPHEMERA_SCRIPTURE_MAIL_URL"),
         ("MODEL_URL", "nowhere", "EPHEMERA_SCRIPTURE_MODEL_URL"),
@@ -170,7 +170,7 @@ def test_many_first_tokens_at_once_are_all_taken(
         ("SERCH_FREE", "5", "did you mean EPHEMERA_SCRIPTURE_SEARCH_FREE"),
     ],
 )
-def test_a_wrong_setting_stops_the_start(variable: str, value: str, told: str) -> None:
-    """It is told by its name, before anything is opened."""
-    with pytest.raises(InvalidSettings, match=told):
+def test_a_wrong_setting_stops_the_start(variable: str, value: str, message: str) -> None:
+    """The error names the variable, before anything is opened."""
+    with pytest.raises(InvalidSettings, match=message):
         create_app(read_settings(Settings, {f"EPHEMERA_SCRIPTURE_{variable}": value}))

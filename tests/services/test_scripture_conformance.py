@@ -31,12 +31,12 @@ def document(scripture: Served) -> Any:
 
 
 def test_it_conforms_for_an_administrator(scripture: Served) -> None:
-    """No 5xx, no undeclared status, no violation of a schema, for somebody who may do everything."""
+    """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     conform(scripture.url, *_bearer(scripture), *WITHOUT_INGEST, examples=10)
 
 
 def test_it_conforms_for_anybody(scripture: Served) -> None:
-    """The same for somebody without a token."""
+    """The same without a token."""
     conform(scripture.url, examples=5)
 
 

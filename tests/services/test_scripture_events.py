@@ -95,7 +95,7 @@ def test_a_worker_that_is_killed_in_mid_batch_loses_nothing(
 def test_a_poisoned_event_is_a_dead_letter_and_can_be_replayed(
     gateway: Served, valkey: Valkey, places: dict[str, str], mails: MailServer, tmp_path: Path
 ) -> None:
-    """It is tried some times and put aside, others pass it by; mended and replayed, it is handled once."""
+    """A failing event becomes a dead letter while others pass; fixed and replayed, it is handled once."""
     lost = str(uuid4())
     with worker(places, tmp_path, mails):
         poison = valkey.ask("XADD", STREAM, "*", "event", f'{{"type":"UserCreated","user_id":"{lost}"}}')
@@ -104,7 +104,7 @@ def test_a_poisoned_event_is_a_dead_letter_and_can_be_replayed(
         eventually(lambda: healthy.email in mails.recipients())
         dead = eventually(lambda: _dead(places, 3), 60)
         assert dead[poison, "users-welcome"] == (6, f"UserUnknown: there is no user {lost}")
-        assert {group: told for (origin, group), (_, told) in dead.items() if origin == garbage} == {
+        assert {group: error for (origin, group), (_, error) in dead.items() if origin == garbage} == {
             group: dead[garbage, group][1] for group in ("users-welcome", "users-history")
         }
         assert "cannot be decoded" in dead[garbage, "users-history"][1]

@@ -114,7 +114,7 @@ def test_an_ingest_that_outlives_its_lock_is_refused_by_sql(
 def test_one_ingest_of_a_schema_at_a_time(
     one: Served, other: Served, valkey: Valkey, places: dict[str, str]
 ) -> None:
-    """While one is under way another of its schema is refused at once, one of another schema is not."""
+    """While an ingest runs another one of its schema is refused at once, one of another schema is not."""
     entry = {"id": "g1", "language": "greek", "lemma": "ἄλφα", "transliteration": "a", "gloss": "alpha"}
     with ingest_held_up(one, places, valkey, _topic("first")) as held_up:
         busy = administrator(other).ask("POST", "/ingest/topics", json={"items": [_topic("second")]})
@@ -127,8 +127,8 @@ def test_an_ingest_whose_process_died_before_it_told_anybody_is_told(
     one: Served, valkey: Valkey, places: dict[str, str]
 ) -> None:
     """What was committed with its event is published by the relay, and its consumer ends what is cached."""
-    ingest(one, "passages", verse("told", 7))
-    assert _text(one.client, 7) == "told"
+    ingest(one, "passages", verse("announced", 7))
+    assert _text(one.client, 7) == "announced"
     rows(places, "UPDATE scripture.texts SET text = 'untold' WHERE passage_id = 'jude.1.7'")
     event = '{"ingest_id": "x", "schema": "passages", "passages": ["jude.1.7"]}'
     left = "INSERT INTO scripture.delayed_events (stream, event, at) VALUES ('ingest', %s, 'yesterday')"

@@ -16,14 +16,14 @@ from tests.services.scripture_readers import RING, TOKENS
 
 
 class _Publisher:
-    """Somebody's key set over HTTP, of whom the first who asks hears nothing."""
+    """A key set over HTTP that does not answer its first client."""
 
     def __init__(self) -> None:
         self.asked = asyncio.Event()
         self._answering: list[asyncio.Task[None]] = []
 
     def answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Somebody has connected."""
+        """A client has connected."""
         self._answering.append(asyncio.create_task(self._answer(reader, writer)))
 
     async def ended(self) -> None:
@@ -55,7 +55,7 @@ async def _published() -> AsyncIterator[tuple[_Publisher, KeySet]]:
 
 
 async def test_who_leaves_while_keys_are_fetched_takes_them_from_nobody() -> None:
-    """The next one asks again at once: the first has asked for nobody."""
+    """The next request fetches again at once: a cancelled fetch does not count."""
     now = time.time()
     said = Claims(sub="u1", jti="t1", kind="access", iat=now, exp=now + 900)
     async with asyncio.timeout(60), _published() as (publisher, keys):

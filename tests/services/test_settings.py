@@ -1,4 +1,4 @@
-"""What the environment says, and what a service answers when it makes no sense."""
+"""Settings from the environment, and the errors of invalid ones."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
 
 
 def test_each_field_has_its_variable() -> None:
-    """Shared fields are EPHEMERA_..., those of a system carry its name; values have their types."""
+    """Shared fields are EPHEMERA_..., those of a service carry its name; values have their types."""
     made = read_settings(
         Settings,
         {
@@ -66,7 +66,7 @@ def test_each_field_has_its_variable() -> None:
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "told"),
+    ("variable", "value", "message"),
     [
         ("EPHEMERA_SHOP_LIMIT", "many", "EPHEMERA_SHOP_LIMIT: 'many': Expected `int`"),
         ("EPHEMERA_SHOP_LIMIT", "11", "EPHEMERA_SHOP_LIMIT: '11': Expected `int` <= 10"),
@@ -90,11 +90,11 @@ def test_each_field_has_its_variable() -> None:
         ("EPHEMERA_QUEUE_URL", "redis://queue", "EPHEMERA_QUEUE_URL is set and EPHEMERA_URL is not"),
     ],
 )
-def test_what_is_wrong_is_told_by_the_variables_name(variable: str, value: str, told: str) -> None:
-    """The error says which variable, what it has and what it should; never a password."""
+def test_an_error_names_its_variable(variable: str, value: str, message: str) -> None:
+    """The error names the variable, its value and what is expected; never a password."""
     with pytest.raises(InvalidSettings) as raised:
         read_settings(Settings, {"EPHEMERA_SHOP_NAME": "Toys", variable: value})
-    assert told in str(raised.value)
+    assert message in str(raised.value)
     assert "hunter2" not in str(raised.value)
 
 
@@ -133,7 +133,7 @@ def test_a_service_that_cannot_reach_its_database_says_so_and_ends() -> None:
 
 
 def test_an_unknown_service_is_told_so() -> None:
-    """A name that is no system ends with code 2 and the names that there are."""
+    """An unknown service exits with code 2 and lists the names."""
     done = subprocess.run(
         [COMMAND, "serve", "identiti"], env=environment(), capture_output=True, text=True, check=False
     )
@@ -149,7 +149,7 @@ def test_the_readme_names_every_setting() -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("postgresql://ann:hunter2@db.internal/app", "db.internal:5432"),
         ("postgres://ann:hun@ter2@db.internal:5433/app?sslmode=require", "db.internal:5433"),
@@ -157,9 +157,9 @@ def test_the_readme_names_every_setting() -> None:
         ("postgresql:///app?host=/run/postgresql", "a local socket"),
     ],
 )
-def test_where_a_database_is_is_told_without_who_signs_in(url: str, told: str) -> None:
+def test_a_database_address_is_shown_without_credentials(url: str, message: str) -> None:
     """Host and port, also of a URL whose password holds an @ that it should not."""
-    assert address(url) == told
+    assert address(url) == message
 
 
 def test_a_port_that_is_taken_is_named_before_anything_starts() -> None:
@@ -201,7 +201,7 @@ def test_an_administrator_can_sign_in_by_what_settings_call_them(
 
 
 def test_a_secret_of_a_file_is_without_the_line_break_at_its_end() -> None:
-    """It is not part of a password; one that is in the middle of a URL is told, and the URL is not."""
+    """A trailing line break is ignored; one inside a URL is reported without the URL."""
     read_from_files = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_SHOP_SECRET": "s3cret\r\n"}
     assert read_settings(Settings, read_from_files).secret == Secret("s3cret")
     broken = {"EPHEMERA_SHOP_NAME": "Toys", "EPHEMERA_DATABASE_URL": "postgresql://shop:s3cret\n@sql/shop"}

@@ -12,8 +12,8 @@ from reportlab.pdfgen.canvas import Canvas
 
 from ephemera_services.slides import DEMO_DOCUMENT
 from tests.services.services import Served
-from tests.services.slides_people import Person, every_slide, told
-from tests.services.slides_world import Model
+from tests.services.slides_processes import Model
+from tests.services.slides_users import Person, every_slide, slide_events
 
 pytestmark = pytest.mark.usefixtures("slides_worker")
 
@@ -36,7 +36,7 @@ def _docx(text: str) -> bytes:
 
 
 def test_from_an_upload_to_files_that_open(anna: Person, slides_model: Model, slides: Served) -> None:
-    """A document is read, a presentation is written from it, told of slide by slide, exported and shared."""
+    """A document is read, a presentation is generated from it with progress events, exported and shared."""
     document_id = anna.document()
     view = anna.want(200, "GET", f"/documents/{document_id}")
     assert (view["state"], view["media_type"]) == ("done", "text/plain")
@@ -44,7 +44,7 @@ def test_from_an_upload_to_files_that_open(anna: Person, slides_model: Model, sl
 
     begun = anna.begin("Whales at sea", 4, document_ids=[document_id], audience="Sailors")
     messages = list(anna.events(begun["job_id"]))
-    assert told(messages) == every_slide(4)
+    assert slide_events(messages) == every_slide(4)
     assert [message.name for message in messages][-1] == "end"
     assert messages[-2].data["event_type"] == "generation_done"
     percents = [message.data["progress_pct"] for message in messages if "progress_pct" in message.data]

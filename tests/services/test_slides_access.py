@@ -17,7 +17,7 @@ from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import catalogue
 from ephemera_services.slides.keys import SESSIONS
 from tests.services.services import Served
-from tests.services.slides_people import ADMIN, EDITOR, FREE, VIEWER, Person, every_slide
+from tests.services.slides_users import ADMIN, EDITOR, FREE, VIEWER, Person, every_slide
 
 
 @pytest.fixture
@@ -70,7 +70,7 @@ def test_a_blocked_user_is_out(root: Person, slides: Served) -> None:
 
 
 def test_open_sockets_of_a_blocked_user_end(root: Person) -> None:
-    """Who has a socket open when they are blocked is told nothing more, by session or by key."""
+    """An open socket of a user who is blocked gets nothing more, by session or by key."""
     one = _newcomer(root)
     key = one.want(201, "POST", "/api-keys", json={"name": "mine"})["key"]
     url = one.served.url.replace("http:", "ws:") + "/notifications"
@@ -161,7 +161,7 @@ def test_a_notification_reaches_the_user_on_another_process(
     slides: Served,
     slides_again: Served,
 ) -> None:
-    """Connected to both processes, a user is told on both what a worker made; another user is not."""
+    """A user connected to both processes is notified on both; another user is not."""
     vera = Person(slides, VIEWER)
     with (
         _socket(anna, "/notifications") as here,
@@ -170,8 +170,8 @@ def test_a_notification_reaches_the_user_on_another_process(
     ):
         begun = anna.begin("Tell me", 1)
         for socket in (here, there):
-            told = _told_of(socket, begun["presentation_id"])
-            assert told == {
+            notification = _notification_about(socket, begun["presentation_id"])
+            assert notification == {
                 "about": "presentation",
                 "id": begun["presentation_id"],
                 "job_id": begun["job_id"],
@@ -188,11 +188,11 @@ def test_progress_over_a_websocket_goes_on_where_it_was(anna: Person, slides_aga
     begun = anna.begin("Over a socket", 3)
     path = f"/jobs/{begun['job_id']}/ws"
     messages = _until_closed(_socket(anna, path, slides_again))
-    slides_told = [each for each in messages if "slide_number" in each.get("event", {})]
-    told = [(each["event"]["event_type"], each["event"]["slide_number"]) for each in slides_told]
-    assert told == every_slide(3)
-    rest = _until_closed(_socket(anna, f"{path}?last_event_id={slides_told[2]['id']}"))
-    assert rest[:3] == slides_told[3:]
+    slide_messages = [each for each in messages if "slide_number" in each.get("event", {})]
+    events = [(each["event"]["event_type"], each["event"]["slide_number"]) for each in slide_messages]
+    assert events == every_slide(3)
+    rest = _until_closed(_socket(anna, f"{path}?last_event_id={slide_messages[2]['id']}"))
+    assert rest[:3] == slide_messages[3:]
 
 
 @pytest.mark.parametrize("path", ["/notifications", "/jobs/5f0c8e3e-6c1d-4d7e-9a52-2b8c1f4f7e10/ws"])
@@ -210,12 +210,12 @@ def test_sockets_are_refused_as_requests_are(slides: Served, anna: Person, path:
         assert unknown.value.response.status_code == 404
 
 
-def _told_of(socket: Any, wanted: str) -> Any:
+def _notification_about(socket: Any, wanted: str) -> Any:
     """The notification about something, whatever comes before."""
     while True:
-        told = json.loads(socket.recv(timeout=30))["message"]
-        if told["id"] == wanted:
-            return told
+        notification = json.loads(socket.recv(timeout=30))["message"]
+        if notification["id"] == wanted:
+            return notification
 
 
 def _until_closed(socket: Any) -> list[Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.services.conformance import conform
 from tests.services.services import Served
-from tests.services.slides_people import ADMIN, Person
+from tests.services.slides_users import ADMIN, Person
 
 ENDING = (
     "/auth/logout",
@@ -27,7 +27,7 @@ def document(slides: Served) -> Any:
 
 
 def test_it_conforms_for_an_administrator(slides: Served) -> None:
-    """No 5xx, no undeclared status, no violation of a schema, for somebody who may do everything."""
+    """No 5xx, no undeclared status, no violation of a schema, as an administrator."""
     conform(slides.url, *_cookie(slides), *WITHOUT_ENDING, examples=8)
     done = {line.get("route") for line in slides.lines() if line.get("status") in (200, 201, 202)}
     tried = {"/auth/me", "/api-keys", "/admin/users", "/presentations", "/usage"}
@@ -35,7 +35,7 @@ def test_it_conforms_for_an_administrator(slides: Served) -> None:
 
 
 def test_it_conforms_for_strangers(slides: Served) -> None:
-    """The same for somebody who is nobody."""
+    """The same without authentication."""
     conform(slides.url, *WITHOUT_ENDING, examples=3)
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong without anybody dying: a model that fails or refuses, a worker that is told to stop."""
+"""Failures without a crash: a model that fails or refuses, a worker that is stopped."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Any
 import psycopg
 from websockets.sync.client import connect
 
-from tests.services.slides_people import Person, every_slide, told
-from tests.services.slides_world import Model, working
+from tests.services.slides_processes import Model, working
+from tests.services.slides_users import Person, every_slide, slide_events
 
 
 def test_a_model_that_fails_is_asked_again(
     anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
 ) -> None:
-    """After an error of the model the job goes on at the slide where it was, and is told of once."""
+    """After an error of the model the job resumes at the same slide, with each event once."""
     begun = anna.begin("An unreliable model", 2)
     slides_model.refusals = [500]
     with working(tmp_path, slides_places):
-        assert told(list(anna.events(begun["job_id"]))) == every_slide(2)
+        assert slide_events(list(anna.events(begun["job_id"]))) == every_slide(2)
     job = anna.finished(begun["job_id"])
     assert (job["state"], job["attempts"], job["error"]) == ("done", 2, None)
 
@@ -29,7 +29,7 @@ def test_a_model_that_fails_is_asked_again(
 def test_a_model_that_refuses_ends_the_job(
     anna: Person, slides_model: Model, slides_places: dict[str, str], tmp_path: Path
 ) -> None:
-    """The user is told why, the quota is given back, and nothing is tried again."""
+    """The user sees the reason, the quota is refunded, and nothing is retried."""
     url = anna.served.url.replace("http:", "ws:") + "/notifications"
     with connect(url, additional_headers={"cookie": anna.cookie}) as socket:
         begun = anna.begin("A model that refuses", 2)
@@ -89,7 +89,7 @@ def test_a_worker_that_stops_hands_its_presentation_on(
         job = anna.finished(begun["job_id"])
     assert (job["state"], job["attempts"]) == ("done", 1)
     assert slides_model.slides_asked(topic) == [1, 2, 3, 4]
-    assert told(list(anna.events(begun["job_id"]))) == every_slide(4)
+    assert slide_events(list(anna.events(begun["job_id"]))) == every_slide(4)
 
 
 def _until(holds: Any) -> None:

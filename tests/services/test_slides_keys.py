@@ -14,7 +14,7 @@ from ephemera.operations.documentation import as_markdown
 from ephemera_services.slides import catalogue
 from tests.cli.commands import ephemera
 from tests.services.services import Served
-from tests.services.slides_people import FREE, VIEWER, Person, administrator
+from tests.services.slides_users import FREE, VIEWER, Person, administrator
 
 PAGE = Path(__file__).parents[2] / "docs" / "services" / "slides.md"
 WRONG = ("unknown", "no-ttl", "wrong-type", "ttl-above-policy", "undecodable", "big-key", "misplaced")

@@ -62,7 +62,7 @@ async def test_the_nearest_pieces_come_first_and_only_from_the_documents_asked_f
 
 
 async def test_what_qdrant_has_lost_is_put_there_again(engine: AsyncEngine) -> None:
-    """A search that finds nothing of a document fills Qdrant anew, and searches again."""
+    """A search that finds nothing of a document refills Qdrant, and searches again."""
     async with Qdrant() as vectors:
         library = Library(engine, Lexical(), vectors)
         document_id = await _document(engine, library, "whales.txt", PIECES)
@@ -74,7 +74,7 @@ async def test_what_qdrant_has_lost_is_put_there_again(engine: AsyncEngine) -> N
 
 
 async def test_without_qdrant_documents_are_read_in_order(engine: AsyncEngine) -> None:
-    """Nobody waits for an index: the first pieces of each document are used."""
+    """Without an index the first chunks of each document are used."""
     library = Library(engine, Lexical(), Qdrant("http://127.0.0.1:1"))
     document_id = await _document(engine, library, "whales.txt", PIECES)
     found = await library.passages([document_id], "krill", 2)

@@ -12,8 +12,8 @@ import pytest
 
 from ephemera.embedded import Valkey
 from tests.services.services import Served
-from tests.services.slides_people import ADMIN, EDITOR, Person, every_slide, told
-from tests.services.slides_world import Model
+from tests.services.slides_processes import Model
+from tests.services.slides_users import ADMIN, EDITOR, Person, every_slide, slide_events
 
 pytestmark = pytest.mark.usefixtures("slides_worker")
 
@@ -39,7 +39,7 @@ def test_the_cache_is_wiped_in_mid_generation(
     again = Person(slides, EDITOR)
     assert again.finished(begun["job_id"])["state"] == "done"
     assert slides_model.slides_asked(topic) == [1, 2, 3, 4, 5]
-    assert told(list(again.events(begun["job_id"]))) == every_slide(5)
+    assert slide_events(list(again.events(begun["job_id"]))) == every_slide(5)
 
 
 def test_the_queue_is_restarted_in_mid_generation(
@@ -133,7 +133,7 @@ def test_both_are_away(
 
 
 def test_the_cache_alone_is_away(anna: Person, slides: Served, slides_cache: Valkey) -> None:
-    """Programs with keys go on: upload, write, watch and export; people are told when to come back."""
+    """API keys keep working: upload, generate, watch and export; sessions get 503 with Retry-After."""
     headers = {"x-api-key": anna.want(201, "POST", "/api-keys", json={"name": "k"})["key"]}
     slides_cache.kill()
     try:
@@ -141,7 +141,7 @@ def test_the_cache_alone_is_away(anna: Person, slides: Served, slides_cache: Val
         program = anna
         program.client.headers.update(headers)
         begun = program.begin("Without a cache", 2)
-        assert told(list(program.events(begun["job_id"]))) == every_slide(2)
+        assert slide_events(list(program.events(begun["job_id"]))) == every_slide(2)
         assert program.exported(begun["presentation_id"], "pdf").startswith(b"%PDF")
         assert program.want(200, "GET", "/usage")["used"]["presentations"] >= 1
     finally:

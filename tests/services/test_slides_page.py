@@ -13,8 +13,8 @@ from pptx import Presentation
 from ephemera_services.runtime import DEMO_PASSWORD
 from ephemera_services.slides import DEMO_DOCUMENT
 from tests.services.services import Served
-from tests.services.slides_people import EDITOR
-from tests.services.slides_world import Model
+from tests.services.slides_processes import Model
+from tests.services.slides_users import EDITOR
 
 playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")

@@ -20,8 +20,8 @@ from ephemera_services.runtime import DEMO_PASSWORD, read_settings
 from ephemera_services.slides import Settings, create_app
 from tests.cli.commands import ephemera
 from tests.services.services import Served, serving
-from tests.services.slides_people import ADMIN, EDITOR, QUICK, Person, administrator, every_slide, told
-from tests.services.slides_world import working
+from tests.services.slides_processes import working
+from tests.services.slides_users import ADMIN, EDITOR, QUICK, Person, administrator, every_slide, slide_events
 
 
 @pytest.mark.usefixtures("slides_worker")
@@ -53,7 +53,7 @@ def test_one_command_has_everything(tmp_path: Path) -> None:
     with serving("slides", tmp_path, **QUICK) as alone:
         anna = Person(alone)
         begun = anna.begin("Whales and whaling", 3, document_ids=[anna.document()])
-        assert len(told(list(anna.events(begun["job_id"])))) == 6
+        assert len(slide_events(list(anna.events(begun["job_id"])))) == 6
         made = anna.want(200, "GET", f"/presentations/{begun['presentation_id']}")
         assert made["slides"][0]["sources"] == ["whales.txt"]
         assert made["slides"][0]["bullets"][0].startswith("Whales are mammals")
@@ -94,7 +94,7 @@ def _on_a_cluster(places: dict[str, str], tmp_path: Path) -> None:
     with serving("slides", tmp_path, **places) as served, working(tmp_path, places):
         root, anna = administrator(served), Person(served)
         begun = anna.begin("On a cluster", 2)
-        assert told(list(anna.events(begun["job_id"]))) == every_slide(2)
+        assert slide_events(list(anna.events(begun["job_id"]))) == every_slide(2)
         assert anna.exported(begun["presentation_id"], "pptx").startswith(b"PK")
         path = f"/admin/users/{anna.account['user_id']}/role"
         assert root.want(200, "PUT", path, json={"role": "viewer"}) == {"sessions_ended": 1}
@@ -104,7 +104,7 @@ def _on_a_cluster(places: dict[str, str], tmp_path: Path) -> None:
 async def test_processes_that_start_at_once_make_one_organization(
     slides_places: dict[str, str], postgres: Postgres
 ) -> None:
-    """Whoever comes first makes it and all its people; nobody finds half of them in another's."""
+    """The first process creates the organization and all its users; none end up in a second one."""
     database = postgres.database("slides_first_accounts")
     changed = {
         "EPHEMERA_DATABASE_URL": database,
@@ -124,7 +124,7 @@ async def test_processes_that_start_at_once_make_one_organization(
 
 
 async def test_it_can_be_mounted(slides_places: dict[str, str]) -> None:
-    """Beside other systems, under a prefix: sign-in, bodies, links and the page know where they are."""
+    """Mounted under a prefix beside other services, sign-in, bodies, links and the page work."""
     settings = read_settings(Settings, slides_places)
     app, parent = create_app(settings), FastAPI()
     parent.mount("/slides", app)
@@ -180,7 +180,7 @@ def test_guessing_passwords_is_limited(slides_places: dict[str, str], tmp_path: 
 def test_settings_are_checked_at_the_start(
     monkeypatch: pytest.MonkeyPatch, variable: str, value: str, says: str
 ) -> None:
-    """What does not fit is told with its variable, and nothing is started."""
+    """An invalid setting is reported with its variable, and nothing starts."""
     monkeypatch.setenv(variable, value)
     shown = ephemera("serve", "slides")
     assert shown.code != 0

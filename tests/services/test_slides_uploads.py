@@ -13,7 +13,7 @@ import pytest
 from pypdf import PdfWriter
 
 from tests.services.services import Served
-from tests.services.slides_people import FREE, Person
+from tests.services.slides_users import FREE, Person
 
 
 def _pdf(password: str | None = None) -> bytes:

@@ -1,4 +1,4 @@
-"""A worker is killed in the middle of a generation: another goes on, and nobody notices but the log."""
+"""A worker is killed mid-generation: another one continues, and only the log shows it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from ephemera import sync
 from ephemera.embedded import Valkey
 from ephemera_services.slides import catalogue
 from ephemera_services.slides.keys import JOBS
-from tests.services.slides_people import Message, Person, every_slide, told
-from tests.services.slides_world import Model, working
+from tests.services.slides_processes import Model, working
+from tests.services.slides_users import Message, Person, every_slide, slide_events
 
 _LOCK = 7_700_008
 _HOLD = f"""
@@ -52,7 +52,7 @@ def test_a_killed_workers_presentation_is_finished_by_another(
     slides_places: dict[str, str],
     tmp_path: Path,
 ) -> None:
-    """SIGKILL after slide 7 of 15: each slide is asked for once, and told of once; the checkpoint is gone."""
+    """SIGKILL after slide 7 of 15: each slide is requested and published once; the checkpoint is deleted."""
     database = slides_places["EPHEMERA_DATABASE_URL"]
     begun = anna.begin("Lives of a worker", 15)
     watched: list[Message] = []
@@ -69,7 +69,7 @@ def test_a_killed_workers_presentation_is_finished_by_another(
         assert slides_model.slides_asked("Lives of a worker") == [1, 2, 3, 4, 5, 6, 7]
     with working(tmp_path, slides_places):
         watched += watching  # the same connection, which was open all the time
-    assert told(watched) == every_slide(15)
+    assert slide_events(watched) == every_slide(15)
     assert [message.name for message in watched].count("snapshot") <= 1, "at most where it began"
     assert slides_model.slides_asked("Lives of a worker") == list(range(1, 16))
     assert slides_model.outlines_asked("Lives of a worker") == 1
@@ -83,10 +83,10 @@ def test_a_killed_workers_presentation_is_finished_by_another(
     assert left == [b"_fence"], "what is left for an hour refuses the dead worker, should it come back"
 
     late = list(anna.events(begun["job_id"]))
-    assert told(late) == every_slide(15), "who comes late is told everything"
+    assert slide_events(late) == every_slide(15), "a late client gets every event"
     fifth = next(message for message in late if message.data.get("slide_number") == 5)
     again = list(anna.events(begun["job_id"], after=fifth.id))
-    assert told(again) == told(late)[told(late).index(("slide_started", 5)) + 1 :]
+    assert slide_events(again) == slide_events(late)[slide_events(late).index(("slide_started", 5)) + 1 :]
     assert {message.name for message in again} == {"message", "end"}
 
 

@@ -35,7 +35,7 @@ PASSAGES = [Passage("whales.txt", piece) for piece in chunks(DEMO_DOCUMENT)]
 
 
 class Endpoint:
-    """A server that gives what it is told to, and notes what it was sent."""
+    """A server with scripted responses that records its requests."""
 
     def __init__(self) -> None:
         self.replies: list[tuple[int, Any]] = []
@@ -159,7 +159,7 @@ async def test_google_is_asked_with_a_signed_grant(endpoint: Endpoint, tmp_path:
 
 
 async def test_google_without_credentials_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    """None, a missing file and a wrong one are told apart, and no attempt is repeated."""
+    """Missing credentials, a missing file and an invalid one have different errors, and are not retried."""
     with pytest.raises(JobFailed, match="EPHEMERA_SLIDES_GOOGLE_CREDENTIALS"):
         await upload_to_google(None, "Whales", b"")
     assert "PPTX and PDF work without" in NEEDS_CREDENTIALS

@@ -105,7 +105,7 @@ class Interrupted:
 
 
 @asynccontextmanager
-async def feed_world(places: Mapping[str, str], **changes: Any) -> AsyncIterator[World]:
+async def feed_fixtures(places: Mapping[str, str], **changes: Any) -> AsyncIterator[World]:
     """A world on the servers of a test file, with these settings."""
     named: dict[str, Any] = {
         "url": Secret(places["EPHEMERA_URL"]),
@@ -113,11 +113,11 @@ async def feed_world(places: Mapping[str, str], **changes: Any) -> AsyncIterator
     }
     settings = Settings(**named, **changes)
     keys = FeedKeys(settings)
-    system = ServiceDefinition(
+    service = ServiceDefinition(
         "feed", "", keys.catalogue, keys.metadata, store_resources=keys.store_resources
     )
     async with (
-        open_resources(settings, system) as resources,
+        open_resources(settings, service) as resources,
         open_aggregator(settings, keys, resources) as aggregator,
         ClusterPool(1, settings.smallest_cluster) as pool,
     ):

@@ -34,7 +34,7 @@ class Message(NamedTuple):
 
 
 class Person:
-    """Somebody with an account, who is signed in."""
+    """A signed-in user."""
 
     def __init__(self, served: Served, email: str = EDITOR) -> None:
         self.served = served
@@ -62,7 +62,7 @@ class Person:
         return answer.json() if answer.content else None
 
     def events(self, job_id: str, after: str | None = None, at: Served | None = None) -> Iterator[Message]:
-        """What is told of a job, until its end."""
+        """The events of a job until its end."""
         headers = {} if after is None else {"last-event-id": after}
         url = f"{(at or self.served).url}/jobs/{job_id}/events"
         with self.client.stream("GET", url, headers=headers, timeout=_PATIENCE) as stream:
@@ -116,8 +116,8 @@ def administrator(served: Served) -> Person:
     return root
 
 
-def told(messages: list[Message]) -> list[tuple[str, int]]:
-    """The slides that were told of, in order."""
+def slide_events(messages: list[Message]) -> list[tuple[str, int]]:
+    """The slide events of messages, in order."""
     kinds = ("slide_started", "slide_completed")
     return [
         (message.data["event_type"], message.data["slide_number"])
@@ -127,7 +127,7 @@ def told(messages: list[Message]) -> list[tuple[str, int]]:
 
 
 def every_slide(number: int) -> list[tuple[str, int]]:
-    """What is told of a presentation's slides when nothing is missing and nothing doubled."""
+    """The complete slide events of a presentation, without gaps and duplicates."""
     return [(kind, each) for each in range(1, number + 1) for kind in ("slide_started", "slide_completed")]
 
 

@@ -21,7 +21,7 @@ from ephemera import embedded
 from ephemera.embedded import Postgres, Valkey
 from tests.server_choice import ClusterAsServer
 from tests.services.services import COMMAND, SCRAPER, Served, environment, serving
-from tests.services.slides_people import QUICK, Person, administrator
+from tests.services.slides_users import QUICK, Person, administrator
 
 _CACHE = {"maxmemory": "100mb", "maxmemory-policy": "allkeys-lru"}
 _QUEUE = {"maxmemory-policy": "noeviction", "appendonly": "yes", "appendfsync": "everysec"}
@@ -48,7 +48,7 @@ def slides_queue(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Valkey]:
 
 @pytest.fixture(scope="module")
 def slides_model() -> Iterator[Model]:
-    """A model that answers at once, unless it is told to wait."""
+    """A model that answers at once, unless it is paused."""
     running = Model()
     yield running
     running.close()
@@ -107,13 +107,13 @@ def anna(slides: Served) -> Person:
 
 @contextmanager
 def working(
-    folder: Path, places: dict[str, str], processes: int = 1, *, system: str = "slides"
+    folder: Path, places: dict[str, str], processes: int = 1, *, service: str = "slides"
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """A worker for all queues of slides, or one of another system; its log is in the folder."""
-    many = ("--processes", str(processes)) if system == "slides" else ()
-    with (folder / f"{system}-worker.log").open("ab") as log:
+    """A worker for all queues of slides, or of another service; its log is in the folder."""
+    many = ("--processes", str(processes)) if service == "slides" else ()
+    with (folder / f"{service}-worker.log").open("ab") as log:
         process = subprocess.Popen(
-            [COMMAND, "worker", system, *many],
+            [COMMAND, "worker", service, *many],
             env=environment(**places),
             stdout=log,
             stderr=log,

@@ -70,7 +70,7 @@ async def shop(resources: Resources) -> AsyncIterator[str]:
     yield "shop"
 
 
-SYSTEM = ServiceDefinition(
+SERVICE = ServiceDefinition(
     "shop", "Sells things.", Catalogue("shop"), MetaData(schema="shop"), {"/large": 10**6}
 )
 
@@ -79,7 +79,7 @@ SYSTEM = ServiceDefinition(
 def app(valkey: Valkey, postgres: Postgres) -> FastAPI:
     """The application of a small service."""
     settings = ServiceSettings(url=Secret(valkey.url), database_url=Secret(postgres.url))
-    return create_application(settings, SYSTEM, shop, router)
+    return create_application(settings, SERVICE, shop, router)
 
 
 @asynccontextmanager
@@ -119,7 +119,7 @@ async def test_every_error_is_a_problem(app: FastAPI, under: str) -> None:
 
 
 async def test_invalid_input_is_told_without_repeating_it(app: FastAPI) -> None:
-    """The problem says where and what, and not what was given, which may be a password."""
+    """The problem says where the error is, and does not repeat the input, which may be a password."""
     async with asking(app) as client:
         answer = await client.post("/orders", json={"item": ["canary"], "password": ["canary"]})
         assert "canary" not in answer.text
@@ -263,7 +263,7 @@ async def test_without_sql_a_service_is_not_ready(app: FastAPI, postgres: Postgr
 
 async def test_embedded_servers_start_where_none_are_named() -> None:
     """Without URLs a service has a Valkey and a PostgreSQL of its own."""
-    async with asking(create_application(ServiceSettings(), SYSTEM, shop, router)) as client:
+    async with asking(create_application(ServiceSettings(), SERVICE, shop, router)) as client:
         assert (await client.get("/readyz")).json()["status"] == "ready"
 
 

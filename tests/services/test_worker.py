@@ -20,7 +20,7 @@ from tests.cli.commands import ephemera
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("arguments", "message"),
     [
         ((), "Missing argument 'NAME'"),
         (("nowhere",), "no installed package registers 'nowhere'"),
@@ -30,15 +30,15 @@ from tests.cli.commands import ephemera
         (("slides",), "jobs need it"),
     ],
 )
-def test_a_worker_that_cannot_work_says_why(words: tuple[str, ...], told: str) -> None:
+def test_a_worker_that_cannot_work_says_why(arguments: tuple[str, ...], message: str) -> None:
     """No name, a service without a worker, or no servers to share: code 2, and the reason."""
-    outcome = ephemera("worker", *words)
+    outcome = ephemera("worker", *arguments)
     assert outcome.code == 2
-    assert told in outcome.said
+    assert message in outcome.said
 
 
 def test_a_wrong_setting_is_reported_before_the_first_job() -> None:
-    """A worker of slides whose environment does not fit ends at once, with code 2 and the variable's name."""
+    """A worker with invalid settings exits at once, with code 2 and the variable's name."""
     places = ("--url", "redis://127.0.0.1:1", "--database-url", "postgresql://127.0.0.1:1/slides")
     wrong = {"EPHEMERA_SLIDES_PASSWORD_MEMORY": "a lot", "EPHEMERA_SLIDES_MODELL": "mine"}
     outcome = ephemera("worker", "slides", *places, env=wrong)
@@ -47,25 +47,25 @@ def test_a_wrong_setting_is_reported_before_the_first_job() -> None:
     assert "EPHEMERA_SLIDES_MODELL" in outcome.said
 
 
-@pytest.mark.parametrize("told", [signal.SIGTERM, signal.SIGINT])
-async def test_a_worker_that_is_told_to_stop_ends_cleanly(told: signal.Signals) -> None:
-    """The block of its work is left, and not broken off."""
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+async def test_a_stopped_worker_ends_cleanly(number: signal.Signals) -> None:
+    """The block of its work is left normally, not aborted."""
     ended = []
 
     @asynccontextmanager
     async def work() -> AsyncIterator[None]:
         yield
-        ended.append(told)
+        ended.append(number)
 
     loop = asyncio.get_running_loop()
-    loop.call_later(0.01, os.kill, os.getpid(), told)
+    loop.call_later(0.01, os.kill, os.getpid(), number)
     try:
         async with asyncio.timeout(60):
             await run_until_signalled(work())
     finally:
         for each in (signal.SIGTERM, signal.SIGINT):
             loop.remove_signal_handler(each)
-    assert ended == [told]
+    assert ended == [number]
 
 
 async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
@@ -97,7 +97,7 @@ async def test_a_task_that_loses_its_cancellation_ends_all_the_same() -> None:
 
 
 async def test_a_task_that_gives_back_a_connection_to_a_server_that_hangs_ends(postgres: Postgres) -> None:
-    """SQLAlchemy rolls back in a task of its own, however often whoever waits for it is cancelled."""
+    """SQLAlchemy rolls back in a task of its own, even if the waiting task is cancelled repeatedly."""
     tables = MetaData(schema="hung")
     async with open_engine(postgres.database("hung_rollback"), tables) as engine:
 
@@ -139,12 +139,12 @@ async def work():
 
 stubborn = []
 configure_logging("info")
-asyncio.run(run_until_signalled(work(), patience=0.2))
+asyncio.run(run_until_signalled(work(), timeout=0.2))
 """
 
 
-def test_a_worker_that_cannot_end_is_broken_off() -> None:
-    """The process ends within its patience whatever its tasks do, and its log names what did not end."""
+def test_a_worker_that_cannot_end_is_aborted() -> None:
+    """The process exits within its timeout whatever its tasks do, and its log lists what did not end."""
     with subprocess.Popen([sys.executable, "-c", STUBBORN], stderr=subprocess.PIPE, text=True) as worker:
         assert worker.stderr is not None
         assert "working" in worker.stderr.readline()

@@ -15,7 +15,7 @@ from ephemera.patterns.planner import Scenario, simulate
 from ephemera_services.feed import Settings
 from ephemera_services.feed.cluster_queue import MAX_WAIT
 from ephemera_services.feed.keys import FeedKeys, plans
-from tests.services.feed_world import World, feed_world
+from tests.services.feed_fixtures import World, feed_fixtures
 
 USERS = 100_000
 CHANNELS = 1_000
@@ -36,7 +36,7 @@ def places(valkey: Valkey, postgres: Postgres) -> dict[str, str]:
 
 async def test_a_hundred_thousand_users(places: dict[str, str], valkey: Valkey) -> None:
     """Of 100,000 users who are due at once each tick hands over 500, none twice, in either mode."""
-    async with feed_world(places, pro_novelty=3, pro_cooldown=timedelta(hours=1)) as world:
+    async with feed_fixtures(places, pro_novelty=3, pro_cooldown=timedelta(hours=1)) as world:
         await _settle_a_crowd(world)
         first = await world.tick()
         assert (first.mode, first.enqueued, first.full) == ("redis", 500, True)
