@@ -28,9 +28,9 @@ from tests.console.five_services import Stage, staged
 from tests.console.test_permission import FORGE
 from tests.services import identity_users
 from tests.services.scripture_mail import MailServer
+from tests.services.slides_processes import Model
 from tests.services.slides_users import VIEWER
 from tests.services.slides_users import Person as Author
-from tests.services.slides_processes import Model
 
 Browse = Callable[..., Any]
 Picture = Callable[[Any, str], None]
