@@ -236,7 +236,7 @@ def test_a_keyspace_shows_what_the_service_wrote(
     expect(page.get_by_role("dialog")).to_contain_text("For God so loved the world")
     page.keyboard.press("Escape")
     expect(page.get_by_role("dialog")).to_have_count(0)
-    picture(page, "space")
+    picture(page, "keyspace")
     page.goto(f"{stage.console.url}/keyspace?service=identity&keyspace=cache:profile:{{user_id}}")
     expect(region(page, "Entries")).to_contain_text("(hidden: sensitive)")
     expect(region(page, "Now")).to_contain_text("Hit ratio")
@@ -293,7 +293,7 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     expect(row_of(revoked, "user", person.id)).to_be_visible()
     assert person.profile().status_code == person.refresh().status_code == 401
     phone, laptop = person.signed_in_again(), person.signed_in_again()
-    revoked.get_by_label("What").click()
+    revoked.get_by_label("Type").click()
     page.get_by_role("option", name="family").click()
     revoked.get_by_label("Id").fill(phone.sid)
     press(page, revoked, "Revoke")
@@ -301,7 +301,7 @@ def test_tokens_that_are_revoked_get_401_and_are_shown(stage: Stage, show: Show)
     expect(row_of(revoked, "family", phone.sid)).to_be_visible()
     assert [each.profile().status_code for each in (phone, laptop)] == [401, 200]
     token_id = jwt.decode(laptop.tokens["access_token"], options={"verify_signature": False})["jti"]
-    revoked.get_by_label("What").click()
+    revoked.get_by_label("Type").click()
     page.get_by_role("option", name="access token").click()
     revoked.get_by_label("Id").fill(token_id)
     press(page, revoked, "Revoke")
@@ -493,7 +493,7 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
     expect(runs).to_have_count(2 * len(SERVICES))
     for number in range(2 * len(SERVICES)):
         runs.nth(number).click()
-    expect(window.get_by_text(re.compile(r"^Ended .* complete\.$"))).to_have_count(2 * len(SERVICES))
+    expect(window.get_by_text(re.compile(r"^Finished .* complete\.$"))).to_have_count(2 * len(SERVICES))
     picture(window, "audit")
     for system in SERVICES:
         for role in ("cache", "queue"):

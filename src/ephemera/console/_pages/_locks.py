@@ -50,7 +50,7 @@ def build(view: View) -> None:
         held_tile.show(
             f"{len(rows):,}", f"of {len(declared)} {'kind' if len(declared) == 1 else 'kinds'} of lock"
         )
-        waiting.show(f"{sum(row['waiters'] for row in rows):,}", "waiters for held locks")
+        waiting.show(f"{sum(row['waiters'] for row in rows):,}", "for any lock")
         oldest = max(rows, key=lambda row: row["age_sort"], default=None)
         longest.show(*((NO_VALUE, "") if oldest is None else (oldest["age"], oldest["key"])))
 

@@ -80,7 +80,7 @@ def keyspace_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterat
         keyspace,
         [key for key in right if key.content is False],
         "undecodable",
-        "that do not decode as declared",
+        "undecodable as declared",
         "they read as misses: another program or version writes them, or the type has changed",
     )
     big = [key for key in sample.keys if (key.size or 0) > LARGE_KEY]
