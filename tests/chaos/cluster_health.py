@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ephemera.embedded import Cluster, Valkey, poll_until
+from ephemera.embedded import Cluster, Valkey
+from tests.embedded.owners import eventually
 
 
 def heal(cluster: Cluster) -> None:
@@ -11,7 +12,7 @@ def heal(cluster: Cluster) -> None:
         node.resume()
         if not _answers(node):
             node.restart()
-    assert poll_until(lambda: all(_is_healthy(node) for node in cluster.nodes), 20)
+    assert eventually(lambda: all(_is_healthy(node) for node in cluster.nodes))
 
 
 def masters(cluster: Cluster) -> list[Valkey]:

@@ -7,7 +7,6 @@ be installed and root is not needed.
 from ephemera.embedded._cluster import Cluster, cluster
 from ephemera.embedded._ports import LOOPBACK, free_ports, start_on_free_ports
 from ephemera.embedded._postgresql import Postgres, postgres
-from ephemera.embedded._processes import poll_until
 from ephemera.embedded._resp import send_command
 from ephemera.embedded._sentinel import Sentinel, sentinel
 from ephemera.embedded._valkey import BINARY_VARIABLE, Valkey, valkey, valkey_binary
@@ -21,7 +20,6 @@ __all__ = [
     "Valkey",
     "cluster",
     "free_ports",
-    "poll_until",
     "postgres",
     "send_command",
     "sentinel",
