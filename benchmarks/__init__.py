@@ -1,1 +1,1 @@
-"""Ours against the peers, in one process and one run: `python -m benchmarks`, or `make bench`."""
+"""Ephemera and its peers, measured in one process and one run: `python -m benchmarks`, or `make bench`."""

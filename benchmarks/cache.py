@@ -2,7 +2,7 @@
 
 The peers are cashews and aiocache, by the call of theirs that reads through and is fastest: cashews'
 `get_or_set` with a key made beforehand (its decorator makes it, and takes four times as long), aiocache's
-`cached`. On the server's level every task has a key of its own, so that nobody's merging of equal calls is
+`cached`. On the server's level every task has its own key, so that the coalescing of equal calls is not
 measured.
 """
 
@@ -163,8 +163,8 @@ def stampede(contender: str) -> Opener:
             key = f"{contender}-{time.time_ns()}"
             words = (sys.executable, "-m", "benchmarks.cache_stampede", contender, server.url, key, began)
             crowd = [await asyncio.create_subprocess_exec(*words, stdout=PIPE) for _ in range(_PROCESSES)]
-            told = [json.loads((await process.communicate())[0]) for process in crowd]
-            loads = sum(each["loads"] for each in told)
+            reports = [json.loads((await process.communicate())[0]) for process in crowd]
+            loads = sum(each["loads"] for each in reports)
             if contender == "ephemera" and loads != 1:
                 raise RuntimeError(f"{loads} loads in place of one")
             return commands() - before - 1

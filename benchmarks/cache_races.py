@@ -24,7 +24,7 @@ Load = Callable[[], Awaitable[Profile]]
 
 _RACES = 10_000
 _KEYS = 100
-_STEP = 0.002  # seconds: about a trip, with a hundred of them under way
+_STEP = 0.002  # seconds: about a round trip with a hundred in flight
 
 
 class Reader(Protocol):

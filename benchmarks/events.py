@@ -32,14 +32,14 @@ from ephemera.patterns.events import Delivery, Events
 
 
 class Registered(msgspec.Struct, tag=True):
-    """Somebody has an account now."""
+    """A user was added."""
 
     user_id: str
     email: str
 
 
 class Removed(msgspec.Struct, tag=True):
-    """Somebody has none any more."""
+    """A user was removed."""
 
     user_id: str
 

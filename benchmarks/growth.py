@@ -38,7 +38,7 @@ _FEW = 1_000  # keys where it is neither keys nor nodes that grow
 _TASKS = 50  # where it is not the number of tasks that grows
 _FILLS_WITHIN = 120.0  # seconds
 _BYTES = 16  # of a value
-_PATIENT = "?timeout=30&connect_timeout=30"  # a busy machine is not a server that is away
+_PATIENT = "?timeout=30&connect_timeout=30"  # a busy machine is not a server that is down
 _SIZES: dict[Series, tuple[int, ...]] = {
     "tasks": (1, 10, 100, 1_000),
     "keys": (1_000, 10_000, 100_000, 1_000_000, 10_000_000),

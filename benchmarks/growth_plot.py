@@ -1,4 +1,4 @@
-"""The picture of how cost grows: reads a second above, the 99th percentile below, a column a series."""
+"""The plot of growth: reads per second above, the 99th percentile below, one column per series."""
 
 from __future__ import annotations
 

@@ -3,7 +3,7 @@
 The one is a route of Starlette's, the other one of FastAPI's, each against a hello of the same kind. Fifty
 clients that have the page ask for it again and again with its tag, over connections that are kept open. The
 page is a copy in the process, so no request of a round goes to the server; the load comes from this process,
-as in `bench.web`.
+as in `benchmarks.web`.
 """
 
 from __future__ import annotations

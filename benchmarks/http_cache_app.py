@@ -1,4 +1,4 @@
-"""The applications that `bench.http_cache` serves: one resource, which answers 304 to whoever has its page.
+"""The applications that `benchmarks.http_cache` serves: one resource, answered with 304 where possible.
 
 The server to use is in the environment variable `BENCH_URL`. The page is a league's table of some kilobytes.
 """

@@ -3,8 +3,8 @@
 A profile read is authenticated by a signed token, checked for revocation, counted against its limit and
 answered from the cache; it is measured against the same FastAPI route that answers a constant. Refused
 sign-ins are those above the limit of their address; they are measured against sign-ins whose password is
-checked, on the same service with a limit that nobody meets. All run under uvicorn (uvloop, httptools) in
-processes of their own, without access logs, with the load of `bench.web`.
+checked, on the same service with a limit that is never reached. All run under uvicorn (uvloop, httptools) in
+processes of their own, without access logs, with the load of `benchmarks.web`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The jobs that are measured, and a worker of them, told where by its environment."""
+"""The measured jobs and their worker, which is configured by its environment."""
 
 from __future__ import annotations
 

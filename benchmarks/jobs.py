@@ -1,10 +1,10 @@
 """The jobs' row: from SIGKILL of a whole worker to the next recorded step of its job, by another worker.
 
-Two workers of one process each; the one that runs the job is killed with all its processes, the other is
-there. The peer is Celery as it comes with a visibility timeout of 8 s, measured apart by `python -m
-bench.celery_orphan` and kept here as a constant: it takes about as long as the rest of a table's row
-altogether, because kombu looks for orphans every 100 s. With Celery's own timeout of an hour it would be an
-hour.
+Two workers of one process each; the one that runs the job is killed with all its processes, the other takes
+over. The peer is Celery with its defaults and a visibility timeout of 8 s, measured separately by `python -m
+benchmarks.celery_orphan` and a constant here: one measurement takes about as long as the rest of a row
+altogether, because kombu looks for orphans every 100 s. With Celery's default timeout of an hour it would be
+an hour.
 """
 
 from __future__ import annotations

@@ -156,7 +156,7 @@ def _service() -> tuple[Catalogue, list[bytes]]:
             names += [
                 space.template.render(dict.fromkeys(fields, f"{number:08x}")).encode() for number in range(36)
             ]
-    return catalogue, [*names, *(f"{number}:nobody's".encode() for number in range(len(names) // 9))]
+    return catalogue, [*names, *(f"{number}:undeclared".encode() for number in range(len(names) // 9))]
 
 
 def _model(base: Any, client: Any) -> Any:

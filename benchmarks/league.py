@@ -2,7 +2,7 @@
 
 The 304 is that of the whole service (`ephemera serve league`, one process) for a client that has the table,
 through all that a request passes there: request ids, measuring, routing. It is measured against a bare route
-of FastAPI under the same uvicorn (uvloop, httptools, no access log), with the load of `bench.web`.
+of FastAPI under the same uvicorn (uvloop, httptools, no access log), with the load of `benchmarks.web`.
 
 The worst case is the scenario of that name: 5,000 users who poll a live match every 3 to 5 seconds, played by
 locust on the same machine (`python -m ephemera_services.league.load worst`). It runs once for 90 seconds, and

@@ -1,4 +1,4 @@
-"""What a figure depends on besides the code: the machine, the interpreter, the server."""
+"""The environment of a measurement: the machine, the interpreter, the server."""
 
 from __future__ import annotations
 

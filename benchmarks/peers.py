@@ -1,4 +1,4 @@
-"""The peers, each set up as well as we know.
+"""The peers, each in the fastest setup that we know.
 
 Tried on the asyncio clients of one server:
 
@@ -7,7 +7,7 @@ Tried on the asyncio clients of one server:
   Without its default socket timeout it is 10 to 30 % faster when many tasks wait, so there it goes without.
 - coredis multiplexes by itself; its pool size (1 to 50) makes no difference, so it has its defaults.
 - valkey-glide multiplexes in Rust threads of its own; a larger in-flight limit changes nothing. Defaults,
-  except a timeout nobody runs into.
+  except for a timeout that is never reached.
 
 The cluster clients and redis-py's threads have the same settings; nothing else was tried on them.
 redis-benchmark is C, with 50 connections and 16 commands in each write: the server's speed, nearly.

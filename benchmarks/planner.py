@@ -1,10 +1,11 @@
 """The planner's row: one tick over 10,000 dirty channels and 100,000 users with 50 subscriptions each.
 
-Ours is a whole tick: the time and the dirty channels, their subscribers out of PostgreSQL, states, high-water
-marks and decisions for all users, and the channels settled. Nobody is due, so that every round does the same.
-The peer is the plain way on the same data: redis-py, and for each user a trip for the state and two for each
-channel (its seq, its mark). All users would take it far longer than a round, so it does as many as it can
-in one, and both figures are users per second; it is given its users, which we have to find.
+Ours is a whole tick: the time and the dirty channels, their subscribers from PostgreSQL, states, high-water
+marks and decisions for all users, and clearing the channels. No user is due, so that every round does the
+same. The peer is the plain implementation on the same data: redis-py, with a round trip for each user's
+state and two for each channel (its seq, its mark). All users would take it far longer than a round, so it
+does as many as it can in one, and both figures are users per second; it is given its users, which we have to
+find.
 """
 
 from __future__ import annotations
@@ -121,13 +122,13 @@ async def our_tick(servers: Servers) -> AsyncIterator[Round]:
             await _fill_redis(store)
             planner = store[FEED]
 
-            async def nobody(tasks: Sequence[Task]) -> None:
+            async def enqueue(tasks: Sequence[Task]) -> None:
                 raise AssertionError(tasks)
 
             async def tick(_: float) -> float:
                 await store[FEED.keys.dirty].add({f"c{number}": number + 1 for number in range(CHANNELS)})
                 began = time.perf_counter()
-                done = await planner.tick(nobody)
+                done = await planner.tick(enqueue)
                 took = time.perf_counter() - began
                 assert (done.mode, done.dirty, done.examined) == ("redis", CHANNELS, USERS), done
                 return done.examined / took
@@ -139,7 +140,7 @@ async def our_tick(servers: Servers) -> AsyncIterator[Round]:
 
 @asynccontextmanager
 async def one_at_a_time(servers: Servers) -> AsyncIterator[Round]:
-    """A trip for each user and two for each of their channels, by redis-py."""
+    """One round trip for each user and two for each of their channels, by redis-py."""
     async with peers.redis_py(servers.valkey) as client:
         users = cycle(range(USERS))
 
@@ -167,9 +168,9 @@ ROWS = (
     Row(
         "planner: a tick over 10,000 dirty channels, 100,000 users with 50 subscriptions",
         our_tick,
-        {"redis-py, a trip each": one_at_a_time},
+        {"redis-py, one round trip each": one_at_a_time},
         (Times(20),),
         unit="users/s",
-        patience=120,  # a tick looks at five million marks, on a busy machine too
+        patience=120,  # a tick reads five million marks, on a busy machine too
     ),
 )

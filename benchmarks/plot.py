@@ -1,4 +1,4 @@
-"""The README's picture: a group of bars per row, ours against the peers, each group on its own scale."""
+"""The README's plot: a group of bars per row, Ephemera and its peers, each group on its own scale."""
 
 from __future__ import annotations
 

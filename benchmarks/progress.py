@@ -1,8 +1,8 @@
 """The row of progress: a thousand SSE clients of one job, and how long each event takes to reach them.
 
-The application runs in a uvicorn process (uvloop, httptools) on a core of its own (`bench.hosting` tells why:
-each of its writes would wake the clients on it otherwise), the clients in another process, on raw sockets;
-events are appended here, ten a second, with the moment of the append in them. The figure is the p99
+The application runs in a uvicorn process (uvloop, httptools) on a core of its own (`benchmarks.hosting`
+tells why: each of its writes would wake the clients on it otherwise), the clients in another process, on raw
+sockets; events are appended here, ten a second, with the moment of the append in them. The figure is the p99
 over all events and clients, in milliseconds from before the append to the bytes at the client, by the one
 clock that all processes share. A round in which a client lacks an event, or has one twice, fails.
 

@@ -1,4 +1,4 @@
-"""The applications that `bench.progress` serves: events of a job over SSE, ours and as one writes it first.
+"""The applications that `benchmarks.progress` serves: events of a job over SSE, ours and a naive one.
 
 The server to use is in the environment variable `BENCH_URL`.
 """

@@ -1,7 +1,7 @@
 """The limits' rows: one check by each algorithm, three rules over three subjects, and a denial known already.
 
 The peers are limits 5 and throttled-py 3 on asyncio, each on the client it is fastest with, as measured:
-limits on valkey-py, whose parser in C (libvalkey) makes no difference that could be told, and throttled-py on
+limits on valkey-py, whose parser in C (libvalkey) makes no measurable difference, and throttled-py on
 redis-py without a socket timeout. Both count in Lua, as we do. A row has every algorithm of a peer that
 answers the same question; theirs are approximations where noted. Subjects come from a thousand users in turn,
 and no limit is reached but in the last row.

@@ -1,7 +1,8 @@
 """What a row of the benchmark is: a figure of ours, the same figure of the peers, and what it must reach.
 
-A module such as `bench.wire` lists its rows in `ROWS`; `bench.suite` gathers them. A contender is opened once
-per row and gives a round: an awaitable callable that works for about the given seconds and returns a figure.
+A module such as `benchmarks.wire` lists its rows in `ROWS`; `benchmarks.suite` gathers them. A contender is
+opened once per row and gives a round: an awaitable callable that works for about the given seconds and
+returns a figure.
 """
 
 from __future__ import annotations

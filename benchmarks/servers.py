@@ -1,4 +1,4 @@
-"""The embedded servers of one row: started when first asked for, stopped with the row."""
+"""The embedded servers of one row: started at their first use, stopped with the row."""
 
 from __future__ import annotations
 

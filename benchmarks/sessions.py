@@ -1,11 +1,10 @@
-"""Rows of sessions and revocation: 50 tasks, one Valkey, a thousand sessions of the slides system's fields.
+"""Rows of sessions and revocation: 50 tasks, one Valkey, a thousand sessions with the fields of slides.
 
-starsessions keeps a session as JSON in its Redis store, on one redis-py client with room for every task.
-For each request its middleware loads the session and, when sessions roll, writes all of it back with a new
-life; that is measured as "starsessions". Its store alone, with the bytes read and written back and nobody
-to make a session of them, is measured beside it. Ours is measured as JSON, as theirs is, and as a hash. A
-revocation check looks at a token's id, its user and its family; none of them is revoked, as in nearly every
-request.
+starsessions stores a session as JSON in its Redis store, on one redis-py client with a connection for every
+task. For each request its middleware loads the session and, with rolling sessions, writes all of it back
+with a new TTL; that is measured as "starsessions". Its store alone, which only reads and writes the bytes,
+is measured beside it. Ours is measured as JSON, like theirs, and as a hash. A revocation check covers a
+token's id, its user and its family; none of them is revoked, as in nearly every request.
 """
 
 from __future__ import annotations
@@ -143,8 +142,10 @@ async def our_check(servers: Servers) -> AsyncIterator[Round]:
     """Our check of a token, its user and its family."""
     async with connect(servers.valkey.url, CATALOGUE) as store:
         revoked = store[REVOKED]
-        await revoked.revoke_user("somebody")
-        if not (await revoked.check("access", jti="x", user="somebody", issued_at=1.0, family="f")).revoked:
+        await revoked.revoke_user("another user")
+        if not (
+            await revoked.check("access", jti="x", user="another user", issued_at=1.0, family="f")
+        ).revoked:
             raise RuntimeError("what was revoked is taken for valid")
         user = _user(7)
 

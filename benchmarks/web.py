@@ -1,13 +1,14 @@
 """The rows of the web adapters: what sessions and limits leave of a bare "hello" under uvicorn.
 
-In one the application behind the middlewares is the bare one itself; in another it was told to `settle()`,
-which spares it Python's collector, against the bare one as it is and settled as well; in the last it also
-asks who is signed in, so the session is decoded and awaited. All applications run in uvicorn processes of
-their own (uvloop, httptools, no access log), on a core of their own (`bench.hosting` tells why), and take the
-same requests, each with a session's cookie, over 50 connections that are kept open. The load comes from this
-process, by a protocol that writes a fixed request and waits for the fixed body, so that it costs as little as
-Python can; on two cores it shares one with Valkey. The speed of a shared machine changes from one second to
-the next by more than what is measured here, so there are many short turns: two hundred in five rounds.
+In one the application behind the middlewares is the bare one itself; in another it calls `tune_gc()`, which
+avoids most garbage collection, against the bare one as it is and settled as well; in the last it also asks
+who is signed in, so the session is decoded and awaited. All applications run in uvicorn processes of their
+own (uvloop, httptools, no access log), on a core of their own (see `benchmarks.uvicorn_process`), and take
+the same requests, each with a session's cookie, over 50 connections that are kept open. The load comes from
+this process, by a protocol that writes a fixed request and waits for the fixed body, so that it costs as
+little as Python can; on two cores it shares one with Valkey. The speed of a shared machine changes from one
+second to the next by more than what is measured here, so there are many short turns: two hundred in five
+rounds.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class Requests(Load):
 
 
 SignedIn = Callable[[Servers], Awaitable[list[str]]]
-"""The tokens of as many sessions as there are browsers, each of somebody else."""
+"""The tokens of as many sessions as there are browsers, each of another user."""
 
 
 async def signed_in(servers: Servers) -> list[str]:

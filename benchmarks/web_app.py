@@ -1,11 +1,11 @@
-"""The applications that `bench.web` serves: a bare Starlette "hello", and the same behind our middlewares.
+"""The applications that `benchmarks.web` serves: a bare Starlette "hello", and the same behind middleware.
 
-The server to use is in the environment variable `BENCH_URL`. Sessions are those of `bench.sessions`.
+The server to use is in the environment variable `BENCH_URL`. Sessions are those of `benchmarks.sessions`.
 `guarded` looks at its own before it says hello; `wrapped` is the bare hello itself behind the middlewares,
 which read the session, let it slide and count the request all the same. The limit is by client address, and
-so high that nobody meets it: what is measured is what every request pays. The session's read is sent first
-and awaited last, so it shares its trip with the limit's check. `settled` and `settled_bare` are `wrapped` and
-`bare` with `tune_gc()` at their start, as the documentation says to.
+so high that it is never reached: every request pays what is measured. The session's read is sent first and
+awaited last, so it shares its round trip with the limit's check. `settled` and `settled_bare` are `wrapped`
+and `bare` with `tune_gc()` at their start, as the documentation says to.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def hello(_: Request) -> PlainTextResponse:
 
 
 async def hello_again(request: Request) -> PlainTextResponse:
-    """Say hello to whoever is signed in."""
+    """Greet the signed-in user."""
     if await RequestSession.of(request).get() is None:
         return PlainTextResponse("Who are you?", 401)
     return PlainTextResponse(HELLO)

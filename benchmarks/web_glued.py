@@ -1,8 +1,8 @@
-"""The application of `bench.web` that is put together from what is used today: starsessions and limits.
+"""The application of `benchmarks.web` that is put together from what is used today: starsessions and limits.
 
-Each is set up as it is fastest, as far as we know (`bench.sessions`, `bench.rate_limits`): sessions that roll
-in JSON on redis-py, a fixed window on valkey-py, and middlewares of pure ASGI. Its responses say nothing of
-the limit, which would cost it another trip.
+Each is set up as it is fastest, as far as we know (`benchmarks.sessions`, `benchmarks.rate_limits`):
+sessions that roll in JSON on redis-py, a fixed window on valkey-py, and middlewares of pure ASGI. Its
+responses say nothing of the limit, which would cost it another round trip.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Limited:
 
 
 async def hello(request: Request) -> PlainTextResponse:
-    """Say hello to whoever is signed in."""
+    """Greet the signed-in user."""
     if "user_id" not in request.session:
         return PlainTextResponse("Who are you?", 401)
     return PlainTextResponse(HELLO)

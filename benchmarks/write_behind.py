@@ -1,14 +1,13 @@
-"""Write-behind's rows: counting through Redis against an UPDATE each, and a flush against a bare COPY.
+"""Write-behind's rows: counting through Redis against one UPDATE each, and a flush against a bare COPY.
 
-The peer of counting is what it replaces: `UPDATE ... SET n = n + 1`, each in a transaction of its own, by as
-many tasks, on psycopg 3 connections that are open already: one a task, and 50 where 500 tasks take turns.
-The peer of a flush is psycopg's COPY of the same rows, as tuples in memory, into the same table: it need not
-read them from Redis, nor remember that it wrote them.
+The peer of counting is what it replaces: `UPDATE ... SET n = n + 1`, each in its own transaction, by as many
+tasks, on open psycopg 3 connections: one per task, and 50 that 500 tasks share. The peer of a flush is
+psycopg's COPY of the same rows, as tuples in memory, into the same table: it does not have to read them from
+Redis, nor to record that it wrote them.
 
-Servers "as deployed" are PostgreSQL as it comes, whose commits are on the disk before they are acknowledged,
-and a queue as `server-config` makes it, whose log of writes reaches the disk within a second: what somebody
-has who counts this way in place of that. In the rows without a disk neither waits for one, so that both may
-lose the same.
+Servers "as deployed" are PostgreSQL with its defaults, whose commits are on disk before they are
+acknowledged, and a queue configured by `server-config`, whose log reaches the disk within a second. In the
+rows without a disk neither waits for one, so that both may lose the same.
 """
 
 from __future__ import annotations
