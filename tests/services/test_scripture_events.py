@@ -103,7 +103,7 @@ def test_a_poisoned_event_is_a_dead_letter_and_can_be_replayed(
         healthy = subscriber(gateway, "free")
         eventually(lambda: healthy.email in mails.recipients())
         dead = eventually(lambda: _dead(places, 3), 60)
-        assert dead[poison, "users-welcome"] == (6, f"UserUnknown: there is no user {lost}")
+        assert dead[poison, "users-welcome"] == (6, f"UnknownUser: there is no user {lost}")
         assert {group: error for (origin, group), (_, error) in dead.items() if origin == garbage} == {
             group: dead[garbage, group][1] for group in ("users-welcome", "users-history")
         }
@@ -149,11 +149,11 @@ def test_a_user_who_comes_while_redis_is_away_is_welcomed_later(
             ann = Reader(gateway)
             form = {"user_id": ann.id, "email": ann.email, "name": "Ann"}
             assert administrator(gateway).ask("POST", "/users", json=form).status_code == 201
-            assert len(rows(places, "SELECT 1 FROM scripture.delayed_events WHERE published_at IS NULL")) == 1
+            assert len(rows(places, "SELECT 1 FROM scripture.outbox_events WHERE published_at IS NULL")) == 1
         finally:
             valkey.restart()
         eventually(lambda: ann.email in mails.recipients(), 60)
-    assert rows(places, "SELECT 1 FROM scripture.delayed_events WHERE published_at IS NULL") == []
+    assert rows(places, "SELECT 1 FROM scripture.outbox_events WHERE published_at IS NULL") == []
 
 
 def _letters(places: dict[str, str]) -> list[dict[str, str]]:

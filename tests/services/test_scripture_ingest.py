@@ -131,10 +131,10 @@ def test_an_ingest_whose_process_died_before_it_told_anybody_is_told(
     assert _text(one.client, 7) == "announced"
     rows(places, "UPDATE scripture.texts SET text = 'untold' WHERE passage_id = 'jude.1.7'")
     event = '{"ingest_id": "x", "schema": "passages", "passages": ["jude.1.7"]}'
-    left = "INSERT INTO scripture.delayed_events (stream, event, at) VALUES ('ingest', %s, 'yesterday')"
+    left = "INSERT INTO scripture.outbox_events (stream, event, at) VALUES ('ingest', %s, 'yesterday')"
     rows(places, left, event)
     eventually(lambda: _text(one.client, 7) == "untold")
-    assert rows(places, "SELECT 1 FROM scripture.delayed_events WHERE published_at IS NULL") == []
+    assert rows(places, "SELECT 1 FROM scripture.outbox_events WHERE published_at IS NULL") == []
 
 
 def test_an_ingest_without_redis_writes_nothing(one: Served, valkey: Valkey, places: dict[str, str]) -> None:
