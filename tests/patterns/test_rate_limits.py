@@ -24,6 +24,7 @@ from tests.patterns.limit_fixtures import (
     WINDOW,
     new_subject,
 )
+from tests.untyped import untyped
 
 kinds = pytest.mark.parametrize("rule", KINDS, ids=lambda rule: rule.name)
 
@@ -167,9 +168,9 @@ async def test_invalid_checks_are_refused(limiter: BoundRateLimits) -> None:
         await limiter.check(elsewhere.on("u"))
     for cost in (0, -1, 1.5, "1"):
         with pytest.raises(InvalidClaim, match="cannot cost"):
-            await limiter.check(claim, LOG.on("u"), cost=cost)  # type: ignore[arg-type]
+            await limiter.check(claim, LOG.on("u"), cost=untyped(cost))
         with pytest.raises(InvalidClaim, match="window: it cannot cost"):
-            claim.with_cost(cost)  # type: ignore[arg-type]
+            claim.with_cost(untyped(cost))
     with pytest.raises(WrongFields, match="takes subject; given a, b"):
         WINDOW.on("a", "b")
     assert (await limiter.peek(claim)).remaining == 5
@@ -204,8 +205,10 @@ async def test_a_key_of_another_type_is_replaced(store: Store) -> None:
 
 async def test_an_error_that_is_not_an_outage_is_raised(server: Valkey) -> None:
     """A missing right to run scripts is an error, and no policy decides."""
-    server.ask("ACL", "SETUSER", "limited-nobody", "on", ">secret", "~*", "&*", "+@all", "-evalsha", "-eval")
-    url = server.url.replace("redis://", "redis://limited-nobody:secret@")
+    server.ask(
+        "ACL", "SETUSER", "limited-no-scripts", "on", ">secret", "~*", "&*", "+@all", "-evalsha", "-eval"
+    )
+    url = server.url.replace("redis://", "redis://limited-no-scripts:secret@")
     async with connect(url, CATALOGUE) as store:
         with pytest.raises(ServerError, match="NOPERM"):
             await store[LIMITS].check(WINDOW.on(new_subject()))

@@ -38,6 +38,7 @@ from tests.patterns.limit_fixtures import (
     WINDOW,
     new_subject,
 )
+from tests.untyped import untyped
 
 
 def _now(server: Valkey) -> datetime:
@@ -115,7 +116,7 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
     [
         (lambda: fixed_window("no spaces", 1, per=DAY), "'no spaces': it cannot name a rule"),
         (lambda: fixed_window("r", -1, per=DAY), "'r': its limit is -1"),
-        (lambda: fixed_window("r", {"free": 1.5}, per=DAY), "'r': its limit is 1.5"),  # type: ignore[dict-item]
+        (lambda: fixed_window("r", untyped({"free": 1.5}), per=DAY), "'r': its limit is 1.5"),
         (lambda: sliding_window("r", 1, per=timedelta(0)), "'r': a period of 0:00:00"),
         (lambda: fixed_window("r", 1, per=timedelta(seconds=1.5)), "windows of whole seconds"),
         (lambda: fixed_window("r", 1, per=HOUR, keep=MINUTE), "keep a key for at least its window"),
@@ -123,7 +124,7 @@ def _declared(*rules: Rule, **options: Any) -> RateLimits:
         (lambda: token_bucket("r", 1, per=DAY, burst=0), "use a burst of 1 to"),
         (lambda: token_bucket("r", 10**10, per=MINUTE), "use at most 100 million per second"),
         (lambda: token_bucket("r", 1, per=DAY, burst=10**9), "takes more than eight years to come back"),
-        (lambda: fixed_window("r", 1, per=DAY, when_down="ajar"), "when_down='ajar' is unknown"),  # type: ignore[arg-type]
+        (lambda: fixed_window("r", 1, per=DAY, when_down=untyped("ajar")), "when_down='ajar' is unknown"),
         (lambda: local_share(of=0), "of=0 processes"),
         (lambda: _declared(), "it has no rules"),
         (

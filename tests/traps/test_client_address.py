@@ -35,12 +35,12 @@ async def test_c6_a_forged_header_does_not_change_the_client(server: Valkey) -> 
             statuses = {}
             for name, claims in ways.items():
                 app = LimitMiddleware(_found, lambda _: store[LIMITS], claims)
-                told = [(an_address(), attacker) if peer == proxy else (an_address(),) for _ in range(10)]
+                hops_of = [(an_address(), attacker) if peer == proxy else (an_address(),) for _ in range(10)]
                 statuses[name] = [
                     (
                         await get(app, "/", peer, headers=[(b"x-forwarded-for", ", ".join(hops).encode())])
                     ).status
-                    for hops in told
+                    for hops in hops_of
                 ]
             assert statuses["naive"] == [200] * 10
             assert statuses["ours"] == ([200] * 5 + [429] * 5 if peer == attacker else [429] * 10)

@@ -36,7 +36,7 @@ def application(store: Store) -> ASGIApp:
     limited = Depends(Limited(lambda _: store[LIMITS], asked))
     app = FastAPI()
     app.add_middleware(LimitMiddleware, limits=lambda _: store[LIMITS], claims=claims)
-    app.add_exception_handler(Problem, send_problem)  # type: ignore[arg-type]
+    app.add_exception_handler(Problem, send_problem)
 
     @app.get("/search")
     @app.get("/closed")

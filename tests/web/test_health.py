@@ -31,8 +31,8 @@ async def test_the_status_follows_the_servers() -> None:
             assert well.headers["cache-control"] == "no-store"
             second.kill()
             async with client_of(store, details=False) as client:
-                away = await client.get("/healthz")
-                assert (away.status_code, away.json()) == (503, {"status": "problem"})
+                down = await client.get("/healthz")
+                assert (down.status_code, down.json()) == (503, {"status": "problem"})
                 head = await client.head("/healthz")
                 assert (head.status_code, head.content) == (503, b"")
 

@@ -198,9 +198,9 @@ async def test_private_pages_belong_to_their_user(opened: Opened) -> None:
     assert b"2:1" in ann.body
     assert ann.headers["cache-control"] == "private, no-cache"
     assert ann.headers["vary"] == "Accept-Encoding, Cookie, Authorization"
-    nobody = await opened.get("/mine", if_none_match=ann.headers["etag"])
-    assert nobody.status == 401
-    assert nobody.headers["content-type"] == "application/problem+json"
+    anonymous = await opened.get("/mine", if_none_match=ann.headers["etag"])
+    assert anonymous.status == 401
+    assert anonymous.headers["content-type"] == "application/problem+json"
 
 
 async def test_a_private_resource_needs_its_user(opened: Opened) -> None:
@@ -272,7 +272,7 @@ async def test_a_page_that_is_not_loaded_yet_is_202(server: Valkey) -> None:
         opened.source.gate.clear()
         answer = await opened.get("/results")
         assert answer.status == 202
-        while not opened.source.loads:  # on a busy machine nobody may have come as far as the source
+        while not opened.source.loads:  # the load may not have started yet on a busy machine
             answer = await opened.get("/results")
         assert answer.headers["retry-after"] == "1"
         assert answer.headers["cache-control"] == "no-store"

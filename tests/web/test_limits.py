@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from ipaddress import IPv4Address
 from itertools import count
 from random import getrandbits
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -171,8 +172,8 @@ def _asking(url: str) -> Iterator[Callable[..., int]]:
         opened = connect(url, CATALOGUE)
         app = application(runner.run(opened.__aenter__()))
 
-        def ask(*arguments: object, **options: object) -> int:
-            return runner.run(get(app, *arguments, **options)).status  # type: ignore[arg-type]
+        def ask(*arguments: Any, **options: Any) -> int:
+            return runner.run(get(app, *arguments, **options)).status
 
         try:
             yield ask

@@ -17,6 +17,7 @@ from ephemera.embedded import Valkey
 from ephemera.patterns.progress import ENDED
 from ephemera.web import last_event_id
 from tests.patterns.progress_fixtures import CATALOGUE, PROGRESS, SHORT, Done, JobDatabase, SlideDone
+from tests.untyped import untyped
 from tests.web.event_source import opened
 from tests.web.streaming_app import application, serving
 from tests.wire.conditions import eventually
@@ -190,7 +191,7 @@ async def test_a_closing_store_does_not_send_the_end(server: Valkey) -> None:
 
 def test_the_openapi_document_shows_the_events() -> None:
     """The route's responses are documented: the stream of events, and 204."""
-    app = application(None, JobDatabase())  # type: ignore[arg-type]
+    app = application(untyped(None), JobDatabase())
     answers = app.openapi()["paths"]["/jobs/{job_id}/events"]["get"]["responses"]
     assert "text/event-stream" in answers["200"]["content"]
     assert "204" in answers

@@ -20,6 +20,7 @@ from ephemera.keyspace import connect
 from ephemera.web import Cookie, Message, Problem, Receive, RequestSession, Scope, Send, SessionMiddleware
 from ephemera.web._cookies import private_headers
 from tests.patterns.session_fixtures import CATALOGUE, SLIDING, Session, new_user
+from tests.untyped import untyped
 from tests.web.session_app import application, browser
 
 COOKIE = "__Host-session"
@@ -69,8 +70,10 @@ async def test_every_request_with_a_cookie_extends_the_session(server: Valkey) -
         cookie = [(b"cookie", f"{COOKIE}={token}".encode())]
         sent = await _respond(application(store), "/plain", cookie)
         assert sent[0]["status"] == 200
-        lives = [await store.call("PTTL", key) for _ in range(50)]  # the script's text takes a second trip
-        assert lives[-1] > 60_000
+        ttls = [
+            await store.call("PTTL", key) for _ in range(50)
+        ]  # loading the script takes a second round trip
+        assert ttls[-1] > 60_000
 
 
 async def test_a_request_without_a_session_gets_a_problem_document(client: httpx.AsyncClient) -> None:
@@ -220,7 +223,7 @@ async def test_an_outage_is_503_where_a_session_is_needed(how: str) -> None:
             for path in (f"/login/{new_user()}", "/logout"):
                 undone = await client.post(path)
                 assert (undone.status_code, undone.headers["retry-after"]) == (503, "1")
-                assert "set-cookie" not in undone.headers  # whoever is not signed out yet can try again
+                assert "set-cookie" not in undone.headers  # the user can try to sign out again
             assert (await client.get("/plain")).status_code == 200
             client.cookies.clear()
             assert (await client.get("/open")).json() == {"signed_in": False, "known": True}
@@ -259,7 +262,7 @@ async def test_an_outage_can_leave_open_routes_open() -> None:
 def test_an_unknown_policy_is_refused() -> None:
     """A misspelt policy is an error when the application is built."""
     with pytest.raises(ValueError, match="when_down"):
-        SessionMiddleware(None, None, when_down="maybe")  # type: ignore[arg-type]
+        untyped(SessionMiddleware)(None, None, when_down="maybe")
 
 
 @settings(deadline=None, max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -324,7 +327,7 @@ async def test_a_missing_middleware_is_a_clear_error(server: Valkey) -> None:
         seen.append(RequestSession.of(Request(scope)))
 
     async with connect(server.url, CATALOGUE) as store:
-        await SessionMiddleware(app, lambda _: store[SLIDING])(scope, None, None)  # type: ignore[arg-type]
+        await untyped(SessionMiddleware(app, lambda _: store[SLIDING]))(scope, None, None)
     assert seen == [scope["state"]["session"]]
 
 
@@ -383,7 +386,7 @@ async def test_a_request_leaves_no_garbage_behind(server: Valkey) -> None:
         gone = weakref.ref(exchange)
         gc.disable()
         try:
-            await wrapped(exchange.scope, None, exchange.send)  # type: ignore[arg-type]
+            await wrapped(exchange.scope, untyped(None), exchange.send)
             del exchange
             assert gone() is None
         finally:
@@ -397,7 +400,7 @@ async def test_other_scopes_pass(server: Valkey) -> None:
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
         seen.append(scope["type"])
 
-    await _respond(SessionMiddleware(app, lambda _: None), "/", [], "lifespan")  # type: ignore[arg-type,return-value]
+    await _respond(SessionMiddleware(app, untyped(lambda _: None)), "/", [], "lifespan")
     assert seen == ["lifespan"]
 
 

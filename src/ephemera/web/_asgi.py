@@ -12,11 +12,17 @@ from typing import Any, TypeAlias
 import msgspec
 
 Scope: TypeAlias = MutableMapping[str, Any]
+"""An ASGI connection scope."""
 Message: TypeAlias = MutableMapping[str, Any]
+"""An ASGI message."""
 Receive: TypeAlias = Callable[[], Awaitable[Message]]
+"""The function that receives the next ASGI message."""
 Send: TypeAlias = Callable[[Message], Awaitable[None]]
+"""The function that sends an ASGI message."""
 ASGIApp: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
+"""An ASGI application."""
 Header: TypeAlias = tuple[bytes, bytes]
+"""A header of an ASGI message: its lower-case name and its value."""
 
 RESPONSE_STARTS = frozenset(("http.response.start", "websocket.accept", "websocket.http.response.start"))
 """The types of messages that start a response, and may carry headers."""

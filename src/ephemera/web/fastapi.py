@@ -25,7 +25,7 @@ their rules, claim them in one.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar, cast
 
 import msgspec
 from fastapi.openapi.models import APIKey, APIKeyIn
@@ -112,9 +112,9 @@ class Limited:
         return decision
 
 
-async def send_problem(_request: Request, problem: Problem) -> Problem:
-    """Handle problems for an application: a problem is its own response."""
-    return problem
+async def send_problem(_request: Request, problem: Exception) -> Response:
+    """Handle problems for an application: a `Problem` is its own response."""
+    return cast("Response", problem)
 
 
 async def request_session(connection: HTTPConnection) -> RequestSession[Any]:

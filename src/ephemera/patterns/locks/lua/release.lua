@@ -1,5 +1,5 @@
 -- Releases a lock, or leaves its queue. A lock with waiters is offered to the first one that listens, and the one
--- after it is told to try when the offer ends, in case the first one hangs.
+-- after it will try when the offer ends, in case the first one hangs.
 -- KEYS[1]  the lock: a holder's token and name, 'token name'; while it is offered to a waiter, its token alone
 -- KEYS[2]  its waiters: a sorted set of their channels, each ending with ':' and the waiter's token
 -- ARGV[1]  the value of the lock if it is this holder's
