@@ -47,7 +47,8 @@ def die_at(moment: str) -> None:
             die()
         return reply
 
-    in_jobs.JobThreadStorage.run = deadly  # type: ignore[method-assign]
+    storage: Any = in_jobs.JobThreadStorage
+    storage.run = deadly
 
 
 async def in_a_job(url: str, sql: str, job_id: str, moment: str) -> None:

@@ -165,13 +165,13 @@ async def test_a_replayed_event_is_for_its_group_only(store: Store, key: str) ->
 
 async def test_all_dead_letters_are_replayed_once(store: Store, key: str) -> None:
     """Replaying all dead letters replays each once, even while some of them fail again."""
-    failing = Seen(lambda event, _: ValueError("broken") if event.user_id != "1" or not mended else None)
-    mended = False
+    failing = Seen(lambda event, _: ValueError("broken") if event.user_id != "1" or not fixed_now else None)
+    fixed_now = False
     bound = store[BRIEF]
     async with bound.consume("g", failing, name=key):
         await bound.publish_many(users(5), name=key)
         await settled(store, BRIEF, name=key)
-        mended = True
+        fixed_now = True
         assert await bound.replay(name=key) == 5
         await settled(store, BRIEF, name=key)
     letters = await bound.dead_letters(name=key)
