@@ -148,18 +148,6 @@ _PATTERNS = {
 
 _PATTERN_OF = {name: pattern for pattern, names in _PATTERNS.items() for name in names}
 
-_EXTRAS = {
-    "celery": "jobs",
-    "httpx": "openai",
-    "jwt": "tokens",
-    "langgraph": "langgraph",
-    "numpy": "semantic",
-    "psycopg": "sql",
-    "qdrant_client": "semantic",
-    "sqlalchemy": "sql",
-}
-"""The extra that installs a package which a pattern imports."""
-
 __all__ = [
     "Catalogue",
     "Keyspace",
@@ -234,13 +222,7 @@ def __getattr__(name: str) -> Any:
         pattern = _PATTERN_OF[name]
     except KeyError:
         raise AttributeError(f"module 'ephemera' has no attribute {name!r}") from None
-    try:
-        value = getattr(import_module(f"ephemera.patterns.{pattern}"), name)
-    except ModuleNotFoundError as problem:
-        extra = _EXTRAS.get((problem.name or "").partition(".")[0])
-        if extra is None:
-            raise
-        raise errors.MissingExtra(name, extra, str(problem)) from None
+    value = getattr(import_module(f"ephemera.patterns.{pattern}"), name)
     globals()[name] = value
     return value
 

@@ -68,16 +68,13 @@ class EphemeraError(Exception):
     """The base class of every error that Ephemera raises."""
 
 
-class MissingExtra(EphemeraError, ImportError):
-    """A feature whose optional packages are not installed; `extra` names what to install."""
+class MissingExtra(EphemeraError, ModuleNotFoundError):
+    """An optional package that is not installed: its `name`, and the `extra` that installs it."""
 
-    def __init__(self, feature: str, extra: str, problem: str) -> None:
-        super().__init__(
-            f"{feature} needs the extra {extra!r}: pip install 'ephemera-data[{extra}]' ({problem})"
-        )
-        self.feature = feature
+    def __init__(self, problem: str, extra: str, package: str | None) -> None:
+        super().__init__(f"{problem}: pip install 'ephemera-data[{extra}]'")
+        self.name = package
         self.extra = extra
-        self.problem = problem
 
 
 # The server and the connection to it
@@ -447,7 +444,7 @@ class StaleFencingToken(EphemeraError):
 
 
 class InvalidClaim(EphemeraError, ValueError):
-    """A limit asked for in a way that its rule does not know: which rule, what is wrong, what to do."""
+    """A claim that does not fit its rate-limit rule: which rule, what is wrong, what to do."""
 
     def __init__(self, rule: str, problem: str, advice: str) -> None:
         super().__init__(f"{rule}: {problem}; {advice}")

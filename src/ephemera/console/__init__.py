@@ -13,8 +13,10 @@ while a page is open, within a time budget. Values of sensitive keyspaces are no
 
 import importlib.util
 
+from ephemera.errors import MissingExtra
+
 if importlib.util.find_spec("nicegui") is None:
-    raise ModuleNotFoundError("the console needs an extra: pip install 'ephemera-data[console]'")
+    raise MissingExtra("the console needs NiceGUI", "console", "nicegui")
 
 from ephemera.console._connections import ServiceSettings
 from ephemera.console._console import ConsoleSettings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import TypeAlias
 
-from ephemera.errors import InvalidDeclaration
+from ephemera.errors import InvalidDeclaration, MissingExtra
 from ephemera.operations.metrics._families import METRICS, Buckets, Metric, Sample
 
 try:
@@ -13,9 +13,7 @@ try:
     from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
     from prometheus_client.exposition import choose_encoder
 except ModuleNotFoundError as _missing:
-    raise ModuleNotFoundError(
-        "metrics need prometheus-client: pip install 'ephemera-data[metrics]'", name="prometheus_client"
-    ) from _missing
+    raise MissingExtra("metrics need prometheus-client", "metrics", "prometheus_client") from _missing
 
 
 Family: TypeAlias = CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily

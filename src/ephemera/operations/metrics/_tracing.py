@@ -17,6 +17,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ephemera._bounded_cache import BoundedCache
+from ephemera.errors import MissingExtra
 from ephemera.keyspace import Store
 from ephemera.wire import Arg, as_text
 
@@ -37,9 +38,7 @@ def trace(store: Store, provider: TracerProvider | None = None) -> None:
     try:
         from opentelemetry import trace as api
     except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            "tracing needs opentelemetry-api: pip install 'ephemera-data[tracing]'", name="opentelemetry"
-        ) from missing
+        raise MissingExtra("tracing needs opentelemetry-api", "tracing", "opentelemetry") from missing
     store.observe(_SpanObserver(store, api, api.get_tracer("ephemera", tracer_provider=provider)))
 
 

@@ -35,8 +35,10 @@ Celery's queues need a standalone server or Sentinel; a cluster is refused.
 
 from importlib.util import find_spec
 
+from ephemera.errors import MissingExtra
+
 if _missing := [name for name in ("sqlalchemy", "psycopg", "celery") if find_spec(name) is None]:
-    raise ModuleNotFoundError(f"jobs need {_missing[0]}: pip install 'ephemera-data[jobs]'", name=_missing[0])
+    raise MissingExtra(f"jobs need {_missing[0]}", "jobs", _missing[0])
 
 from ephemera.patterns.jobs._checkpoint import Checkpoint
 from ephemera.patterns.jobs._declaration import Jobs

@@ -26,11 +26,10 @@ cannot be decoded is a miss, and logged.
 
 from importlib.util import find_spec
 
+from ephemera.errors import MissingExtra
+
 if find_spec("langgraph") is None or find_spec("langgraph.checkpoint") is None:
-    raise ModuleNotFoundError(
-        "graph checkpoints need LangGraph: pip install 'ephemera-data[langgraph]'",
-        name="langgraph.checkpoint",
-    )
+    raise MissingExtra("graph checkpoints need LangGraph", "langgraph", "langgraph.checkpoint")
 
 from ephemera.patterns.langgraph_checkpoints._declaration import GraphCheckpoints
 from ephemera.patterns.langgraph_checkpoints._job_storage import JobSaver

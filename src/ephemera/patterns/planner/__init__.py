@@ -32,8 +32,10 @@ same happens within `sweep_every`.
 
 from importlib.util import find_spec
 
+from ephemera.errors import MissingExtra
+
 if find_spec("sqlalchemy") is None:
-    raise ModuleNotFoundError("the planner needs SQL: pip install 'ephemera-data[sql]'", name="sqlalchemy")
+    raise MissingExtra("the planner needs SQL", "sql", "sqlalchemy")
 
 from ephemera.patterns.planner._planner import BoundPlanner, Planner, Status
 from ephemera.patterns.planner._plans import Plan, Task, UserFacts, Verdict, decide

@@ -32,7 +32,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from ephemera.errors import InvalidToken
+from ephemera.errors import InvalidToken, MissingExtra
 from ephemera.keyspace import check_durations
 
 try:
@@ -42,12 +42,10 @@ try:
     from jwt.algorithms import RSAAlgorithm
 except ModuleNotFoundError as missing:
     _package = str(missing.name).partition(".")[0]
-    raise ModuleNotFoundError(
-        f"tokens need {_package}: pip install 'ephemera-data[tokens]'", name=missing.name
-    ) from None
+    raise MissingExtra(f"tokens need {_package}", "tokens", missing.name) from None
 
 
-__all__ = ["Claims", "InvalidToken", "KeyRing", "SigningKey", "Tokens"]
+__all__ = ["Claims", "KeyRing", "SigningKey", "Tokens"]
 
 _ALGORITHM = "RS256"
 _MAX_TOKEN_LENGTH = 8192  # characters

@@ -34,6 +34,7 @@ loaded when they are first used.
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from ephemera.errors import MissingExtra
 from ephemera.patterns.write_behind._batches import (
     Applied,
     Batch,
@@ -86,8 +87,5 @@ def __getattr__(name: str) -> Any:
     try:
         module = import_module(f"{__name__}.{_NEED_SQL[name]}")
     except ModuleNotFoundError as missing:
-        raise ModuleNotFoundError(
-            f"the sinks for PostgreSQL need {missing.name}: pip install 'ephemera-data[sql]'",
-            name=missing.name,
-        ) from None
+        raise MissingExtra(f"the sinks for PostgreSQL need {missing.name}", "sql", missing.name) from None
     return getattr(module, name)
