@@ -29,8 +29,7 @@ from benchmarks.load import Tasks
 from benchmarks.rows import Absolute, Opener, Round, Row, Times
 from benchmarks.servers import Servers
 from ephemera import Catalogue, connect
-from ephemera.patterns.cache import Cache, LocalCache, Storage
-from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
+from ephemera.patterns.cache import Cache, LocalCache, LocalEntries, LocalEntry, Storage
 
 CATALOGUE = Catalogue("bench-cache")
 _HOUR = timedelta(hours=1)

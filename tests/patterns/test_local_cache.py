@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.keyspace import Catalogue, Store
-from ephemera.patterns.cache import Cache, LocalCache, Storage
-from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
+from ephemera.patterns.cache import Cache, LocalCache, LocalEntries, LocalEntry, Storage
 from tests.patterns.profiles import CATALOGUE, COPIED, TAGGED, Profile, Table, user
 from tests.wire.conditions import eventually
 

@@ -39,7 +39,7 @@ from ephemera.patterns.cache._declaration import Cache, EntryKeys
 from ephemera.patterns.cache._entry_builder import Freshness, Storage
 from ephemera.patterns.cache._entry_group import EntryGroup, GroupMember
 from ephemera.patterns.cache._load_coordinator import Loading
-from ephemera.patterns.cache._local_cache import LocalCache
+from ephemera.patterns.cache._local_cache import LocalCache, LocalEntries, LocalEntry
 from ephemera.patterns.cache._runtime import BoundCache, CacheEngine, cache_engine
 from ephemera.patterns.cache._two_level_store import EntryHead, StoredEntry
 
@@ -54,6 +54,8 @@ __all__ = [
     "GroupMember",
     "Loading",
     "LocalCache",
+    "LocalEntries",
+    "LocalEntry",
     "Storage",
     "StoredEntry",
     "cache_engine",
