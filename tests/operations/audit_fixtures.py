@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from ephemera.keyspace import Catalogue, connect, fixed, permanent, sliding
@@ -58,9 +60,9 @@ async def stock(url: str) -> None:
         await store[EVENTS].append(Event("start"), topic="all")
 
 
-async def audited(url: str, **plan: int | float | str | bool | None) -> AuditReport:
+async def audited(url: str, **options: Any) -> AuditReport:
     """The report on a server."""
-    return await audit(url, [catalogue], SurveyOptions(**plan))  # type: ignore[arg-type]
+    return await audit(url, [catalogue], SurveyOptions(**options))
 
 
 def of_kind(report: AuditReport, kind: str) -> list[Finding]:

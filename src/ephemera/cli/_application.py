@@ -16,24 +16,28 @@ from typer.core import TyperCommand, TyperGroup
 from ephemera.errors import EphemeraError
 
 
-class Flags:
-    """Shows options without a value as such, where typer says `<bool>`; `--help` among them."""
+class CommandWithFlags(TyperCommand):
+    """A command whose help shows options without a value as such."""
 
     def get_params(self, ctx: Any) -> list[Any]:
         """The parameters for the help and for the parser."""
-        found: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of the command that it is mixed in
-        for each in found:
-            if getattr(each, "is_flag", False) and each.metavar is None:
-                each.metavar = ""
-        return found
+        return _without_bool(super().get_params(ctx))
 
 
-class CommandWithFlags(Flags, TyperCommand):
-    """A command."""
+class GroupWithFlags(TyperGroup):
+    """A group of commands whose help shows options without a value as such."""
+
+    def get_params(self, ctx: Any) -> list[Any]:
+        """The parameters for the help and for the parser."""
+        return _without_bool(super().get_params(ctx))
 
 
-class GroupWithFlags(Flags, TyperGroup):
-    """A group of commands."""
+def _without_bool(parameters: list[Any]) -> list[Any]:
+    """Remove typer's `<bool>` from options that take no value; `--help` among them."""
+    for each in parameters:
+        if getattr(each, "is_flag", False) and each.metavar is None:
+            each.metavar = ""
+    return parameters
 
 
 class _Commands(GroupWithFlags):

@@ -114,11 +114,15 @@ def _variable(name: str) -> str:
 
 
 AsJson = Annotated[bool, flag("--json", "Print JSON.")]
+"""The option `--json`."""
 Url = Annotated[
     str, flag("--url", "The server: redis://, rediss://, unix://, redis+cluster:// or redis+sentinel://.")
 ]
+"""The option `--url`."""
 _WHICH = "A catalogue, by registered name or module:object."
 CatalogueArgument = Annotated[
     Catalogue, typer.Argument(help=_WHICH, metavar="NAME", envvar="EPHEMERA_CATALOGUE", parser=load_catalogue)
 ]
+"""An argument that names a catalogue."""
 CatalogueFlag = Annotated[Catalogue, flag("--catalogue", _WHICH, metavar="NAME", parser=load_catalogue)]
+"""The option `--catalogue`."""

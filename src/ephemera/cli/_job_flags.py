@@ -18,8 +18,11 @@ JobsArgument = Annotated[
         parser=load_jobs,
     ),
 ]
+"""An argument that names jobs."""
 DatabaseUrl = Annotated[str, flag("--database-url", "PostgreSQL: postgresql://user:password@host/database.")]
+"""The option `--database-url`."""
 QueueUrl = Annotated[str | None, flag("--queue-url", "The server of role queue; default: --url.")]
+"""The option `--queue-url`."""
 
 
 @contextmanager
