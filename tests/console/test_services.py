@@ -500,7 +500,9 @@ def test_an_audit_finds_the_keys_of_the_services_as_declared(
             findings = region(window, f"Findings of {system}, {role}").inner_text()
             kinds = set(re.findall(r"^(?:problem|warning)\t(\S+)", findings, re.MULTILINE))
             assert kinds == ({"unknown"} if (system, role) == ("league", "cache") else set())
-    expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text("100,000 undeclared keys")
+    expect(row_of(region(window, "Findings of league, cache"), "unknown")).to_contain_text(
+        "100,000 undeclared keys"
+    )
     passages = row_of(region(window, "Keyspaces of scripture, cache"), "gl:passage:{passage_id}")
     expect(passages.locator("td").nth(2)).to_have_text(re.compile("[1-9]"))
     assert logged_actions(stage, "audit") == [("audit.run", "done")] * (2 * len(SERVICES))
