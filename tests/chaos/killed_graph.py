@@ -38,8 +38,8 @@ def die_at(moment: str) -> None:
 
     async def deadly(self: Any, thread_id: str, script: Any, /, *arguments: Any) -> Any:
         nonlocal seen
-        seen += script.name == f"langgraph_{name}"
-        now = script.name == f"langgraph_{name}" and seen == int(number)
+        seen += script.name == f"langgraph_checkpoints_{name}"
+        now = script.name == f"langgraph_checkpoints_{name}" and seen == int(number)
         if now and when == "before":
             die()
         reply = await run(self, thread_id, script, *arguments)
