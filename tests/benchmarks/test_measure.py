@@ -37,7 +37,7 @@ def not_installed(servers: Servers) -> AbstractAsyncContextManager[Round]:
 
 
 async def test_turns_are_interleaved_and_rotate() -> None:
-    """Every contender has one turn per round, and nobody always follows the same neighbour."""
+    """Every contender has one turn per round, and none always follows the same one."""
     turns: list[str] = []
     row = Row("row", contender("o", turns), {name: contender(name, turns) for name in "ab"})
     await measure(row, Plan(rounds=2, seconds=0.01), lambda doing, done: None)

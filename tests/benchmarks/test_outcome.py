@@ -76,7 +76,7 @@ def test_missed_targets_say_what_was_reached() -> None:
 
 
 def test_json_has_exactly_the_agreed_keys() -> None:
-    """Whoever reads results.json finds these keys and no others."""
+    """results.json has these keys and no others."""
     entry = outcome(Times(5, "a"), Times(4), ephemera=[123456.7], a=[20000.4]).as_json()
     assert entry == {
         "name": "row",

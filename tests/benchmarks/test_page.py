@@ -23,7 +23,7 @@ def test_the_page_is_made_from_the_results(tmp_path: Path) -> None:
 
 
 def test_each_row_has_its_verdict_and_its_date(tmp_path: Path) -> None:
-    """A row that was met, one that was missed, one whose peer is missing, and those nobody measured."""
+    """A row that was met, one that was missed, one whose peer is missing, and rows that were not measured."""
     met, missed, alone = ROWS[0], ROWS[1], ROWS[2]
     outcomes = [
         Outcome(met, {"ephemera": [1e9], **{peer: [1.0] for peer in met.peers}}),

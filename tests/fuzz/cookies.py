@@ -99,11 +99,11 @@ class _Sessions:
         await live.end_all("ann")
 
 
-def _attributes(case: tuple[str, str, str | None, str, bool]) -> None:
+def _attributes(case: tuple[str, Any, str | None, str, bool]) -> None:
     """A cookie is declared in a form that browsers take, or refused."""
     name, same_site, domain, path, secure = case
     try:
-        cookie = Cookie(name, same_site, domain, path, secure)  # type: ignore[arg-type]
+        cookie = Cookie(name, same_site, domain, path, secure)
         line = cookie.set("token", 1000)
     except ValueError:
         return

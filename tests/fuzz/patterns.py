@@ -99,7 +99,7 @@ async def _limits(store: Store) -> None:
         limit_fixtures.FLOW,
     ]
     for rule in rules:
-        await _each(lambda rule=rule: limits.check(rule.on("ann")))  # type: ignore[misc]
+        await _each(partial(limits.check, rule.on("ann")))
     await _each(lambda: limits.check(*(rule.on("bob") for rule in rules)))
 
 
@@ -110,8 +110,8 @@ async def _caches(store: Store) -> None:
     cache: Any = store[_CACHE]
     for name in ("a", "none"):
         await _each(
-            lambda name=name: cache.get_or_load(loader, id=name),  # type: ignore[misc]
-            lambda name=name: cache.get(id=name),  # type: ignore[misc]
+            partial(cache.get_or_load, loader, id=name),
+            partial(cache.get, id=name),
         )
     await _each(lambda: cache.invalidate_tag("tag-14"), lambda: cache.delete(id="a"))
     await _each(lambda: cache.get_or_load(loader, id="a"))

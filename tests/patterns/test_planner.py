@@ -112,14 +112,14 @@ async def test_a_run_saves_everything(here: World) -> None:
     await here.add_user("ann", "art")
     await here.publish("art", 3)
     await here.tick()
-    told: list[tuple[str, int]] = []
+    notified: list[tuple[str, int]] = []
 
     async def invalidate(user: str, version: int) -> None:
-        told.append((user, version))
+        notified.append((user, version))
 
     run = await here.rebuild("ann", invalidate=invalidate)
     assert (run.outcome, run.version, run.pending, run.left) == ("rebuilt", 1, 3, 0)
-    assert told == [("ann", 1)]
+    assert notified == [("ann", 1)]
     row = await here.row("ann")
     assert (row.cluster_version, row.pending_insights_count, row.enqueued_until, row.recheck_at) == (
         1,
@@ -173,7 +173,7 @@ async def test_the_facts_of_a_user(one: World) -> None:
     assert known is not None
     assert (known.facts.plan, known.facts.pending, known.cluster_version) == ("free", 2, 1)
     assert known.facts.last_clustered_at > 0
-    assert await one.planner.user("nobody") is None
+    assert await one.planner.user("unknown") is None
 
 
 async def test_a_failing_queue_loses_no_user(here: World) -> None:

@@ -108,7 +108,7 @@ async def test_redis_down_and_back(postgres: Postgres) -> None:
             assert here.planner.status.mode == "sql"
             assert [run.outcome for run in await here.work()] == ["rebuilt", "rebuilt"]
             assert here.planner.status.missed_by_redis == 3
-            await here.publish("art", 3)  # nobody ticks any more while it is away
+            await here.publish("art", 3)  # no tick runs any more while it is down
             await asyncio.to_thread(victim.restart)
             await answered(lambda: here.store.call("PING"))
             tick = await here.tick()

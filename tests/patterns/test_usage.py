@@ -397,12 +397,13 @@ async def test_a_total_beyond_2_53_is_refused(usage: BoundUsage, organization: s
 async def test_wrong_amounts_are_refused(usage: BoundUsage, organization: str) -> None:
     """Only declared measures, whole numbers, and limits for all that is reserved."""
     reserve: Any = usage.reserve
+    record: Any = usage.record
     with pytest.raises(WrongFields):
-        await usage.record(organization, unknown=1)
+        await record(organization, unknown=1)
     with pytest.raises(WrongFields):
         await usage.record(organization)
     with pytest.raises(InvalidValue):
-        await usage.record(organization, tokens=1.5)  # type: ignore[arg-type]
+        await record(organization, tokens=1.5)
     with pytest.raises(InvalidValue, match="a limit"):
         await reserve(organization, tokens=1, limits={})
     with pytest.raises(InvalidValue, match="negative"):
@@ -413,9 +414,10 @@ async def test_wrong_amounts_are_refused(usage: BoundUsage, organization: str) -
 
 def test_declarations_that_cannot_work_are_refused() -> None:
     """Periods and measures are checked when declared."""
+    declare: Any = Usage
     for wrong in ({"period": "week"}, {"measures": ["idempotency_key"]}, {"measures": ["not a name"]}):
         with pytest.raises(InvalidDeclaration):
-            Usage(Catalogue("wrong"), **{"measures": ["tokens"], "purpose": "p", **wrong})  # type: ignore[arg-type]
+            declare(Catalogue("wrong"), **{"measures": ["tokens"], "purpose": "p", **wrong})
 
 
 async def test_a_store_without_the_catalogue_is_refused(server: Valkey) -> None:

@@ -346,11 +346,11 @@ async def _length(found: Any, expected: int) -> bool:
 
 async def test_on_applied_is_called_at_least_once(any_store: Store, engine: AsyncEngine) -> None:
     """A batch whose `on_applied` fails is in SQL and brought again, but not written twice."""
-    told: list[list[dict[str, Any]]] = []
+    applied: list[list[dict[str, Any]]] = []
 
     async def bump(batch: Batch) -> None:
-        told.append(batch.records())
-        if len(told) == 1:
+        applied.append(batch.records())
+        if len(applied) == 1:
             raise RuntimeError("the bump failed")
 
     await any_store[VOTES].append(Vote("u", "m", "home"), partition_key="m")
@@ -360,7 +360,7 @@ async def test_on_applied_is_called_at_least_once(any_store: Store, engine: Asyn
         await flusher.flush()
     assert await any_store[VOTES].backlog() == 1
     assert (await flusher.flush()).duplicates == 1
-    assert told == [[{"user_id": "u", "match_id": "m", "choice": "home"}]] * 2
+    assert applied == [[{"user_id": "u", "match_id": "m", "choice": "home"}]] * 2
     assert (await rows(engine, VOTED), await any_store[VOTES].backlog()) == ([("u", "m", "home")], 0)
 
 
@@ -395,7 +395,8 @@ async def test_wrong_values_are_refused_before_anything_is_sent(store: Store) ->
     with pytest.raises(InvalidField):
         await add(page=1.5, day="d", clicks=1)
     append: Any = store[EVENTS].append
-    for record in ("text", Vote("u", "m", "c"), Event("one")):  # type: ignore[arg-type]
+    wrong_type: Any = "one"
+    for record in ("text", Vote("u", "m", "c"), Event(wrong_type)):
         with pytest.raises(InvalidValue):
             await append(record)
     assert (await store[CLICKS].backlog(), await store[EVENTS].backlog()) == (0, 0)

@@ -1,6 +1,6 @@
 """What users do with each built-in service, with canaries for secrets; each gives the secrets it came by.
 
-A secret is what opens something for whoever has it: passwords, tokens, cookies, API keys, links. Every error
+A secret grants access to its bearer: passwords, tokens, cookies, API keys, links. Every error
 path is taken as well: with wrong secrets, malformed bodies, and secrets where none belong.
 """
 

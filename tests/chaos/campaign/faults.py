@@ -6,10 +6,11 @@ import asyncio
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import psycopg
 
+from ephemera.embedded import Valkey
 from ephemera.errors import EmbeddedError, ServerError
 from tests.chaos.campaign.proxy import Proxy, Trouble
 from tests.chaos.campaign.schedule import Fault
@@ -99,7 +100,7 @@ async def _stop(world: World, fault: Fault) -> None:
 async def _disturb_line(world: World, fault: Fault) -> None:
     line = _line(world, fault.target)
     with _disturbing(world, fault.target):
-        await _disturb(world, line, fault.how, fault.seconds, fault.amount)  # type: ignore[arg-type]
+        await _disturb(world, line, cast("Trouble", fault.how), fault.seconds, fault.amount)
         if fault.target == "queue":
             await _wait_for_replica(world)
 
@@ -161,14 +162,14 @@ async def _fill(world: World, fault: Fault) -> None:
             await asyncio.to_thread(world.mark)
 
 
-def _used(node: object) -> int:
-    state = str(node.ask("INFO", "memory"))  # type: ignore[attr-defined]
+def _used(node: Valkey) -> int:
+    state = str(node.ask("INFO", "memory"))
     return int(state.partition("used_memory:")[2].split()[0])
 
 
-def _setting(node: object, name: str) -> str:
-    reply = node.ask("CONFIG", "GET", name)  # type: ignore[attr-defined]
-    return str(reply[1])
+def _setting(node: Valkey, name: str) -> str:
+    _, value = cast("list[object]", node.ask("CONFIG", "GET", name))
+    return str(value)
 
 
 async def _slow_sql(world: World, fault: Fault) -> None:

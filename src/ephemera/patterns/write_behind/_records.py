@@ -112,8 +112,9 @@ class BoundRecords(Generic[S]):
         self._keys = shards.keys(declared.pending, shards.state)
         self._limits = (str(shards.capacity), shards.idempotency_ttl)
         self._encode = msgspec.json.Encoder().encode
-        self._decode_one = msgspec.json.Decoder(declared.record).decode
-        self._decode_all = msgspec.json.Decoder(list[declared.record]).decode  # type: ignore[name-defined]
+        record: Any = declared.record
+        self._decode_one = msgspec.json.Decoder(record).decode
+        self._decode_all = msgspec.json.Decoder(list[record]).decode
         self._row = row_maker(declared.record)
 
     async def append(
