@@ -278,9 +278,9 @@ def test_the_page_is_served(served: Served) -> None:
 
 
 def test_wrong_settings_stop_the_start(places: dict[str, str], tmp_path: Path) -> None:
-    """What is wrong with the settings is said at the start, before anything is served."""
+    """Invalid settings are reported at startup, before anything is served."""
     with (
-        pytest.raises(AssertionError, match="no setting"),
+        pytest.raises(AssertionError, match="is not a setting"),
         league(tmp_path, places, EPHEMERA_LEAGUE_MATCH_WINDOW_PREWARM_MINUTE="1"),
     ):
         raise NotImplementedError
