@@ -26,6 +26,7 @@ from ephemera.errors import PortInUse
 Started = TypeVar("Started")
 
 LOOPBACK = "127.0.0.1"
+"""The address every embedded server listens on."""
 LOWEST = 10_240
 RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 DEFAULT_EPHEMERAL = 32_768
