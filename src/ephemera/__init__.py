@@ -49,8 +49,8 @@ if TYPE_CHECKING:
     )
     from ephemera.patterns.revocation import Revocation, TokenKind
     from ephemera.patterns.semantic_cache import (
-        Asking,
-        Matching,
+        MatchPolicy,
+        ModelCalls,
         Qdrant,
         Scope,
         SemanticBackend,
@@ -119,8 +119,8 @@ _PATTERNS = {
         "TokenKind",
     ),
     "semantic_cache": (
-        "Asking",
-        "Matching",
+        "MatchPolicy",
+        "ModelCalls",
         "Qdrant",
         "Scope",
         "SemanticBackend",
@@ -163,7 +163,6 @@ __all__ = [
 ]
 __all__ += errors.__all__
 __all__ += [
-    "Asking",
     "Cache",
     "CounterTable",
     "DeferredCounters",
@@ -184,8 +183,9 @@ __all__ += [
     "LocalCache",
     "LocalShare",
     "Locks",
-    "Matching",
+    "MatchPolicy",
     "MiniLM",
+    "ModelCalls",
     "OpenAICompatible",
     "Plan",
     "Planner",

@@ -13,8 +13,8 @@ import msgspec
 from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache import (
-    Asking,
     BoundSemanticCache,
+    ModelCalls,
     Scope,
     SemanticBackend,
     SemanticCache,
@@ -41,7 +41,7 @@ OUTLINES = SemanticCache(
     lifetime=fixed(hours=24),
     tokens=lambda outline: outline.tokens,
     sources=lambda outline: outline.passages,
-    asking=Asking(max_concurrent=3),
+    model_calls=ModelCalls(max_concurrent=3),
     purpose="Outlines as the model wrote them",
 )
 

@@ -14,9 +14,9 @@ from ephemera.embedded import Valkey
 from ephemera.errors import InvalidValue, LoadTimeout, StoreClosed
 from ephemera.keyspace import Catalogue, Store, fixed
 from ephemera.patterns.semantic_cache import (
-    Asking,
     BoundSemanticCache,
     Hits,
+    ModelCalls,
     Qdrant,
     Scope,
     SemanticBackend,
@@ -256,7 +256,7 @@ async def test_an_ask_takes_no_longer_than_allowed(server: Valkey, vectors: Qdra
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        asking=Asking(timeout=timedelta(milliseconds=50)),
+        model_calls=ModelCalls(timeout=timedelta(milliseconds=50)),
         purpose="In a hurry",
     )
     model = Model()

@@ -13,7 +13,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import Catalogue, fixed, sliding
-from ephemera.patterns.semantic_cache import Asking, Matching, Qdrant, Scope, SemanticCache
+from ephemera.patterns.semantic_cache import MatchPolicy, ModelCalls, Qdrant, Scope, SemanticCache
 from tests.patterns.outline_cache import CATALOGUE, OUTLINES, Compass, Model, Outline, scope, semantic_cache
 from tests.wire.unhandled_errors import no_unhandled_errors
 
@@ -40,12 +40,12 @@ class _Wider(Scope, frozen=True, kw_only=True):
     [
         ({"pattern": "two:{a}:{b}"}, "one field"),
         ({"lifetime": sliding(hours=1)}, "fixed"),
-        ({"matching": Matching(threshold=1.5)}, "cosine"),
-        ({"matching": Matching(threshold=0)}, "cosine"),
+        ({"match_policy": MatchPolicy(threshold=1.5)}, "cosine"),
+        ({"match_policy": MatchPolicy(threshold=0)}, "cosine"),
         ({"scope": _Optional}, "audience has a default"),
         ({"scope": Outline}, "is no scope"),
         ({"sweep_every": timedelta(0)}, "sweep_every"),
-        ({"asking": Asking(max_concurrent=0)}, "max_loads=0"),
+        ({"model_calls": ModelCalls(max_concurrent=0)}, "max_loads=0"),
     ],
 )
 def test_invalid_options_are_refused(wrong: dict[str, Any], said: str) -> None:

@@ -11,7 +11,7 @@ from ephemera import keyspace
 from ephemera.embedded import Valkey
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, fixed
-from ephemera.patterns.semantic_cache import Matching, Neighbour, Qdrant, Scope, SemanticCache, Shadow
+from ephemera.patterns.semantic_cache import MatchPolicy, Neighbour, Qdrant, Scope, SemanticCache, Shadow
 from tests.patterns.outline_cache import Compass, Model, Outline, scope, semantic_cache
 from tests.wire.conditions import eventually
 from tests.wire.unhandled_errors import no_unhandled_errors
@@ -43,7 +43,7 @@ async def test_a_verifier_may_refuse(vectors: Qdrant, server: Valkey) -> None:
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        matching=Matching(verify=verify),
+        match_policy=MatchPolicy(verify=verify),
         purpose="Checked",
     )
     model, where = Model(), scope()
@@ -73,7 +73,7 @@ async def test_a_neighbour_is_verified_once(vectors: Qdrant, server: Valkey) -> 
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        matching=Matching(verify=verify),
+        match_policy=MatchPolicy(verify=verify),
         purpose="Refused",
     )
     model, where = Model(), scope()
@@ -103,7 +103,7 @@ async def test_shadow_sampling_measures_false_hits(server: Valkey, vectors: Qdra
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        matching=Matching(shadow=Shadow(judge=judge, share=1.0, max_concurrent=1)),
+        match_policy=MatchPolicy(shadow=Shadow(judge=judge, share=1.0, max_concurrent=1)),
         purpose="Sampled",
     )
     model, where = Model(), scope()
@@ -142,7 +142,7 @@ async def test_a_shadow_call_that_fails_is_not_judged(server: Valkey, vectors: Q
         Outline,
         scope=Scope,
         lifetime=fixed(hours=1),
-        matching=Matching(shadow=Shadow(judge=judge, share=1.0)),
+        match_policy=MatchPolicy(shadow=Shadow(judge=judge, share=1.0)),
         purpose="Sampled",
     )
     model, where = Model(), scope()

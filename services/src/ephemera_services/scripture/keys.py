@@ -20,7 +20,7 @@ from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, token_bucket
-from ephemera.patterns.semantic_cache import Asking, Scope, SemanticCache
+from ephemera.patterns.semantic_cache import ModelCalls, Scope, SemanticCache
 from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
 from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Part, Passage, Topic
 
@@ -132,7 +132,7 @@ ANSWERS: SemanticCache[AiAnswer, AnswerScope] = SemanticCache(
     lifetime=fixed(hours=1),
     tokens=lambda answer: answer.tokens,
     sources=lambda answer: [passage.id for passage in answer.passages],
-    asking=Asking(timeout=timedelta(seconds=60)),
+    model_calls=ModelCalls(timeout=timedelta(seconds=60)),
     purpose="Answers of the model",
     invalidated_by=("an ingest that changed a passage they are based on",),
 )

@@ -16,7 +16,7 @@ from ephemera.patterns.fanout import Fanout
 from ephemera.patterns.jobs import Jobs
 from ephemera.patterns.progress import Progress
 from ephemera.patterns.rate_limits import RateLimits, fixed_window, local_share
-from ephemera.patterns.semantic_cache import Matching, Scope, SemanticCache
+from ephemera.patterns.semantic_cache import MatchPolicy, Scope, SemanticCache
 from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.usage import Usage
 from ephemera.patterns.write_behind import DeferredCounters
@@ -114,7 +114,7 @@ OUTLINES = SemanticCache(
     Outline,
     scope=DeckScope,
     lifetime=fixed(hours=24),
-    matching=Matching(threshold=0.95),
+    match_policy=MatchPolicy(threshold=0.95),
     tokens=lambda outline: outline.tokens,
     purpose="Outlines as the model wrote them",
     sensitive=True,

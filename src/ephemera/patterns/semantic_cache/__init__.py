@@ -21,13 +21,18 @@ only if it is the one that was read. An answer that was asked for before `delete
 `invalidate_source` is never returned to a caller that comes after it, by exact match or as a neighbour.
 
 *When Redis is down* or hangs, the model is asked, once for all callers of a process with the same prompt, at
-most `Asking.max_concurrent` at a time. Without Qdrant or the embedder, exact match alone works, and there is
-no search for five seconds. An evicted answer is asked for again, and its vector is removed. An evicted marker
+most `ModelCalls.max_concurrent` at a time. Without Qdrant or the embedder, exact match alone works, and
+there is no search for five seconds. An evicted answer is asked for again, and its vector is removed. An evicted marker
 of an invalidated source invalidates nothing: see `cache`.
 """
 
 from ephemera.patterns.semantic_cache._counters import Hits, Tally
-from ephemera.patterns.semantic_cache._declaration import Asking, Matching, SemanticBackend, SemanticCache
+from ephemera.patterns.semantic_cache._declaration import (
+    MatchPolicy,
+    ModelCalls,
+    SemanticBackend,
+    SemanticCache,
+)
 from ephemera.patterns.semantic_cache._entries import Scope, StoredAnswer
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
 from ephemera.patterns.semantic_cache._runtime import Answer, BoundSemanticCache
@@ -37,10 +42,10 @@ from ephemera.patterns.semantic_cache._vector_stores import Point, PointPage, Qd
 
 __all__ = [
     "Answer",
-    "Asking",
     "BoundSemanticCache",
     "Hits",
-    "Matching",
+    "MatchPolicy",
+    "ModelCalls",
     "Neighbour",
     "Point",
     "PointPage",

@@ -32,8 +32,8 @@ class SemanticBackend:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matching(Generic[V]):
-    """The option `matching=Matching(...)` of a semantic cache: which neighbour's answer may be returned."""
+class MatchPolicy(Generic[V]):
+    """The option `match_policy=MatchPolicy(...)`: which neighbour's answer may be returned."""
 
     threshold: float = 0.95
     """The least cosine similarity of the prompts."""
@@ -44,8 +44,8 @@ class Matching(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asking:
-    """The option `asking=Asking(...)` of a semantic cache: how the model is asked."""
+class ModelCalls:
+    """The option `model_calls=ModelCalls(...)`: timeout and bounds of calls of the model."""
 
     timeout: timedelta = timedelta(minutes=2)
     """How long a call of the model may take; then its callers get `LoadTimeout`."""
@@ -55,11 +55,11 @@ class Asking:
     """How long other processes wait for a process that died while it asked."""
 
     def __post_init__(self) -> None:
-        check_durations("Asking", timeout=self.timeout, lease=self.lease)
+        check_durations("ModelCalls", timeout=self.timeout, lease=self.lease)
 
 
-_MATCHING: Matching[Any] = Matching()
-_ASKING = Asking()
+_MATCH_POLICY: MatchPolicy[Any] = MatchPolicy()
+_MODEL_CALLS = ModelCalls()
 
 
 class SemanticCache(Generic[V, S]):
@@ -71,10 +71,10 @@ class SemanticCache(Generic[V, S]):
         value_type: The type of the answers.
         scope: What an answer depends on besides its prompt: a subclass of `Scope`.
         lifetime: How long an answer is kept: a fixed lifetime.
-        matching: Threshold, verifier and shadow sampling of semantic hits.
+        match_policy: Threshold, verifier and shadow sampling of semantic hits.
         tokens: Says what an answer cost, for the statistics.
         sources: Names what an answer is based on besides the documents of its scope.
-        asking: Timeout and bounds of calls of the model.
+        model_calls: Timeout and bounds of calls of the model.
         sweep_every: How often orphaned vectors are removed.
         compress_over: Compress entries of more than this many bytes; by default none.
         sensitive: Whether answers are personal or secret; consoles and logs then hide them.
@@ -93,10 +93,10 @@ class SemanticCache(Generic[V, S]):
         *,
         scope: type[S],
         lifetime: Fixed,
-        matching: Matching[V] = _MATCHING,
+        match_policy: MatchPolicy[V] = _MATCH_POLICY,
         tokens: Callable[[V], int] | None = None,
         sources: Callable[[V], Iterable[str]] | None = None,
-        asking: Asking = _ASKING,
+        model_calls: ModelCalls = _MODEL_CALLS,
         sweep_every: timedelta = timedelta(minutes=15),
         compress_over: int | None = None,
         sensitive: bool = False,
@@ -106,12 +106,12 @@ class SemanticCache(Generic[V, S]):
         if_lost: str = "the model is asked again",
     ) -> None:
         check_declaration(catalogue, pattern, sweep_every=sweep_every)
-        _check(pattern, lifetime, matching.threshold, sweep_every)
+        _check(pattern, lifetime, match_policy.threshold, sweep_every)
         self.prompt_ids = PromptIds(pattern, scope)
-        self.matching = matching
+        self.match_policy = match_policy
         self.tokens = tokens
         self.sources = sources
-        self.asking = asking
+        self.model_calls = model_calls
         self.sweep_every = sweep_every
         self.answer_type: Any = stored_answer_type(scope, value_type)
         self.cache: Cache[Any] = Cache(
@@ -120,9 +120,9 @@ class SemanticCache(Generic[V, S]):
             self.answer_type,
             fresh=timedelta(milliseconds=lifetime.milliseconds),
             loading=Loading(
-                hard_timeout=asking.timeout,
-                max_loads=asking.max_concurrent,
-                lease=asking.lease,
+                hard_timeout=model_calls.timeout,
+                max_loads=model_calls.max_concurrent,
+                lease=model_calls.lease,
                 jitter=0,  # answers are kept for as long as declared
                 early_refresh=0,  # the model is not asked again for what is still valid
             ),

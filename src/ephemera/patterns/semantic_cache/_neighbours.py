@@ -108,7 +108,7 @@ class NeighbourSearch(Generic[V]):
             collection,
             vector,
             prompt_id.scope,
-            min_similarity=self._declared.matching.threshold,
+            min_similarity=self._declared.match_policy.threshold,
             limit=_CANDIDATES,
         )
         found: Neighbour[V] | None = None
@@ -134,7 +134,7 @@ class NeighbourSearch(Generic[V]):
         return found, bool(orphans)
 
     async def _is_verified(self, prompt: str, neighbour: Neighbour[V]) -> bool:
-        verify = self._declared.matching.verify
+        verify = self._declared.match_policy.verify
         if verify is None:
             return True
         try:

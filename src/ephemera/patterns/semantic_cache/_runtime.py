@@ -58,9 +58,9 @@ class BoundSemanticCache(Generic[V, S]):
             declared, self._answers, self._counters, embedder, vectors
         )
         self._sweeper = Sweeper(declared, store, self._answers, vectors, self._neighbours.prefix)
-        timeout = declared.asking.timeout.total_seconds()
+        timeout = declared.model_calls.timeout.total_seconds()
         self._shadow: ShadowSampler[V] = ShadowSampler(
-            declared.matching.shadow, self._counters, self._evict, timeout
+            declared.match_policy.shadow, self._counters, self._evict, timeout
         )
         store.before_close(self._close)
 

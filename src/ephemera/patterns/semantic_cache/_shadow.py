@@ -20,7 +20,7 @@ log = logging.getLogger("ephemera.semantic_cache")
 
 @dataclass(frozen=True, kw_only=True)
 class Shadow(Generic[V]):
-    """The option `Matching(shadow=Shadow(...))`: which semantic hits are checked, and by whom."""
+    """The option `MatchPolicy(shadow=Shadow(...))`: which semantic hits are checked, and by whom."""
 
     judge: Callable[[V, V], Awaitable[bool]]
     """`await judge(served, asked)` says whether the served answer was as good as the asked one."""
