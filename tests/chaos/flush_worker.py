@@ -26,7 +26,7 @@ from ephemera.patterns.write_behind import (
     Sink,
     create_tables,
 )
-from ephemera.patterns.write_behind._flusher import Source
+from ephemera.patterns.write_behind._flusher import FlushSource
 
 
 class Noted(msgspec.Struct):
@@ -115,7 +115,7 @@ def _main(kind: str, redis: str, sql: str, step: str | None) -> None:
 async def _flush(kind: str, redis: str, sql: str, step: str | None) -> None:
     engine = engine_of(sql)
     async with connect(redis, CATALOGUE, required=False) as store:
-        source: Source = store[COUNTED] if kind == "counters" else store[NOTED]
+        source: FlushSource = store[COUNTED] if kind == "counters" else store[NOTED]
         if step is None:
             await Flusher(source, sink_of(kind, engine), claim_timeout=CLAIM_TIMEOUT).run()
         else:

@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import create_async_engine
 from ephemera import connect
 from ephemera.patterns.planner import Task
 from ephemera.patterns.planner._rebuild import SqlRuns
-from ephemera.patterns.planner._state import PlannerState
+from ephemera.patterns.planner._state import PlannerRows
 from ephemera.patterns.planner._working_set import WorkingSet
 from tests.patterns.planner_world import World, declare
 
@@ -25,9 +25,9 @@ BEFORE: dict[str, tuple[type, str]] = {
     "save": (SqlRuns, "save"),  # the clusters are built
     "commit": (SqlRuns, "_end"),  # everything is written, and not committed
     "follow": (WorkingSet, "record_rebuild"),  # committed
-    "tick.swept": (PlannerState, "advance"),  # the dirty channels are rebuilt
+    "tick.swept": (PlannerRows, "advance"),  # the dirty channels are rebuilt
     "tick.candidates": (WorkingSet, "users"),
-    "tick.claim": (PlannerState, "claim"),
+    "tick.claim": (PlannerRows, "claim"),
     "tick.mark": (WorkingSet, "mark_enqueued"),  # claimed in SQL
     "tick.update": (WorkingSet, "update_users"),
     "tick.clear": (WorkingSet, "clear_dirty"),  # enqueued

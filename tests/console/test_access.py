@@ -11,7 +11,7 @@ import pytest
 from starlette.applications import Starlette
 
 from ephemera.console import _access as access
-from ephemera.console._access import Access
+from ephemera.console._access import ConsoleAccess
 from ephemera.console._actions import READ_ONLY, SIGNED_OUT, Actor, act
 from ephemera.console._sign_in import SignInRoutes
 from ephemera.errors import Unavailable
@@ -28,14 +28,14 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
-def signed_in(known: Access) -> Any:
+def signed_in(known: ConsoleAccess) -> Any:
     """A valid sign-in."""
     return known.find(known.sign_in("operator", WORD, "::1"))
 
 
 def test_only_the_right_user_and_password_get_a_token() -> None:
     """A wrong user or password gets no token."""
-    known = Access("operator", WORD)
+    known = ConsoleAccess("operator", WORD)
     assert known.sign_in("operator", WORD + " ", "::1") is None
     assert known.sign_in("root", WORD, "::1") is None
     assert known.sign_in("", "", "::1") is None
@@ -48,7 +48,7 @@ def test_only_the_right_user_and_password_get_a_token() -> None:
 
 def test_wrong_passwords_are_limited_by_address_and_in_total(clock: list[float]) -> None:
     """After ten an address must wait, after a hundred everyone, until the window is over."""
-    known = Access("operator", WORD)
+    known = ConsoleAccess("operator", WORD)
     for _ in range(10):
         assert known.wait("10.0.0.1") == 0
         known.sign_in("operator", "wrong", "10.0.0.1")
@@ -64,7 +64,7 @@ def test_wrong_passwords_are_limited_by_address_and_in_total(clock: list[float])
 
 def test_a_sign_in_expires_and_runs_its_callbacks(clock: list[float]) -> None:
     """An hour without use or twelve hours in total end it, and the pages it opened are notified."""
-    known = Access("operator", WORD)
+    known = ConsoleAccess("operator", WORD)
     idle = signed_in(known)
     left: list[str] = []
     idle.when_ended(lambda: left.append("idle"))
@@ -83,7 +83,7 @@ def test_a_sign_in_expires_and_runs_its_callbacks(clock: list[float]) -> None:
 
 def test_an_ended_sign_in_stays_ended() -> None:
     """Using it again does not revive it."""
-    known = Access("operator", WORD)
+    known = ConsoleAccess("operator", WORD)
     token = known.sign_in("operator", WORD, "::1")
     found = known.find(token)
     assert found is not None
@@ -96,7 +96,7 @@ def test_an_ended_sign_in_stays_ended() -> None:
 async def test_the_form_is_not_read_after_too_many_wrong_passwords() -> None:
     """The eleventh attempt gets 429 with Retry-After, even with the right password."""
     routes = SignInRoutes(
-        Access("operator", WORD), Cookie("console", same_site="strict", secure=False)
+        ConsoleAccess("operator", WORD), Cookie("console", same_site="strict", secure=False)
     ).routes
     transport = httpx.ASGITransport(Starlette(routes=routes))
     async with httpx.AsyncClient(transport=transport, base_url="http://console") as client:
@@ -126,7 +126,7 @@ async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFi
     """Without permission an action is refused without running, and that is logged."""
     caplog.set_level(logging.INFO, "ephemera.console.actions")
     work = Work()
-    actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=False)
+    actor = Actor(signed_in(ConsoleAccess("operator", WORD)), "10.0.0.9", may_act=False)
     outcome = await act(actor, "session.end", "user 7", work.run())
     assert not outcome
     assert outcome.message == READ_ONLY
@@ -144,7 +144,7 @@ async def test_nothing_is_changed_without_permission(caplog: pytest.LogCaptureFi
 
 async def test_nothing_is_done_after_sign_out() -> None:
     """A page that is still open runs no action any more, not even one that only reads."""
-    known = Access("operator", WORD)
+    known = ConsoleAccess("operator", WORD)
     token = known.sign_in("operator", WORD, "::1")
     gone = known.find(token)
     assert gone is not None
@@ -158,7 +158,7 @@ async def test_nothing_is_done_after_sign_out() -> None:
 async def test_actions_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """A line has who, from where, what, on what and the outcome; texts of foreign errors are not logged."""
     caplog.set_level(logging.INFO, "ephemera.console.actions")
-    actor = Actor(signed_in(Access("operator", WORD)), "10.0.0.9", may_act=True)
+    actor = Actor(signed_in(ConsoleAccess("operator", WORD)), "10.0.0.9", may_act=True)
     assert await act(actor, "job.retry", "job 1", Work().run())
     line: Any = caplog.records[-1]
     assert (line.who, vars(line)["from"], line.action) == ("operator", "10.0.0.9", "job.retry")

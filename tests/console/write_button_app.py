@@ -14,7 +14,7 @@ from ephemera import console
 from ephemera.cli import create_app
 from ephemera.console._components import Action, Column, Empty, confirm_button, section, table
 from ephemera.console._pages import PAGES
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 
 KEY = "legacy:written-by-the-console"
 
@@ -59,6 +59,6 @@ def build(view: View) -> None:
 
 
 if __name__ == "__main__":
-    pages = (*PAGES, Page("/write-button", "Write button", "edit", build))
+    pages = (*PAGES, ConsolePage("/write-button", "Write button", "edit", build))
     with patch.object(console, "serve", partial(console.serve, pages=pages)):
         create_app()(["console", *sys.argv[1:]], prog_name="ephemera")

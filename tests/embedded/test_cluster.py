@@ -8,7 +8,7 @@ import pytest
 
 from ephemera.embedded import Valkey, cluster
 from ephemera.embedded import _ports as ports
-from ephemera.embedded._cluster import Plan
+from ephemera.embedded._cluster import ClusterPlan
 from tests.embedded.owners import alive, eventually, family
 
 
@@ -70,6 +70,6 @@ def test_masters_alone_form_a_cluster_and_lost_ports_are_replaced(
 def test_the_plan_covers_every_slot_once() -> None:
     """Whatever the number of masters, their slots are 0 to 16383 without gap or overlap."""
     for masters in (1, 2, 3, 5, 7):
-        plan = Plan(masters, 1)
+        plan = ClusterPlan(masters, 1)
         ranges = [plan.slots(node) for node in plan.nodes[:masters]]
         assert [slot for first, last in ranges for slot in range(first, last + 1)] == list(range(16384))

@@ -13,7 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from ephemera import Catalogue
 from ephemera.embedded import Postgres
 from ephemera.keyspace import Store, connect
-from ephemera.patterns.planner import Dataset, Plan, Planner, Run, Task, Tick
+from ephemera.patterns.planner import Dataset, Plan, Planner, RebuildRun, Task, Tick
 from ephemera.wire import open_client
 from tests.resources import with_resources
 
@@ -58,11 +58,11 @@ class World:
         self.built.append(dataset)
         return [[row.insight_id for row in await self.planner.insights(dataset)]]
 
-    async def rebuild(self, user: str, **options: Any) -> Run:
+    async def rebuild(self, user: str, **options: Any) -> RebuildRun:
         """Do one run of a worker."""
         return await self.planner.rebuild(user, self.build, **options)
 
-    async def work(self) -> list[Run]:
+    async def work(self) -> list[RebuildRun]:
         """Do a run for every enqueued task."""
         tasks, self.tasks = self.tasks, []
         return [await self.rebuild(task.user_id) for task in tasks]

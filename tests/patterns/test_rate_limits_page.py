@@ -34,7 +34,7 @@ def test_the_page_documents_every_public_name() -> None:
         "BoundRateLimits",
         "LocalShare",
         "Outcome",
-        "Reservation",
+        "CostReservation",
         "Rule",
         "RuleCounts",
         "DeniedClaim",

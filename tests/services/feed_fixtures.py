@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import sqlalchemy as sa
 
-from ephemera.patterns.planner import Run, Tick
+from ephemera.patterns.planner import RebuildRun, Tick
 from ephemera_services.feed import Settings
 from ephemera_services.feed.builder import Builder
 from ephemera_services.feed.clusterer import Clustered, ClusterPool
@@ -54,7 +54,7 @@ class World:
         events = [msgspec.json.decode(fields[fields.index(b"event") + 1]) for _, fields in entries]
         return next((str(each["reason"]) for each in reversed(events) if each["user_id"] == user), None)
 
-    async def rebuild(self, user: str) -> Run:
+    async def rebuild(self, user: str) -> RebuildRun:
         """A worker's run."""
         return await self.builder.rebuild(user)
 

@@ -68,7 +68,7 @@ def console(
         if not each.startswith(("http://", "https://")):
             raise typer.BadParameter(f"{each!r} is not http://host/metrics", param_hint="--metrics-url")
     try:
-        from ephemera.console import ConsoleSettings, ServiceSettings, serve
+        from ephemera.console import ConsoleService, ConsoleSettings, serve
     except ModuleNotFoundError as missing:
         typer.echo(f"ephemera: {missing}", err=True)
         raise typer.Exit(1) from None
@@ -76,7 +76,7 @@ def console(
     for chatty in ("uvicorn.error", "httpx"):  # at lower levels they log URLs, which may contain secrets
         logging.getLogger(chatty).setLevel(logging.WARNING)
     check_free(host, port)
-    service = ServiceSettings(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url or ()))
+    service = ConsoleService(tuple(catalogue), url, queue_url, database_url, tuple(metrics_url or ()))
     shown = password or secrets.token_urlsafe(12)
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:

@@ -1,6 +1,6 @@
 """The web console: shows what services keep on their servers, and lets operators act on it.
 
-    serve(ConsoleSettings(services=(ServiceSettings((catalogue,), url),), user="operator", password=password))
+    serve(ConsoleSettings(services=(ConsoleService((catalogue,), url),), user="operator", password=password))
 
 `ephemera console` runs it as a separate process. The `README.md` next to this file explains how to add a
 page; `docs/console.md` explains how to use it.
@@ -18,8 +18,8 @@ from ephemera.errors import MissingExtra
 if importlib.util.find_spec("nicegui") is None:
     raise MissingExtra("the console needs NiceGUI", "console", "nicegui")
 
-from ephemera.console._connections import ServiceSettings
+from ephemera.console._connections import ConsoleService
 from ephemera.console._console import ConsoleSettings
 from ephemera.console._server import serve
 
-__all__ = ["ConsoleSettings", "ServiceSettings", "serve"]
+__all__ = ["ConsoleService", "ConsoleSettings", "serve"]

@@ -60,7 +60,7 @@ class SignIn:
             self._callbacks.pop()()
 
 
-class Access:
+class ConsoleAccess:
     """The account, its sign-ins, and failed attempts."""
 
     def __init__(self, user: str, password: str) -> None:

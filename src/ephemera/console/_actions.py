@@ -36,7 +36,7 @@ class Actor:
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[T]):
+class ActionOutcome(Generic[T]):
     """The outcome of an action; true when it was done."""
 
     done: bool
@@ -49,7 +49,7 @@ class Outcome(Generic[T]):
 
 async def act(
     actor: Actor, what: str, target: str, work: Coroutine[Any, Any, T], *, changes: bool = True
-) -> Outcome[T]:
+) -> ActionOutcome[T]:
     """Run an action if the actor may; errors are returned in the outcome, not raised."""
     began = perf_counter()
 
@@ -69,7 +69,7 @@ async def act(
     if refusal is not None:
         work.close()
         note("refused", refusal)
-        return Outcome(done=False, message=refusal)
+        return ActionOutcome(done=False, message=refusal)
     try:
         result = await work
     except EphemeraError as error:
@@ -77,14 +77,16 @@ async def act(
         if isinstance(error, OutcomeUnknown):
             message += "; it may have been done: check before you try again"
         note("failed", message)
-        return Outcome(done=False, message=message)
+        return ActionOutcome(done=False, message=message)
     except Exception as error:
         # The text of other errors may contain what was being written.
         log.exception("an action failed", extra={"action": what})
         note("failed", type(error).__name__)
-        return Outcome(done=False, message=f"It failed ({type(error).__name__}); see the console's log.")
+        return ActionOutcome(
+            done=False, message=f"It failed ({type(error).__name__}); see the console's log."
+        )
     note("done")
-    return Outcome(done=True, result=result)
+    return ActionOutcome(done=True, result=result)
 
 
 def _refusal(actor: Actor, changes: bool) -> str | None:

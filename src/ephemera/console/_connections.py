@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class ServiceSettings:
+class ConsoleService:
     """The servers and catalogues of a service; URLs may contain passwords."""
 
     catalogues: tuple[Catalogue, ...]
@@ -36,7 +36,7 @@ class ServiceSettings:
 class Service:
     """One service with open connections."""
 
-    def __init__(self, settings: ServiceSettings, store: Store, engine: AsyncEngine | None) -> None:
+    def __init__(self, settings: ConsoleService, store: Store, engine: AsyncEngine | None) -> None:
         self.catalogues = settings.catalogues
         self.name = settings.name or ", ".join(each.name for each in settings.catalogues) or "server"
         self.store = store
@@ -82,7 +82,7 @@ def address_of(url: str) -> str:
 
 
 @asynccontextmanager
-async def open_service(settings: ServiceSettings) -> AsyncIterator[Service]:
+async def open_service(settings: ConsoleService) -> AsyncIterator[Service]:
     """Open a service's connections; its servers may be down."""
     async with AsyncExitStack() as stack:
         # Not `connect`: it refuses a server marked with another name, and the operator chose this one.

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 
-from ephemera.console._access import Access
+from ephemera.console._access import ConsoleAccess
 from ephemera.console._audit_runner import AuditRunner
-from ephemera.console._connections import Service, ServiceSettings, open_service
+from ephemera.console._connections import ConsoleService, Service, open_service
 from ephemera.console._server_monitor import ServerMonitor
 from ephemera.console._survey_cache import SurveyCache
 
@@ -20,7 +20,7 @@ _EXPIRY_INTERVAL = 2.0  # seconds
 class ConsoleSettings:
     """The settings of a console."""
 
-    services: tuple[ServiceSettings, ...]
+    services: tuple[ConsoleService, ...]
     user: str
     password: str
     host: str = "127.0.0.1"
@@ -32,7 +32,7 @@ class ConsoleSettings:
 class Console:
     """The state that all pages share."""
 
-    def __init__(self, settings: ConsoleSettings, access: Access) -> None:
+    def __init__(self, settings: ConsoleSettings, access: ConsoleAccess) -> None:
         self.allow_actions = settings.allow_actions
         self.access = access
         self.services: list[Service] = []

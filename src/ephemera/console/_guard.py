@@ -22,7 +22,7 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import TYPE_CHECKING
 from urllib.parse import quote, urlsplit
 
-from ephemera.console._access import Access, SignIn
+from ephemera.console._access import ConsoleAccess, SignIn
 from ephemera.web import Cookie, Header, Message, Receive, Scope, Send
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Origins:
 class Guard:
     """The outermost ASGI application."""
 
-    def __init__(self, app: FastAPI, access: Access, origins: Origins, cookie: Cookie) -> None:
+    def __init__(self, app: FastAPI, access: ConsoleAccess, origins: Origins, cookie: Cookie) -> None:
         self.app = app
         self._access = access
         self._origins = origins

@@ -11,20 +11,20 @@ from fastapi import FastAPI
 from nicegui import core, ui
 from starlette.staticfiles import StaticFiles
 
-from ephemera.console._access import Access
+from ephemera.console._access import ConsoleAccess
 from ephemera.console._console import Console, ConsoleSettings
 from ephemera.console._guard import Guard, Origins
 from ephemera.console._pages import PAGES
 from ephemera.console._shell import Shell
 from ephemera.console._sign_in import SignInRoutes
-from ephemera.console._view import Page
+from ephemera.console._view import ConsolePage
 from ephemera.errors import EphemeraError
 from ephemera.web import Cookie
 
 
-def create_app(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> Guard:
+def create_app(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> Guard:
     """The console as an ASGI application; NiceGUI allows one per process."""
-    access = Access(settings.user, settings.password)
+    access = ConsoleAccess(settings.user, settings.password)
     console = Console(settings, access)
     cookie = _cookie(settings)
 
@@ -58,7 +58,7 @@ def create_app(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> Gu
     return Guard(app, access, origins, cookie)
 
 
-def serve(settings: ConsoleSettings, pages: tuple[Page, ...] = PAGES) -> bool:
+def serve(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> bool:
     """Run the console until it is stopped; returns whether it started. Errors of a service are raised."""
     app = create_app(settings, pages)
     config = uvicorn.Config(

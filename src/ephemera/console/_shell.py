@@ -16,7 +16,7 @@ from ephemera.console._components import empty, problem
 from ephemera.console._console import Console
 from ephemera.console._guard import SIGNED_IN
 from ephemera.console._problems import ProblemBanner
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 
 log = logging.getLogger(__name__)
 _BANNER_INTERVAL = 2.0  # seconds
@@ -31,7 +31,7 @@ _NEXT = {None: True, True: False, False: None}
 class Shell:
     """The pages of a console in a signed-in browser."""
 
-    def __init__(self, console: Console, pages: tuple[Page, ...]) -> None:
+    def __init__(self, console: Console, pages: tuple[ConsolePage, ...]) -> None:
         self._console = console
         self._pages = pages
 
@@ -90,7 +90,7 @@ class Shell:
             ui.label(f"Signed in as {actor.signed_in.user}")
 
     def _opening(
-        self, page: Page, actor: Actor, problems: ProblemBanner, links: dict[str, ui.link]
+        self, page: ConsolePage, actor: Actor, problems: ProblemBanner, links: dict[str, ui.link]
     ) -> Callable[[PageArguments], None]:
         def open_page(arguments: PageArguments) -> None:
             if arguments.remaining_path.strip("/"):

@@ -12,7 +12,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
-from ephemera.console._access import Access
+from ephemera.console._access import ConsoleAccess
 from ephemera.web import Cookie
 
 log = logging.getLogger("ephemera.console.access")
@@ -23,7 +23,7 @@ _PAGE = Template(files("ephemera.console").joinpath("assets", "sign_in.html").re
 class SignInRoutes:
     """The sign-in form, its submission, and sign-out."""
 
-    def __init__(self, access: Access, cookie: Cookie) -> None:
+    def __init__(self, access: ConsoleAccess, cookie: Cookie) -> None:
         self._access = access
         self._cookie = cookie
         self.routes = [

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 
 from nicegui import ui
 
-from ephemera.console._actions import Actor, Outcome, act
+from ephemera.console._actions import ActionOutcome, Actor, act
 from ephemera.console._connections import Service
 from ephemera.console._console import Console
 from ephemera.console._problems import ProblemBanner
@@ -32,7 +32,7 @@ _NOTICES: dict[str, _Notice | None] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Page:
+class ConsolePage:
     """One page; `PAGES` lists them in the order of the navigation."""
 
     path: str
@@ -94,7 +94,7 @@ class View:
         *,
         done: str | Callable[[T], str] = "",
         changes: bool = True,
-    ) -> Outcome[T]:
+    ) -> ActionOutcome[T]:
         """Run an action if the user may, log it, and show its outcome."""
         outcome = await act(self._actor, what, target, work, changes=changes)
         if not outcome:

@@ -28,7 +28,7 @@ FORM_TIMEOUT = 30.0  # seconds
 
 def cluster(masters: int = 3, replicas: int = 1, *, node_timeout: int = 2000) -> Cluster:
     """Start a cluster with `replicas` for each master; `node_timeout` is in milliseconds."""
-    return start_on_free_ports(lambda: Cluster(Plan(masters, replicas), node_timeout))
+    return start_on_free_ports(lambda: Cluster(ClusterPlan(masters, replicas), node_timeout))
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class PlannedNode:
     index: int
 
 
-class Plan:
+class ClusterPlan:
     """The nodes of a cluster: first the masters, in slot order, then their first replicas, and so on."""
 
     def __init__(self, masters: int, replicas: int) -> None:
@@ -88,7 +88,7 @@ class Plan:
 class Cluster(Stoppable):
     """A running cluster; leaving its `with` block stops it."""
 
-    def __init__(self, plan: Plan, node_timeout: int) -> None:
+    def __init__(self, plan: ClusterPlan, node_timeout: int) -> None:
         """Start all nodes at the same time, and wait until they agree; `nodes` are in the plan's order."""
         self._plan = plan
         self._node_timeout = node_timeout
@@ -159,7 +159,7 @@ def send_to_all(nodes: list[Valkey], *words: str | int) -> None:
 
 
 def layout(node: Valkey) -> list[object]:
-    """Return this node's view of the cluster, in the form of `Plan.layout`."""
+    """Return this node's view of the cluster, in the form of `ClusterPlan.layout`."""
     reply = node.ask("CLUSTER", "SLOTS")
     assert isinstance(reply, list)
     return [

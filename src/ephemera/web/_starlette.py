@@ -30,7 +30,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from ephemera.patterns.fanout import Connection
+from ephemera.patterns.fanout import FanoutConnection
 from ephemera.patterns.progress import Listener
 from ephemera.web._streams import (
     SSE_HEADERS,
@@ -77,7 +77,7 @@ async def progress_websocket(
 
 
 async def fanout_websocket(
-    websocket: WebSocket, connection: Connection[Any], *, allowed: Allowed | None = None
+    websocket: WebSocket, connection: FanoutConnection[Any], *, allowed: Allowed | None = None
 ) -> None:
     """Send the messages of a user until the client leaves, is too slow or no longer `allowed`."""
     async with while_allowed(allowed, connection.close):

@@ -44,7 +44,7 @@ from urllib.parse import parse_qs
 import msgspec
 
 from ephemera.errors import ConnectionFailed, SlowConsumer
-from ephemera.patterns.fanout import MISSED, Connection
+from ephemera.patterns.fanout import MISSED, FanoutConnection
 from ephemera.patterns.progress import ENDED, Listener, Missed, Update
 from ephemera.web._asgi import Header, Receive, Scope, Send
 
@@ -109,7 +109,7 @@ async def send_progress_websocket(listener: Listener[Any], receive: Receive, sen
                 await _send_texts(listener, updates, send)
 
 
-async def send_fanout_websocket(connection: Connection[Any], receive: Receive, send: Send) -> None:
+async def send_fanout_websocket(connection: FanoutConnection[Any], receive: Receive, send: Send) -> None:
     """Accept the WebSocket and send the messages of its user, until it disconnects or is too slow."""
     await receive()  # websocket.connect
     await send({"type": "websocket.accept"})
@@ -178,7 +178,7 @@ async def _send_texts(listener: Listener[Any], updates: list[Update[Any]], send:
     await send(_ENDED if listener.ended else _RESTARTING)
 
 
-async def _send_messages(connection: Connection[Any], send: Send) -> None:
+async def _send_messages(connection: FanoutConnection[Any], send: Send) -> None:
     with suppress(SlowConsumer, OSError):
         async for message in connection:
             text = _MISSED if message is MISSED else f'{{"message":{msgspec.json.encode(message).decode()}}}'

@@ -52,7 +52,7 @@ def console_environment(
 def serve_console(environment: Mapping[str, str]) -> bool:
     """Run the console until it is stopped; whether it started."""
     from ephemera.cli import load_catalogue
-    from ephemera.console import ConsoleSettings, ServiceSettings, serve
+    from ephemera.console import ConsoleService, ConsoleSettings, serve
     from ephemera_services.runtime import configure_logging
 
     configure_logging("info")
@@ -60,7 +60,7 @@ def serve_console(environment: Mapping[str, str]) -> bool:
     logging.getLogger("uvicorn.error").setLevel(logging.WARNING)
     configuration = msgspec.json.decode(environment[_VARIABLE], type=ConsoleConfiguration)
     services = tuple(
-        ServiceSettings(
+        ConsoleService(
             catalogues=(load_catalogue(service),),
             url=service_database(configuration.cache_url, service),
             queue_url=service_database(configuration.queue_url, service),

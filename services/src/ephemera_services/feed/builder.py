@@ -9,7 +9,7 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from ephemera.patterns.planner import Dataset, Run
+from ephemera.patterns.planner import Dataset, RebuildRun
 from ephemera_services.feed.clusterer import ClusterPool
 from ephemera_services.feed.embeddings import embed_texts
 from ephemera_services.feed.service import Aggregator
@@ -31,7 +31,7 @@ class Builder:
         self._largest = aggregator.settings.largest_dataset
         self._pool = pool
 
-    async def rebuild(self, user_id: str) -> Run:
+    async def rebuild(self, user_id: str) -> RebuildRun:
         """Run once, with metrics and a log line; errors are raised, and the run is retried."""
         figures: dict[str, int] = {}
 
@@ -82,7 +82,7 @@ class Builder:
             self._metrics.errors.labels("cache").inc()
             logger.exception("could not delete old feeds", extra={"user_id": user_id})
 
-    def _count(self, run: Run, size: int) -> None:
+    def _count(self, run: RebuildRun, size: int) -> None:
         self._metrics.runs.labels(run.outcome).inc()
         if run.outcome == "rebuilt":
             self._metrics.bumps.inc()

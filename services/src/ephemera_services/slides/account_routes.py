@@ -22,7 +22,7 @@ from ephemera_services.slides.forms import (
     PlanForm,
     RoleForm,
     SessionsEnded,
-    SignedIn,
+    SignInResponse,
 )
 from ephemera_services.slides.keys import CachedSession
 from ephemera_services.slides.service import Slides
@@ -36,7 +36,7 @@ Admin = Annotated[Caller, Depends(RequireRole("admin"))]
 
 
 @router.post("/auth/login", responses=problems(401, 403, 409, 429))
-async def login(form: Credentials, request: Request, response: Response, handle: Handle) -> SignedIn:
+async def login(form: Credentials, request: Request, response: Response, handle: Handle) -> SignInResponse:
     """Sign in: the response sets the session cookie."""
     service: Slides = request.app.state.service
     response.raw_headers.extend(await service.gate.consume_login(request.scope))
@@ -44,7 +44,7 @@ async def login(form: Credentials, request: Request, response: Response, handle:
     account = await service.accounts.sign_in(form.email, password, ip, handle)
     if account is None:
         raise problem(401, "Wrong address or password.", headers=[(b"www-authenticate", b"Cookie")])
-    return SignedIn(
+    return SignInResponse(
         user_id=account.id,
         organization_id=account.organization_id,
         email=account.email,

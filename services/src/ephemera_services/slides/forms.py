@@ -32,7 +32,7 @@ class Credentials(_RequestBody):
     password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
 
 
-class SignedIn(BaseModel):
+class SignInResponse(BaseModel):
     """Who is signed in."""
 
     user_id: UUID

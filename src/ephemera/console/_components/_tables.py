@@ -53,7 +53,7 @@ class Action:
     tone: Tone = "plain"
 
 
-class Table:
+class ConsoleTable:
     """A table; rows are identified by `row_key`."""
 
     def __init__(
@@ -164,11 +164,11 @@ def table(
     then: Callable[[], Any] | None = None,
     rows_per_page: int = 25,
     search: bool = False,
-) -> Table:
+) -> ConsoleTable:
     """An empty table; actions need the view, and `then` is called after each one."""
     if actions and view is None:
         raise TypeError("a table with actions needs view=, which checks permission")
-    return Table(
+    return ConsoleTable(
         columns, empty, row_key=row_key, on_open=on_open, actions=actions, view=view, then=then,
         rows_per_page=rows_per_page, search=search,
     )  # fmt: skip

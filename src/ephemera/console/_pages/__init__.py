@@ -11,9 +11,9 @@ from ephemera.console._pages import _planner as planner
 from ephemera.console._pages import _sessions as sessions
 from ephemera.console._pages import _streams as streams
 from ephemera.console._pages import _write_behind as write_behind
-from ephemera.console._view import Page
+from ephemera.console._view import ConsolePage
 
-PAGES: tuple[Page, ...] = (
+PAGES: tuple[ConsolePage, ...] = (
     overview.PAGE,
     keyspaces.PAGE,
     keyspace.PAGE,

@@ -13,7 +13,7 @@ from ephemera.console._audit_markdown import as_markdown
 from ephemera.console._audit_runner import ServerAudit
 from ephemera.console._components import Column, Empty, drawer, facts, section, table, text_block, tile, tiles
 from ephemera.console._components._cards import Tile, Tone
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.audit import AuditReport, Finding, Severity
 from ephemera.operations.formatting import format_count, format_size
 
@@ -190,4 +190,4 @@ def _as_json(report: AuditReport) -> str:
     return msgspec.json.format(msgspec.json.encode(report)).decode()
 
 
-PAGE = Page("/audit", "Audit", "fact_check", build)
+PAGE = ConsolePage("/audit", "Audit", "fact_check", build)

@@ -25,7 +25,7 @@ from ephemera.console._connections import Service
 from ephemera.console._pages._job_details import draw_details
 from ephemera.console._pages._job_rows import FILTERS, TONES, job_row
 from ephemera.console._sources import RowSources, database_errors
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import declared_jobs
 
 if TYPE_CHECKING:  # they need the extra `sql`
@@ -240,4 +240,4 @@ class _JobsPage:
         await draw_details(self._view, self._panel, service, jobs, row["job"])
 
 
-PAGE = Page("/jobs", "Jobs", "work", build)
+PAGE = ConsolePage("/jobs", "Jobs", "work", build)

@@ -22,7 +22,7 @@ from ephemera.console._components import (
 from ephemera.console._connections import Service
 from ephemera.console._formatting import HIDDEN, format_percent
 from ephemera.console._survey_cache import KeyspaceSurvey
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.keyspace import Keyspace
 from ephemera.operations.audit import TTL_BUCKETS
 from ephemera.operations.documentation import KeyspaceDoc, describe
@@ -192,4 +192,4 @@ def _open(panel: Any, row: dict[str, Any]) -> None:
             ui.label("The value is hidden: its keyspace is declared sensitive.").classes("e-note")
 
 
-PAGE = Page("/keyspace", "Keyspace", "key", build, listed=False)
+PAGE = ConsolePage("/keyspace", "Keyspace", "key", build, listed=False)

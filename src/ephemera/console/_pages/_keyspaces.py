@@ -11,7 +11,7 @@ from ephemera.console._components import Column, Empty, section, table, tile, ti
 from ephemera.console._connections import Service
 from ephemera.console._formatting import format_percent
 from ephemera.console._survey_cache import KeyspaceSurvey, ServiceSurvey, SurveyCache
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.keyspace import Keyspace
 from ephemera.operations.formatting import format_size
 from ephemera.operations.survey import Interval
@@ -163,4 +163,4 @@ def _unknown(service: Service, found: ServiceSurvey) -> list[dict[str, Any]]:
     ]
 
 
-PAGE = Page("/keyspaces", "Keyspaces", "key", build)
+PAGE = ConsolePage("/keyspaces", "Keyspaces", "key", build)

@@ -12,7 +12,7 @@ from ephemera.console._components import Action, Column, Empty, empty, section, 
 from ephemera.console._connections import Service
 from ephemera.console._formatting import NO_VALUE, format_seconds
 from ephemera.console._sources import RowSources, service_column
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count
 from ephemera.operations.inspect import LimitStatus, limit_status, reset_limit, throttled_subjects
 from ephemera.patterns.rate_limits import RateLimits, Rule
@@ -246,4 +246,4 @@ def _tier(tier: str) -> str:
     return f"{tier} " if tier else ""
 
 
-PAGE = Page("/limits", "Limits", "speed", build)
+PAGE = ConsolePage("/limits", "Limits", "speed", build)

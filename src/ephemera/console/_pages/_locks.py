@@ -9,7 +9,7 @@ from ephemera.console._components import Column, Empty, empty, section, table, t
 from ephemera.console._connections import Service
 from ephemera.console._formatting import NO_VALUE, format_seconds, seconds_since
 from ephemera.console._sources import RowSources, service_column
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import KeyFinder, LockState, read_locks
 from ephemera.patterns.locks import Locks
 
@@ -78,4 +78,4 @@ def _row(service: Service, lock: LockState) -> dict[str, Any]:
     }
 
 
-PAGE = Page("/locks", "Locks", "lock", build)
+PAGE = ConsolePage("/locks", "Locks", "lock", build)

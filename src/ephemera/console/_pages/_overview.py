@@ -11,7 +11,7 @@ from ephemera.console._components._cards import Tone
 from ephemera.console._components._plots import Plot
 from ephemera.console._formatting import format_percent
 from ephemera.console._server_monitor import MonitoredServer, ServerSample
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.health import Check, worst_status
 
@@ -176,4 +176,4 @@ def _sizes(found: list[ServerCapacity]) -> list[dict[str, Any]]:
     ]
 
 
-PAGE = Page("/", "Overview", "space_dashboard", build)
+PAGE = ConsolePage("/", "Overview", "space_dashboard", build)

@@ -19,7 +19,7 @@ from ephemera.console._components import (
 from ephemera.console._connections import Service
 from ephemera.console._formatting import NO_VALUE, format_age, format_seconds, format_time, seconds_since
 from ephemera.console._sources import database_errors
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count
 from ephemera.operations.inspect import declared_planners
 
@@ -193,4 +193,4 @@ def _plan_row(name: str, plan: Any) -> dict[str, Any]:
     }
 
 
-PAGE = Page("/planner", "Planner", "event_repeat", build)
+PAGE = ConsolePage("/planner", "Planner", "event_repeat", build)

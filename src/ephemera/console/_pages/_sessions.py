@@ -24,7 +24,7 @@ from ephemera.console._connections import Service
 from ephemera.console._formatting import format_age, format_seconds, format_time, seconds_since
 from ephemera.console._pages._revoke import RevokeForm
 from ephemera.console._sources import RowSources, service_column
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import (
     RevocationEntry,
     RevocationFinder,
@@ -343,4 +343,4 @@ def _revocation_row(service: Service, name: str, entry: RevocationEntry) -> dict
     }
 
 
-PAGE = Page("/sessions", "Sessions", "group", build)
+PAGE = ConsolePage("/sessions", "Sessions", "group", build)

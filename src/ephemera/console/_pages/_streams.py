@@ -25,7 +25,7 @@ from ephemera.console._components import (
 from ephemera.console._connections import Service
 from ephemera.console._formatting import format_age, format_seconds, format_time, seconds_since
 from ephemera.console._sources import RowSources, service_column
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import EventStream, KeyFinder
 from ephemera.patterns.events import DeadLetter, Events, StreamInfo
 
@@ -302,4 +302,4 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHORT else f"{text[: _SHORT - 1]}…"
 
 
-PAGE = Page("/streams", "Streams", "stream", build)
+PAGE = ConsolePage("/streams", "Streams", "stream", build)

@@ -9,7 +9,7 @@ from ephemera.console._components import Column, Empty, empty, section, table, t
 from ephemera.console._connections import Service
 from ephemera.console._formatting import NO_VALUE, format_age, format_seconds, seconds_since
 from ephemera.console._sources import RowSources, service_column
-from ephemera.console._view import Page, View
+from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count
 from ephemera.operations.inspect import Backlog, backlog
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
@@ -126,4 +126,4 @@ def _batches(service: Service, seen: Backlog) -> list[dict[str, Any]]:
     ]
 
 
-PAGE = Page("/write-behind", "Write-behind", "move_to_inbox", build)
+PAGE = ConsolePage("/write-behind", "Write-behind", "move_to_inbox", build)

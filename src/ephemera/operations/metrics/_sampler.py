@@ -59,7 +59,7 @@ _INFO_FIELDS = (
 )
 
 
-class Source(NamedTuple):
+class SampleSource(NamedTuple):
     """Something to sample: its kind, the object it samples, and how."""
 
     kind: str
@@ -121,7 +121,7 @@ class Sampler:
                 log.exception("metrics could not be sampled")
             await asyncio.sleep(self._every)
 
-    async def _sample(self, key: object, source: Source) -> None:
+    async def _sample(self, key: object, source: SampleSource) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT):
                 samples = await source.sample()
@@ -135,20 +135,20 @@ class Sampler:
             self._failing.discard(key)
             self._last[key] = _LastSample(source.kind, monotonic(), samples)
 
-    def _sources(self) -> Iterator[Source]:
+    def _sources(self) -> Iterator[SampleSource]:
         """Every source of the store as it is now."""
         nodes: list[Any] = [node for client in clients(self._store) for node in client.nodes()]
         for node in nodes:
-            yield Source("servers", node, partial(_server, node))
+            yield SampleSource("servers", node, partial(_server, node))
         for bound in self._store.runtimes:
             if isinstance(bound, BoundEvents):
-                yield Source("streams", bound, partial(_streams, bound))
+                yield SampleSource("streams", bound, partial(_streams, bound))
             elif isinstance(bound, BoundCounters | BoundRecords):
-                yield Source("backlogs", bound, partial(_backlog, bound))
+                yield SampleSource("backlogs", bound, partial(_backlog, bound))
             elif is_jobs(bound):
-                yield Source("jobs", bound, self._job_source(bound).sample)
+                yield SampleSource("jobs", bound, self._job_source(bound).sample)
             elif is_planner(bound):
-                yield Source("planners", bound, partial(_planner, bound))
+                yield SampleSource("planners", bound, partial(_planner, bound))
 
     def _job_source(self, jobs: BoundJobs) -> JobSource:
         if jobs not in self._jobs:
@@ -198,10 +198,10 @@ class JobSource:
     """The open jobs of one database, and those that finished since this process started to observe."""
 
     def __init__(self, jobs: BoundJobs) -> None:
-        from ephemera.patterns.jobs import DURATION_BUCKETS, JobCounts
+        from ephemera.patterns.jobs import DURATION_BUCKETS, JobCounter
 
         self._declared = jobs.declaration
-        self._counts = JobCounts(jobs.declaration.tables, jobs.engine)
+        self._counts = JobCounter(jobs.declaration.tables, jobs.engine)
         self._bounds = DURATION_BUCKETS
         self._finished: Counter[tuple[str, str]] = Counter()
         self._durations: defaultdict[str, list[float]] = defaultdict(

@@ -30,7 +30,7 @@ from ephemera._bounded_cache import BoundedCache
 from ephemera._futures import discard
 from ephemera.errors import LoadTimeout, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
-from ephemera.patterns.cache._two_level_store import BACKING_OFF, Claim, TwoLevelStore
+from ephemera.patterns.cache._two_level_store import BACKING_OFF, LoadClaim, TwoLevelStore
 from ephemera.wire import Subscription
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ class LoadCoordinator(Generic[V]):
                     await _message_or_timeout(subscription, claim.left)
                     load.is_waiting = False
 
-    async def _give_up(self, load: Load[V], claim: Claim[V]) -> None:
+    async def _give_up(self, load: Load[V], claim: LoadClaim[V]) -> None:
         """Release a claim to what another has replaced meanwhile, or leave it to the one that does."""
         if claim.holder == load.token:
             await self._entries.end(load.keys, load.token)

@@ -60,7 +60,7 @@ class Found(NamedTuple, Generic[V]):
     version: str
 
 
-class Claim(NamedTuple, Generic[V]):
+class LoadClaim(NamedTuple, Generic[V]):
     """The answer to a claim: the load's holder, its lease, and what is stored."""
 
     holder: str  # a token; empty when there is no load
@@ -167,7 +167,7 @@ class TwoLevelStore(Generic[V]):
 
     async def claim(
         self, key: str, keys: EntryKeys, token: str, *, replace: bool, despite_backoff: bool = False
-    ) -> Claim[V]:
+    ) -> LoadClaim[V]:
         """Ask to load; `replace`: also where there is an entry, `despite_backoff`: also after a failure."""
         with self.stats.counting_errors:
             arguments = (token, self._lease, "2" if despite_backoff else "1" if replace else "")
@@ -175,7 +175,7 @@ class TwoLevelStore(Generic[V]):
             try:
                 holder, left, data, now = await self._run(CLAIM, keys[:2], arguments)
                 self.clock.set(now)
-                return Claim(holder.decode(), left / 1000, await self._decoded(data, key, slot))
+                return LoadClaim(holder.decode(), left / 1000, await self._decoded(data, key, slot))
             finally:
                 if self.local is not None:
                     self.local.release(key, slot)

@@ -30,7 +30,7 @@ from ephemera.keyspace import REDIS_ERRORS, is_outage
 from ephemera.patterns.events._entries import Delivery, EventCodec
 from ephemera.patterns.events._group_member import (
     GROUP_MISSING,
-    GroupMember,
+    ConsumerGroupMember,
     PendingState,
     create_group,
     recreate_group,
@@ -57,7 +57,7 @@ class Consumer(Generic[E]):
 
     def __init__(
         self,
-        member: GroupMember,
+        member: ConsumerGroupMember,
         codec: EventCodec[E],
         handler: Handler[E],
         concurrency: int,
@@ -172,7 +172,7 @@ class Maintenance:
     """Renews, claims and trims for one consumer."""
 
     def __init__(
-        self, member: GroupMember, handlers: HandlerPool, outcomes: Outcomes, counts: ConsumerCounts
+        self, member: ConsumerGroupMember, handlers: HandlerPool, outcomes: Outcomes, counts: ConsumerCounts
     ) -> None:
         self.may_claim = True
         """False once the consumer stops."""

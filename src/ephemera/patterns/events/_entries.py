@@ -92,7 +92,7 @@ class Delivery(NamedTuple):
     """Its first id, which is the same for all deliveries; differs from `id` after a replay."""
 
 
-class PendingEvent(NamedTuple):
+class DeliveredEvent(NamedTuple):
     """An event that was delivered to a consumer and is not finished."""
 
     id: bytes

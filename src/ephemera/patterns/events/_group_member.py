@@ -129,7 +129,7 @@ def consumer_name() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class GroupMember:
+class ConsumerGroupMember:
     """One consumer of one group, and the commands and scripts that it runs on its stream."""
 
     client: Client

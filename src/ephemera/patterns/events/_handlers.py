@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from ephemera.patterns.events._entries import DecodedEntry, Delivery, EventCodec, PendingEvent
-from ephemera.patterns.events._group_member import GroupMember, PendingState
+from ephemera.patterns.events._entries import DecodedEntry, DeliveredEvent, Delivery, EventCodec
+from ephemera.patterns.events._group_member import ConsumerGroupMember, PendingState
 from ephemera.patterns.events._outcomes import ConsumerCounts, Outcomes
 
 _NO_OUTCOME = "it was delivered {} times without an outcome: its consumers died, or hung, while handling it"
@@ -24,14 +24,14 @@ class HandlerPool:
 
     def __init__(
         self,
-        member: GroupMember,
+        member: ConsumerGroupMember,
         codec: EventCodec[Any],
         handler: Callable[[Any, Delivery], Awaitable[object]],
         outcomes: Outcomes,
         counts: ConsumerCounts,
         concurrency: int,
     ) -> None:
-        self.pending: dict[bytes, PendingEvent] = {}
+        self.pending: dict[bytes, DeliveredEvent] = {}
         self._member = member
         self._codec = codec
         self._handler = handler
@@ -40,7 +40,7 @@ class HandlerPool:
         self._concurrency = concurrency
         self.last = b"0-0"
         """The last entry that was delivered here."""
-        self._waiting: deque[PendingEvent] = deque()
+        self._waiting: deque[DeliveredEvent] = deque()
         self._idle: list[asyncio.Future[None]] = []
         self._room: asyncio.Future[None] | None = None
         self._stopping = False
@@ -111,7 +111,7 @@ class HandlerPool:
     def _enqueue(self, entry_id: bytes, flat: list[bytes], attempt: int, entry: DecodedEntry) -> None:
         name = entry_id.decode()
         delivery = Delivery(name, attempt, self._member.key, self._member.group, entry.origin or name)
-        event = self.pending[entry_id] = PendingEvent(entry_id, entry.event, delivery, flat)
+        event = self.pending[entry_id] = DeliveredEvent(entry_id, entry.event, delivery, flat)
         self._waiting.append(event)
         if self._idle and len(self._waiting) == 1:
             self._wake_one()
@@ -140,7 +140,7 @@ class HandlerPool:
                 self._outcomes.ack(pending.id)
             finish(pending)
 
-    def _finish(self, pending: PendingEvent) -> None:
+    def _finish(self, pending: DeliveredEvent) -> None:
         del self.pending[pending.id]
         room = self._room
         if room is not None:

@@ -17,8 +17,8 @@ from time import monotonic
 from typing import Any
 
 from ephemera.errors import ConnectionFailed, EphemeraError
-from ephemera.patterns.events._entries import PendingEvent
-from ephemera.patterns.events._group_member import GroupMember
+from ephemera.patterns.events._entries import DeliveredEvent
+from ephemera.patterns.events._group_member import ConsumerGroupMember
 
 log = logging.getLogger("ephemera.events")
 
@@ -76,7 +76,7 @@ class GroupCounts:
 class Outcomes:
     """The outcomes of one consumer."""
 
-    def __init__(self, member: GroupMember, counts: ConsumerCounts) -> None:
+    def __init__(self, member: ConsumerGroupMember, counts: ConsumerCounts) -> None:
         self.retry_times: list[float] = []
         """When retries are due, by `monotonic`: a heap."""
         self.next_claim_at = 0.0
@@ -101,7 +101,7 @@ class Outcomes:
         """Whether the acknowledgement of an entry has not been sent yet."""
         return entry_id in self._acks
 
-    def nack(self, pending: PendingEvent, error: BaseException) -> None:
+    def nack(self, pending: DeliveredEvent, error: BaseException) -> None:
         """Schedule a retry of an event, or make it a dead letter after its last delivery."""
         self._counts.failed += 1
         text = f"{type(error).__name__}: {error}"

@@ -10,7 +10,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 from ephemera.keyspace import FieldValue, RecordCodec, Store, check_async, check_durations
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._entries import DeadLetter
-from ephemera.patterns.events._group_member import TRIM, GroupMember, StreamInfo, consumer_name, stream_info
+from ephemera.patterns.events._group_member import (
+    TRIM,
+    ConsumerGroupMember,
+    StreamInfo,
+    consumer_name,
+    stream_info,
+)
 from ephemera.patterns.events._outcomes import ConsumerCounts, GroupCounts
 from ephemera.wire import Script
 
@@ -89,7 +95,7 @@ class BoundEvents(Generic[E]):
         check_durations(pattern, grace=grace)
         keys = self.declaration.keys(fields)
         letter_codec: Any = self.declaration.dead_letters.codec
-        member = GroupMember(
+        member = ConsumerGroupMember(
             self._client, self.declaration.delivery, letter_codec, *keys, group, consumer_name()
         )
         self._consumed.add(keys)

@@ -26,13 +26,13 @@ listed again within seconds of the server's return; after an eviction or a flush
 lifetime.
 """
 
-from ephemera.patterns.fanout._connections import MISSED, Connection
+from ephemera.patterns.fanout._connections import MISSED, FanoutConnection
 from ephemera.patterns.fanout._declaration import BoundFanout, Fanout, Presence
 
 __all__ = [
     "MISSED",
     "BoundFanout",
-    "Connection",
     "Fanout",
+    "FanoutConnection",
     "Presence",
 ]

@@ -36,7 +36,7 @@ MISSED: Literal[Missing.MISSED] = Missing.MISSED
 """Delivered in place of messages that may have been lost: read the current state from SQL."""
 
 
-class Connection(Generic[M]):
+class FanoutConnection(Generic[M]):
     """One connection of a user: an async iterator of messages, and of `MISSED` where some may be lost."""
 
     def __init__(self, registry: ConnectionRegistry[M], key: str, connection_id: str, backlog: int) -> None:
@@ -124,7 +124,7 @@ class ConnectionRegistry(Generic[M]):
         self._lifetime = lifetime  # milliseconds
         self._decode = decode
         self._interval = lifetime / 3000  # seconds between two renewals
-        self._users: dict[str, list[Connection[M]]] = {}
+        self._users: dict[str, list[FanoutConnection[M]]] = {}
         self._tasks: list[asyncio.Task[None]] = []
         self._renewal_at = 0.0
         self._subscribed = asyncio.Event()
@@ -135,7 +135,7 @@ class ConnectionRegistry(Generic[M]):
         """How many connections there are."""
         return sum(map(len, self._users.values()))
 
-    async def add(self, connection: Connection[M]) -> None:
+    async def add(self, connection: FanoutConnection[M]) -> None:
         """List a connection and receive its messages; without a server, as soon as there is one."""
         if self._closed:
             connection.close()
@@ -153,13 +153,13 @@ class ConnectionRegistry(Generic[M]):
         if not connection.closed:
             await self._list(connection.key, [connection])
 
-    async def remove(self, connection: Connection[M]) -> None:
+    async def remove(self, connection: FanoutConnection[M]) -> None:
         """Remove a connection from the list; if that fails, its deadline does."""
         self.discard(connection)
         with suppress(EphemeraError):
             await self._client.call("ZREM", connection.key, connection.id)
 
-    def discard(self, connection: Connection[M]) -> None:
+    def discard(self, connection: FanoutConnection[M]) -> None:
         """Stop delivering to a connection, and let its deadline expire."""
         connections = self._users.get(connection.key, [])
         if connection in connections:
@@ -179,7 +179,7 @@ class ConnectionRegistry(Generic[M]):
             connection.close()
         await asyncio.gather(*(self.remove(connection) for connection in leaving))
 
-    async def _list(self, key: str, connections: list[Connection[M]]) -> None:
+    async def _list(self, key: str, connections: list[FanoutConnection[M]]) -> None:
         """List connections of one user, or renew their deadlines."""
         arguments: tuple[Arg, ...] = (self._lifetime, *(connection.id for connection in connections))
         before = [connection for connection in connections if connection._requested]

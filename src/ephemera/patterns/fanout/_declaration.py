@@ -19,7 +19,7 @@ from ephemera.keyspace import (
     choose_codec,
     fixed,
 )
-from ephemera.patterns.fanout._connections import Connection, ConnectionRegistry
+from ephemera.patterns.fanout._connections import ConnectionRegistry, FanoutConnection
 from ephemera.wire import Script
 
 M = TypeVar("M")
@@ -135,10 +135,10 @@ class BoundFanout(Generic[M]):
         self._numbers = count(1)
         store.before_close(self._registry.aclose)
 
-    def connect(self, /, **fields: FieldValue) -> Connection[M]:
+    def connect(self, /, **fields: FieldValue) -> FanoutConnection[M]:
         """A connection of a user; enter it with `async with`, then iterate over its messages."""
         connection_id = f"{self.server_id}:{next(self._numbers):x}"
-        return Connection(self._registry, self._render(fields), connection_id, self.declaration.backlog)
+        return FanoutConnection(self._registry, self._render(fields), connection_id, self.declaration.backlog)
 
     async def push(self, message: M, /, **fields: FieldValue) -> int:
         """Send a message to all connections of a user, on any process; returns how many there are."""

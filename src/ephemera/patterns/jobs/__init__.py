@@ -46,7 +46,7 @@ from ephemera.patterns.jobs._job_definition import Job
 from ephemera.patterns.jobs._job_queries import (
     DURATION_BUCKETS,
     EndedJobs,
-    JobCounts,
+    JobCounter,
     JobQueries,
     OpenJobs,
 )
@@ -62,7 +62,7 @@ __all__ = [
     "Checkpoint",
     "EndedJobs",
     "Job",
-    "JobCounts",
+    "JobCounter",
     "JobQueries",
     "JobRow",
     "Jobs",

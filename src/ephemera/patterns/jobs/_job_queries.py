@@ -89,7 +89,7 @@ class EndedJobs(NamedTuple):
     """The sum of their durations."""
 
 
-class JobCounts:
+class JobCounter:
     """Counts of the jobs in one database, for a caller that asks repeatedly."""
 
     def __init__(self, tables: JobTables, engine: AsyncEngine) -> None:

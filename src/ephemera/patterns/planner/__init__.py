@@ -40,7 +40,15 @@ if find_spec("sqlalchemy") is None:
 from ephemera.patterns.planner._planner import BoundPlanner, Planner, Status
 from ephemera.patterns.planner._plans import Plan, Task, UserFacts, Verdict, decide
 from ephemera.patterns.planner._queries import UserRow
-from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Outcome, Run, Span
+from ephemera.patterns.planner._rebuild import (
+    Build,
+    Dataset,
+    Invalidate,
+    OnSave,
+    RebuildOutcome,
+    RebuildRun,
+    Span,
+)
 from ephemera.patterns.planner._simulated_users import Scenario
 from ephemera.patterns.planner._simulation import PlanReport, SimulationReport, simulate
 from ephemera.patterns.planner._tables import PlannerTables
@@ -57,12 +65,12 @@ __all__ = [
     "Insight",
     "Invalidate",
     "OnSave",
-    "Outcome",
     "Plan",
     "PlanReport",
     "Planner",
     "PlannerTables",
-    "Run",
+    "RebuildOutcome",
+    "RebuildRun",
     "Scenario",
     "SimulationReport",
     "Span",

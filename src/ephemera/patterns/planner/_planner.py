@@ -22,9 +22,9 @@ from ephemera.errors import ConnectionFailed, InvalidDeclaration, LockLost, Serv
 from ephemera.keyspace import Catalogue, Store, check_declaration
 from ephemera.patterns.planner._plans import Plan, milliseconds
 from ephemera.patterns.planner._queries import Queries, UserRow
-from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Rebuilder, Run
+from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Rebuilder, RebuildRun
 from ephemera.patterns.planner._sources import RedisSource, SqlSource
-from ephemera.patterns.planner._state import PlannerState, try_lead
+from ephemera.patterns.planner._state import PlannerRows, try_lead
 from ephemera.patterns.planner._tables import PlannerTables
 from ephemera.patterns.planner._tick import Enqueue, Mode, Tick, TickLimits, TickRunner
 from ephemera.patterns.planner._working_set import PlannerKeys, WorkingSet
@@ -133,7 +133,7 @@ class BoundPlanner:
         working_set = WorkingSet(keys, declared.touch_every, store)
         self._queries = queries
         self._working_set = working_set
-        self._state = PlannerState(engine, declared.tables)
+        self._state = PlannerRows(engine, declared.tables)
         self._writer = Writer(plans, declared.touch_every, working_set, queries)
         self._tick_lock = store[keys.tick_lock]
         self._rebuilder = Rebuilder(
@@ -248,7 +248,7 @@ class BoundPlanner:
         invalidate: Invalidate | None = None,
         on_save: OnSave | None = None,
         force: bool = False,
-    ) -> Run:
+    ) -> RebuildRun:
         """Rebuild a user's clusters with `await build(dataset)`, if there is novelty and it is still due.
 
         `on_save(connection, dataset)` writes in the transaction that saves the clusters. `invalidate(user,

@@ -41,7 +41,7 @@ from ephemera.patterns.planner._working_set import WorkingSet
 _log = logging.getLogger("ephemera.planner")
 _ABANDON_TIMEOUT = 5.0  # seconds to tell SQL that a run is abandoned
 
-Outcome: TypeAlias = Literal["rebuilt", "nothing new", "not due", "busy", "overtaken", "unknown user"]
+RebuildOutcome: TypeAlias = Literal["rebuilt", "nothing new", "not due", "busy", "overtaken", "unknown user"]
 """How a run ended; only `rebuilt` has changed the user's clusters."""
 
 
@@ -65,11 +65,11 @@ class Dataset(NamedTuple):
     spans: tuple[Span, ...]
 
 
-class Run(msgspec.Struct):
+class RebuildRun(msgspec.Struct):
     """The result of a run."""
 
     user_id: str
-    outcome: Outcome
+    outcome: RebuildOutcome
     version: int = 0  # the user's version after the run
     pending: int = 0  # insights there were to cluster
     left: int = 0  # insights that arrived during the run
@@ -109,10 +109,10 @@ class Rebuilder:
         invalidate: Invalidate | None,
         on_save: OnSave | None,
         force: bool,
-    ) -> Run:
+    ) -> RebuildRun:
         """Do one run; see `BoundPlanner.rebuild`."""
         began = time.perf_counter()
-        run = Run(user, "busy")
+        run = RebuildRun(user, "busy")
         try:
             async with AsyncExitStack() as held, asyncio.timeout(self._run_timeout):
                 fence = await self._acquire(user, held)
@@ -134,7 +134,7 @@ class Rebuilder:
 
     async def _run(
         self,
-        run: Run,
+        run: RebuildRun,
         fence: int,
         build: Build,
         invalidate: Invalidate | None,

@@ -21,7 +21,7 @@ from contextlib import aclosing, suppress
 from ephemera.errors import ConnectionFailed, ServerError
 from ephemera.patterns.planner._plans import Plan, UserFacts
 from ephemera.patterns.planner._queries import Queries
-from ephemera.patterns.planner._state import PlannerState, Progress
+from ephemera.patterns.planner._state import PlannerProgress, PlannerRows
 from ephemera.patterns.planner._tick import Candidates, Mode, TickStart
 from ephemera.patterns.planner._working_set import UserState, WorkingSet, facts_of
 
@@ -40,7 +40,7 @@ class RedisSource:
         sweep_every: int,
         working_set: WorkingSet,
         queries: Queries,
-        state: PlannerState,
+        state: PlannerRows,
     ) -> None:
         self._plans = plans
         self._sweep_every = sweep_every
@@ -66,7 +66,7 @@ class RedisSource:
         self._may_cache = _MAX_CACHED
         return TickStart(progress.now, dirty, len(dirty) == limit)
 
-    async def _sweep(self, progress: Progress) -> None:
+    async def _sweep(self, progress: PlannerProgress) -> None:
         """Mark every channel as dirty that has an insight which may not have been examined."""
         self._connects = self._working_set.connects
         since = min(progress.examined_at, progress.swept_at) - _NOTE_DELAY
@@ -182,7 +182,7 @@ class SqlSource:
 
     mode: Mode = "sql"
 
-    def __init__(self, queries: Queries, state: PlannerState) -> None:
+    def __init__(self, queries: Queries, state: PlannerRows) -> None:
         self._queries = queries
         self._state = state
         self._more = False

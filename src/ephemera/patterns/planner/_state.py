@@ -22,7 +22,7 @@ from ephemera.patterns.planner._tables import (
 from ephemera.patterns.planner._tick import ENQUEUED_MS, Tick
 
 
-class Progress(NamedTuple):
+class PlannerProgress(NamedTuple):
     """The planner's row, and the server's time."""
 
     now: int
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
     swept_at: int
 
 
-class PlannerState:
+class PlannerRows:
     """The planner's row, and its columns of the users' rows."""
 
     def __init__(self, engine: AsyncEngine, tables: PlannerTables) -> None:
@@ -38,7 +38,7 @@ class PlannerState:
         self._state = tables.planner_state
         self._users = tables.user_stats
 
-    async def progress(self) -> Progress:
+    async def progress(self) -> PlannerProgress:
         """Return the planner's row, created if missing: everything is to be examined then."""
         table = self._state
         never = timestamp(0)
@@ -53,7 +53,7 @@ class PlannerState:
             if row is None:
                 await sql.execute(create)
                 row = (await sql.execute(read)).one()
-        return Progress(*row)
+        return PlannerProgress(*row)
 
     async def advance(self, *, examined_at: int = 0, swept_at: int = 0) -> None:
         """Advance the planner's row; it never moves back."""

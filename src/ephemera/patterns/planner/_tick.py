@@ -62,7 +62,7 @@ class Candidates(NamedTuple):
     rechecked: Collection[str] = ()  # those whose recheck was due
 
 
-class Source(Protocol):
+class TickSource(Protocol):
     """Where a tick reads candidates and writes decisions: Redis and SQL, SQL alone, or a simulation."""
 
     mode: Mode
@@ -96,7 +96,7 @@ class TickRunner:
         self._limits = limits
         self._enqueue = enqueue
 
-    async def run(self, source: Source) -> Tick:
+    async def run(self, source: TickSource) -> Tick:
         """Run one tick on a source."""
         start = await source.begin(self._limits.max_dirty_channels)
         tick = Tick(source.mode, start.now, dirty=len(start.dirty), full=start.full)
@@ -106,7 +106,7 @@ class TickRunner:
         await source.finish(start)
         return tick
 
-    async def _process(self, source: Source, now: int, chunk: Candidates, tick: Tick) -> None:
+    async def _process(self, source: TickSource, now: int, chunk: Candidates, tick: Tick) -> None:
         due, rechecks, cleared = self._decide(chunk, now)
         tick.examined += len(chunk.facts)
         tick.candidates += len(due)

@@ -38,19 +38,19 @@ from ephemera.patterns.rate_limits._declaration import (
 )
 from ephemera.patterns.rate_limits._denials import MAX_LOGGED, DeniedClaim, RuleCounts
 from ephemera.patterns.rate_limits._rules import Limit, LocalShare, Rule, WhenDown, local_share
-from ephemera.patterns.rate_limits._runtime import BoundRateLimits, Reservation
+from ephemera.patterns.rate_limits._runtime import BoundRateLimits, CostReservation
 
 __all__ = [
     "MAX_LOGGED",
     "BoundRateLimits",
     "Claim",
+    "CostReservation",
     "Decision",
     "DeniedClaim",
     "Limit",
     "LocalShare",
     "Outcome",
     "RateLimits",
-    "Reservation",
     "Rule",
     "RuleCounts",
     "WhenDown",

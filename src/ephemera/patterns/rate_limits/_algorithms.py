@@ -154,7 +154,7 @@ class TokenBucket:
 Algorithm: TypeAlias = FixedWindow | SlidingWindow | TokenBucket
 
 
-class Window(NamedTuple):
+class LimitWindow(NamedTuple):
     """One fixed window: its bounds in milliseconds since 1970, its text in a key, the script's arguments."""
 
     starts: int
@@ -183,9 +183,9 @@ class WindowField:
             )
         self._per = per
         self._keep = keep
-        self._current = Window(0, 0, "", (0, 0, 0))
+        self._current = LimitWindow(0, 0, "", (0, 0, 0))
 
-    def at(self, now: float) -> Window:
+    def at(self, now: float) -> LimitWindow:
         """The window of a moment, in milliseconds since 1970; all claims of a rule share the last one."""
         if not self._current.starts <= now < self._current.ends:
             start = int(now) // self._per * self._per
@@ -193,5 +193,5 @@ class WindowField:
             text = str(seconds)
             if self._format is not None:
                 text = datetime.fromtimestamp(seconds, UTC).strftime(self._format)
-            self._current = Window(start, end, text, (start, end, start + self._keep))
+            self._current = LimitWindow(start, end, text, (start, end, start + self._keep))
         return self._current

@@ -103,7 +103,7 @@ class JointClaim:
         self.prepared: PreparedScript
 
 
-class ServerClock:
+class WindowClock:
     """Estimates the server's time, in milliseconds since 1970, and learns from its replies."""
 
     def __init__(self) -> None:

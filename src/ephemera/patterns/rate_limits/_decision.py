@@ -16,7 +16,7 @@ import msgspec
 from ephemera.patterns.rate_limits._claims import Claim
 from ephemera.patterns.rate_limits._rules import LocalShare, WhenDown
 
-Source: TypeAlias = Literal["server", "memory", "outage"]
+DecisionSource: TypeAlias = Literal["server", "memory", "outage"]
 """What decided: the server; a denial cached in this process; a policy, while the server was down."""
 
 Reply: TypeAlias = bytes | list[int]
@@ -59,7 +59,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     """By `time.monotonic`: when it was sent; of a denial when it arrived, so that retries are not early."""
     taken: bool = False
     """Whether units were taken and may be given back, which is done once."""
-    source: Source = "server"
+    source: DecisionSource = "server"
     node_times: tuple[int, ...] = ()
     """The time of each claim's node, where a check went to several."""
 

@@ -20,7 +20,7 @@ from ephemera.patterns.rate_limits._claims import (
     TAKE,
     Claim,
     JointClaim,
-    ServerClock,
+    WindowClock,
     check_claims,
     check_cost,
     roll_window,
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _JOINT_CACHED = 4096
 
 
-class Reservation:
+class CostReservation:
     """An estimated cost that was taken, until the block of `reserve` ends."""
 
     def __init__(self, decision: Decision) -> None:
@@ -71,7 +71,7 @@ class BoundRateLimits:
         """A check of several rules counts for each that allowed it, or for each that had no room."""
         self._limits = limits
         self._run, self._send = client.run, client.send
-        self._clock = ServerClock()
+        self._clock = WindowClock()
         self._denials = DenialCache(client, channel, limits.cached_denials, self.by_rule)
         self._denied_claims, self._denied_checks = self._denials.by_claim, self._denials.by_check
         self._denial_log = DenialLog(client, limits.denied)
@@ -141,9 +141,9 @@ class BoundRateLimits:
     @asynccontextmanager
     async def reserve(
         self, *claims: Claim, cost: int, when_down: WhenDown | None = None
-    ) -> AsyncIterator[Reservation]:
+    ) -> AsyncIterator[CostReservation]:
         """Take an estimated cost now, and settle the real one when the block ends; an error gives it back."""
-        reservation = Reservation(await self.check(*claims, cost=cost, when_down=when_down))
+        reservation = CostReservation(await self.check(*claims, cost=cost, when_down=when_down))
         try:
             yield reservation
         except BaseException:

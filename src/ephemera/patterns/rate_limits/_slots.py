@@ -30,12 +30,12 @@ from ephemera.keyspace import REDIS_ERRORS, is_outage
 from ephemera.patterns.rate_limits._claims import (
     TAKE,
     Claim,
-    ServerClock,
+    WindowClock,
     check_cost,
     correction_arguments,
     take_arguments,
 )
-from ephemera.patterns.rate_limits._decision import Decision, Reply, Source, State, numbers, usage
+from ephemera.patterns.rate_limits._decision import Decision, DecisionSource, Reply, State, numbers, usage
 from ephemera.patterns.rate_limits._denials import DenialCache
 from ephemera.patterns.rate_limits._rules import WhenDown
 from ephemera.wire import Client, Script, key_slot
@@ -166,7 +166,7 @@ class ClusterChecks:
     """Checks over several slots."""
 
     def __init__(
-        self, client: Client, clock: ServerClock, corrections: Corrections, by_policy: ByPolicy
+        self, client: Client, clock: WindowClock, corrections: Corrections, by_policy: ByPolicy
     ) -> None:
         self._run = client.run
         self._clock = clock
@@ -267,5 +267,5 @@ def _merge(claims: Sequence[Claim], replies: list[SlotReply], cost: int, *, degr
         merged = b"".join(number.to_bytes(6, "big") for number in (now, *used))
     else:
         merged = [int(allowed), now, *(number for state in states for number in state)]
-    source: Source = "outage" if degraded else "server"
+    source: DecisionSource = "outage" if degraded else "server"
     return Decision(allowed, known, keys, cost, merged, monotonic(), taken, source, times)

@@ -41,7 +41,7 @@ class Period(NamedTuple):
     ends: int
 
 
-class ServerClock:
+class PeriodClock:
     """The server's time, as far as this process knows it."""
 
     def __init__(self, length: PeriodLength) -> None:

@@ -30,7 +30,7 @@ from ephemera.errors import (
 )
 from ephemera.keyspace import Catalogue, FieldCodec, Fields, Store, check_declaration, fixed
 from ephemera.patterns.usage._reservations import Reservation
-from ephemera.patterns.usage._units import Period, PeriodLength, ServerClock
+from ephemera.patterns.usage._units import Period, PeriodClock, PeriodLength
 from ephemera.patterns.write_behind import (
     BoundCounters,
     CounterLayout,
@@ -184,7 +184,7 @@ class BoundUsage:
         """The pending amounts: `backlog()` and `backlog_age()` tell how far SQL is behind."""
         self._table = table
         self._run = client.run
-        self._clock = ServerClock(declared.period)
+        self._clock = PeriodClock(declared.period)
         self._measures = declared.counters.measures
         self._ttl = str(declared.totals.lifetime.milliseconds)
         self._layout = CounterLayout(declared.counters)

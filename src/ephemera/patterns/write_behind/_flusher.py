@@ -27,7 +27,7 @@ from ephemera.patterns.write_behind._batches import Batch, Sealed, SequenceRegre
 from ephemera.patterns.write_behind._counters import BoundCounters
 from ephemera.patterns.write_behind._records import BoundRecords
 
-Source: TypeAlias = BoundCounters | BoundRecords[Any]
+FlushSource: TypeAlias = BoundCounters | BoundRecords[Any]
 OnApplied: TypeAlias = Callable[[Batch], Awaitable[object]]
 
 log = logging.getLogger("ephemera.write_behind")
@@ -70,7 +70,7 @@ class Flusher:
 
     def __init__(
         self,
-        source: Source,
+        source: FlushSource,
         sink: Sink,
         *,
         on_applied: OnApplied | None = None,
