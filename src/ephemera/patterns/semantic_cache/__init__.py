@@ -22,8 +22,8 @@ only if it is the one that was read. An answer that was asked for before `delete
 
 *When Redis is down* or hangs, the model is asked, once for all callers of a process with the same prompt, at
 most `ModelCalls.max_concurrent` at a time. Without Qdrant or the embedder, exact match alone works, and
-there is no search for five seconds. An evicted answer is asked for again, and its vector is removed. An evicted marker
-of an invalidated source invalidates nothing: see `cache`.
+there is no search for five seconds. An evicted answer is asked for again, and its vector is removed. An
+evicted marker of an invalidated source invalidates nothing: see `cache`.
 """
 
 from ephemera.patterns.semantic_cache._counters import Hits, Tally
