@@ -14,7 +14,7 @@ import httpx
 import jwt
 import pytest
 
-from ephemera.console._formatting import format_percent
+from ephemera.console._formats import format_percent
 from ephemera.embedded import Postgres
 from ephemera_services.demo.external_servers import SERVICES
 from ephemera_services.demo.traffic.scripture import publish_poison

@@ -11,7 +11,7 @@ import pytest
 from ephemera import Store, keyspace, sync
 from ephemera.embedded import Valkey
 from ephemera.errors import BacklogFull, ServerError
-from ephemera.patterns.write_behind._coalescing import CallSizer, sum_by_counter
+from ephemera.patterns.write_behind._coalesced_calls import CallSizer, sum_by_counter
 from tests.patterns.write_behind_fixtures import CATALOGUE, CLICKS, FEW, VIEWS, WIDE, empty_backlog
 
 

@@ -93,4 +93,4 @@ def test_no_secret_is_compared_letter_by_letter() -> None:
 def test_tokens_in_headers_are_compared_by_digest() -> None:
     """A module that checks a token from a header compares digests by hmac.compare_digest."""
     users = {path for path, source in _sources().items() if "compare_digest" in source}
-    assert users >= {"ephemera/web/_endpoints.py", "ephemera_services/runtime/monitoring.py"}
+    assert users >= {"ephemera/web/_endpoints.py", "ephemera_services/runtime/health_routes.py"}

@@ -13,7 +13,7 @@ from ephemera.embedded import Valkey
 from ephemera.patterns.http_cache._pages import build_page
 from ephemera_services.league import catalogue, keys
 from ephemera_services.league.keys import RESOURCES, SESSIONS, Session, Vote
-from ephemera_services.league.monitoring import Pages, RedisFigures, advise
+from ephemera_services.league.monitor import Pages, RedisFigures, advise
 from tests.services.league_users import league, referee, until
 
 USERS = 5000

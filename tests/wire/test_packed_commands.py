@@ -10,7 +10,7 @@ from ephemera import embedded
 from ephemera.embedded import Cluster, Valkey
 from ephemera.errors import ConnectionFailed, Unavailable
 from ephemera.wire import Client, NodeClient, PreparedScript, Script, key_slot, open_client, packed_read_parts
-from ephemera.wire._packing import packed_key
+from ephemera.wire._packed_commands import packed_key
 from tests.wire.conditions import answered
 
 ADD = Script("add", "return redis.call('INCRBY', KEYS[1], ARGV[1])")

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, cast
 
-from ephemera.console._formatting import HIDDEN, format_value
+from ephemera.console._formats import HIDDEN, format_value
 from ephemera.keyspace import DECODE_ERRORS, Codec, Keyspace, RecordCodec
 from ephemera.operations.formatting import format_key
 from ephemera.operations.survey import ContentReader, KeyspaceSample, SampledKey

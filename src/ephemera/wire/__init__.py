@@ -6,7 +6,7 @@ from ephemera.wire._commands import Arg, as_text, command_name, first_key, is_mu
 from ephemera.wire._connection import LATENCY_BOUNDS, ReplyHandler
 from ephemera.wire._node_client import Invalidations, NodeClient
 from ephemera.wire._observed_client import ObservedClient, Observer
-from ephemera.wire._packing import pack_argument, pack_command, packed_read_parts
+from ephemera.wire._packed_commands import pack_argument, pack_command, packed_read_parts
 from ephemera.wire._scripts import PreparedScript, Script, ScriptPrefix
 from ephemera.wire._slots import SLOT_COUNT, hash_tag_for_slot, key_slot
 from ephemera.wire._subscriptions import Message, Subscription

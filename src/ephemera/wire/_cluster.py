@@ -30,7 +30,7 @@ from ephemera.wire._commands import (
 from ephemera.wire._connection import Entry, ReplyHandler
 from ephemera.wire._handshake import Endpoint
 from ephemera.wire._node_client import Invalidations, NodeClient
-from ephemera.wire._packing import packed_key, unpack_command
+from ephemera.wire._packed_commands import packed_key, unpack_command
 from ephemera.wire._redirections import Redirections
 from ephemera.wire._scripts import PreparedScript, Script
 from ephemera.wire._slots import key_slot

@@ -28,7 +28,7 @@ import hiredis
 
 from ephemera.errors import ServerError
 from ephemera.wire._commands import Arg
-from ephemera.wire._packing import pack, packing_error, unpack_command
+from ephemera.wire._packed_commands import pack, packing_error, unpack_command
 from ephemera.wire._stall_detector import StallDetector
 
 LATENCY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)

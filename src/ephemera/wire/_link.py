@@ -30,7 +30,7 @@ from ephemera.errors import (
 from ephemera.wire._commands import PLAIN, READS, Arg, as_text, command_name, first_key
 from ephemera.wire._connection import Connection, Entry, Latencies, RepeatedCommand, ReplyHandler
 from ephemera.wire._handshake import Endpoint, open_connection
-from ephemera.wire._packing import pack
+from ephemera.wire._packed_commands import pack
 from ephemera.wire._scripts import Script, source_of
 
 log = logging.getLogger("ephemera.wire")

@@ -15,7 +15,7 @@ from ephemera.wire._client import Client
 from ephemera.wire._commands import Arg, command_name, first_key
 from ephemera.wire._connection import ReplyHandler
 from ephemera.wire._node_client import NodeClient
-from ephemera.wire._packing import unpack_command
+from ephemera.wire._packed_commands import unpack_command
 from ephemera.wire._scripts import PreparedScript, Script
 
 Finish = Callable[[BaseException | None], None]

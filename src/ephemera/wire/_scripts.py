@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Self
 
 from ephemera.wire._commands import Arg
-from ephemera.wire._packing import pack, pack_argument
+from ephemera.wire._packed_commands import pack, pack_argument
 from ephemera.wire._slots import key_slot
 
 _sources: dict[str, str] = {}

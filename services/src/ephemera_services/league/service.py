@@ -25,7 +25,7 @@ from ephemera_services.league.figures import RequestMeter
 from ephemera_services.league.keys import ADMINS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.matches import Matches
-from ephemera_services.league.monitoring import Monitoring, Report
+from ephemera_services.league.monitor import Monitor, Report
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
 from ephemera_services.runtime import Passwords, Resources, cancel_and_wait
@@ -47,7 +47,7 @@ class League:
     matches: Matches
     supporters: Supporters
     leaderboards: Leaderboards
-    monitoring: Monitoring
+    monitor: Monitor
 
     async def report(self) -> Report:
         """The monitoring report."""
@@ -55,7 +55,7 @@ class League:
             waiting = await self.supporters.waiting()
         except ConnectionFailed:
             waiting = None
-        return await self.monitoring.report(waiting)
+        return await self.monitor.report(waiting)
 
     def after_result(self) -> None:
         """Compute leaderboards and prewarm pages in the background, after a finalization."""
@@ -87,7 +87,7 @@ async def open_league(settings: Settings, resources: Resources, meter: RequestMe
         matches=Matches(engine, store),
         supporters=Supporters(engine, store),
         leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
-        monitoring=Monitoring(store, meter),
+        monitor=Monitor(store, meter),
     )
     await _ensure_administrator(league)
     if settings.demo:

@@ -7,7 +7,7 @@ The application's lifespan opens the store and the SQL engine (`open_resources`)
 result the routes find as `request.app.state.service`. Everything is closed in reverse order. Redis may be
 unavailable at startup and at any time later; SQL must be available at startup.
 
-Every application has `/healthz` and `/readyz`, `/metrics` behind a token (`monitoring`), errors as problem
+Every application has `/healthz` and `/readyz`, `/metrics` behind a token (`health_routes`), errors as problem
 documents (`problem_documents`), bounded request bodies, request ids and one log line per request
 (`middleware`, `logs`). It keeps nothing in ASGI's lifespan state, so it can be mounted under a prefix if the
 parent application runs `app.router.lifespan_context(app)`.
@@ -25,7 +25,7 @@ import uvicorn
 from fastapi import APIRouter, FastAPI
 
 from ephemera.web import tune_gc
-from ephemera_services.runtime import monitoring
+from ephemera_services.runtime import health_routes
 from ephemera_services.runtime.middleware import BodyLimits, RequestLogging
 from ephemera_services.runtime.problem_documents import install_problem_handlers
 from ephemera_services.runtime.resources import Resources, ServiceDefinition, open_resources
@@ -49,7 +49,7 @@ def create_application(
         async with AsyncExitStack() as stack:
             try:
                 resources = await stack.enter_async_context(open_resources(settings, service))
-                app.state.metrics = monitoring.store_metrics(settings, resources)
+                app.state.metrics = health_routes.store_metrics(settings, resources)
                 app.state.service = await stack.enter_async_context(start(resources))
                 app.state.resources = resources
             except Exception as failure:
@@ -68,7 +68,7 @@ def create_application(
         separate_input_output_schemas=False,
     )
     install_problem_handlers(app)
-    for router in (*routers, monitoring.router, monitoring.metrics_router(settings)):
+    for router in (*routers, health_routes.router, health_routes.metrics_router(settings)):
         app.router.routes.extend(router.routes)  # not nested: each level is searched on every request
     app.user_middleware.extend(service.middleware)
     app.add_middleware(BodyLimits, larger=service.body_limits)

@@ -10,7 +10,7 @@ import msgspec
 from ephemera.console._components import Column, Empty, badge, facts, section, table, text_block
 from ephemera.console._components._drawers import Drawer
 from ephemera.console._connections import Service
-from ephemera.console._formatting import NO_VALUE, format_time
+from ephemera.console._formats import NO_VALUE, format_time
 from ephemera.console._pages._job_rows import TONES
 from ephemera.console._sources import database_errors
 from ephemera.console._view import View

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ephemera.console._components._cards import Tone
-from ephemera.console._formatting import format_age, format_seconds, seconds_since
+from ephemera.console._formats import format_age, format_seconds, seconds_since
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import JobCounts

@@ -20,7 +20,7 @@ from ephemera.console._components import (
     text_block,
 )
 from ephemera.console._connections import Service
-from ephemera.console._formatting import HIDDEN, format_percent
+from ephemera.console._formats import HIDDEN, format_percent
 from ephemera.console._survey_cache import KeyspaceSurvey
 from ephemera.console._view import ConsolePage, View
 from ephemera.keyspace import Keyspace

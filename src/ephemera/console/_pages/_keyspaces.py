@@ -9,7 +9,7 @@ from nicegui import ui
 
 from ephemera.console._components import Column, Empty, section, table, tile, tiles
 from ephemera.console._connections import Service
-from ephemera.console._formatting import format_percent
+from ephemera.console._formats import format_percent
 from ephemera.console._survey_cache import KeyspaceSurvey, ServiceSurvey, SurveyCache
 from ephemera.console._view import ConsolePage, View
 from ephemera.keyspace import Keyspace

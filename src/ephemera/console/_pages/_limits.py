@@ -10,7 +10,7 @@ from nicegui import ui
 
 from ephemera.console._components import Action, Column, Empty, empty, section, table, tile, tiles
 from ephemera.console._connections import Service
-from ephemera.console._formatting import NO_VALUE, format_seconds
+from ephemera.console._formats import NO_VALUE, format_seconds
 from ephemera.console._sources import RowSources, service_column
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count

@@ -7,7 +7,7 @@ from typing import Any
 
 from ephemera.console._components import Column, Empty, empty, section, table, tile, tiles
 from ephemera.console._connections import Service
-from ephemera.console._formatting import NO_VALUE, format_seconds, seconds_since
+from ephemera.console._formats import NO_VALUE, format_seconds, seconds_since
 from ephemera.console._sources import RowSources, service_column
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import KeyFinder, LockState, read_locks

@@ -9,7 +9,7 @@ from ephemera.console._capacity import ServerCapacity, capacities
 from ephemera.console._components import Column, Empty, columns, facts, plot, section, table, tile, tiles
 from ephemera.console._components._cards import Tone
 from ephemera.console._components._plots import Plot
-from ephemera.console._formatting import format_percent
+from ephemera.console._formats import format_percent
 from ephemera.console._server_monitor import MonitoredServer, ServerSample
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count, format_size

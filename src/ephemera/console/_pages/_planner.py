@@ -17,7 +17,7 @@ from ephemera.console._components import (
     tiles,
 )
 from ephemera.console._connections import Service
-from ephemera.console._formatting import NO_VALUE, format_age, format_seconds, format_time, seconds_since
+from ephemera.console._formats import NO_VALUE, format_age, format_seconds, format_time, seconds_since
 from ephemera.console._sources import database_errors
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.formatting import format_count

@@ -21,7 +21,7 @@ from ephemera.console._components import (
     tiles,
 )
 from ephemera.console._connections import Service
-from ephemera.console._formatting import format_age, format_seconds, format_time, seconds_since
+from ephemera.console._formats import format_age, format_seconds, format_time, seconds_since
 from ephemera.console._pages._revoke import RevokeForm
 from ephemera.console._sources import RowSources, service_column
 from ephemera.console._view import ConsolePage, View

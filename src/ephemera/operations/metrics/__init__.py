@@ -35,7 +35,7 @@ from ephemera.operations.metrics._families import (
     Section,
 )
 from ephemera.operations.metrics._sampler import Sampler
-from ephemera.operations.metrics._tracing import trace
+from ephemera.operations.metrics._spans import trace
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry

@@ -18,7 +18,7 @@ of what was seen until then.
 from ephemera.operations.survey._key_inspector import ConsumerGroup, ContentReader, SampledKey
 from ephemera.operations.survey._key_shapes import MAX_SHAPES, KeyShapes, Shape, Undeclarable
 from ephemera.operations.survey._recognizer import form_of, looks_secret
-from ephemera.operations.survey._sampling import Interval, Reservoir, estimate_matches, estimate_sum
+from ephemera.operations.survey._samples import Interval, Reservoir, estimate_matches, estimate_sum
 from ephemera.operations.survey._scan import PAGE_SIZE, SCAN_START
 from ephemera.operations.survey._server_info import (
     ServerInfo,

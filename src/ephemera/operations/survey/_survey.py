@@ -24,7 +24,7 @@ from ephemera.keyspace import Keyspace
 from ephemera.operations.survey._key_inspector import ContentReader, KeyInspector, SampledKey
 from ephemera.operations.survey._key_shapes import KeyShapes
 from ephemera.operations.survey._page_classifier import PageClassifier
-from ephemera.operations.survey._sampling import Reservoir
+from ephemera.operations.survey._samples import Reservoir
 from ephemera.operations.survey._scan import Scan, resume_cursor, run_scans, start_scans
 from ephemera.operations.survey._server_info import ServerInfo, read_server_info
 from ephemera.wire import NodeClient, open_client

@@ -26,7 +26,7 @@ from ephemera.patterns.write_behind._batches import (
     Sink,
     Undecodable,
 )
-from ephemera.patterns.write_behind._coalescing import Addition, CallSizer, CoalescedCall, ShardBuffer
+from ephemera.patterns.write_behind._coalesced_calls import Addition, CallSizer, CoalescedCall, ShardBuffer
 from ephemera.wire import Client, Script, ScriptPrefix, pack_argument
 
 COUNT = Script.load("ephemera.patterns.write_behind", "count")

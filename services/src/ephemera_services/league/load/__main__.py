@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 
 from ephemera_services.league.load.runner import Outcome, Scenario, run
-from ephemera_services.league.monitoring import MAX_P95
+from ephemera_services.league.monitor import MAX_P95
 
 
 def main() -> int:

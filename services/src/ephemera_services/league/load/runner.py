@@ -24,7 +24,7 @@ import httpx
 
 from ephemera.embedded import free_ports
 from ephemera_services.league.demo_data import DEMO_ADMINISTRATOR
-from ephemera_services.league.monitoring import Pages, RedisFigures, advise
+from ephemera_services.league.monitor import Pages, RedisFigures, advise
 from ephemera_services.runtime import DEMO_PASSWORD
 
 Scenario = Literal["realistic", "worst"]

@@ -1,4 +1,4 @@
-"""Coalescing: additions made in one event-loop tick are summed per counter and sent as one script call.
+"""Coalesced calls: additions made in one event-loop tick are summed per counter and sent as one script call.
 
 Tasks that count at the same moment share one call per shard, and each future completes when its amount is on
 the server, as if it had been sent alone. Under continuous load, half of the outstanding additions share a

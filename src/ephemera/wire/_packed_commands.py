@@ -1,4 +1,4 @@
-"""RESP packing: a command as the bytes that go over the wire, and back.
+"""Packed commands: a command as the bytes that go over the wire, and back.
 
 The wire packs what it is given as arguments. Callers that send the same command often pack more cleverly: a
 read of one key is put together while its key is rendered (`packed_read_parts`), and scripts are packed once

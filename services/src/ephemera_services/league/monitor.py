@@ -58,7 +58,7 @@ class Report(msgspec.Struct, frozen=True):
     advice: list[str]
 
 
-class Monitoring:
+class Monitor:
     """Monitors a running service."""
 
     def __init__(self, store: Store, meter: RequestMeter) -> None:
