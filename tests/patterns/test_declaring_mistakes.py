@@ -72,8 +72,8 @@ DURATIONS: dict[str, Callable[[], object]] = {
     "'t:{jti}': lifetime=300": lambda: revocation.Revocation(
         _new(), tokens={"access": _any(revocation.TokenKind)("t:{jti}", lifetime=300)}
     ),
-    "'w:v1': prewarm=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, prewarm=300),
-    "'w:v1': kept=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, kept=300),
+    "'w:v1': lead_time=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, lead_time=300),
+    "'w:v1': cached_for=300": lambda: _any(windows.Windows)(_new(), "w:v1", print, cached_for=300),
     "'Freshness': fresh=300": lambda: _any(windows.Freshness)(fresh=300),
     "'site': wait=300": lambda: _any(http_cache.HttpCache)(_new(), "site", wait=300),
     "'p:{id}': heartbeat=300": lambda: _any(progress.Progress)(
@@ -163,10 +163,10 @@ def test_a_pattern_that_is_given_no_catalogue_says_so(name: str) -> None:
         PATTERNS[name](_new(), None)
 
 
-def test_limits_without_rules_are_told_to_have_one() -> None:
+def test_limits_without_rules_are_refused_with_advice() -> None:
     """The advice fits the problem: a rule where there is none, a name where two share one."""
     with pytest.raises(InvalidDeclaration, match=r"it has no rules; give it at least one: RateLimits\("):
         rate_limits.RateLimits(_new(), "limits")
     twice = [rate_limits.sliding_window("search", 5, per=MINUTE) for _ in range(2)]
-    with pytest.raises(InvalidDeclaration, match="one name; give each rule a name of its own"):
+    with pytest.raises(InvalidDeclaration, match="have the same name; give each rule a name of its own"):
         rate_limits.RateLimits(_new(), "limits", *twice)

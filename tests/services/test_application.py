@@ -160,7 +160,7 @@ async def test_an_unexpected_error_is_logged_without_its_text(
         async with asking(app) as client:
             await client.post("/orders", json={"item": "trouble", "password": "canary"})
     lines = [JsonFormatter().format(record) for record in caplog.records]
-    assert any('"type":"builtins.RuntimeError"' in line and "test_serving.py" in line for line in lines)
+    assert any('"type":"builtins.RuntimeError"' in line and "test_application.py" in line for line in lines)
     assert "canary" not in "".join(lines)
 
 
