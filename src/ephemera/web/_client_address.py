@@ -26,7 +26,7 @@ from typing import Literal, TypeAlias
 
 from ephemera.web._asgi import Scope
 
-Address: TypeAlias = IPv4Address | IPv6Address
+IPAddress: TypeAlias = IPv4Address | IPv6Address
 
 _MAX_HOPS = 32
 """Trusted proxies in a row; more are a loop or an attack."""
@@ -67,7 +67,7 @@ class ClientAddress:
         """The subject of a limit by address: an IPv4 address, or an IPv6 network."""
         return _network(self.address(scope), self._prefix)
 
-    def _first_untrusted(self, address: Address, scope: Scope) -> Address:
+    def _first_untrusted(self, address: IPAddress, scope: Scope) -> IPAddress:
         """The first address from the right that is not a trusted proxy's."""
         if not self._trusts(address):
             return address
@@ -81,7 +81,7 @@ class ClientAddress:
                 break
         return address
 
-    def _trusts(self, address: Address) -> bool:
+    def _trusts(self, address: IPAddress) -> bool:
         return any(address in network for network in self._networks)
 
 
@@ -115,7 +115,7 @@ def _forwarded_hops(line: str) -> Iterator[str]:
             yield ""  # a proxy that does not report its peer
 
 
-def _parse(text: str) -> Address | None:
+def _parse(text: str) -> IPAddress | None:
     """Parse an address that may have a port, brackets or a zone; IPv4 inside IPv6 is IPv4."""
     if text.startswith("["):
         text = text[1:].partition("]")[0]

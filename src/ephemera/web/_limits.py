@@ -43,7 +43,7 @@ from ephemera.web._asgi import (
     Send,
 )
 
-Claims: TypeAlias = Iterable[Claim] | Awaitable[Iterable[Claim]]
+RequestClaims: TypeAlias = Iterable[Claim] | Awaitable[Iterable[Claim]]
 
 _PROBLEM_TYPES = "https://iana.org/assignments/http-problem-types#"
 _REQUESTS = frozenset(("http", "websocket"))
@@ -53,7 +53,10 @@ class LimitMiddleware:
     """Checks the claims of every request; `limits` finds the store's limits for a scope."""
 
     def __init__(
-        self, app: ASGIApp, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]
+        self,
+        app: ASGIApp,
+        limits: Callable[[Scope], BoundRateLimits],
+        claims: Callable[[Scope], RequestClaims],
     ) -> None:
         self._app = app
         self._limits = limits
@@ -85,7 +88,7 @@ def _send_with_headers(decision: Decision, send: Send, message: Message) -> Awai
 
 
 def check_request(
-    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]
+    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], RequestClaims]
 ) -> Awaitable[Decision | None]:
     """Check the claims of a request; None without claims. Raises a `Problem` for an unusable subject."""
     try:
@@ -98,7 +101,7 @@ def check_request(
 
 
 async def _check_claims(
-    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: Claims
+    scope: Scope, limits: Callable[[Scope], BoundRateLimits], claims: RequestClaims
 ) -> Decision | None:
     """Check any number of claims; a subject that is claimed twice counts once."""
     try:

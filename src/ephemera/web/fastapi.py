@@ -41,7 +41,7 @@ from ephemera.web._cookies import DEFAULT_COOKIE, Cookie
 from ephemera.web._endpoints import HealthEndpoint, MetricsEndpoint, PrewarmEndpoint
 from ephemera.web._fastapi_routes import add_prewarm, add_resource
 from ephemera.web._gc_tuning import tune_gc
-from ephemera.web._limits import Claims, LimitMiddleware, check_request, limit_headers, limit_refusal
+from ephemera.web._limits import LimitMiddleware, RequestClaims, check_request, limit_headers, limit_refusal
 from ephemera.web._sessions import RequestSession, SessionMiddleware
 from ephemera.web._starlette import EVENT_RESPONSES, ProgressResponse, fanout_websocket, progress_websocket
 from ephemera.web._streams import Allowed, last_event_id
@@ -96,7 +96,9 @@ LIMIT_RESPONSES: dict[int | str, dict[str, Any]] = {
 class Limited:
     """A dependency that checks the claims of a request before its route runs, and returns the decision."""
 
-    def __init__(self, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], Claims]) -> None:
+    def __init__(
+        self, limits: Callable[[Scope], BoundRateLimits], claims: Callable[[Scope], RequestClaims]
+    ) -> None:
         self._limits = limits
         self._claims = claims
 

@@ -37,7 +37,7 @@ from ephemera.errors import MissingExtra
 if find_spec("sqlalchemy") is None:
     raise MissingExtra("the planner needs SQL", "sql", "sqlalchemy")
 
-from ephemera.patterns.planner._planner import BoundPlanner, Planner, Status
+from ephemera.patterns.planner._planner import BoundPlanner, Planner, PlannerStatus
 from ephemera.patterns.planner._plans import Plan, Task, UserFacts, Verdict, decide
 from ephemera.patterns.planner._queries import UserRow
 from ephemera.patterns.planner._rebuild import (
@@ -68,13 +68,13 @@ __all__ = [
     "Plan",
     "PlanReport",
     "Planner",
+    "PlannerStatus",
     "PlannerTables",
     "RebuildOutcome",
     "RebuildRun",
     "Scenario",
     "SimulationReport",
     "Span",
-    "Status",
     "Task",
     "Tick",
     "TickLimits",

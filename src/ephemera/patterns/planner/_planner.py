@@ -108,7 +108,7 @@ class Planner:
         return f"<Planner of {self.keys.dirty.catalogue}: {', '.join(self.plans)}>"
 
 
-class Status(NamedTuple):
+class PlannerStatus(NamedTuple):
     """The state of a planner in this process, for `GET /planner` and metrics."""
 
     mode: Mode
@@ -141,7 +141,7 @@ class BoundPlanner:
         )
         self._redis = RedisSource(plans, declared.sweep_every, working_set, queries, self._state)
         self._sql = SqlSource(queries, self._state)
-        self._status = Status("redis", None, 0, 0, 0, 0)
+        self._status = PlannerStatus("redis", None, 0, 0, 0, 0)
 
     # Writes
 
@@ -230,7 +230,7 @@ class BoundPlanner:
         return tick
 
     @property
-    def status(self) -> Status:
+    def status(self) -> PlannerStatus:
         """Mode, last tick and counts of this process, without I/O."""
         return self._status._replace(missed_by_redis=self._writer.missed)
 

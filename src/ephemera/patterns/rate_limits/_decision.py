@@ -22,7 +22,7 @@ DecisionSource: TypeAlias = Literal["server", "memory", "outage"]
 Reply: TypeAlias = bytes | list[int]
 """The reply of `lua/take.lua`: bytes when units were taken."""
 
-State: TypeAlias = tuple[int, int, int]
+ClaimState: TypeAlias = tuple[int, int, int]
 """Of one claim: units (remaining, or used where said), ms until there is room, ms until it is unused."""
 
 UnitLog: TypeAlias = "deque[tuple[float, int]]"
@@ -114,7 +114,7 @@ class Decision(msgspec.Struct, eq=False, gc=False):
         """The server's time at the decision, in milliseconds since 1970; 0 when it was not asked."""
         return _number(self.reply[:6], "big") if isinstance(self.reply, bytes) else self.reply[1]
 
-    def states(self) -> list[State]:
+    def states(self) -> list[ClaimState]:
         """Of each claim at the decision: remaining units, ms to wait, ms to the reset."""
         if not isinstance(self.reply, bytes):
             return [
@@ -186,13 +186,13 @@ def numbers(reply: bytes) -> list[int]:
     return [_number(reply[start : start + 6], "big") for start in range(0, len(reply), 6)]
 
 
-def usage(reply: Reply) -> list[State]:
+def usage(reply: Reply) -> list[ClaimState]:
     """Of each claim in a reply without units taken: used units, ms until there is room, ms until unused."""
     flat = cast("list[int]", reply)
     return list(zip(flat[2::3], flat[3::3], flat[4::3], strict=True))
 
 
-def _share_state(log: UnitLog, claim: Claim, cost: int, policy: LocalShare, now: float) -> State:
+def _share_state(log: UnitLog, claim: Claim, cost: int, policy: LocalShare, now: float) -> ClaimState:
     """Used units, ms until there is room in the share, ms until the share is unused."""
     share = max(1, claim.limit // policy.of) if claim.limit else 0
     used = sum(units for _, units in log)

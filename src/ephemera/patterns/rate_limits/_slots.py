@@ -35,7 +35,14 @@ from ephemera.patterns.rate_limits._claims import (
     correction_arguments,
     take_arguments,
 )
-from ephemera.patterns.rate_limits._decision import Decision, DecisionSource, Reply, State, numbers, usage
+from ephemera.patterns.rate_limits._decision import (
+    ClaimState,
+    Decision,
+    DecisionSource,
+    Reply,
+    numbers,
+    usage,
+)
 from ephemera.patterns.rate_limits._denials import DenialCache
 from ephemera.patterns.rate_limits._rules import WhenDown
 from ephemera.wire import Client, Script, key_slot
@@ -152,7 +159,7 @@ class SlotReply(NamedTuple):
         """The units that each claim had used before."""
         return numbers(self.reply)[1:] if isinstance(self.reply, bytes) else self.reply[2::3]
 
-    def usage(self) -> list[State]:
+    def usage(self) -> list[ClaimState]:
         """Used, wait and reset of each claim, as they are with nothing taken."""
         if isinstance(self.reply, list):
             return usage(self.reply)
