@@ -109,6 +109,6 @@ def key(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(autouse=True)
 def _our_log_is_left_as_it_was() -> Iterator[None]:
-    """Whoever silences the library's log for a while gives it back: later tests listen to it."""
+    """A test that silences the library's log restores it, because later tests read it."""
     yield
     assert logging.getLogger("ephemera").level == logging.NOTSET

@@ -2,8 +2,8 @@
 
 - `valkey`, the default: the embedded Valkey.
 - `redis`: every embedded server that stands alone is Debian's Redis 7, also in processes that tests start.
-- `cluster`: whoever takes the shared `server`, or the server of a service, gets a cluster of three masters
-  with a replica each in its place. Tests that start a server of their own for what only one server has
+- `cluster`: in place of the shared `server`, or the server of a service, tests get a cluster of three masters
+  with a replica each. Tests that start a server of their own for what only one server has
   (a crash, a limit of memory, a socket) keep it.
 
 What cannot run says why: `@pytest.mark.standalone("why not on a cluster")`, `@pytest.mark.valkey("why not on
@@ -151,7 +151,7 @@ Outcomes: TypeAlias = dict[str, Any]
 def _known() -> dict[str, dict[str, Outcomes]]:
     """What the page remembers of earlier runs."""
     text = PAGE.read_text() if PAGE.exists() else ""
-    return {server: msgspec.json.decode(told) for server, told in _MEMORY.findall(text)}
+    return {server: msgspec.json.decode(counts) for server, counts in _MEMORY.findall(text)}
 
 
 def _by_folder(stats: dict[str, list[Any]]) -> dict[str, Outcomes]:
@@ -176,8 +176,8 @@ def _part(server: str, folders: dict[str, Outcomes]) -> str:
     for folder in folders.values():
         counts.update(folder["counts"])
         reasons.update(folder["skipped"])
-    told = ", ".join(f"{counts[kind]:,} {kind}" for kind in _OUTCOMES if counts[kind] or kind == "passed")
-    lines = [f"\n## {_TITLES[server]}", "", f"`{_COMMANDS[server]}`: {told}.", ""]
+    text = ", ".join(f"{counts[kind]:,} {kind}" for kind in _OUTCOMES if counts[kind] or kind == "passed")
+    lines = [f"\n## {_TITLES[server]}", "", f"`{_COMMANDS[server]}`: {text}.", ""]
     lines += ["| folder | passed | skipped | failed | on |", "|---|---|---|---|---|"]
     for name, folder in sorted(folders.items()):
         got = folder["counts"]
@@ -196,5 +196,5 @@ def _most_first(counted: tuple[str, int]) -> tuple[int, str]:
 
 
 def _reason(report: Any) -> str:
-    told = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
-    return re.sub(r"\s+", " ", str(told).removeprefix("Skipped: ")).replace("|", "\\|").replace("--", "- -")
+    text = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+    return re.sub(r"\s+", " ", str(text).removeprefix("Skipped: ")).replace("|", "\\|").replace("--", "- -")

@@ -8,7 +8,7 @@ network without such a service answers "unknown" to everything, which pip-audit 
 So the service is asked first about a version that is known to be vulnerable: who does not know that one
 knows nothing, and is not believed.
 
-Exit codes: 0 no known vulnerability, 1 something was found, 3 nobody could be asked (offline checks passed).
+Exit codes: 0 no known vulnerability, 1 something was found, 3 offline: only the local checks passed.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def audited(service: str, requirements: str) -> dict[str, Any]:
 def vulnerabilities(said: dict[str, Any]) -> list[str]:
     """A line for each vulnerability of pip-audit's report."""
     return [
-        f"{each['name']} {each['version']}: {found['id']}; mended in {found['fix_versions'] or 'no version'}"
+        f"{each['name']} {each['version']}: {found['id']}; fixed in {found['fix_versions'] or 'no version'}"
         for each in said.get("dependencies", ())
         for found in each.get("vulns", ())
     ]

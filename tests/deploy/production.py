@@ -31,7 +31,7 @@ class Places(NamedTuple):
     passwords: dict[str, str]
 
     def options(self) -> list[str]:
-        """What servers are told of their certificates."""
+        """The TLS settings of the servers."""
         return [word for name, path in self.tls.items() for word in (f"--{name}", path)]
 
 

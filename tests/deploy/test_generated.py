@@ -214,16 +214,16 @@ def test_no_file_holds_a_secret() -> None:
 
 
 def test_the_readme_names_every_secret() -> None:
-    """Whoever deploys finds each secret that must be made."""
+    """The pages name each secret that must be created."""
     text = (FOLDER / "README.md").read_text()
     assert [secret for secret in SECRETS if f"`{secret}`" not in text] == []
 
 
 def test_the_script_makes_every_secret_once(tmp_path: Path) -> None:
-    """For Kubernetes and for Compose, without line breaks; what is there is kept; nobody else reads them."""
+    """For Kubernetes and Compose, without line breaks; existing ones are kept; only the owner reads them."""
     script = shutil.copy(FOLDER / "secrets.sh", tmp_path)
-    told = [script, "root@example.com", "root"]
-    subprocess.run(told, check=True)
+    command = [script, "root@example.com", "root"]
+    subprocess.run(command, check=True)
     made = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
     assert made.keys() == set(SECRETS)
     called = {made[name] for name in ("identity-admin-email", "slides-admin-email", "league-admin-name")}
@@ -239,7 +239,7 @@ def test_the_script_makes_every_secret_once(tmp_path: Path) -> None:
     assert used == {line.partition("=")[0] for line in lines}
     assert not any(path.stat().st_mode & 0o077 for path in tmp_path.rglob("*") if path.name != "secrets.sh")
     (tmp_path / "secrets" / "console").unlink()
-    subprocess.run(told, check=True)
+    subprocess.run(command, check=True)
     again = {path.name: path.read_text() for path in (tmp_path / "secrets").iterdir()}
     assert {name for name in SECRETS if again[name] != made[name]} == {"console"}
     for wrong in ([script], [script, "root", "root"]):

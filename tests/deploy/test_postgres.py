@@ -21,7 +21,7 @@ def _programs(postgres: Postgres) -> Path:
 
 
 def test_the_script_makes_databases_with_owners(tmp_path: Path) -> None:
-    """Each service owns its database and nobody else may connect to it, with the password of its secret."""
+    """Each service owns its database, and only it can connect, with the password of its secret."""
     for name in ("admin", *NAMES):
         (tmp_path / f"sql-{name}").write_text(f"{name}0123456789abcdef\n")
     with embedded.postgres() as postgres:

@@ -35,7 +35,7 @@ SLIDES = next(each for each in SERVICES if each.name == "slides")
 @pytest.mark.parametrize("group", MEMORY)
 @pytest.mark.parametrize("kind", ["valkey", pytest.param("redis7-tls", marks=needs_debian)])
 async def test_a_server_takes_its_files(kind: str, group: str, tmp_path: Path) -> None:
-    """Settings and users boot Valkey and Redis 7; each user has a password, and nobody comes without."""
+    """Settings and users boot Valkey and Redis 7; every user has a password, and none connects without."""
     where, [port] = places(tmp_path, tls=kind != "valkey"), free_ports(1)
     program = valkey_binary() if kind == "valkey" else str(BINARY)
     alone = ("--cluster-enabled", "no") if group == "cache" else ()
@@ -154,7 +154,7 @@ def windows(lines: list[str]) -> Iterator[tuple[str, str, str]]:
 
 
 def test_the_queue_fails_over(whole: Production) -> None:
-    """Sentinels, as the user that they have, make the replica the master when they are told to."""
+    """Sentinels, as the user that they have, promote the replica on request."""
     first, second = whole.queue
 
     def role(port: int) -> str:

@@ -26,7 +26,7 @@ FOREIGN = {
 }
 """Variables that pages name and nothing reads."""
 INNER = {"EPHEMERA_DEMO_CONSOLE"}
-"""What the demonstration tells its own console by, and nobody else."""
+"""Variables that only the demonstration sets, for its own console."""
 
 
 def lines_of(text: str) -> Iterator[str]:
@@ -82,7 +82,7 @@ def test_every_command_line_can_be_typed() -> None:
     """The parser takes each line as it stands: the command, its options and their values."""
     shown = [(block, line) for block in blocks() if block.language in _SHELL for line in lines_of(block.text)]
     assert len(shown) > 20
-    assert [f"{block}: {told}" for block, line in shown if (told := refused(line))] == []
+    assert [f"{block}: {problem}" for block, line in shown if (problem := refused(line))] == []
 
 
 def test_every_command_in_the_text_is_there() -> None:
@@ -90,8 +90,8 @@ def test_every_command_in_the_text_is_there() -> None:
     wrong = []
     for page, text in pages().items():
         for span in spans_of(text):
-            if span.startswith("ephemera ") and (told := _unknown(span.split()[1:])):
-                wrong.append(f"{page}: {span}: {told}")
+            if span.startswith("ephemera ") and (problem := _unknown(span.split()[1:])):
+                wrong.append(f"{page}: {span}: {problem}")
     assert wrong == []
 
 
@@ -149,7 +149,7 @@ def test_every_setting_in_the_code_is_in_the_reference() -> None:
 
 
 def test_a_line_that_cannot_be_typed_is_noticed() -> None:
-    """A command, an option and a value that do not exist are told, and so is a missing argument."""
+    """A command, an option and a value that do not exist are reported, and so is a missing argument."""
     for line in (
         "ephemera audti",
         "ephemera server-config --role cache --memroy 1gb",

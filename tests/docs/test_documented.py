@@ -126,7 +126,7 @@ def test_every_setting_says_what_it_is_for() -> None:
 
 
 def silent(settings: list[Setting]) -> list[str]:
-    """The settings of which nobody has said what they are for."""
+    """The settings without a description."""
     return [setting.variable for setting in settings if not setting.means]
 
 
@@ -134,13 +134,13 @@ def test_every_metric_says_what_it_is() -> None:
     """Each metric of a store or of a service has a meaning, and the reference names it."""
     page = generated()["docs/reference/metrics.md"]()
     own = [row for name in SERVICES if f"### The service {name}\n" in page for row in service_metrics(name)]
-    told = {metric.name: metric.help for metric in METRICS} | {row[0]: row[3] for row in own}
-    assert obscure(told, page) == []
+    descriptions = {metric.name: metric.help for metric in METRICS} | {row[0]: row[3] for row in own}
+    assert obscure(descriptions, page) == []
 
 
-def obscure(told: dict[str, str], page: str) -> list[str]:
+def obscure(descriptions: dict[str, str], page: str) -> list[str]:
     """The metrics that a page does not have, or of which nothing is said."""
-    return [name for name, means in told.items() if len(means) < 10 or f"| `{name}` |" not in page]
+    return [name for name, means in descriptions.items() if len(means) < 10 or f"| `{name}` |" not in page]
 
 
 @pytest.mark.parametrize("page", sorted(generated()))
@@ -150,8 +150,8 @@ def test_a_generated_page_is_that_of_now(page: str) -> None:
 
 
 def test_an_undocumented_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted class is told of: on no page, on a page about another module, or without a docstring."""
-    source = '__all__ = ["Planted"]\nclass Planted:\n    """What somebody forgot."""\n'
+    """A planted class is reported: on no page, on a page about another module, or without a docstring."""
+    source = '__all__ = ["Planted"]\nclass Planted:\n    """What was forgotten."""\n'
     monkeypatch.setattr(api, "_tree", lambda module: ast.parse(source))
     names = api.public_names("ephemera.planted")
     page = "`Planted` is in `ephemera.planted`."
@@ -163,13 +163,13 @@ def test_an_undocumented_name_is_noticed(monkeypatch: pytest.MonkeyPatch) -> Non
     ):
         assert undocumented("ephemera.planted", names, texts) == ["ephemera.planted.Planted"]
     monkeypatch.setattr(
-        api, "_tree", lambda module: ast.parse(source.replace('"""What somebody forgot."""', "pass"))
+        api, "_tree", lambda module: ast.parse(source.replace('"""What was forgotten."""', "pass"))
     )
     assert undocumented("ephemera.planted", api.public_names("ephemera.planted"), {"a.md": page})
 
 
 def test_a_silent_setting_is_noticed() -> None:
-    """A field without a text below it is told of by its variable's name."""
+    """A field without a docstring is reported by its variable's name."""
 
     class Shop(ServiceSettings, kw_only=True, frozen=True):
         service = "shop"
@@ -182,14 +182,14 @@ def test_a_silent_setting_is_noticed() -> None:
 
 
 def test_an_option_and_a_metric_that_nobody_explains_are_noticed() -> None:
-    """A planted command, option and metric are told of."""
+    """A planted command, option and metric are reported."""
     page = {"a.md": "`ephemera plant --deep` digs, and `ephemera jobs list|grow` lists."}
     assert unexplained("plant", ["--deep", "--wide"], page) == ["ephemera plant --wide"]
     assert unexplained("weed", [], page) == ["ephemera weed"]
     assert unexplained("jobs grow", [], page) == []
     rows = "| `seeds_total` | counter | | Seeds that were sown. |"
-    told = {"seeds_total": "Seeds that were sown.", "weeds": "Weeds that were seen.", "x": ""}
-    assert obscure(told, rows) == ["weeds", "x"]
+    descriptions = {"seeds_total": "Seeds that were sown.", "weeds": "Weeds that were seen.", "x": ""}
+    assert obscure(descriptions, rows) == ["weeds", "x"]
 
 
 def test_an_old_page_is_written_anew(tmp_path: Path) -> None:

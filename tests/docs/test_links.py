@@ -63,7 +63,7 @@ def test_every_page_can_be_found() -> None:
 
 
 def test_a_broken_link_is_noticed() -> None:
-    """A file that is not there, and a heading that is not, are told; what is there is not."""
+    """A missing file and a missing heading are reported; existing ones are not."""
     text = (
         "[a](no_such.md) [b](README.md#no-such) [c](README.md) [d](https://example.org) [e](#here)\n\n# Here"
     )

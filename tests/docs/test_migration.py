@@ -1,6 +1,6 @@
 """The pages on migration: both sides run on a real server, and print what the page shows.
 
-The peers are those of the extra `bench`; where one is not installed, its page is skipped, which is told.
+The peers are those of the extra `bench`; where one is not installed, its page is skipped, with the reason.
 """
 
 from __future__ import annotations

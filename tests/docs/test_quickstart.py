@@ -43,8 +43,8 @@ class Reader:
         ports = dict(zip(("6390", "8000"), map(str, free_ports(2)), strict=True))
         self._ports = re.compile("|".join(ports)), ports
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-        told = {"PATH": path, "PYTHONWARNINGS": "default", "PYTHONUNBUFFERED": "1", **READERS_PLUGINS}
-        self._environment = {**os.environ, **told}
+        variables = {"PATH": path, "PYTHONWARNINGS": "default", "PYTHONUNBUFFERED": "1", **READERS_PLUGINS}
+        self._environment = {**os.environ, **variables}
 
     def follow(self, block: Block) -> None:
         """Do what a block of the page says."""

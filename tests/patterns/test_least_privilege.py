@@ -17,6 +17,6 @@ async def _asks_for(key: str, url: str) -> None:
 
 
 async def test_a_test_that_needs_more_than_the_rules_fails(url: str, key: str) -> None:
-    """A key of nobody's catalogue is refused to patterns, and the test that asked for it is told."""
+    """A key of no catalogue is refused to patterns, and fails the test that used it."""
     with pytest.raises(AssertionError, match=r"do not suffice: .*key"):
         await _asks_for(key, url)

@@ -1,4 +1,4 @@
-"""Mistakes in the use of patterns: told at once, by what was given and what to give in its place."""
+"""Mistakes in the use of patterns are reported at once, with what was given and what to give instead."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ SUBJECTS = {
 def texts(subject: str, count: int) -> list[str]:
     """Insights about one subject, each a little different."""
     ends = ("today", "again", "at last", "on Monday", "in the morning", "once more", "as expected", "so far")
-    begins = ("", "News: ", "It is said: ", "We hear: ", "As told: ", "Once more: ")
+    begins = ("", "News: ", "It is said: ", "We hear: ", "As reported: ", "Once more: ")
     return [
         f"{begins[at // len(ends) % len(begins)]}{SUBJECTS[subject]} {ends[at % len(ends)]}."
         for at in range(count)

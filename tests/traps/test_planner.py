@@ -49,7 +49,7 @@ async def test_f1_what_arrives_during_a_run_stays_new(here: World, naive: NaiveF
     """A naive run marks as seen what arrived meanwhile, and loses it; ours clusters it next time."""
     await naive.publish("art", 3)
     await naive.rebuild("ann", "art", meanwhile=lambda: naive.publish("art", 4))
-    assert await naive.pending("ann", "art") == 0  # and nobody will ever look at four of them
+    assert await naive.pending("ann", "art") == 0  # and four of them are never looked at
     assert await naive.clustered("ann") == [1, 2, 3]
 
     await here.add_user("ann", "art")
@@ -260,7 +260,7 @@ async def test_f7_redis_dying_in_mid_tick_loses_no_candidate(postgres: Postgres,
 
             await asyncio.to_thread(victim.restart)
             await answered(lambda: here.store.call("PING"))
-            assert await naive.call("ZCARD", "naive") == 0  # and nobody knows any more what was dirty
+            assert await naive.call("ZCARD", "naive") == 0  # and what was dirty is lost
             back = await here.tick()
             assert (back.mode, sorted(here.users())) == ("redis", everybody)
             await here.work()

@@ -117,7 +117,7 @@ async def _naive_flush(store: Store, engine: AsyncEngine, key: str, crash_after:
     """The naive flush: read, add to SQL, reset."""
     read = await store.call("HGETALL", key)
     if crash_after == "read":
-        await store.call("HINCRBY", key, "p1", 1)  # somebody counts meanwhile
+        await store.call("HINCRBY", key, "p1", 1)  # a concurrent count
     for page, views in read.items():
         adding = sa.update(SHARES).values(view_count=SHARES.c.view_count + int(views))
         await _execute(engine, adding.where(SHARES.c.presentation_id == page.decode()))
@@ -148,7 +148,7 @@ async def test_s12_a_flush_by_read_and_reset_doubles_and_loses(
     await source.add(page="p1", day="mon", clicks=10)
 
     async def crash(_: Batch) -> None:
-        await source.add(page="p1", day="mon", clicks=1)  # somebody counts meanwhile
+        await source.add(page="p1", day="mon", clicks=1)  # a concurrent count
         raise Crash
 
     with pytest.raises(Crash):

@@ -1,4 +1,4 @@
-"""All generated pages of the documentation: `python -m tools.reference docs` writes them anew.
+"""All generated pages of the documentation: `python -m tools.reference docs` regenerates them.
 
 Each is made from the code it describes, so it cannot tell of what is not there; `tests/docs` fails while a
 page differs from what would be written now. `make docs` is the short way to say it.

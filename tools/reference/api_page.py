@@ -44,7 +44,7 @@ _INTRODUCTION = """\
 
 <!-- Made by `make docs`; do not edit. -->
 
-Every public name, by module, with what its docstring says first. A default of `...` cannot be told in a word.
+Every public name, by module, with what its docstring says first. A default of `...` is too long to show.
 What is not listed here is not public and
 may change without a word. [The map](../README.md) leads to pages that explain; `help(name)` shows a docstring
 whole.

@@ -51,7 +51,7 @@ class Setting:
     kind: str
     default: str
     means: str
-    """What it is for; empty when nobody has said so."""
+    """What it is for; empty if it has no docstring."""
 
 
 def reference() -> str:

@@ -1,7 +1,7 @@
 """Source as the reference reads it: modules without importing them, and defaults as their source says them.
 
-A default is told by what is written there: numbers, texts, a new one of a class, the value of a constant. So
-the page is the same whoever makes it, and never shows an address of memory.
+A default is shown as it is written there: numbers, texts, a new one of a class, the value of a constant. So
+the page is the same on every machine, and never shows a memory address.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def statements(parsed: ast.Module) -> list[ast.stmt]:
 
 
 def default_shown(module: str, default: ast.expr | None) -> str:
-    """A default as one reads it: `=None`, `=Cookie()`; `=...` for what cannot be told in a word."""
+    """A default as one reads it: `=None`, `=Cookie()`; `=...` for what is too long."""
     if default is None:
         return ""
     text = _read(module, default)
@@ -38,7 +38,7 @@ def default_shown(module: str, default: ast.expr | None) -> str:
 
 
 def _read(module: str, value: ast.expr) -> str | None:
-    """A value as its source says it, names of constants by what they hold; None for what nobody can read."""
+    """A value as its source says it, names of constants by what they hold; None if it cannot be read."""
     match value:
         case ast.Constant():
             return ast.unparse(value)
@@ -53,12 +53,12 @@ def _read(module: str, value: ast.expr) -> str | None:
         case ast.Call(func=ast.Name(id=made), args=given, keywords=named) if (
             made == "timedelta" or made[0].isupper()
         ):
-            # A new one of a class, such as Cookie(); what a function would return, nobody can see here.
+            # A new one of a class, such as Cookie(); what a function returns cannot be seen here.
             words = [("", each) for each in given] + [(f"{each.arg}=", each.value) for each in named]
-            told = [(name, _read(module, each)) for name, each in words]
-            if any(text is None for _, text in told):
+            arguments = [(name, _read(module, each)) for name, each in words]
+            if any(text is None for _, text in arguments):
                 return None
-            return f"{made}({', '.join(f'{name}{text}' for name, text in told)})"
+            return f"{made}({', '.join(f'{name}{text}' for name, text in arguments)})"
         case ast.Name(id=name):
             held = _held(module, name)
             return None if held is None else _read(*held)

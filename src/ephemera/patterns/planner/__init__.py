@@ -2,10 +2,10 @@
 
     FEED = Planner(catalogue, metadata, plans={"free": Plan(novelty=20, every=..., ...)})
     async with connect(url, catalogue, resources={FEED: engine}) as store:
-        planner = store[FEED] await planner.publish("news", text="...")           # SQL, then the channel's
-        mark await planner.tick(enqueue)                         # await enqueue([Task, ...]) for the users
-        who are due await planner.rebuild("ann", build)                 # the worker: lock, recount, build,
-        save
+        planner = store[FEED]
+        await planner.publish("news", text="...")    # SQL, then the channel's mark
+        await planner.tick(enqueue)                  # await enqueue([Task, ...]) for the users who are due
+        await planner.rebuild("ann", build)          # in a worker: lock, recount, build, save
 
 *Keys.* `ch:{channel_id}`, `hwm:{user_id}` and `us:{user_id}` cache SQL rows. `dirty:channels` is a sorted
 set of channels by when they were last marked. `enq:user:{user_id}` marks an enqueued user.
