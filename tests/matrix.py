@@ -36,7 +36,7 @@ def configure(config: pytest.Config) -> None:
 def mark(items: list[pytest.Item]) -> None:
     """Mark what belongs to the matrix."""
     for item in items:
-        path = item.path.relative_to(TESTS).as_posix()
+        path = item.path.relative_to(TESTS).as_posix() if item.path.is_relative_to(TESTS) else ""
         for name, marker in MARKED.items():
             if path == name or path.startswith(f"{name}/"):
                 item.add_marker(marker)

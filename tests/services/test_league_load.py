@@ -26,7 +26,7 @@ def test_a_scenario_prints_figures_and_advice(scenario: str, tmp_path: Path) -> 
     words += ["--seconds", "6", "--arrive", "2", "--plot", str(picture)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=110, check=False, env=environment())
     assert "errors      0\n" in done.stdout, done.stdout + done.stderr
-    for figure in ("hit ratio", "p95", "p99", "advice", "evicted", "of answers"):
+    for figure in ("hit ratio", "p95", "p99", "advice", "evicted", "of responses"):
         assert done.stdout.count(figure) >= (2 if scenario == "prewarm" else 1)
     assert picture.read_text(encoding="utf-8").lstrip().startswith("<?xml")
     if scenario == "prewarm":
