@@ -100,8 +100,9 @@ async def test_c3_a_poisoned_event_is_not_hammered_and_ends_as_a_dead_letter(sto
         await settled(store, BRIEF, name=key)
     (letter,) = await store[BRIEF].dead_letters(name=key)
     assert (len(times), letter.deliveries, letter.error) == (3, 3, "ValueError: poison")
-    assert times[1] - times[0] >= 0.05
-    assert times[2] - times[1] >= 0.1
+    tick = 0.001  # the server counts idle time in whole milliseconds, so a retry may come one early
+    assert times[1] - times[0] >= 0.05 - tick
+    assert times[2] - times[1] >= 0.1 - tick
     assert await store[BRIEF].replay([letter.id], name=key) == 1
 
 
