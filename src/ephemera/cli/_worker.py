@@ -79,6 +79,12 @@ def worker(
     if name in workers:
         run: RunWorker = _plugins.load(workers[name])
         raise typer.Exit(run(options))
+    if ":" not in name and name not in _plugins.registered(_plugins.JOBS):
+        raise typer.BadParameter(
+            f"no installed package registers {name!r} (registered: {', '.join(workers) or 'none'}); "
+            "name your own jobs as module:object, as in myservice.jobs:JOBS",
+            param_hint="NAME",
+        )
     raise typer.Exit(run_jobs(load_jobs(name), options))
 
 
