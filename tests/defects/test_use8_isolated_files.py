@@ -19,7 +19,7 @@ def test_sees_no_keys_of_another_file(server):
 """
 
 
-def test_a_file_does_not_see_keys_of_another_file(tmp_path: Path) -> None:
+def test_use8_a_file_does_not_see_keys_of_another_file(tmp_path: Path) -> None:
     """Keys that one file leaves in any database of the shared server are gone when the next file starts."""
     (tmp_path / "test_1_writer.py").write_text(_WRITER, encoding="utf-8")
     (tmp_path / "test_2_reader.py").write_text(_READER, encoding="utf-8")
