@@ -205,6 +205,6 @@ async def test_without_redis_prewarming_fails_visibly(caplog: pytest.LogCaptureF
             app = application(league, store)
             with caplog.at_level(logging.WARNING, "ephemera"):
                 assert (await ask(app, "/prewarm", "POST", {"x-prewarm-token": TOKEN})).status == 202
-                await eventually(lambda: "failed" in caplog.text)
+                await eventually(lambda: f"prewarming {league.site.name} failed" in caplog.text)
             await store[league.live].page(match_id="1")
             assert site._context.hits
