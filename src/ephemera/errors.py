@@ -11,6 +11,9 @@ command was not executed. `OutcomeUnknown`: it was sent, and may or may not have
 
 from __future__ import annotations
 
+from asyncio import InvalidStateError
+from datetime import timedelta
+
 __all__ = [
     "BacklogFull",
     "CannotConnect",
@@ -18,6 +21,7 @@ __all__ = [
     "ConnectionFailed",
     "CrossSlot",
     "DatabaseUnavailable",
+    "DeadlineExceeded",
     "DuplicateStep",
     "EmbeddedError",
     "EmbeddingFailed",
@@ -33,19 +37,24 @@ __all__ = [
     "InvalidValue",
     "JobFailed",
     "JobLost",
+    "JobNotFinished",
+    "JobSnoozed",
     "JobTimedOut",
+    "JobUnsuccessful",
     "KeyTooLong",
     "LoadFailed",
     "LoadTimeout",
     "LockAlreadyHeld",
     "LockLost",
     "LockTimeout",
+    "LoopMisuse",
     "MissingExtra",
     "MissingResource",
     "OutcomeUnknown",
     "OverlappingPatterns",
     "PortInUse",
     "QuotaExceeded",
+    "SchemaMismatch",
     "ServerError",
     "SessionsRevoked",
     "SlowConsumer",
@@ -97,8 +106,12 @@ class StoreClosed(EphemeraError):
     """The store was closed before this call."""
 
 
-class SyncCallInEventLoop(EphemeraError, RuntimeError):
+class SyncCallInEventLoop(EphemeraError, InvalidStateError, RuntimeError):
     """A synchronous call made on the thread of a running event loop, which it would block."""
+
+
+class LoopMisuse(EphemeraError, RuntimeError):
+    """A store used from another event loop, thread or process than its own; nothing was sent."""
 
 
 class EmbeddedError(EphemeraError, RuntimeError):
@@ -124,6 +137,10 @@ class Unavailable(ConnectionFailed):
 
 class OutcomeUnknown(ConnectionFailed):
     """The connection was lost before the reply: the command may or may not have been executed."""
+
+
+class DeadlineExceeded(OutcomeUnknown, TimeoutError):
+    """A deadline (`timeout=`, `ephemera.deadline`) passed first: what was sent may have been executed."""
 
 
 class CannotConnect(Unavailable):
@@ -308,6 +325,24 @@ class InvalidCursor(EphemeraError, ValueError):
         super().__init__(f"the cursor {cursor!r} cannot be continued: {problem}; start again without it")
         self.cursor = cursor
         self.problem = problem
+
+
+class SchemaMismatch(EphemeraError):
+    """SQL tables that this code cannot use: their version is `found`, 0 if there are none, not `needed`."""
+
+    def __init__(self, component: str, name: str, *, found: int, needed: int) -> None:
+        if found > needed:
+            problem = f"have version {found}, and this code, of version {needed}, cannot use them"
+            advice = "deploy the release that migrated them: pip install --upgrade ephemera-data"
+        else:
+            have = f"have version {found}" if found else "are missing, or have no recorded version"
+            problem = f"{have}, and this code needs version {needed}"
+            advice = "run: ephemera migrate up --catalogue NAME --database-url URL"
+        super().__init__(f"the SQL tables of {component} {name!r} {problem}; {advice}")
+        self.component = component
+        self.name = name
+        self.found = found
+        self.needed = needed
 
 
 # Sessions, tokens and cookies
@@ -516,6 +551,14 @@ class JobFailed(EphemeraError):
         self.reason = reason
 
 
+class JobSnoozed(EphemeraError):
+    """Raise it in a job that cannot run yet: it waits for `delay`, and this attempt does not count."""
+
+    def __init__(self, delay: timedelta) -> None:
+        super().__init__(f"the job waits for {delay.total_seconds():g} s")
+        self.delay = delay
+
+
 class JobTimedOut(EphemeraError, TimeoutError):
     """An attempt that took longer than its job's time limit, in seconds."""
 
@@ -527,6 +570,30 @@ class JobTimedOut(EphemeraError, TimeoutError):
         self.job_id = job_id
         self.seconds = seconds
         self.step = step
+
+
+class JobUnsuccessful(EphemeraError):
+    """A job whose result was awaited, and that failed, died or was cancelled; `error` is its last one."""
+
+    def __init__(self, job_id: str, kind: str, state: str, error: str | None) -> None:
+        super().__init__(f"the job {job_id} ({kind}) is {state}" + (f": {error}" if error else ""))
+        self.job_id = job_id
+        self.kind = kind
+        self.state = state
+        self.error = error
+
+
+class JobNotFinished(EphemeraError, TimeoutError):
+    """A job that did not end while its result was awaited; it is still running."""
+
+    def __init__(self, job_id: str, state: str, seconds: float) -> None:
+        super().__init__(
+            f"the job {job_id} did not end within {seconds:g} s: it is {state}; "
+            "it is still running, so await its result again, or cancel it"
+        )
+        self.job_id = job_id
+        self.state = state
+        self.seconds = seconds
 
 
 class UnknownJob(EphemeraError, LookupError):

@@ -28,6 +28,7 @@ from ephemera.wire._commands import (
     refuse_stateful,
 )
 from ephemera.wire._connection import Entry, ReplyHandler
+from ephemera.wire._deadline import within
 from ephemera.wire._handshake import Endpoint
 from ephemera.wire._node_client import Invalidations, NodeClient
 from ephemera.wire._packed_commands import packed_key, unpack_command
@@ -47,7 +48,11 @@ class ClusterClient:
         self._nodes = ClusterNodes(target, self._redirect)
         self._redirections = Redirections(self._nodes)
         name = self._nodes.name
-        self._hub = Hub(Endpoint(target, target.credentials, self._nodes.any_address, name, "cluster"))
+        self._hub = Hub(
+            Endpoint(
+                target, target.credentials, self._nodes.any_address, name, "cluster", source=target.source
+            )
+        )
         self._reads_replicas = target.read_from == "replicas"
 
     def __repr__(self) -> str:
@@ -60,22 +65,24 @@ class ClusterClient:
         return self._nodes.up
 
     @property
-    def connects(self) -> int:
+    def connection_count(self) -> int:
         """How often the present nodes were connected to."""
-        return self._nodes.connects
+        return self._nodes.connection_count
 
-    def call(self, *args: Arg) -> Awaitable[Any]:
+    def call(self, *args: Arg, timeout: float | None = None) -> Awaitable[Any]:
         """Send a command to the node that serves its key."""
-        if len(args) > 1 and args[0] in PLAIN:
+        if timeout is None and len(args) > 1 and args[0] in PLAIN:
             if self._reads_replicas:
                 return self._nodes.node_for(args).call(*args)
             return self._nodes.master_of(key_slot(args[1])).call(*args)
-        return self._call_special(args)
+        return self._call_special(args, timeout)
 
-    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> Awaitable[Any]:
         """Run a script on the node of its keys, which must share a slot."""
         node = self._nodes.node_for(("EVALSHA", script.sha, len(keys), *keys))
-        return node.run(script, keys, args)
+        return node.run(script, keys, args, timeout=timeout)
 
     def send(self, packed: bytes) -> asyncio.Future[Any]:
         """Send a packed command to the node of its key."""
@@ -102,9 +109,9 @@ class ClusterClient:
         """The masters, each for commands about that server."""
         return tuple(self._nodes.masters)
 
-    def readers(self) -> Sequence[NodeClient]:
+    def read_nodes(self) -> Sequence[NodeClient]:
         """One node of each shard: its master, or a replica that is up if the URL asks for replicas."""
-        return self._nodes.readers()
+        return self._nodes.read_nodes()
 
     async def start(self, *, required: bool = True) -> None:
         """Read the slot map and connect to every master."""
@@ -130,7 +137,7 @@ class ClusterClient:
             return self._nodes.node_for(unpack_command(packed))
         return self._nodes.master_of(key_slot(packed_key(packed)))
 
-    def _call_special(self, args: tuple[Arg, ...]) -> Awaitable[Any]:
+    def _call_special(self, args: tuple[Arg, ...], timeout: float | None) -> Awaitable[Any]:
         name = command_name(args)
         refuse_stateful(name, args)
         is_script = name.startswith(("EVAL", "FCALL"))
@@ -140,8 +147,9 @@ class ClusterClient:
                 "on a cluster it must say which node: for node in client.nodes(): await node.call(...)",
             )
         if blocking_seconds(name, args) is not None:
-            return self._redirections.block(args)
-        return self._nodes.node_for(args).call(*args)
+            block = self._redirections.block(args)
+            return block if timeout is None else within(timeout, block)
+        return self._nodes.node_for(args).call(*args, timeout=timeout)
 
     def _redirect(self, entry: Entry, error: ServerError) -> bool:
         return self._redirections.follow(entry, error)

@@ -63,9 +63,9 @@ class ClusterNodes:
         return self._covers_all_slots and all(node.up for node in self.masters)
 
     @property
-    def connects(self) -> int:
+    def connection_count(self) -> int:
         """How often the present nodes were connected to."""
-        return sum(node.connects for node in self._by_address.values())
+        return sum(node.connection_count for node in self._by_address.values())
 
     # Which node a command goes to.
 
@@ -90,13 +90,13 @@ class ClusterNodes:
                 return replicas[next(self._round_robin) % len(replicas)]
         return self.master_of(slot)
 
-    def readers(self) -> Sequence[NodeClient]:
+    def read_nodes(self) -> Sequence[NodeClient]:
         """One node of each shard: its master, or a replica that is up if the URL asks for replicas."""
-        chosen: dict[NodeClient, NodeClient] = {}
+        nodes: dict[NodeClient, NodeClient] = {}
         for master, replicas in zip(self._by_slot, self._replicas, strict=True):
-            if master is not None and master not in chosen:
-                chosen[master] = next((node for node in replicas if node.up), master)
-        return tuple(chosen.values())
+            if master is not None and master not in nodes:
+                nodes[master] = next((node for node in replicas if node.up), master)
+        return tuple(nodes.values())
 
     async def any_address(self) -> Address:
         """The address of some connected master."""
@@ -172,6 +172,7 @@ class ClusterNodes:
             on_state=self._on_node_state,
             on_moved=self._on_channel_moved,
         )
+        fresh.link.replaces = bool(self.masters)
         for listener, prefixes in self._trackers:
             await fresh.track(listener, prefixes)
         await fresh.start()

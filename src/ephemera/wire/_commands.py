@@ -215,6 +215,27 @@ READS = _KEYED_READS | frozenset(
     ]
 )
 
+# Commands of unknown cost go to a second connection, so that fast ones neither wait behind their replies nor
+# fail with them. While one of those that may keep the whole server busy runs, silence is expected.
+MAY_HOLD_THE_SERVER = frozenset(
+    [
+        "DEBUG",
+        "EVAL",
+        "EVALSHA",
+        "EVALSHA_RO",
+        "EVAL_RO",
+        "FCALL",
+        "FCALL_RO",
+        "FLUSHALL",
+        "FLUSHDB",
+        "FUNCTION",
+        "KEYS",
+        "MIGRATE",
+        "SAVE",
+    ]
+)
+SLOW = MAY_HOLD_THE_SERVER | frozenset(("SCAN",))
+
 _SCRIPT = "use a script instead: store.run(script, keys, args) is atomic and takes one round trip"
 _URL = "the URL sets the connection's user and database; open another store"
 _OWN_CONNECTION = "it changes a connection that all callers share"
@@ -233,13 +254,28 @@ REFUSED = {
     ),
 }
 _REFUSED_SUBCOMMANDS = {
-    "CLIENT": frozenset(("REPLY", "TRACKING", "CACHING", "NO-TOUCH", "NO-EVICT", "SETNAME", "PAUSE")),
+    "CLIENT": frozenset(
+        [
+            "CACHING",
+            "CAPA",
+            "IMPORT-SOURCE",
+            "NO-EVICT",
+            "NO-TOUCH",
+            "PAUSE",
+            "REPLY",
+            "SETNAME",
+            "TRACKING",
+        ]
+    ),
     "DEBUG": frozenset(("PROTOCOL",)),  # makes the server send replies that no command has
+    "SCRIPT": frozenset(("DEBUG",)),  # turns the connection into a session of the Lua debugger
 }
 
 # Commands whose last or first argument is their time limit in seconds.
 _BLOCKS_LAST = frozenset(("BLPOP", "BRPOP", "BLMOVE", "BRPOPLPUSH", "BZPOPMAX", "BZPOPMIN"))
 _BLOCKS_FIRST = frozenset(("BLMPOP", "BZMPOP"))
+
+_VALUES_OF_STREAM_OPTION = {"GROUP": 2, "COUNT": 1, "BLOCK": 1, "CLAIM": 1}
 
 # Where the first key is, for commands that are not PLAIN; NUMKEYS: a count stands before the keys.
 _KEY_AT = {
@@ -312,20 +348,29 @@ def blocking_seconds(name: str, args: tuple[Arg, ...]) -> float | None:
 
 
 def _block_option(name: str, args: tuple[Arg, ...]) -> float | None:
-    for position, arg in enumerate(args):
-        keyword = _keyword(arg)
-        if keyword == "STREAMS":
-            return None
-        if keyword == "BLOCK" and position + 1 < len(args):
-            return _seconds(name, args[position + 1]) / 1000
-    return None
+    at = _stream_options(args).get("BLOCK")
+    return None if at is None else _seconds(name, args[at]) / 1000
+
+
+def _stream_options(args: tuple[Arg, ...]) -> dict[str, int]:
+    """Where the values of the options of XREAD and XREADGROUP are, the first key for STREAMS.
+
+    Options are read in order with what belongs to them: a group or a consumer may be called `block`, too.
+    """
+    found: dict[str, int] = {}
+    position = 1
+    while position + 1 < len(args) and "STREAMS" not in found:
+        keyword = _keyword(args[position])
+        found.setdefault(keyword, position + 1)
+        position += _VALUES_OF_STREAM_OPTION.get(keyword, 0) + 1
+    return found
 
 
 def first_key(name: str, args: tuple[Arg, ...]) -> Arg | None:
     """The key that decides the cluster slot, or None for a command without keys."""
     position: int | None = 1 if name in PLAIN else _KEY_AT.get(name)
     if name in ("XREAD", "XREADGROUP"):
-        position = next((at + 1 for at, arg in enumerate(args) if _keyword(arg) == "STREAMS"), None)
+        position = _stream_options(args).get("STREAMS")
     elif name in _NUMKEYS_AT:
         position = _NUMKEYS_AT[name] + 1 if _number_of_keys(name, args) > 0 else None
     return args[position] if position is not None and position < len(args) else None
@@ -347,7 +392,7 @@ def all_keys(name: str, args: tuple[Arg, ...]) -> list[Arg]:
     if name == "BITOP":
         return list(args[2:])
     if name in ("XREAD", "XREADGROUP"):
-        streams = next((at + 1 for at, arg in enumerate(args) if _keyword(arg) == "STREAMS"), len(args))
+        streams = _stream_options(args).get("STREAMS", len(args))
         return list(args[streams : streams + (len(args) - streams) // 2])
     return list(args[1:])
 

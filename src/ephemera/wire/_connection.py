@@ -12,11 +12,18 @@ answered, those that were sent separate from those that were not.
 
 Round-trip times are measured per write, from the write to the arrival of its last reply: two clock readings
 per write, however many commands it carries, so it is always on.
+
+A connection belongs to the event loop that opened it. Commands from other threads and from forked children
+are refused by `Link`, those from another loop of the same thread here, where a tick's first command schedules
+the flush: nothing of them is queued. A thread runs one loop at a time, so it is enough to ask whether ours is
+running; `asyncio.get_running_loop`, which also asks the kernel for the process id, takes ten times as long.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
+import weakref
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -26,10 +33,11 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 import hiredis
 
-from ephemera.errors import ServerError
+from ephemera.errors import LoopMisuse, ServerError
 from ephemera.wire._commands import Arg
 from ephemera.wire._packed_commands import pack, packing_error, unpack_command
 from ephemera.wire._stall_detector import StallDetector
+from ephemera.wire._url import Credentials
 
 LATENCY_BOUNDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0)
 """Upper bounds of the latency buckets, in seconds; a last bucket has no bound."""
@@ -41,6 +49,8 @@ _BATCH = 100
 _BUSY = 16
 """With more than this many in flight, a quarter of them is written together: the server works on one part
 while we pack the next, where with all at once each side would idle while the other works."""
+PROTOCOL_ERRORS = (hiredis.ProtocolError, TypeError, RecursionError, IndexError, MemoryError)
+"""What parsing raises for data that is not of the Redis protocol."""
 _INCOMPLETE = object()
 _Push = hiredis.PushNotification
 # Pushes that confirm a subscription command; in RESP3 they come in place of its reply.
@@ -120,6 +130,9 @@ class ConnectionOwner(Protocol):
     def on_push(self, push: list[Any]) -> None:
         """The server sent something that is not a reply: a message or an invalidation."""
 
+    def expects_silence(self) -> bool:
+        """Whether the server may be busy with a slow call of ours, so that no reply is no stall."""
+
     def on_lost(self, problem: str, sent: list[Entry], unsent: list[ReplyHandler]) -> None:
         """The connection ended. `sent` may have been executed, `unsent` were not."""
 
@@ -138,10 +151,13 @@ class Connection(asyncio.Protocol):
         """Whether this tick ends with a `flush`."""
         self.at_limit = False
         """Whether commands have to wait for their turn."""
+        self.ready = False
+        """Whether a flush is scheduled and commands need not wait: the one check of the hot path."""
         self.lost: asyncio.Future[None] = loop.create_future()
         self.stalled = False
         """Whether it was ended because the server did not answer."""
         self.latencies = Latencies()
+        self.credentials = Credentials()
         self._owner = owner
         self._loop = loop
         self._timeout = timeout
@@ -159,21 +175,31 @@ class Connection(asyncio.Protocol):
         self._transport: asyncio.Transport
         self._stall: StallDetector
         self._problem = ""
+        _connections.add(self)
 
     def send(self, packed: bytes, reply: Handler) -> Handler:
         """Queue a command for this tick's write, and return its reply handler: the one way to send."""
-        if self.at_limit:
+        if not self.ready and self._must_wait():
             self._queued.append((packed, reply))
             return reply
         self.waiting.append(reply)
         out = self.out
         out.append(packed)
-        if not self.flushing:
-            self.flushing = True
-            self._loop.call_soon(self.flush)
         if len(out) >= self.room or len(packed) >= _LARGE:
             self.write()
         return reply
+
+    def _must_wait(self) -> bool:
+        """Whether the limit is reached; if not, this tick ends with a flush. Refuses another loop."""
+        if not self._loop.is_running():
+            raise loop_misuse()
+        if self.at_limit:
+            return True
+        if not self.flushing:
+            self.flushing = True
+            self._loop.call_soon(self.flush)
+        self.ready = True
+        return False
 
     def send_args(self, args: tuple[Arg, ...], reply: Handler) -> Handler:
         """Pack a command and send it; at the limit it keeps only its arguments while it waits."""
@@ -196,6 +222,12 @@ class Connection(asyncio.Protocol):
             self._problem = problem
         self._transport.abort()
 
+    def detach(self) -> int:
+        """Take its socket off the loop: the descriptor of the same connection, for the caller to own."""
+        descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
+        self.abort("it was detached")  # closes the loop's descriptor; the connection stays open
+        return descriptor
+
     def close(self) -> None:
         """End the connection once everything written has left."""
         self._problem = self._problem or "closed"
@@ -208,7 +240,14 @@ class Connection(asyncio.Protocol):
         self._transport = cast("asyncio.Transport", transport)
         # Otherwise uvloop holds back what is written until the end of the tick.
         self._transport.set_write_buffer_limits(high=0)
-        self._stall = StallDetector(self._loop, self._transport, self._timeout, self.waiting, self._on_stall)
+        self._stall = StallDetector(
+            self._loop,
+            self._transport,
+            self._timeout,
+            self.waiting,
+            self._on_stall,
+            self._owner.expects_silence,
+        )
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Hand everything that still waits to the owner."""
@@ -236,7 +275,7 @@ class Connection(asyncio.Protocol):
             self._reader.feed(data)
             self._deliver()
             self._drop_answered()
-        except (hiredis.ProtocolError, TypeError, RecursionError, IndexError, MemoryError) as problem:
+        except PROTOCOL_ERRORS as problem:
             self.abort(f"it does not speak the Redis protocol ({_shortened(problem)})")
         self._sent_commands = None
         if self.at_limit:
@@ -246,6 +285,7 @@ class Connection(asyncio.Protocol):
             # same turn of the loop, where a flush that they schedule would come one poll later.
             self.flushing = True
             self._loop.call_soon(self.flush)
+        self.ready = not self.at_limit
 
     def _deliver(self) -> None:
         """Complete the replies of sent commands; a reply to a command that was not sent is an error."""
@@ -306,14 +346,14 @@ class Connection(asyncio.Protocol):
 
     def flush(self) -> None:
         """End a tick: write its commands."""
-        self.flushing = False
+        self.flushing = self.ready = False
         if self.out:
             self.write()
 
     def write(self) -> None:
         """Hand `out` to the socket, and compute the room that is left."""
         if self._transport.is_closing():
-            self.at_limit = True
+            self.at_limit, self.ready = True, False
             return  # the owner gets `out` as not sent
         out, self.out = self.out, []
         stall = self._stall
@@ -324,9 +364,9 @@ class Connection(asyncio.Protocol):
         self._sent_count += len(out)
         self._bytes += len(data)
         left = self._max_calls - len(self.waiting)
-        self.room = min(2 * self.room, left)  # a tick that goes on is a large batch: ever fewer writes
+        self.room = min(2 * self.room, left)  # a tick that continues is a large batch: ever fewer writes
         if left <= 0 or self._bytes >= self._max_bytes:
-            self.at_limit = True
+            self.at_limit, self.ready = True, False
         stall.written += len(data)
         self._transport.write(data)
         if stall.timer is None:
@@ -351,6 +391,56 @@ class Connection(asyncio.Protocol):
             except (TypeError, ValueError) as error:
                 reply.set_exception(error)
         self.at_limit = self.at_limit or bool(self._queued)
+        self.ready = False
+
+
+def refuse_other_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Raise `LoopMisuse` unless this is the running loop; a forked child has none, or one of its own."""
+    if asyncio._get_running_loop() is not loop:
+        raise loop_misuse()
+
+
+def loop_misuse() -> LoopMisuse:
+    """The error for a call from another loop, thread or process."""
+    return LoopMisuse(
+        "this store was opened in another event loop, thread or process (before os.fork()), and its "
+        "connection belongs to that one; nothing was sent. Open a store here: async with "
+        "ephemera.connect(...), or ephemera.sync.connect(...) for synchronous code, in any thread"
+    )
+
+
+_connections: weakref.WeakSet[Connection] = weakref.WeakSet()
+_parents_transports: list[asyncio.Transport] = []
+
+
+def _after_fork() -> None:
+    """Cut a child off from its parent's sockets: it may neither write to them nor close them.
+
+    The child's transports share the parent's event queue in the kernel, so closing one here, or freeing it,
+    would end the parent's connection as well. They are kept, and replaced by one that does nothing.
+    """
+    for connection in list(_connections):
+        if hasattr(connection, "_transport"):
+            _parents_transports.append(connection._transport)
+            connection._transport = _ParentsTransport()
+        connection.flushing = connection.ready = False
+        connection.out.clear()
+
+
+class _ParentsTransport(asyncio.Transport):
+    """Stands for a transport of the parent process."""
+
+    def is_closing(self) -> bool:
+        return True
+
+    def abort(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _is_well_formed(push: list[Any]) -> bool:

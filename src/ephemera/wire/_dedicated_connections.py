@@ -4,6 +4,9 @@ A blocking command takes an idle connection or opens one, and returns it after t
 cancelled while it waits ends its connection: an element that the server would pop after that stays on the
 server, except in the instant when it is already on its way, as with every client of BLPOP. Use streams with
 consumer groups where that matters.
+
+At most `max_blocking` of them wait at the same time; a further one waits for a free connection as long as it
+might wait to connect.
 """
 
 from __future__ import annotations
@@ -14,8 +17,8 @@ from typing import Any
 
 from ephemera.errors import OutcomeUnknown, ServerError, StoreClosed, Unavailable
 from ephemera.wire._commands import READS, Arg, command_name
-from ephemera.wire._connection import Connection, Entry, ReplyHandler
-from ephemera.wire._handshake import Endpoint, open_connection
+from ephemera.wire._connection import Connection, Entry, ReplyHandler, refuse_other_loop
+from ephemera.wire._handshake import Endpoint, open_connection, renew_login
 from ephemera.wire._link import named_error
 
 _MOST_IDLE = 8
@@ -31,12 +34,34 @@ class DedicatedConnections:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = replace(endpoint, target=replace(endpoint.target, timeout=_NO_STALL))
         self._grace = endpoint.target.timeout
+        self._free = asyncio.Semaphore(endpoint.target.max_blocking)
         self._idle: list[Connection] = []
         self._busy: set[Connection] = set()
         self._closed = False
+        self._loop = asyncio.get_running_loop()
 
     async def call(self, args: tuple[Arg, ...], seconds: float, *, asking: bool = False) -> Any:
         """Run a blocking command that waits at most `seconds` (0: for ever)."""
+        refuse_other_loop(self._loop)
+        await self._take_turn()
+        try:
+            return await self._call(args, seconds, asking=asking)
+        finally:
+            self._free.release()
+
+    async def _take_turn(self) -> None:
+        target = self._endpoint.target
+        try:
+            async with asyncio.timeout(target.connect_timeout):
+                await self._free.acquire()
+        except TimeoutError:
+            raise Unavailable(
+                str(self._endpoint),
+                f"{target.max_blocking} blocking commands are waiting already; wait in fewer tasks, or raise "
+                "max_blocking in the URL",
+            ) from None
+
+    async def _call(self, args: tuple[Arg, ...], seconds: float, *, asking: bool) -> Any:
         connection = await self._acquire()
         try:
             async with asyncio.timeout(seconds + self._grace if seconds else None):
@@ -77,6 +102,7 @@ class DedicatedConnections:
             connection = self._idle.pop()
             if not connection.lost.done():
                 self._busy.add(connection)
+                await renew_login(connection, self._endpoint)
                 return connection
         connection = await open_connection(self._endpoint, NonRecoveringOwner(self._endpoint))
         try:
@@ -119,6 +145,10 @@ class NonRecoveringOwner:
         args = entry.args
         if not entry.reply.done():
             entry.reply.set_exception(named_error(error, command_name(args), args))
+
+    def expects_silence(self) -> bool:
+        """Silence is limited by the command's own time limit, not by this one."""
+        return False
 
     def on_push(self, push: list[Any]) -> None:
         """Ignore it: nothing is pushed to a connection without subscriptions."""

@@ -2,17 +2,21 @@
 
 The handshake leaves in one write: HELLO 3 with user, password and client name, SELECT, the link's own
 commands (such as CLIENT TRACKING), and a PING, which a server that is still loading its data refuses.
+
+A name may have several addresses, some of them dead. They are tried in the order of the resolver, each next
+one when the one before has failed or has not answered for a moment; the first that connects is used.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import socket
 import ssl
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -20,9 +24,16 @@ from typing import Any
 from ephemera.errors import CannotConnect, ConnectionFailed, ServerError, WrongServer
 from ephemera.wire._commands import Arg, as_text
 from ephemera.wire._connection import Connection, ConnectionOwner
+from ephemera.wire._credentials import CredentialSource
+from ephemera.wire._outage_log import OutageLog
 from ephemera.wire._url import Address, Credentials, Target, TlsFiles
 
+log = logging.getLogger("ephemera.wire")
+
 _OLDEST_REDIS = 7
+_NEXT_ADDRESS = 0.25  # seconds until the next address is tried, less when there are many
+# Seconds until the kernel probes an idle connection and between probes, and how many may fail.
+_KEEPALIVE = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +45,27 @@ class Endpoint:
     locate: Callable[[], Awaitable[Address]]
     name: str
     mode: str = "standalone"
-    """What the server must be: standalone, cluster or sentinel."""
+    """What the server must be: standalone, cluster or sentinel, or any of them."""
     must_be_master: bool = False
     replica: bool = False
     """Whether it is read from as a replica (READONLY)."""
+    source: CredentialSource | None = None
+    """Where its credentials come from, if not from the URL."""
+    outages: OutageLog = field(default_factory=OutageLog, compare=False, repr=False)
 
     def __str__(self) -> str:
         return self.name
+
+    async def login(self) -> Credentials:
+        """The credentials for a new connection."""
+        if self.source is None:
+            return self.credentials
+        try:
+            return await self.source.for_new_connection()
+        except Exception as error:
+            advice = "It must return ephemera.Credentials; see the cause of this error"
+            problem = f"its credential provider failed with {type(error).__name__}"
+            raise CannotConnect(self.name, problem, advice) from error
 
     @classmethod
     def at(
@@ -52,7 +77,8 @@ class Endpoint:
             return address
 
         credentials = target.sentinel_credentials if mode == "sentinel" else target.credentials
-        return cls(target, credentials, locate, str(address), mode=mode, replica=replica)
+        source = None if mode == "sentinel" else target.source
+        return cls(target, credentials, locate, str(address), mode=mode, replica=replica, source=source)
 
 
 async def open_connection(
@@ -61,10 +87,12 @@ async def open_connection(
     """A connection whose handshake succeeded, or `CannotConnect`."""
     limit = endpoint.target.connect_timeout
     connection: Connection | None = None
+    credentials = await endpoint.login()
     try:
         async with asyncio.timeout(limit):
             address = await endpoint.locate()
             connection = await _open_socket(endpoint, address, owner)
+            connection.credentials = credentials
             await _shake_hands(connection, endpoint, setup)
     except BaseException as error:
         if connection is not None:
@@ -89,17 +117,64 @@ async def _open_socket(endpoint: Endpoint, address: Address, owner: ConnectionOw
         _, made = await loop.create_unix_connection(connection, address.path)
         return made
     tls = _tls_context(endpoint, target.tls) if target.tls else None
-    transport, made = await loop.create_connection(connection, address.host, address.port, ssl=tls)
-    raw = transport.get_extra_info("socket")
-    raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    raw = await _connect_to_any(address, target.connect_timeout)
+    name = (target.tls.server_name or address.host) if target.tls else None
+    _, made = await loop.create_connection(connection, sock=raw, ssl=tls, server_hostname=name)
     return made
 
 
-def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
+async def _connect_to_any(address: Address, limit: float) -> socket.socket:
+    """A socket connected to the first address of a host that answers; the last error when none does."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    wait = min(_NEXT_ADDRESS, limit / (2 * len(found)))
+    attempts: set[asyncio.Task[socket.socket]] = set()
+    problem: BaseException = OSError(f"no address for {address.host}")
     try:
-        given = (files.ca, files.cert, files.key)
-        return _read_tls_files(files, tuple(Path(path).stat().st_mtime_ns for path in given if path))
+        for position, (family, kind, protocol, _, where) in enumerate(found):
+            attempts.add(loop.create_task(_connect(family, kind, protocol, where)))
+            is_last = position + 1 == len(found)
+            while attempts:
+                done, attempts = await asyncio.wait(
+                    attempts, timeout=None if is_last else wait, return_when=asyncio.FIRST_COMPLETED
+                )
+                for attempt in done:
+                    if attempt.exception() is None:
+                        return attempt.result()
+                    problem = attempt.exception() or problem
+                if not is_last:
+                    break
+        raise problem
+    finally:
+        for attempt in attempts:
+            attempt.cancel()
+        for late in await asyncio.gather(*attempts, return_exceptions=True):
+            if isinstance(late, socket.socket):
+                late.close()
+
+
+async def _connect(family: int, kind: int, protocol: int, where: Any) -> socket.socket:
+    raw = socket.socket(family, kind, protocol)
+    try:
+        raw.setblocking(False)
+        raw.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        raw.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _KEEPALIVE.items():
+            if hasattr(socket, option):
+                raw.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
+        await asyncio.get_running_loop().sock_connect(raw, where)
+    except BaseException:
+        raw.close()
+        raise
+    return raw
+
+
+def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
+    if files.context is not None:
+        return files.context
+    try:
+        paths = (files.ca, files.cert, files.key)
+        return _read_tls_files(files, tuple(Path(path).stat().st_mtime_ns for path in paths if path))
     except OSError as error:
         reason = getattr(error, "reason", None) or error.strerror
         raise CannotConnect(
@@ -113,6 +188,7 @@ def _tls_context(endpoint: Endpoint, files: TlsFiles) -> ssl.SSLContext:
 def _read_tls_files(files: TlsFiles, _versions: tuple[int, ...]) -> ssl.SSLContext:
     """A context, cached per version of its files: reading the system's authorities takes 70 ms."""
     context = ssl.create_default_context(cafile=files.ca)
+    context.check_hostname = files.verify == "full"
     if files.cert:
         # With a password given, even an empty one, OpenSSL does not prompt for it on the terminal.
         context.load_cert_chain(files.cert, files.key, password="")
@@ -121,13 +197,15 @@ def _read_tls_files(files: TlsFiles, _versions: tuple[int, ...]) -> ssl.SSLConte
 
 async def _shake_hands(connection: Connection, endpoint: Endpoint, setup: Sequence[tuple[Arg, ...]]) -> None:
     extra = list(setup)
-    if endpoint.target.database and endpoint.mode == "standalone":
+    if endpoint.target.database and endpoint.mode in ("standalone", "any"):
         extra.insert(0, ("SELECT", endpoint.target.database))
     if endpoint.replica:
         extra.append(("READONLY",))
-    extra.append(("PING",))
+    if endpoint.mode != "any":  # its user may lack the permission
+        extra.append(("PING",))
     replies = await asyncio.gather(
-        *(connection.send_internal(*args) for args in (_hello(endpoint), *extra)), return_exceptions=True
+        *(connection.send_internal(*args) for args in (_hello(endpoint, connection.credentials), *extra)),
+        return_exceptions=True,
     )
     for reply in replies:
         if isinstance(reply, BaseException):
@@ -135,9 +213,22 @@ async def _shake_hands(connection: Connection, endpoint: Endpoint, setup: Sequen
     _inspect(replies[0], endpoint)
 
 
-def _hello(endpoint: Endpoint) -> tuple[Arg, ...]:
-    args: list[Arg] = ["HELLO", 3]
-    credentials = endpoint.credentials
+async def renew_login(connection: Connection, endpoint: Endpoint) -> None:
+    """Authenticate a live connection with the provider's present credentials, if it has others."""
+    if endpoint.source is None:
+        return
+    credentials = await endpoint.source.renewed()
+    if credentials is connection.credentials or connection.lost.done():
+        return
+    connection.credentials = credentials
+    try:
+        await connection.send_internal("AUTH", credentials.user or "default", credentials.password or "")
+    except ServerError as error:  # the connection stays authenticated as before
+        log.warning("%s: renewed credentials were refused (%s)", endpoint, error.code)
+
+
+def _hello(endpoint: Endpoint, credentials: Credentials) -> tuple[Arg, ...]:
+    args: list[Arg] = ["HELLO", endpoint.target.protocol]
     if credentials.user is not None or credentials.password is not None:
         args += ["AUTH", credentials.user or "default", credentials.password or ""]
     return (*args, "SETNAME", endpoint.target.client_name)
@@ -145,12 +236,13 @@ def _hello(endpoint: Endpoint) -> tuple[Arg, ...]:
 
 def _inspect(hello: Any, endpoint: Endpoint) -> None:
     """Refuse a server of the wrong version, mode or role."""
-    facts = {as_text(name): value for name, value in dict(hello).items()}
+    pairs = hello.items() if isinstance(hello, dict) else zip(hello[::2], hello[1::2], strict=True)
+    facts = {as_text(name): value for name, value in pairs}
     mode, role = as_text(facts[_MODE]), as_text(facts.get(_ROLE, ""))  # a Sentinel has no role
     version = as_text(facts[_VERSION])
     if as_text(facts[_SERVER]) == "redis" and _major(version) < _OLDEST_REDIS:
         raise CannotConnect(endpoint.name, f"it is Redis {version}", "Ephemera needs Redis 7 or Valkey")
-    if mode != endpoint.mode:
+    if endpoint.mode not in (mode, "any"):
         raise CannotConnect(endpoint.name, f"it runs in {mode} mode", _MODE_ADVICE[mode])
     if endpoint.must_be_master and role != "master":
         raise CannotConnect(

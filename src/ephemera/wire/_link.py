@@ -8,19 +8,25 @@
   sent once more if the next connection comes up at its first attempt, and fail as `Unavailable` otherwise;
   all else fails as `OutcomeUnknown`, because only the caller can know whether it may be repeated.
 - LOADING (the server is reading its data back from disk) counts as down.
+- A command from another thread, from another loop of the same thread or from a forked child is refused with
+  `LoopMisuse` before any of it is queued.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
+import os
 import random
+import threading
+import weakref
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from ephemera._futures import discard
 from ephemera.errors import (
     CannotConnect,
+    LoopMisuse,
     OutcomeUnknown,
     ServerError,
     StoreClosed,
@@ -28,18 +34,26 @@ from ephemera.errors import (
     WrongServer,
 )
 from ephemera.wire._commands import PLAIN, READS, Arg, as_text, command_name, first_key
-from ephemera.wire._connection import Connection, Entry, Latencies, RepeatedCommand, ReplyHandler
-from ephemera.wire._handshake import Endpoint, open_connection
-from ephemera.wire._packed_commands import pack
+from ephemera.wire._connection import (
+    Connection,
+    Entry,
+    Latencies,
+    RepeatedCommand,
+    ReplyHandler,
+    loop_misuse,
+)
+from ephemera.wire._handshake import Endpoint, open_connection, renew_login
+from ephemera.wire._packed_commands import pack, packing_error
 from ephemera.wire._scripts import Script, source_of
-
-log = logging.getLogger("ephemera.wire")
 
 _FIRST_BACKOFF = 0.01  # seconds
 _LONGEST_BACKOFF = 0.5
 _PING_INTERVAL = 1.0
 # After this many connections in a row that ended within a second, reconnecting backs off.
 _MOST_BRIEF = 3
+
+_COLLECTED = 512
+"""Bytes from which a command of `send_to` is written at once."""
 
 
 class Link:
@@ -50,12 +64,16 @@ class Link:
         endpoint: Endpoint,
         *,
         redirect: Callable[[Entry, ServerError], bool] | None = None,
-        call_special: Callable[[tuple[Arg, ...]], Any] | None = None,
+        call_special: Callable[[tuple[Arg, ...], float | None], Any] | None = None,
         on_push: Callable[[list[Any]], None] | None = None,
         on_state: Callable[[bool], None] | None = None,
+        on_unreachable: Callable[[str], None] | None = None,
+        expects_silence: Callable[[], bool] = bool,
     ) -> None:
         self.endpoint = endpoint
-        self.connects = 0
+        self.connection_count = 0
+        self.replaces = False
+        """Whether the server came to the cluster later, so that its first connection is a reconnection."""
         self.latencies = Latencies()
         self.closed = False
         self.retired = False
@@ -63,59 +81,98 @@ class Link:
         self.setup: list[tuple[Arg, ...]] = []
         """Commands that every connection starts with."""
         self._redirect = redirect
-        self._call_special = call_special or self.send_args
+        self._call_special = call_special or (lambda args, _: self.send_args(args))
+        self.expects_silence = expects_silence
         self._push_listener = on_push
         self._state_listener = on_state
+        self._on_unreachable = on_unreachable
         self._connection: Connection | None = None
+        # The same for the thread of the loop alone: others find no attribute `connection` in it. In place of
+        # a check for None this costs 1.5 % of a GET; comparing thread ids costs 4 %.
+        self._own = threading.local()
         self._retries: list[Entry] = []
         self._problem = "not connected yet"
         self._keeper: asyncio.Task[None] | None = None
+        self._renewal: asyncio.Task[None] | None = None
         self._loop = asyncio.get_running_loop()
-        self._create_future = self._loop.create_future
+        # Not `loop.create_future`, which does the same in twice the time on uvloop.
+        self._create_future = partial(asyncio.Future, loop=self._loop)
+        _links.add(self)
 
     @property
     def up(self) -> bool:
         """Whether it is connected."""
         return self._connection is not None
 
+    def is_past(self, connection_count: int) -> bool:
+        """Whether it is disconnected, or has been since it had connected that many times."""
+        return self._connection is None or self.connection_count != connection_count
+
     @property
     def in_flight(self) -> int:
         """Commands that are not answered yet, those of the next write included."""
         return 0 if self._connection is None else len(self._connection.waiting)
 
-    def call(self, *args: Arg) -> asyncio.Future[Any]:
+    def call(self, *args: Arg, timeout: float | None = None) -> asyncio.Future[Any]:
         """Send a command and return the future of its reply."""
-        connection = self._connection
-        if connection is None:
-            raise self._unavailable()
-        if args and args[0] in PLAIN:
-            return connection.send_args(args, self._create_future())
-        return self._call_special(args)
+        try:
+            connection: Connection = self._own.connection
+        except AttributeError:
+            raise self._refusal() from None
+        if timeout is None and args and args[0] in PLAIN:
+            # Packed here rather than in `send_args`: one call less is 6 % of a GET among 500 tasks.
+            if connection.at_limit:
+                return connection.send_args(args, self._create_future())
+            try:
+                packed = pack(args)
+            except TypeError as problem:
+                raise packing_error(args, problem) from None
+            return connection.send(packed, self._create_future())
+        return self._call_special(args, timeout)
 
-    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> asyncio.Future[Any]:
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> asyncio.Future[Any]:
         """Run a script on its keys."""
-        return self.send_args(("EVALSHA", script.sha, len(keys), *keys, *args))
+        words = ("EVALSHA", script.sha, len(keys), *keys, *args)
+        if timeout is None and script.is_fast:
+            return self.send_args(words)
+        return self._call_special(words, timeout)
 
     def send(self, packed: bytes) -> asyncio.Future[Any]:
         """Send a packed command as it is, without checking whether it may share the connection."""
-        connection = self._connection
-        if connection is None:
-            raise self._unavailable()
+        try:
+            connection: Connection = self._own.connection
+        except AttributeError:
+            raise self._refusal() from None
         return connection.send(packed, self._create_future())
 
     def send_args(self, args: tuple[Arg, ...]) -> asyncio.Future[Any]:
         """As `send`, from a command's arguments."""
-        connection = self._connection
-        if connection is None:
-            raise self._unavailable()
+        try:
+            connection: Connection = self._own.connection
+        except AttributeError:
+            raise self._refusal() from None
         return connection.send_args(args, self._create_future())
+
+    def send_args_to(self, reply: ReplyHandler, args: tuple[Arg, ...]) -> None:
+        """As `send_args`, but the outcome goes to `reply`."""
+        if self._connection is None:
+            raise self._unavailable()
+        self._connection.send_args(args, reply)
 
     def send_to(self, reply: ReplyHandler, packed: bytes) -> None:
         """As `send`, but the outcome goes to `reply`, also that the server is down."""
-        if self._connection is None:
-            reply.set_exception(self._unavailable())
-        else:
-            self._connection.send(packed, reply)
+        try:
+            connection: Connection = self._own.connection
+        except AttributeError:
+            reply.set_exception(self._refusal())
+            return
+        connection.send(packed, reply)
+        # The work of many callers in one command is not held until the end of the tick: the server does it
+        # while more is collected. It wins 80 % of the row "50 tasks, count, no disk" on two free cores.
+        if len(packed) >= _COLLECTED and connection.out:
+            connection.write()
 
     def resend(self, entry: Entry, packed: bytes | None = None, *, asking: bool = False) -> None:
         """Send a command once more for the caller that still waits for it, or fail it here when down."""
@@ -138,7 +195,7 @@ class Link:
             self._problem = error.problem
             if required or isinstance(error, WrongServer):
                 raise
-            log.warning("starting without %s", error)
+            self.endpoint.outages.lose(self, "starting without %s", error)
         else:
             self._come_up(connection)
         self._keeper = self._loop.create_task(self._keep(connection), name="ephemera-link")
@@ -150,11 +207,13 @@ class Link:
     async def aclose(self) -> None:
         """Wait for what is in flight, at most one timeout, and disconnect."""
         self.closed = True
-        connection, self._connection = self._connection, None
+        self.endpoint.outages.forget(self)
+        connection = self._take_connection()
         try:
-            if self._keeper is not None:
-                self._keeper.cancel()
-                await asyncio.wait((self._keeper,))
+            for task in (self._keeper, self._renewal):
+                if task is not None:
+                    task.cancel()
+                    await asyncio.wait((task,))
             self._give_up_retries()
             if connection is not None:
                 await self._drain(connection)
@@ -195,10 +254,7 @@ class Link:
             return None
         if entry.reply.done():
             return None
-        if error.code == "LOADING":
-            entry.reply.set_exception(Unavailable(str(self.endpoint), "it is loading its data"))
-            return None
-        entry.reply.set_exception(named_error(error, name, args))
+        entry.reply.set_exception(reply_error(str(self.endpoint), error, name, args))
         return None
 
     def on_push(self, push: list[Any]) -> None:
@@ -212,7 +268,7 @@ class Link:
 
     def on_lost(self, problem: str, sent: list[Entry], unsent: list[ReplyHandler]) -> None:
         """Fail what cannot be repeated and keep the reads for the next connection."""
-        connection, self._connection = self._connection, None
+        connection = self._take_connection()
         self._problem = problem
         may_retry = connection is not None and not connection.stalled and not self.closed
         for entry in sent:
@@ -226,7 +282,7 @@ class Link:
                 entry.reply.set_exception(Unavailable(str(self.endpoint), problem))
         self._fail(unsent)
         if connection is not None and not self.closed:
-            log.warning("%s: %s; reconnecting", self.endpoint, problem)
+            self.endpoint.outages.lose(self, "%s: %s; reconnecting", self.endpoint, problem)
             self._notify(up=False)
 
     # Keeping the connection.
@@ -248,6 +304,8 @@ class Link:
                 connection = None
                 self._problem = error.problem
                 self._give_up_retries()
+                if self._on_unreachable is not None:
+                    self._on_unreachable(error.problem)
             else:
                 self._come_up(connection)
 
@@ -256,28 +314,47 @@ class Link:
 
         False when it ended within its first second.
         """
-        lasted = False
+        lasted, began = False, self._loop.time()
         while not connection.lost.done():
-            await asyncio.wait((connection.lost,), timeout=_PING_INTERVAL)
+            await asyncio.wait((connection.lost,), timeout=self._pause())
             if not connection.lost.done():
-                lasted = True
+                self._renew_login(connection)
+                if not lasted and self._loop.time() - began >= _PING_INTERVAL:
+                    lasted = True
+                    self.endpoint.outages.regain(self, self.endpoint)
                 if not connection.waiting:
                     discard(connection.send_internal("PING"))
         return lasted
+
+    def _pause(self) -> float:
+        """Seconds until the connection is looked at again."""
+        source = self.endpoint.source
+        return (
+            _PING_INTERVAL if source is None else min(_PING_INTERVAL, max(0.01, source.seconds_until_renewal))
+        )
+
+    def _renew_login(self, connection: Connection) -> None:
+        source = self.endpoint.source
+        if source is not None and (self._renewal is None or self._renewal.done()):
+            self._renewal = self._loop.create_task(renew_login(connection, self.endpoint))
+            discard(self._renewal)
 
     def _come_up(self, connection: Connection) -> None:
         if connection.lost.done():
             self._give_up_retries()
             return
-        if self.connects:
-            log.info("%s: reconnected", self.endpoint)
-        self.connects += 1
+        self.connection_count += 1
         connection.latencies = self.latencies
-        self._connection = connection
+        self._connection = self._own.connection = connection
         retries, self._retries = self._retries, []
         for entry in retries:
             self.resend(entry)
         self._notify(up=True)
+
+    def _take_connection(self) -> Connection | None:
+        connection, self._connection = self._connection, None
+        self._own = threading.local()
+        return connection
 
     async def _open(self) -> Connection:
         return await open_connection(self.endpoint, self, self.setup)
@@ -295,10 +372,35 @@ class Link:
         if self._state_listener is not None:
             self._state_listener(up)
 
+    def _refusal(self) -> Unavailable | StoreClosed | LoopMisuse:
+        """Why there is no connection for this thread."""
+        return self._unavailable() if self._connection is None else loop_misuse()
+
     def _unavailable(self) -> Unavailable | StoreClosed:
         if self.closed and not self.retired:
             return StoreClosed(f"{self.endpoint}: the store is closed; open a new one")
         return Unavailable(str(self.endpoint), self._problem)
+
+
+_links: weakref.WeakSet[Link] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    """Refuse the calls of a forked child: the connections are its parent's."""
+    for link in list(_links):
+        link._own = threading.local()
+
+
+os.register_at_fork(after_in_child=_after_fork)
+
+
+def reply_error(
+    address: str, error: ServerError, name: str, args: tuple[Arg, ...]
+) -> ServerError | Unavailable:
+    """What a caller gets for an error reply; a server that loads its data counts as down."""
+    if error.code == "LOADING":
+        return Unavailable(address, "it is loading its data")
+    return named_error(error, name, args)
 
 
 def named_error(error: ServerError, name: str, args: tuple[Arg, ...]) -> ServerError:

@@ -53,19 +53,21 @@ class ObservedClient:
         return self._client.up
 
     @property
-    def connects(self) -> int:
+    def connection_count(self) -> int:
         """How often its servers were connected to."""
-        return self._client.connects
+        return self._client.connection_count
 
-    def call(self, *args: Arg) -> Awaitable[Any]:
+    def call(self, *args: Arg, timeout: float | None = None) -> Awaitable[Any]:
         """Send a command and return the future of its reply."""
         finish = self._start(*_describe(args))
-        return _finished(finish, lambda: self._client.call(*args))
+        return _finished(finish, lambda: self._client.call(*args, timeout=timeout))
 
-    def run(self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = ()) -> Awaitable[Any]:
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> Awaitable[Any]:
         """Run a script atomically on its keys."""
         finish = self._start(script.name, keys[0] if keys else None)
-        return _finished(finish, lambda: self._client.run(script, keys, args))
+        return _finished(finish, lambda: self._client.run(script, keys, args, timeout=timeout))
 
     def send(self, packed: bytes) -> asyncio.Future[Any]:
         """Send a packed command."""
@@ -91,9 +93,9 @@ class ObservedClient:
         """The masters, not observed."""
         return self._client.nodes()
 
-    def readers(self) -> Sequence[NodeClient]:
+    def read_nodes(self) -> Sequence[NodeClient]:
         """The servers that reads go to, not observed."""
-        return self._client.readers()
+        return self._client.read_nodes()
 
 
 class _ObservedReply:

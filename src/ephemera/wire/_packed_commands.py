@@ -1,6 +1,6 @@
 """Packed commands: a command as the bytes that go over the wire, and back.
 
-The wire packs what it is given as arguments. Callers that send the same command often pack more cleverly: a
+The wire packs the arguments it is given. Callers that send the same command often pack more cleverly: a
 read of one key is put together while its key is rendered (`packed_read_parts`), and scripts are packed once
 (`PreparedScript`) or from parts (`ScriptPrefix`).
 """
@@ -26,6 +26,19 @@ def pack_command(args: tuple[Arg, ...]) -> bytes:
         raise packing_error(args, problem) from None
 
 
+def pack_here(args: tuple[Arg, ...]) -> bytes:
+    """Pack a command in a thread where signal handlers run.
+
+    Numbers become text first: when a handler raises while hiredis converts one, hiredis crashes the process.
+    """
+    if int in map(type, args):  # most commands have none, and to look costs a third of the conversion
+        args = tuple([str(each) if each.__class__ is int else each for each in args])
+    try:
+        return pack(args)
+    except TypeError as problem:
+        raise packing_error(args, problem) from None
+
+
 def pack_argument(argument: Arg) -> bytes:
     """Pack one argument of a command."""
     return pack((argument,))[len("*1\r\n") :]
@@ -33,10 +46,12 @@ def pack_argument(argument: Arg) -> bytes:
 
 def packing_error(args: tuple[Arg, ...], problem: TypeError) -> TypeError:
     """The error for a command that cannot be packed: names an argument's position and type, not its value."""
-    for position, given in enumerate(args):
-        if isinstance(given, bool) or not isinstance(given, (str, bytes, int, float, memoryview)):
+    for position, argument in enumerate(args):
+        if isinstance(argument, bool) or not isinstance(argument, (str, bytes, int, float, memoryview)):
             advice = "send str, bytes, int or float: encode other types first"
-            return TypeError(f"{command_name(args)}: argument {position} is {type(given).__name__}; {advice}")
+            return TypeError(
+                f"{command_name(args)}: argument {position} is {type(argument).__name__}; {advice}"
+            )
     return problem
 
 

@@ -24,25 +24,32 @@ _sources: dict[str, str] = {}
 
 
 class Script:
-    """One Lua script: its name, source and digest."""
+    """One Lua script: its name, source and digest.
 
-    __slots__ = ("name", "sha", "source")
+    A script runs beside fast commands, on their connection, only if `is_fast`: by default one that was loaded
+    from a package is, and one that was written in place is not.
+    """
 
-    def __init__(self, name: str, source: str) -> None:
+    __slots__ = ("is_fast", "name", "sha", "source")
+
+    def __init__(self, name: str, source: str, *, is_fast: bool = False) -> None:
         self.name = name
+        self.is_fast = is_fast
         self.source = source
         self.sha = hashlib.sha1(source.encode(), usedforsecurity=False).hexdigest()
         _sources[self.sha] = source
 
     @classmethod
-    def load(cls, package: str, name: str, *, shared: Sequence[str] = ()) -> Script:
+    def load(cls, package: str, name: str, *, shared: Sequence[str] = (), is_fast: bool = True) -> Script:
         """The script in a package's `lua/<name>.lua`: `Script.load("ephemera.patterns.locks", "acquire")`.
 
         `shared` names files of Lua functions, as `package:name`, that precede it.
+
+        `is_fast` is False for a script that may take long: it then runs on the second lane.
         """
         pieces = [*(each.split(":") for each in shared), (package, name)]
         source = "\n".join(_read(where, what) for where, what in pieces)
-        return cls(f"{package.rpartition('.')[2]}_{name}", source)
+        return cls(f"{package.rpartition('.')[2]}_{name}", source, is_fast=is_fast)
 
     def __repr__(self) -> str:
         return f"Script({self.name!r}, sha={self.sha[:8]})"

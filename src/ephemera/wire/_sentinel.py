@@ -1,6 +1,7 @@
 """The client of a master that Sentinels watch.
 
-Each connection starts with asking the Sentinels for the master's address; the majority decides. An address
+Each connection starts with asking the Sentinels for the master's address; only an address that a majority of
+those in the URL names is taken: on the small side of a split network the answer may be old. An address
 counts only when the server there says that it is a master; until one does, calls fail as `Unavailable`. A
 master that was replaced may not say so for a while: after a manual fail-over it stays a master for ten
 seconds, and what is written to it then is lost. So the client subscribes to every Sentinel as well, and asks
@@ -69,7 +70,9 @@ class Sentinels:
 
     def __init__(self, target: Target, on_switch: Callable[[], bool]) -> None:
         name = f"{target.master} (by Sentinel {','.join(map(str, target.addresses))})"
-        self.endpoint = Endpoint(target, target.credentials, self._locate, name, must_be_master=True)
+        self.endpoint = Endpoint(
+            target, target.credentials, self._locate, name, must_be_master=True, source=target.source
+        )
         self._target = target
         self._on_switch = on_switch
         self._connected_to: Address | None = None
@@ -121,7 +124,7 @@ class Sentinels:
 
 
 async def _elect_address(target: Target, name: str) -> Address:
-    """The address that most Sentinels give, as soon as a majority agrees."""
+    """The address that a majority of the Sentinels names, as soon as it does."""
     asked = [asyncio.ensure_future(_ask(target, address)) for address in target.addresses]
     votes: Counter[Address] = Counter()
     problems = []
@@ -134,14 +137,14 @@ async def _elect_address(target: Target, name: str) -> Address:
             except TimeoutError:
                 problems.append("a Sentinel did not answer")
             if votes and max(votes.values()) > len(asked) // 2:
-                break
+                return votes.most_common(1)[0][0]
     finally:
         for task in asked:
             task.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
-    if not votes:
-        raise CannotConnect(name, "; ".join(problems), "Are the Sentinels up and the name right?")
-    return votes.most_common(1)[0][0]
+    problems += [f"{count} of {len(asked)} Sentinels name {address}" for address, count in votes.items()]
+    advice = "A majority must name the same master: are the Sentinels up and the name right?"
+    raise CannotConnect(name, "; ".join(problems), advice)
 
 
 async def _ask(target: Target, sentinel: Address) -> Address:

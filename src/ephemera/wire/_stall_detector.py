@@ -6,6 +6,8 @@ come before its end, and on a slow line that may take long. One timer per connec
 A transport's buffer says little about a write: the kernel takes megabytes off it at once, and TLS hides it.
 So the kernel is asked how much of what it took has arrived at the peer. Only large writes are looked at: the
 kernel of a frozen server acknowledges small commands too, and they must not make it look alive.
+
+Silence is expected while a slow call of our own, such as a long script, may be keeping the server busy.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ class StallDetector:
     """Watches one connection while commands wait for replies."""
 
     __slots__ = (
+        "_is_expected",
         "_loop",
         "_on_stall",
         "_progress",
@@ -49,6 +52,7 @@ class StallDetector:
         timeout: float,
         waiting: Sized,
         on_stall: Callable[[str], None],
+        is_expected: Callable[[], bool],
     ) -> None:
         self.progress_at = 0.0
         """When something moved last, in the loop's time; the connection sets it."""
@@ -60,6 +64,7 @@ class StallDetector:
         self._timeout = timeout
         self._waiting = waiting
         self._on_stall = on_stall
+        self._is_expected = is_expected
         self._progress = _WriteProgress(transport)
         self._suspected = -1.0
         self._timer_due = 0.0
@@ -82,7 +87,7 @@ class StallDetector:
         if not self._waiting or self._transport.is_closing():
             return
         now = self._loop.time()
-        if self._progress.has_advanced(self.written):
+        if self._progress.has_advanced(self.written) or self._is_expected():
             self.progress_at = now
         left = self.progress_at + self._timeout - now
         if left > 0:

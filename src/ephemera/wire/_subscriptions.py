@@ -14,10 +14,12 @@ from types import TracebackType
 from typing import Any, Literal, NamedTuple, Protocol, Self
 
 from ephemera.errors import ServerError, StoreClosed, UnsupportedCommand
+from ephemera.wire._connection import refuse_other_loop
 from ephemera.wire._handshake import Endpoint
 from ephemera.wire._link import Link
 
 ChannelKind = Literal["channel", "pattern", "shard"]
+"""What the names of a subscription are: channels, patterns of them, or shard channels of a cluster."""
 Channel = tuple[ChannelKind, bytes]
 """A channel, pattern or shard channel: its kind and its name."""
 _SUBSCRIBE = {"channel": "SUBSCRIBE", "pattern": "PSUBSCRIBE", "shard": "SSUBSCRIBE"}
@@ -121,11 +123,13 @@ class Hub:
         self._opening = asyncio.Lock()
         self._resubscribing: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._loop = asyncio.get_running_loop()
 
     async def join(
         self, subscription: Subscription, channels: list[Channel], *, after_gap: bool = False
     ) -> None:
         """Add a subscription to its channels; returns when the server has confirmed them all."""
+        refuse_other_loop(self._loop)
         link = await self._connected()
         if after_gap:
             self._gaps.update(channels)

@@ -12,6 +12,7 @@ anything that might be a piece of it, such as a malformed host, port or path.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -26,6 +27,9 @@ TIMEOUT = 0.25
 
 CONNECT_TIMEOUT = 1.0
 """Seconds that a new connection may take; the default of the URL option."""
+
+SLOW_TIMEOUT = 5.0
+"""Seconds that a slow call may take by default; as long as a server runs a script before it answers BUSY."""
 
 _SCHEMES: dict[str, tuple[Kind, bool]] = {
     "redis": ("standalone", False),
@@ -64,6 +68,8 @@ class Credentials:
 
     user: str | None = None
     password: str | None = field(default=None, repr=False)
+    expires_in: float | None = None
+    """Seconds for which they are valid, if a provider returned them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +79,12 @@ class TlsFiles:
     ca: str | None = None
     cert: str | None = None
     key: str | None = None
+    server_name: str | None = None
+    """The name that the server's certificate must have, if it is not the host of the URL."""
+    verify: Literal["full", "ca"] = "full"
+    """Whether the certificate must have the server's name, or only be signed by a trusted authority."""
+    context: ssl.SSLContext | None = None
+    """Used in place of the files, if it is given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +101,16 @@ class Target:
     client_name: str = "ephemera"
     timeout: float = field(default_factory=lambda: TIMEOUT)
     connect_timeout: float = field(default_factory=lambda: CONNECT_TIMEOUT)
+    slow_timeout: float = SLOW_TIMEOUT
+    max_blocking: int = 256
+    """Blocking commands that may wait at the same time, each on a connection of its own."""
     max_in_flight: int = 20_000
     max_in_flight_bytes: int = 64 * 1024 * 1024
     read_from: Literal["masters", "replicas"] = "masters"
+    source: Any = None
+    """The `CredentialSource` that replaces `credentials`, if any."""
+    protocol: Literal[2, 3] = 3
+    """The version of RESP. With 2, replies have its forms, and there are no subscriptions and no tracking."""
     modules: frozenset[str] | None = None
     """Names, in lower case, of modules that its servers may have besides their own; None: any."""
 
@@ -202,7 +221,11 @@ def _path(kind: Kind, path: str) -> tuple[str, int]:
 
 
 def _tls(options: dict[str, str]) -> TlsFiles:
-    files = TlsFiles(*(options.pop(name, None) for name in ("ca", "cert", "key")))
+    verify = options.pop("verify", "full")
+    if verify not in ("full", "ca"):
+        raise InvalidUrl(f"verify must be full or ca, not {verify!r}; there is no way to skip verification")
+    ca, cert, key, server_name = (options.pop(name, None) for name in ("ca", "cert", "key", "server_name"))
+    files = TlsFiles(ca, cert, key, server_name, "ca" if verify == "ca" else "full")
     if files.key and not files.cert:
         raise InvalidUrl("the URL has key without cert; give the certificate that the key belongs to")
     return files
@@ -213,6 +236,8 @@ def _settings(kind: Kind, options: dict[str, str]) -> dict[str, Any]:
         "client_name": _client_name,
         "timeout": _positive,
         "connect_timeout": _positive,
+        "slow_timeout": _positive,
+        "max_blocking": _at_least_one,
         "max_in_flight": _at_least_one,
         "max_in_flight_bytes": _at_least_one,
     }
@@ -224,8 +249,8 @@ def _settings(kind: Kind, options: dict[str, str]) -> dict[str, Any]:
         named = repr(unknown[0]) if re.fullmatch("[a-z_]+", unknown[0]) and kind != "sentinel" else ""
         raise InvalidUrl(
             f"unknown option {named} in the URL; known here are {', '.join(parsers)}, "
-            "with rediss:// also ca, cert, key, with unix:// also db, with a cluster also read_from, "
-            "with Sentinel also sentinel_user, sentinel_password"
+            "with rediss:// also ca, cert, key, server_name, verify, with unix:// also db, "
+            "with a cluster also read_from, with Sentinel also sentinel_user, sentinel_password"
         )
     return {name: parsers[name](name, text) for name, text in options.items()}
 
