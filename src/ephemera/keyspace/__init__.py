@@ -13,19 +13,20 @@ from ephemera.keyspace._argument_checks import check_async, check_declaration, c
 from ephemera.keyspace._catalogue import Catalogue, ChannelOptions, KeyspaceOptions, check_overlap
 from ephemera.keyspace._classifier import Classifier, shared_key
 from ephemera.keyspace._codec import (
+    JSON_HEAD,
     Codec,
     CodecName,
     bare_codec,
     choose_codec,
     declared_type,
-    json_head,
     type_name,
 )
 from ephemera.keyspace._compression import compress, decompress
 from ephemera.keyspace._connect import connect
-from ephemera.keyspace._field_values import FieldCodec, FieldValue
-from ephemera.keyspace._fingerprint import FINGERPRINT_LENGTH
+from ephemera.keyspace._field_types import FieldValue
+from ephemera.keyspace._field_values import FieldCodec
 from ephemera.keyspace._hash import HashAccessor, MappingAccessor
+from ephemera.keyspace._key import Key
 from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace, Kind, Role, Stats
 from ephemera.keyspace._lifetime import (
     Fixed,
@@ -43,19 +44,30 @@ from ephemera.keyspace._lifetime import (
     windowed,
 )
 from ephemera.keyspace._list import ListAccessor
-from ephemera.keyspace._record_codec import RecordCodec
-from ephemera.keyspace._scalars import DECODE_ERRORS
+from ephemera.keyspace._record_codec import RECORD_LAYOUT, RecordCodec
+from ephemera.keyspace._record_types import (
+    RecordChanges,
+    RecordField,
+    field_value,
+    is_record,
+    record_fields,
+    replaced,
+)
+from ephemera.keyspace._scalars import DECODE_ERRORS, json_codec
 from ephemera.keyspace._server_identity import RESERVED, SERVER_IDENTITY, read_identity, write_identity
 from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
 from ephemera.keyspace._store import Declaration, Store
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
-from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, Template
+from ephemera.keyspace._template import MAX_KEY_LENGTH, Fields, KeyPattern, Template, unnamed_field
+from ephemera.keyspace._type_nodes import mutable_part
 from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor
+from ephemera.keyspace._value_types import convert, encode_json, json_decoder, storable, to_builtins
 
 __all__ = [
     "DECODE_ERRORS",
-    "FINGERPRINT_LENGTH",
+    "JSON_HEAD",
     "MAX_KEY_LENGTH",
+    "RECORD_LAYOUT",
     "REDIS_ERRORS",
     "RESERVED",
     "SERVER_IDENTITY",
@@ -75,6 +87,8 @@ __all__ = [
     "FlagAccessor",
     "HashAccessor",
     "Instant",
+    "Key",
+    "KeyPattern",
     "Keyspace",
     "KeyspaceOptions",
     "Kind",
@@ -82,7 +96,9 @@ __all__ = [
     "ListAccessor",
     "MappingAccessor",
     "Permanent",
+    "RecordChanges",
     "RecordCodec",
+    "RecordField",
     "Role",
     "SetAccessor",
     "Sliding",
@@ -102,18 +118,29 @@ __all__ = [
     "choose_codec",
     "compress",
     "connect",
+    "convert",
     "declared_type",
     "decompress",
+    "encode_json",
+    "field_value",
     "fixed",
     "is_outage",
-    "json_head",
+    "is_record",
+    "json_codec",
+    "json_decoder",
+    "mutable_part",
     "payload_size",
     "permanent",
     "read_identity",
+    "record_fields",
+    "replaced",
     "shared_key",
     "sliding",
+    "storable",
+    "to_builtins",
     "type_name",
     "unix_milliseconds",
+    "unnamed_field",
     "until",
     "windowed",
     "write_identity",

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from datetime import timedelta
+from typing import Any, Never, TypeVar
 
 from ephemera._futures import discard
 from ephemera.errors import ConnectionFailed, EphemeraError, InvalidLifetime, ServerError, WrongFields
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import Keyspace, Stats
-from ephemera.keyspace._lifetime import Instant, Sliding, Until
-from ephemera.keyspace._template import Fields
+from ephemera.keyspace._lifetime import Instant, Sliding, Until, shorter
+from ephemera.keyspace._template import Fields, unnamed_field
 from ephemera.wire import Arg, Client, Script, packed_read_parts
 
 Command = Sequence[Arg]
@@ -34,7 +35,7 @@ _UNABLE = frozenset(
 """Error codes of a server that is reachable but cannot write now."""
 
 IF_ABSENT = "(absent)"
-"""The guard of `write.lua` that leaves an existing key unchanged; no fingerprint looks like this."""
+"""The guard of `write.lua` that leaves an existing key unchanged; no layout looks like this."""
 
 _LONGEST_ID = 64  # characters of an id that is packed with its key; longer ones are packed separately
 _MOST_ARGUMENTS = 4000  # of one command inside a script: the limit of Lua's stack is not much higher
@@ -62,20 +63,26 @@ class Accessor:
         lifetime = keyspace.lifetime
         self._renewal = lifetime.milliseconds if isinstance(lifetime, Sliding) else None
 
-    def key(self, /, **fields: FieldValue) -> str:
+    def key(self, /, *positional: Never, **fields: FieldValue) -> str:
         """The key with these fields, for scripts of your own."""
+        if positional:
+            raise self._unnamed("key")
         return self._render(fields)
 
     async def expiry(self, until: Instant) -> int:
         """When a write with this `until` expires, in milliseconds since 1970, for scripts of your own."""
         return await self._end(until)
 
-    async def exists(self, /, **fields: FieldValue) -> bool:
+    async def exists(self, /, *positional: Never, **fields: FieldValue) -> bool:
         """Whether the key exists; this does not renew a sliding lifetime."""
+        if positional:
+            raise self._unnamed("exists")
         return bool(await self._ask("EXISTS", self._render(fields)))
 
-    async def delete(self, /, **fields: FieldValue) -> bool:
+    async def delete(self, /, *positional: Never, **fields: FieldValue) -> bool:
         """Delete the key; False when it did not exist."""
+        if positional:
+            raise self._unnamed("delete")
         return await self.delete_many([fields]) > 0
 
     async def delete_many(self, keys: Iterable[Fields], /) -> int:
@@ -84,6 +91,10 @@ class Accessor:
         removed = await self._all(self._call("UNLINK", key) for key in rendered)
         self.stats.writes += len(removed)
         return sum(removed)
+
+    def _unnamed(self, method: str) -> WrongFields:
+        """The error for a field that was given without its name."""
+        return unnamed_field(self.keyspace.template, method)
 
     # Batches: each key is given as a mapping of its fields.
 
@@ -181,12 +192,13 @@ class Accessor:
         key: str,
         *writes: Command,
         until: Instant | None,
+        lifetime: timedelta | None = None,
         value: object = None,
         guard: Arg = "",
     ) -> list[Any] | None:
         """Replace the value of the key; returns the replies, or None when nothing was written."""
         rule = self.keyspace.lifetime.on_put
-        return await self._write(rule, key, writes, await self._end(until, value), guard)
+        return await self._write(rule, key, writes, await self._end(until, value, lifetime), guard)
 
     async def _change(
         self, key: str, *writes: Command, until: Instant | None = None, guard: Arg = ""
@@ -227,17 +239,21 @@ class Accessor:
         self.stats.bytes_written += payload_size(arguments)
         return self._run(WRITE, (key,), arguments)
 
-    async def _end(self, until: Instant | None, value: object = None) -> int:
+    async def _end(
+        self, until: Instant | None, value: object = None, lifetime: timedelta | None = None
+    ) -> int:
         """The lifetime as `write.lua` takes it: milliseconds, or the instant of an `until` lifetime."""
-        lifetime = self.keyspace.lifetime
+        declared = self.keyspace.lifetime
         try:
-            if isinstance(lifetime, Until):
-                return await self._instant(lifetime, until, value)
+            if lifetime is not None:
+                return shorter(declared, lifetime)
+            if isinstance(declared, Until):
+                return await self._instant(declared, until, value)
             if until is not None:
-                raise InvalidLifetime(f"its lifetime is {lifetime}; until= is for until() lifetimes")
+                raise InvalidLifetime(f"its lifetime is {declared}; until= is for until() lifetimes")
         except InvalidLifetime as problem:
             raise InvalidLifetime(f"{self.keyspace.pattern!r}: {problem}") from None
-        return lifetime.milliseconds or 0
+        return declared.milliseconds or 0
 
     async def _instant(self, lifetime: Until, until: Instant | None, value: object) -> int:
         end = lifetime.end(until, value)
@@ -263,6 +279,7 @@ def in_chunks(name: str, arguments: Sequence[Arg]) -> list[Command]:
 def _abandon(issued: Iterable[Awaitable[Any]]) -> None:
     """Cancel calls whose replies no caller needs any more."""
     for each in issued:
-        future = asyncio.ensure_future(each)
+        future: Any = each if hasattr(each, "cancel") else asyncio.ensure_future(each)
         future.cancel()
-        discard(future)
+        if isinstance(future, asyncio.Future):
+            discard(future)

@@ -13,9 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, Required, TypedDict, TypeVar, Unpack, cast, get_args
-
-import msgspec
+from typing import Any, Required, TypedDict, TypeVar, Unpack, get_args
 
 from ephemera.errors import InvalidDeclaration, OverlappingPatterns
 from ephemera.keyspace._classifier import Classifier, shared_key
@@ -24,19 +22,20 @@ from ephemera.keyspace._hash import HashAccessor, MappingAccessor
 from ephemera.keyspace._keyspace import Keyspace, Kind, Role
 from ephemera.keyspace._lifetime import Lifetime, Momentary, Permanent, Until
 from ephemera.keyspace._list import ListAccessor
-from ephemera.keyspace._record_codec import EntryCodec, RecordCodec
+from ephemera.keyspace._record_codec import EntryCodec, RecordCodec, record_codec
 from ephemera.keyspace._set import SetAccessor, SortedSetAccessor
 from ephemera.keyspace._stream import ChannelAccessor, StreamAccessor
-from ephemera.keyspace._template import Template
+from ephemera.keyspace._template import Template, with_prefix
 from ephemera.keyspace._value import CounterAccessor, FlagAccessor, ValueAccessor
 from ephemera.wire import Client
 
 A = TypeVar("A")
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 V = TypeVar("V")
 M = TypeVar("M", str, bytes, int)
 
 _NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_PREFIX = re.compile(r"([A-Za-z0-9._-]+:)+")
 
 
 class ChannelOptions(TypedDict, total=False):
@@ -72,6 +71,9 @@ class KeyspaceOptions(ChannelOptions, total=False):
 class Catalogue:
     """The declared keyspaces of one service.
 
+    `prefix` is put before every key and channel that is declared in the catalogue, those of patterns
+    included, as in `Catalogue("shop", prefix="shop:")`. Services with different prefixes can share a server.
+
     Each method declares one kind of key and returns its `Keyspace`; `store[...]` gives the accessor. All take
     a pattern such as `"session:{user_id}:{id}"` and these options, by name:
 
@@ -86,12 +88,17 @@ class Catalogue:
       events that delete them early, what happens when they are lost, and which service writes them.
     """
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, *, prefix: str = "") -> None:
         given: object = name
         if not isinstance(given, str) or not _NAME.fullmatch(given):
             advice = "use at most 64 letters, digits and . _ -, as in Catalogue('slides')"
             raise InvalidDeclaration(str(name)[:80], "it cannot be the name of a catalogue", advice)
+        if prefix and not _PREFIX.fullmatch(prefix):
+            advice = "use letters, digits and . _ -, and a colon at the end, as in prefix='shop:'"
+            raise InvalidDeclaration(name, f"prefix={prefix!r} cannot be put before its keys", advice)
         self.name = name
+        self.prefix = prefix
+        """What all keys and channels of the catalogue begin with."""
         self.patterns: list[object] = []
         """The patterns declared on its keyspaces, such as locks and caches; each adds itself."""
         self._keyspaces: dict[str, Keyspace[Any]] = {}
@@ -119,8 +126,11 @@ class Catalogue:
     def hash(
         self, pattern: str, record: type[S], **options: Unpack[KeyspaceOptions]
     ) -> Keyspace[HashAccessor[S]]:
-        """Declare a Struct per key, each of its fields a field of the hash."""
-        return self._declare(pattern, "hash", HashAccessor, RecordCodec(pattern, record), options)
+        """Declare a record per key, each of its fields a field of the hash.
+
+        `record` is a Struct, a pydantic model, a dataclass, an attrs class or a TypedDict.
+        """
+        return self._declare(pattern, "hash", HashAccessor, record_codec(pattern, record), options)
 
     def mapping(
         self, pattern: str, value_type: type[V], **options: Unpack[KeyspaceOptions]
@@ -196,12 +206,10 @@ class Catalogue:
     ) -> Keyspace[StreamAccessor[V]]:
         """Declare a stream: entries in order, each with an id, the newest `max_length` of them.
 
-        An entry is a Struct whose fields are the fields of the entry; with a codec, one value of any type.
+        An entry is a record whose fields are the fields of the entry; with a codec, one value of any type.
         """
         chosen = (
-            RecordCodec(pattern, cast("Any", entry))
-            if codec is None
-            else EntryCodec(choose_codec(pattern, entry, codec))
+            record_codec(pattern, entry) if codec is None else EntryCodec(choose_codec(pattern, entry, codec))
         )
         return self._declare(pattern, "stream", StreamAccessor, chosen, options, max_length)
 
@@ -228,6 +236,7 @@ class Catalogue:
         max_length: int | None = None,
     ) -> Keyspace[A]:
         _check(pattern, kind, options, max_length)
+        pattern = with_prefix(self.prefix, pattern)
         of_template = ("hash_tag", "max_key_length")
         template = Template(pattern, **{name: options.pop(name) for name in of_template if name in options})
         if pattern in self._keyspaces:

@@ -1,11 +1,11 @@
 """Which pattern a key belongs to, and whether two patterns can render the same key.
 
-*Classification* is built for scans: millions of keys on one core. The text before the first `:` is fixed in
-nearly every pattern, so it selects a few candidates, which are tried as one regular expression: each
-alternative ends with an empty group, and the number of the last group that matched says which it was. The
-answer is exact: a key belongs to a keyspace only if that keyspace could have rendered it. The expression
-accepts any `%` inside a field; only a key that holds one is parsed in full, to refuse non-canonical
-encodings.
+*Classification* is built for scans: millions of keys on one core. The text before the first `:`, after a
+prefix that all patterns share, is fixed in nearly every pattern, so it selects a few candidates, which are
+tried as one regular expression: each alternative ends with an empty group, and the number of the last group
+that matched says which it was. The answer is exact: a key belongs to a keyspace only if that keyspace could
+have rendered it. The expression accepts any `%` and any text inside a field; only a key that holds a `%`, or
+fields with declared types, is parsed in full, to refuse what is never rendered.
 
 *Overlap* is exact too, with a shared key as evidence. A pattern is a sequence of steps: a literal step takes
 one given character, a field takes one or more of its raw characters. `shared_key` walks two such sequences
@@ -45,9 +45,12 @@ class Classifier(Generic[T]):
     """Maps a key's bytes to what its pattern was registered with."""
 
     def __init__(self, owners: Iterable[tuple[Template, T]]) -> None:
+        every = list(owners)
+        # A prefix that all patterns share tells nothing apart, so heads begin after it.
+        self._start = len(_shared_prefix([template.literals[0] for template, _ in every]))
         by_head: dict[str | None, list[tuple[Template, T]]] = {}
-        for template, owner in owners:
-            by_head.setdefault(_head(template), []).append((template, owner))
+        for template, owner in every:
+            by_head.setdefault(_head(template, self._start), []).append((template, owner))
         headless = by_head.pop(None, [])
         self._headless = _Candidates(headless)
         self._by_head = {head: _Candidates([*known, *headless]) for head, known in by_head.items()}
@@ -58,17 +61,29 @@ class Classifier(Generic[T]):
             text = key.decode()
         except UnicodeDecodeError:
             return None
-        candidates = self._by_head.get(text.partition(":")[0], self._headless)
+        candidates = self._by_head.get(text[self._start :].partition(":")[0], self._headless)
         found = candidates.match(text)
         if found is None or found.lastindex is None:
             return None
         template, owner = candidates.owners[found.lastindex - 1]
-        return owner if "%" not in text or template.parse(text) is not None else None
+        is_exact = "%" not in text and not template.types
+        return owner if is_exact or template.parse(text) is not None else None
 
 
-def _head(template: Template) -> str | None:
-    """The text before the first ':', when it is the same in all keys of the pattern."""
-    head, colon, _ = template.literals[0].partition(":")
+def _shared_prefix(literals: list[str]) -> str:
+    """What all texts begin with, up to a ':'."""
+    if not literals:
+        return ""
+    first, last = min(literals), max(literals)  # what these two share, all share
+    differs = next(
+        (at for at, pair in enumerate(zip(first, last, strict=False)) if pair[0] != pair[1]), len(first)
+    )
+    return first[: first.rfind(":", 0, differs) + 1]
+
+
+def _head(template: Template, start: int) -> str | None:
+    """The text from `start` to the next ':', when it is the same in all keys of the pattern."""
+    head, colon, _ = template.literals[0][start:].partition(":")
     return head if colon or not template.fields else None
 
 
@@ -85,9 +100,9 @@ def shared_key(one: Template, other: Template) -> str | None:
             return key
         for character, here in _next_steps(left, pair[0]):
             for also, there in _next_steps(right, pair[1]):
-                taken = _common_character(character, also)
-                if taken is not None and (here, there) not in reached:
-                    reached[here, there] = key + taken
+                common = _common_character(character, also)
+                if common is not None and (here, there) not in reached:
+                    reached[here, there] = key + common
                     queue.append((here, there))
     return None
 

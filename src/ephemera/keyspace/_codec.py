@@ -1,20 +1,22 @@
 """How a value is encoded and decoded. What cannot be decoded is a miss, never an exception.
 
-A stored value is in an envelope, `["1k3Xz_9",{"user":"ann"}]`: `1` is the version of this layout, `k3Xz_9`
-the fingerprint of the value type's shape (`_fingerprint`), then comes the value. The envelope is JSON,
-readable with a command line and jq, or MessagePack, smaller and faster, or either of them compressed by
-zstd; the first byte tells which. There is no pickle, here or anywhere.
+A stored value is in an envelope, `["1",{"user":"ann"}]`: `1` is the version of this layout, then comes the
+value. The envelope is JSON, readable with a command line and jq, or MessagePack, smaller and faster, or
+either of them compressed by zstd; the first byte tells which. There is no pickle, here or anywhere.
 
-Data in another envelope was written by another version of the program, or by another program, and is a miss:
-a changed type needs no migration and no flush. `str`, `bytes`, `int`, `float` and `bool` are stored as they
-are (`_scalars`) unless a codec is named.
+Types evolve. During a rolling deploy two versions of a program read what the other has written: fields that
+a reader does not know are ignored, and those that are missing take their defaults. What does not fit the
+type (a required field is missing, a field has another type) is a miss. An encoder refuses a value that its
+own version could not read back. `str`, `bytes`, `int`, `float` and `bool` are stored as they are (`_scalars`)
+unless a codec is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Generic, Literal, TypeAlias, TypeVar
+from types import NoneType
+from typing import Any, Generic, Literal, TypeAlias, TypeVar, get_args
 
 import msgspec
 from msgspec import inspect
@@ -22,14 +24,18 @@ from msgspec import inspect
 from ephemera.errors import InvalidDeclaration, InvalidValue
 from ephemera.keyspace import _compression as compression
 from ephemera.keyspace._compression import compress, decompress
-from ephemera.keyspace._fingerprint import fingerprint
+from ephemera.keyspace._record_types import is_record_class
 from ephemera.keyspace._scalars import DECODE_ERRORS, field_codec, scalar_codec
+from ephemera.keyspace._type_nodes import check_readable, may_hide_infinity, refuse_infinity
+from ephemera.keyspace._value_types import decode_hook, encode_hook, is_adapted, is_model, storable
 
 V = TypeVar("V")
 CodecName: TypeAlias = Literal["json", "msgpack"]
 """The codecs that a declaration may name."""
 
 _LAYOUT = "1"
+JSON_HEAD = b'["1",'
+"""The first bytes of every JSON envelope; only data with this prefix may be changed in part."""
 _FORMS: dict[str, Any] = {"json": msgspec.json, "msgpack": msgspec.msgpack}
 
 
@@ -50,8 +56,8 @@ def choose_codec(
     pattern: str, value_type: Any, name: CodecName | None = None, compress_over: int | None = None
 ) -> Codec[Any]:
     """The codec of a keyspace: plain for scalars and JSON for other types, unless one is named."""
-    stamp = shape_of(pattern, value_type)
-    plain = scalar_codec(value_type)
+    stored = check_storable(pattern, value_type)
+    plain = scalar_codec(stored)
     if name is None and plain is not None:
         if compress_over is not None:
             raise InvalidDeclaration(
@@ -61,22 +67,15 @@ def choose_codec(
             )
         encode, decode = plain
         return Codec("plain", value_type, _or_refuse(pattern, value_type, encode), _or_miss(decode))
-    return _packed(pattern, value_type, name or "json", stamp, compress_over)
+    return _packed(pattern, value_type, stored, name or "json", compress_over)
 
 
 def bare_codec(pattern: str, value_type: Any) -> Codec[Any]:
     """The codec of values inside a hash: plain, or JSON without an envelope."""
-    shape_of(pattern, value_type)
-    encode, decode = field_codec(value_type)
-    if scalar_codec(value_type):
-        return Codec("plain", value_type, _or_refuse(pattern, value_type, encode), _or_miss(decode))
-
-    def encode_readable(value: object) -> bytes:
-        data = encode(value)
-        decode(data)
-        return data
-
-    return Codec("json", value_type, _or_refuse(pattern, value_type, encode_readable), _or_miss(decode))
+    stored = check_storable(pattern, value_type)
+    encode, decode = field_codec(stored)
+    name: Literal["plain", "json"] = "plain" if scalar_codec(stored) else "json"
+    return Codec(name, value_type, _or_refuse(pattern, value_type, encode), _or_miss(decode))
 
 
 def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
@@ -91,30 +90,31 @@ def member_codec(pattern: str, member_type: Any) -> Codec[Any]:
     return codec
 
 
-def shape_of(pattern: str, value_type: Any) -> bytes:
-    """The fingerprint of a value type; `InvalidDeclaration` when a value could be taken for a miss."""
+def check_storable(pattern: str, value_type: Any) -> Any:
+    """The type as `storable` returns it.
+
+    `InvalidDeclaration` for one that cannot be decoded, or whose values could be taken for a miss.
+    """
     try:
-        stamp = fingerprint(value_type)
+        stored = storable(value_type)
+        check_readable(stored)
     except TypeError as problem:
         raise InvalidDeclaration(
             pattern,
             f"{type_name(value_type)} cannot be stored: {problem}",
-            "use a msgspec.Struct, a builtin type or a collection of them",
+            "use a msgspec.Struct, a pydantic model, a dataclass, an attrs class, a TypedDict, "
+            "a builtin type or a collection of them",
         ) from None
-    node = inspect.type_info(value_type)
+    node = inspect.type_info(stored)
     choices = node.types if isinstance(node, inspect.UnionType) else (node,)
-    if any(isinstance(choice, (inspect.NoneType, inspect.AnyType)) for choice in choices):
+    is_optional = any(isinstance(choice, (inspect.NoneType, inspect.AnyType)) for choice in choices)
+    if is_optional or NoneType in get_args(value_type):
         raise InvalidDeclaration(
             pattern,
             f"{type_name(value_type)} may be None, which is what a miss looks like",
             "use a Struct with an optional field instead",
         )
-    return stamp
-
-
-def json_head(pattern: str, value_type: Any) -> bytes:
-    """The first bytes of every JSON envelope of a type; only data with this prefix may be patched."""
-    return b'["%s%s",' % (_LAYOUT.encode(), shape_of(pattern, value_type))
+    return stored
 
 
 def declared_type(value_type: Any) -> Any:
@@ -128,20 +128,26 @@ def type_name(value_type: Any) -> str:
 
 
 def _packed(
-    pattern: str, value_type: Any, name: CodecName, stamp: bytes, compress_over: int | None
+    pattern: str, value_type: Any, stored: Any, name: CodecName, compress_over: int | None
 ) -> Codec[Any]:
     if name not in _FORMS:
         raise InvalidDeclaration(pattern, f"there is no codec {name!r}", "use 'json' or 'msgpack'")
     _check_compression(pattern, compress_over)
-    form, envelope = _FORMS[name], _envelope(value_type, stamp)
-    to_bytes, from_bytes = form.Encoder().encode, form.Decoder(envelope).decode
-    is_struct = isinstance(value_type, type) and issubclass(value_type, msgspec.Struct)
+    form, envelope = _FORMS[name], _envelope(stored)
+    to_bytes = form.Encoder(enc_hook=encode_hook).encode
+    from_bytes = form.Decoder(envelope, dec_hook=decode_hook).decode
+    is_class, is_union = is_record_class(value_type), not is_model(stored) and is_adapted(stored)
+    hides_infinity = name == "json" and may_hide_infinity(stored)
 
     def encode(value: object) -> bytes:
-        if is_struct and not isinstance(value, value_type):
+        if is_class and not isinstance(value, value_type):
             raise TypeError
+        if hides_infinity:
+            refuse_infinity(value)
         data: bytes = to_bytes(envelope(value))
-        from_bytes(data)  # a value that could not be decoded later is refused now
+        found = from_bytes(data)  # a value that could not be decoded later is refused now
+        if is_union and type(found.value) is not type(value):
+            raise TypeError
         if compress_over is not None and len(data) > compress_over:
             return compress(data)
         return data
@@ -160,13 +166,13 @@ def _packed(
     return Codec(name, shown, _or_refuse(pattern, shown, encode), decode, from_bytes)
 
 
-def _envelope(value_type: Any, stamp: bytes) -> Any:
+def _envelope(value_type: Any) -> Any:
     """A Struct that msgspec encodes as an array of tag and value, and decodes only if the tag matches."""
     return msgspec.defstruct(
         "Envelope",
         [("value", value_type)],
         array_like=True,
-        tag=_LAYOUT + stamp.decode(),
+        tag=_LAYOUT,
         gc=False,  # it lives for one expression
     )
 
@@ -189,9 +195,19 @@ def _or_refuse(pattern: str, value_type: Any, encode: Callable[[Any], bytes]) ->
         try:
             return encode(value)
         except DECODE_ERRORS:
-            raise InvalidValue(pattern, type_name(value_type), type_name(type(value))) from None
+            raise InvalidValue(pattern, type_name(value_type), _described(value, value_type)) from None
 
     return encode_or_refuse
+
+
+def _described(value: object, value_type: Any) -> str:
+    """A refused value for a message: by its type alone, since it may be a secret."""
+    name = type_name(type(value))
+    if name != type_name(value_type) and isinstance(value_type, type):
+        return name
+    return (
+        f"a {name} that could not be read back: infinite, beyond its limits, or with a part of another type"
+    )
 
 
 def _or_miss(decode: Callable[[bytes], Any]) -> Callable[[bytes], Any]:

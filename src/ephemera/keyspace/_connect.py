@@ -13,13 +13,13 @@ from collections.abc import AsyncIterator, Callable, Collection, Generator, Mapp
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from functools import wraps
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from ephemera.errors import InvalidUrl
 from ephemera.keyspace._catalogue import Catalogue
 from ephemera.keyspace._server_identity import check_identity, guarded
 from ephemera.keyspace._store import Store
-from ephemera.wire import Client, open_client, parse_url
+from ephemera.wire import Client, CredentialProvider, open_client, parse_url
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -55,6 +55,16 @@ class _Guarded(AbstractAsyncContextManager[T]):
     ) -> bool | None:
         return await self._context.__aexit__(kind, error, trace)
 
+    if not TYPE_CHECKING:  # to which `with` is an error without these
+
+        def __enter__(self) -> None:
+            raise TypeError(
+                f"connect(...) needs `async with`, not `with`: {_ADVICE}; synchronous code uses ephemera.sync"
+            )
+
+        def __exit__(self, *_: object) -> None:
+            """Never called: `with` needs it to reach the error of `__enter__`."""
+
     def __await__(self) -> Generator[Any, None, NoReturn]:
         raise TypeError(f"connect(...) cannot be awaited: {_ADVICE}")
 
@@ -74,6 +84,8 @@ async def connect(
     identity: str | None = None,
     queue_identity: str | None = None,
     modules: Collection[str] = (),
+    credentials: CredentialProvider | None = None,
+    queue_credentials: CredentialProvider | None = None,
     resources: Mapping[Any, object] | None = None,
 ) -> AsyncIterator[Store]:
     """Open a store for an `async with` block.
@@ -85,17 +97,21 @@ async def connect(
     - `identity`, `queue_identity`: the names that the servers must be marked with; a marked server is refused
       without its name. `queue_identity` is `identity` unless given.
     - `modules`: server modules that are expected.
+    - `credentials`, `queue_credentials`: functions or coroutine functions that return `Credentials`, called
+      again before they expire; the second is the first unless given.
     - `resources`: what declarations need besides Redis, such as a SQL engine: `resources={JOBS: engine}`.
     """
     if queue_identity is not None and queue_url is None:
         raise InvalidUrl("queue_identity is the name of a second server; give its address as queue_url")
     async with AsyncExitStack() as opened:
 
-        async def open_server(url: str, name: str | None) -> Client:
+        async def open_server(url: str, name: str | None, provider: CredentialProvider | None) -> Client:
             target = parse_url(url)
             if target.read_from == "replicas":
                 raise InvalidUrl(_READ_FROM_REPLICAS)
-            client = await opened.enter_async_context(open_client(url, required=required, modules=modules))
+            client = await opened.enter_async_context(
+                open_client(url, required=required, modules=modules, credentials=provider)
+            )
             address = ",".join(map(str, target.addresses))
             if name is not None:
                 await opened.enter_async_context(guarded(client, address, name))
@@ -103,8 +119,9 @@ async def connect(
                 await check_identity(client, address, None)
             return client
 
-        cache = await open_server(url, identity)
-        queue = cache if queue_url is None else await open_server(queue_url, queue_identity or identity)
+        cache = queue = await open_server(url, identity, credentials)
+        if queue_url is not None:
+            queue = await open_server(queue_url, queue_identity or identity, queue_credentials or credentials)
         store = Store({"cache": cache, "queue": queue}, *catalogues, resources=resources)
         opened.push_async_callback(store.aclose)
         yield store

@@ -1,10 +1,10 @@
 r"""How a field's value is encoded inside a key, so that it can never reach into the rest of the key.
 
-A value is a string of bytes: text in UTF-8, an int in decimal. It is written as it is, except for characters
-with a meaning in keys, globs, hash tags or terminals (`: { } * ? [ ] \ %` and control characters), the
-character that ends the field in its pattern, and bytes that are not UTF-8: each byte of those becomes `%XX`,
-in upper-case hexadecimal. An empty value is written `%%`, which no other value can produce, because every
-other `%` is followed by two hexadecimal digits.
+A value is a string of bytes: text in UTF-8, anything else as `_field_types` renders it. It is written as it
+is, except for characters with a meaning in keys, globs, hash tags or terminals (`: { } * ? [ ] \ %` and
+control characters), the character that ends the field in its pattern, and bytes that are not UTF-8: each byte
+of those becomes `%XX`, in upper-case hexadecimal. An empty value is written `%%`, which no other value can
+produce, because every other `%` is followed by two hexadecimal digits.
 
 Two values have the same encoding only if they are the same bytes, and `decode` reverses `encode`. It refuses
 text that `encode` never returns (`%41` for `A`), so one value has one key.
@@ -15,8 +15,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote_to_bytes
 
-FieldValue = str | bytes | int
-"""The types that a field of a key accepts."""
+from ephemera.keyspace._field_types import FieldValue, field_text
 
 _OUTSIDE = ":{}*?[]\\"
 _CONTROL_OR_SURROGATE = "\x00-\x1f\x7f-\x9f\ud800-\udfff"
@@ -40,7 +39,7 @@ class FieldCodec:
     def encode(self, value: FieldValue) -> str:
         """The value as it is written in a key; TypeError or ValueError when that is impossible."""
         if type(value) is not str:
-            value = _text_of(value)
+            value = field_text(value)
         if not value:
             return _EMPTY
         if self._special.search(value) is None:
@@ -58,16 +57,6 @@ class FieldCodec:
             return ""
         value = unquote_to_bytes(written).decode("utf-8", "surrogateescape")
         return value if value and self.encode(value) == written else None
-
-
-def _text_of(value: object) -> str:
-    if isinstance(value, str):
-        return str.__str__(value)
-    if isinstance(value, bytes):
-        return value.decode("utf-8", "surrogateescape")
-    if isinstance(value, int) and not isinstance(value, bool):
-        return int.__repr__(value)
-    raise TypeError(f"takes str, bytes or int, not {type(value).__name__}")
 
 
 def _canonical(text: str) -> str:

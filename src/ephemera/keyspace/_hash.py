@@ -1,8 +1,8 @@
-"""Hashes: a Struct per key, field by field, or a mapping whose field names are data.
+"""Hashes: a record per key, field by field, or a mapping whose field names are data.
 
-`HashAccessor.put` replaces the whole hash, including fields that an earlier version of the Struct left
-behind. `update` changes some fields of a hash that exists and has the Struct's present shape, and otherwise
-does nothing: a late update never revives part of a deleted hash.
+`HashAccessor.put` replaces the whole hash, including fields that an earlier version of its type left
+behind. `update` changes some fields of a hash that exists, and otherwise does nothing: a late update never
+revives part of a deleted hash. It keeps the fields that another version of the type has added.
 
 A mapping holds entries of one type under names that callers choose, such as one counter per channel for each
 user. An entry that cannot be decoded is left out. All entries of a key share its lifetime.
@@ -11,25 +11,24 @@ user. An entry that cannot be decoded is left out. All entries of a key share it
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Generic, TypeVar, cast
-
-import msgspec
+from datetime import timedelta
+from typing import Any, Generic, Never, TypeVar, cast
 
 from ephemera.keyspace._accessor import Accessor, in_chunks
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
-from ephemera.keyspace._record_codec import RecordCodec
+from ephemera.keyspace._record_codec import RECORD_LAYOUT, RecordCodec
 from ephemera.keyspace._template import Fields
 from ephemera.wire import Arg, Client
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 V = TypeVar("V")
 
 
 class HashAccessor(Accessor, Generic[S]):
-    """One Struct per key, field by field."""
+    """One record per key, field by field."""
 
     __slots__ = ("_codec", "_decode", "_send_get")
 
@@ -39,8 +38,10 @@ class HashAccessor(Accessor, Generic[S]):
         self._decode = self._codec.decode
         self._send_get = self._reader("HGETALL")
 
-    async def get(self, /, **fields: FieldValue) -> S | None:
-        """The record, or None when the key is absent, incomplete or of another shape."""
+    async def get(self, /, *positional: Never, **fields: FieldValue) -> S | None:
+        """The record, or None when the key is absent, incomplete or holds something else."""
+        if positional:
+            raise self._unnamed("get")
         if self._renewal is not None:
             return self._decoded(await self._read("HGETALL", self._render(fields)))
         with self.stats.counting_errors:
@@ -60,15 +61,39 @@ class HashAccessor(Accessor, Generic[S]):
         rendered = self._render_all(keys)
         return [self._decoded(stored) for stored in await self._read_all("HGETALL", rendered)]
 
-    async def put(self, record: S, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Replace the whole hash and set its TTL; False when `until` has passed."""
-        return await self.put_many([(fields, record)], until=until) > 0
+    async def put(
+        self,
+        record: S,
+        /,
+        *positional: Never,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+        **fields: FieldValue,
+    ) -> bool:
+        """Replace the whole hash and set its TTL; False when `until` has passed.
 
-    async def put_many(self, items: Iterable[tuple[Fields, S]], /, *, until: Instant | None = None) -> int:
-        """Replace several hashes in one round trip; returns how many were stored."""
+        `lifetime` is shorter than the declared one, for this write.
+        """
+        if positional:
+            raise self._unnamed("put")
+        return await self.put_many([(fields, record)], until=until, lifetime=lifetime) > 0
+
+    async def put_many(
+        self,
+        items: Iterable[tuple[Fields, S]],
+        /,
+        *,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+    ) -> int:
+        """Replace several hashes in one round trip; returns how many were stored.
+
+        `until` is the instant at which they expire, where the keyspace has an `until` lifetime.
+        `lifetime` is shorter than the declared one, for this write.
+        """
         rule = self.keyspace.lifetime.on_put
         prepared = [
-            (key, self._codec.encode(record), await self._end(until, record))
+            (key, self._codec.encode(record), await self._end(until, record, lifetime))
             for key, record in self._render_pairs(items)
         ]
         replies = await self._all(
@@ -86,8 +111,8 @@ class HashAccessor(Accessor, Generic[S]):
         With an `until` lifetime the hash keeps its expiry unless another is given.
         """
         write: list[Arg] = ["HSET", *self._codec.encode_some(changes)]
-        key, shape = self._render(fields), self._codec.shape
-        return await self._change_existing(key, write, until=until, guard=shape) is not None
+        key = self._render(fields)
+        return await self._change_existing(key, write, until=until, guard=RECORD_LAYOUT) is not None
 
     def _decoded(self, stored: dict[bytes, bytes]) -> S | None:
         record = self._decode(stored) if stored else None
@@ -129,11 +154,20 @@ class MappingAccessor(Accessor, Generic[V]):
         return self._decoded((_name(name), data) for name, data in stored.items())
 
     async def put(
-        self, entries: Mapping[str, V], /, *, until: Instant | None = None, **fields: FieldValue
+        self,
+        entries: Mapping[str, V],
+        /,
+        *,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+        **fields: FieldValue,
     ) -> bool:
-        """Replace all entries; False when `until` has passed."""
+        """Replace all entries; False when `until` has passed.
+
+        `lifetime` is shorter than the declared one, for this write.
+        """
         writes = [("UNLINK",), *in_chunks("HSET", self._flat(entries))]
-        return await self._put(self._render(fields), *writes, until=until) is not None
+        return await self._put(self._render(fields), *writes, until=until, lifetime=lifetime) is not None
 
     async def set(
         self, entries: Mapping[str, V], /, *, until: Instant | None = None, **fields: FieldValue

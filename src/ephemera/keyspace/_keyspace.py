@@ -9,14 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Never, TypeAlias, TypeVar
 
 from ephemera.errors import ConnectionFailed, ServerError, UndeclaredKeyspace
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._lifetime import Lifetime
 from ephemera.keyspace._record_codec import EntryCodec, RecordCodec
-from ephemera.keyspace._template import Template
+from ephemera.keyspace._template import Template, unnamed_field
 from ephemera.wire import Client
 
 if TYPE_CHECKING:
@@ -64,12 +64,17 @@ class Keyspace(Generic[A]):
         """What TYPE returns for these keys; a channel has none."""
         return _REDIS_TYPES.get(self.kind, self.kind).replace("sorted_set", "zset")
 
-    def key(self, /, **fields: FieldValue) -> str:
+    def key(self, /, *positional: Never, **fields: FieldValue) -> str:
         """The key with these fields."""
+        if positional:
+            raise unnamed_field(self.template, "key")
         return self.template.render(fields)
 
-    def parse(self, key: bytes | str) -> dict[str, str] | None:
-        """The fields of a key, or None when it does not belong to this keyspace."""
+    def parse(self, key: bytes | str) -> dict[str, Any] | None:
+        """The fields of a key, or None when it does not belong to this keyspace.
+
+        A field with a declared type has a value of that type, and any other is text.
+        """
         return self.template.parse(key)
 
     def bind(self, store: Store) -> A:

@@ -12,6 +12,9 @@ A key without the TTL it should have (another program's write, a PERSIST) gets o
 kind. An instant that has passed, by the server's clock, writes nothing; this is a result, not an error. One
 further ahead than `at_most` is an error, when both this machine's clock and the server's say so. `outlives`
 says in words what an expiring lifetime is longer than; a keyspace of role `queue` must say it.
+
+A full write of a `fixed` lifetime may have a shorter one: `put(value, lifetime=timedelta(minutes=1))`. The
+declared one is the maximum, so a catalogue says how long a value can live.
 """
 
 from __future__ import annotations
@@ -142,17 +145,26 @@ Lifetime: TypeAlias = Fixed | Sliding | Windowed | Until | Permanent | Momentary
 
 
 def fixed(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Fixed:
-    """Expire this long after the last full write: `fixed(minutes=5)`."""
+    """Expire this long after the last full write: `fixed(minutes=5)`.
+
+    `outlives` says in words what the keys must outlive; a keyspace of role `queue` must say it.
+    """
     return Fixed(_positive("fixed", duration), outlives)
 
 
 def sliding(*, outlives: str | None = None, **duration: Unpack[Duration]) -> Sliding:
-    """Expire this long after the last read or write: `sliding(hours=24)`."""
+    """Expire this long after the last read or write: `sliding(hours=24)`.
+
+    `outlives` says in words what the keys must outlive; a keyspace of role `queue` must say it.
+    """
     return Sliding(_positive("sliding", duration), outlives)
 
 
 def windowed(*, every: timedelta, keep: timedelta, outlives: str | None = None) -> Windowed:
-    """Expire `keep` after the first write in a window of `every`; later writes do not extend it."""
+    """Expire `keep` after the first write in a window of `every`; later writes do not extend it.
+
+    `outlives` says in words what the keys must outlive; a keyspace of role `queue` must say it.
+    """
     _check_durations("windowed", every=every, keep=keep)
     window, ttl = _milliseconds(every), _milliseconds(keep)
     if window <= 0 or ttl < window:
@@ -173,6 +185,8 @@ def until(
 
     `at_most` limits how far ahead an instant may be, by the server's clock; beyond it `InvalidLifetime` is
     raised.
+
+    `outlives` says in words what the keys must outlive; a keyspace of role `queue` must say it.
     """
     if derive is not None and not callable(derive):
         raise InvalidLifetime(f"until({derive!r}): give a function that returns the expiry of a value")
@@ -189,6 +203,20 @@ def permanent(*, reason: str) -> Permanent:
     if not isinstance(given, str) or not given.strip():
         raise InvalidLifetime("permanent(reason=...): say why these keys need no TTL")
     return Permanent(reason)
+
+
+def shorter(declared: Lifetime, given: timedelta) -> int:
+    """The lifetime of one write in milliseconds; `InvalidLifetime` when it exceeds the declared one."""
+    if (wrong := duration_problem(lifetime=given)) is not None:
+        raise InvalidLifetime("; ".join(wrong))
+    if not isinstance(declared, Fixed):
+        advice = "give until= for an instant" if isinstance(declared, Until) else "declare another keyspace"
+        raise InvalidLifetime(f"its lifetime is {declared}; lifetime= is for fixed() lifetimes: {advice}")
+    wanted = _milliseconds(given)
+    if not 0 < wanted <= declared.milliseconds:
+        problem = "is not positive" if wanted <= 0 else f"is longer than the declared {declared}"
+        raise InvalidLifetime(f"lifetime={given} {problem}; give at most {declared}, or declare a longer one")
+    return wanted
 
 
 def unix_milliseconds(instant: Instant) -> int:

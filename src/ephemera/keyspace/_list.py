@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar, cast
 from ephemera.errors import UndecodableItems
 from ephemera.keyspace._accessor import Accessor, Command, in_chunks
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.wire import Arg, Client, Script

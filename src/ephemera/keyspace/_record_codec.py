@@ -1,13 +1,17 @@
-"""A Struct as the fields of a hash or of a stream's entry, readable with a command line.
+"""A record as the fields of a hash or of a stream's entry, readable with a command line.
 
 Each field is stored as `_scalars` describes: text as it is, numbers in decimal, everything else as JSON. The
-field `_v` holds the fingerprint of the whole shape. A hash without it, or with another one, is a miss, and so
-is one that lacks a required field or holds one that cannot be decoded. A missing field takes its default.
-Unknown fields are ignored; names that start with `_` are reserved for patterns (a fencing token, an epoch).
+field `_v` holds the version of this layout, and is there in every whole record. A hash without it is a miss,
+and so is one that lacks a required field or holds one that cannot be decoded. A missing field takes its
+default, and unknown fields are ignored, so two versions of a type read each other's records. Names that
+start with `_` are reserved for patterns (a fencing token, an epoch).
+
+A record that is not a Struct (`_record_types`) takes a longer way: it is turned into JSON-compatible values,
+and its fields are validated together when it is read, so that a model's own validators run.
 
 `encode_some` encodes single fields, so that one HSET can change one of them; `_v` stays as it is.
 
-A stream's entry that is not one Struct, such as a union of Structs, is stored whole in the field `d`, in the
+A stream's entry that is not one record, such as a union of Structs, is stored whole in the field `d`, in the
 envelope of `_codec`.
 """
 
@@ -16,23 +20,29 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from operator import attrgetter, call, itemgetter
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, is_typeddict
 
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace._codec import Codec, shape_of, type_name
-from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, field_codec
+from ephemera.keyspace._codec import Codec, check_storable, type_name
+from ephemera.keyspace._record_types import RecordChanges, RecordField, is_record, record_fields
+from ephemera.keyspace._scalars import DECODE_ERRORS, Decode, Encode, field_codec, json_codec, scalar_codec
+from ephemera.keyspace._type_nodes import refuse_infinity
+from ephemera.keyspace._value_types import convert, is_model, storable, to_builtins
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 
 V = TypeVar("V")
 
 _WHOLE = b"d"
 """The field of an entry that holds its one value."""
 
-SHAPE_FIELD = b"_v"
-"""The hash field that holds the fingerprint of the record's shape."""
+LAYOUT_FIELD = b"_v"
+"""The field that every whole record has."""
+
+RECORD_LAYOUT = b"1"
+"""Its content: the version of this layout."""
 
 
 class _FieldCodec(NamedTuple):
@@ -53,32 +63,30 @@ class RecordCodec(Generic[S]):
         "_make",
         "_values_of",
         "pattern",
-        "shape",
-        "struct",
+        "record",
     )  # fmt: skip
 
-    def __init__(self, pattern: str, struct: type[S]) -> None:
-        _check(pattern, struct)
+    def __init__(self, pattern: str, record: type[S]) -> None:
+        fields = _checked_fields(pattern, record)
         self.pattern = pattern
-        self.struct = struct
-        self.shape = shape_of(pattern, struct)
+        self.record = record
         self._fields = {
-            field.name: _FieldCodec(field.encode_name.encode(), *field_codec(field.type))
-            for field in msgspec.structs.fields(struct)
+            field.name: _FieldCodec(field.stored_name.encode(), *field_codec(storable(field.type)))
+            for field in fields
         }
         stored_names = [each.name for each in self._fields.values()]
         # A getter of one name returns no tuple, so both get one name more; `map` stops before it.
         self._values_of = attrgetter(*self._fields, "__class__")
-        self._fetch = itemgetter(*stored_names, SHAPE_FIELD)
+        self._fetch = itemgetter(*stored_names, LAYOUT_FIELD)
         self._encoders = [each.encode for each in self._fields.values()]
         self._decoders = [each.decode for each in self._fields.values()]
-        self._frame = [part for name in (*stored_names, SHAPE_FIELD) for part in (name, self.shape)]
-        self._make: Callable[..., S] = struct if _takes_positions(struct) else self._make_by_name
+        self._frame = [part for name in (*stored_names, LAYOUT_FIELD) for part in (name, RECORD_LAYOUT)]
+        self._make: Callable[..., S] = record if _takes_positions(record) else self._make_by_name
 
     def encode(self, record: S) -> list[bytes]:
-        """All fields of a record and its fingerprint, flat, as HSET and XADD take them."""
-        if not isinstance(record, self.struct):
-            raise InvalidValue(self.pattern, self.struct.__name__, type(record).__name__)
+        """All fields of a record and its layout, flat, as HSET and XADD take them."""
+        if not isinstance(record, self.record):
+            raise InvalidValue(self.pattern, self.record.__name__, type(record).__name__)
         flat = self._frame.copy()
         try:
             flat[1:-1:2] = map(call, self._encoders, self._values_of(record))
@@ -90,15 +98,15 @@ class RecordCodec(Generic[S]):
     def encode_some(self, changes: Mapping[str, Any]) -> list[bytes]:
         """Some fields, flat; `InvalidValue` for an unknown field or a value of another type."""
         if not changes or changes.keys() - self._fields.keys():
-            fields = f"{self.struct.__name__} with the fields {', '.join(self._fields)}"
+            fields = f"{self.record.__name__} with the fields {', '.join(self._fields)}"
             raise InvalidValue(self.pattern, fields, ", ".join(changes) or "no field")
         return self._flat(changes.items())
 
     def decode(self, stored: Mapping[bytes, bytes]) -> S | None:
-        """The record, or None when these fields are not one of this shape."""
+        """The record, or None when these fields are not one."""
         try:
             values = self._fetch(stored)
-            if values[-1] != self.shape:
+            if values[-1] != RECORD_LAYOUT:
                 return None
             return self._make(*map(call, self._decoders, values))
         except KeyError:
@@ -108,10 +116,10 @@ class RecordCodec(Generic[S]):
 
     def _decode_incomplete(self, stored: Mapping[bytes, bytes]) -> S | None:
         """A record with missing fields, which take their defaults."""
-        if stored.get(SHAPE_FIELD) != self.shape:
+        if stored.get(LAYOUT_FIELD) != RECORD_LAYOUT:
             return None
         try:
-            return self.struct(
+            return self.record(
                 **{
                     name: each.decode(stored[each.name])
                     for name, each in self._fields.items()
@@ -127,31 +135,104 @@ class RecordCodec(Generic[S]):
             try:
                 flat += (self._fields[name].name, self._fields[name].encode(value))
             except DECODE_ERRORS:
-                expected = f"{self.struct.__name__} whose {name!r} is of another type"
+                expected = f"{self.record.__name__} whose {name!r} can be read back as it is declared"
                 raise InvalidValue(self.pattern, expected, type_name(type(value))) from None
         return flat
 
     def _make_by_name(self, *values: Any) -> S:
-        return self.struct(**dict(zip(self._fields, values, strict=True)))
+        return self.record(**dict(zip(self._fields, values, strict=True)))
 
 
-def _check(pattern: str, struct: Any) -> None:
-    if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+class AdaptedRecordCodec(RecordCodec[S]):
+    """The same for a pydantic model, a dataclass, an attrs class or a TypedDict."""
+
+    __slots__ = ("_changes",)
+
+    def __init__(self, pattern: str, record: type[S]) -> None:
+        self.pattern = pattern
+        self.record = record
+        self._fields = {
+            field.name: _FieldCodec(field.stored_name.encode(), *_builtin_codec(record, field))
+            for field in _checked_fields(pattern, record)
+        }
+        self._changes = RecordChanges(pattern, record)
+
+    def encode(self, record: S) -> list[bytes]:
+        """All fields of a record and its layout, flat, as HSET and XADD take them."""
+        expected = self.record.__name__
+        if not isinstance(record, dict if is_typeddict(self.record) else self.record):
+            raise InvalidValue(self.pattern, expected, type_name(type(record)))
+        try:
+            refuse_infinity(record)
+            values = to_builtins(record, builtin_types=(bytes,))
+            if values.keys() - self._fields.keys():
+                raise ValueError("it has fields that are not declared, which a hash would lose")
+            flat = self._encode_fields(values)
+            self._decode(dict(zip(flat[::2], flat[1::2], strict=True)))
+        except DECODE_ERRORS:
+            given = f"a {type_name(type(record))} that could not be read back"
+            raise InvalidValue(self.pattern, expected, given) from None
+        return [*flat, LAYOUT_FIELD, RECORD_LAYOUT]
+
+    def encode_some(self, changes: Mapping[str, Any]) -> list[bytes]:
+        """Some fields, flat; `InvalidValue` for an unknown field or a value of another type."""
+        return self._encode_fields(to_builtins(self._changes.checked(changes), builtin_types=(bytes,)))
+
+    def decode(self, stored: Mapping[bytes, bytes]) -> S | None:
+        """The record, or None when these fields are not one."""
+        if stored.get(LAYOUT_FIELD) != RECORD_LAYOUT:
+            return None
+        try:
+            return self._decode(stored)
+        except DECODE_ERRORS:
+            return None
+
+    def _decode(self, stored: Mapping[bytes, bytes]) -> S:
+        fields = self._fields.items()
+        values = {name: each.decode(stored[each.name]) for name, each in fields if each.name in stored}
+        record: S = convert(values, self.record)
+        return record
+
+    def _encode_fields(self, values: Mapping[str, Any]) -> list[bytes]:
+        known = self._fields.items()
+        return [
+            part for name, each in known if name in values for part in (each.name, each.encode(values[name]))
+        ]
+
+
+def record_codec(pattern: str, record: type[S]) -> RecordCodec[S]:
+    """The codec of a hash or a stream of records."""
+    given: Any = record
+    is_struct = isinstance(given, type) and issubclass(given, msgspec.Struct)
+    return (RecordCodec if is_struct else AdaptedRecordCodec)(pattern, record)
+
+
+def _builtin_codec(record: Any, field: RecordField) -> tuple[Encode, Decode]:
+    """The codec of a field's JSON-compatible value; types and limits are checked with the whole record."""
+    is_plain = field.type in (str, int, float, bool) or (field.type is bytes and not is_model(record))
+    return (scalar_codec(field.type) if is_plain else None) or json_codec(Any)
+
+
+def _checked_fields(pattern: str, record: Any) -> tuple[RecordField, ...]:
+    if not is_record(record):
         raise InvalidDeclaration(
             pattern,
-            f"{type_name(struct)} is not a msgspec.Struct",
-            "a hash or a stream holds the fields of a Struct; use value() for other types",
+            f"{type_name(record)} has no named fields",
+            "a hash or a stream holds the fields of a Struct, a pydantic model, a dataclass, an attrs class "
+            "or a TypedDict; use value() for other types",
         )
-    names = [field.encode_name for field in msgspec.structs.fields(struct)]
-    if not names or any(name.startswith("_") for name in names):
+    fields = record_fields(pattern, record)
+    if not fields or any(field.stored_name.startswith("_") for field in fields):
         raise InvalidDeclaration(
             pattern,
-            f"{struct.__name__} has no fields, or one that starts with '_'",
-            "names with a leading underscore are reserved, as '_v' is for the shape",
+            f"{record.__name__} has no fields, or one that starts with '_'",
+            "names with a leading underscore are reserved, as '_v' is for the layout",
         )
+    check_storable(pattern, record)
+    return fields
 
 
-def _takes_positions(struct: type[msgspec.Struct]) -> bool:
+def _takes_positions(struct: type[Any]) -> bool:
     parameters = inspect.signature(struct).parameters.values()
     return all(parameter.kind is parameter.POSITIONAL_OR_KEYWORD for parameter in parameters)
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeAlias, TypeVar, cast
 from ephemera.errors import InvalidValue
 from ephemera.keyspace._accessor import Accessor, in_chunks
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import Keyspace
 from ephemera.keyspace._lifetime import Instant
 from ephemera.keyspace._template import Fields
@@ -56,7 +56,10 @@ class SetAccessor(_Members[M]):
     __slots__ = ()
 
     async def add(self, /, *members: M, until: Instant | None = None, **fields: FieldValue) -> int:
-        """Add members; returns how many were new."""
+        """Add members; returns how many were new.
+
+        `until` is the instant at which it expires, where the keyspace has an `until` lifetime.
+        """
         writes = in_chunks("SADD", [self._encode(member) for member in members])
         return sum(await self._change(self._render(fields), *writes, until=until) or ())
 
@@ -87,7 +90,10 @@ class SortedSetAccessor(_Members[M]):
     async def add(
         self, scores: Mapping[M, float], /, *, until: Instant | None = None, **fields: FieldValue
     ) -> int:
-        """Add members with their scores, or change their scores; returns how many were new."""
+        """Add members with their scores, or change their scores; returns how many were new.
+
+        `until` is the instant at which it expires, where the keyspace has an `until` lifetime.
+        """
         flat: list[Arg] = []
         given: object = scores
         if not isinstance(given, Mapping):

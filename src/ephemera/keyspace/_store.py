@@ -7,6 +7,7 @@ it is created once. `store.call` sends any other command, to the server of role 
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
@@ -28,7 +29,10 @@ class Declaration(Protocol[A_co]):
 
 
 class Store:
-    """Connected clients by role, and the runtime objects of what is declared; `connect` opens one."""
+    """Connected clients by role, and the runtime objects of what is declared; `connect` opens one.
+
+    `resources` is what declarations need besides Redis, by declaration.
+    """
 
     def __init__(
         self,
@@ -41,9 +45,11 @@ class Store:
                 raise TypeError(f"connect(url, ...) takes catalogues, not {catalogue!r}")
         _check_catalogues(catalogues)
         self.catalogues = catalogues
+        """What the store may use."""
         self._clients: dict[Role, Client] = dict(clients)
         self._resources = dict(resources or {})
         self._bound: dict[Declaration[Any], Any] = {}
+        self._binding = threading.RLock()  # threads share the store of `ephemera.sync`
         self._callbacks: list[Callable[[], Awaitable[None]]] = []
         self._use(self._clients["cache"])
 
@@ -58,7 +64,10 @@ class Store:
                     f"store[...] takes a declared keyspace or pattern, not {declaration!r}; "
                     "use what catalogue.hash(...) or Locks(...) returned"
                 ) from None
-            bound = self._bound[declaration] = declaration.bind(self)
+            with self._binding:
+                if declaration not in self._bound:
+                    self._bound[declaration] = declaration.bind(self)
+                bound = self._bound[declaration]
         return bound
 
     def __repr__(self) -> str:

@@ -1,6 +1,6 @@
 """Streams and channels: an ordered log of entries, and messages that are not stored.
 
-A stream's entry is a Struct, each of its fields a field of the entry, or one value of any type
+A stream's entry is a record, each of its fields a field of the entry, or one value of any type
 (`EntryCodec`). `append` gives it the next id, trims the stream to exactly `max_length`, and sets the TTL, in
 one step. A channel reaches only those who are subscribed at the moment; messages that must not be missed go
 into a stream.
@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from ephemera.keyspace._accessor import Accessor
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import Keyspace, Stats
 from ephemera.keyspace._lifetime import Instant
 from ephemera.keyspace._record_codec import EntryCodec, RecordCodec

@@ -17,9 +17,11 @@ import keyword
 import re
 from collections.abc import Callable, Mapping
 from operator import itemgetter
+from typing import Any
 
 from ephemera.errors import InvalidDeclaration, InvalidField, KeyTooLong, WrongFields
-from ephemera.keyspace._field_values import FieldCodec, FieldValue, special_characters
+from ephemera.keyspace._field_types import FieldType, FieldValue, parse_field, typed_text
+from ephemera.keyspace._field_values import FieldCodec, special_characters
 
 Fields = Mapping[str, FieldValue]
 """The fields of one key, by name."""
@@ -31,7 +33,35 @@ _FIELD = re.compile(r"\{([^{}]*)\}")
 _LITERAL = re.compile(r"[!-~]*")  # printable ASCII, without the characters below
 _NOT_LITERAL = frozenset("{}*?[]\\%")
 _HUGE = 10**100  # Python refuses to format numbers of thousands of digits
-_RESERVED = frozenset((*keyword.kwlist, "until"))
+_RESERVED = frozenset((*keyword.kwlist, "lifetime", "until"))
+
+
+class KeyPattern(str):
+    """A pattern with the types of its fields, as a typed `Key` declares them."""
+
+    __slots__ = ("types",)
+
+    types: Mapping[str, FieldType]
+
+    def __new__(cls, pattern: str, types: Mapping[str, FieldType]) -> KeyPattern:
+        made = super().__new__(cls, pattern)
+        made.types = types
+        return made
+
+
+def unnamed_field(template: Template, method: str) -> WrongFields:
+    """The error for a field that was given without its name, which shows the call to write."""
+    named = ", ".join(f"{name}=..." for name in template.fields)
+    given = f"a value without its name: write {method}({named})" if named else "a value"
+    return WrongFields(template.pattern, template.fields, (given,))
+
+
+def with_prefix(prefix: str, pattern: str) -> str:
+    """A pattern with a literal before it, and the same types."""
+    if not prefix:
+        return pattern
+    full = f"{prefix}{pattern}"
+    return KeyPattern(full, pattern.types) if isinstance(pattern, KeyPattern) else full
 
 
 class Template:
@@ -53,6 +83,7 @@ class Template:
         "pattern",
         "regex",
         "render",
+        "types",
     )  # fmt: skip
 
     def __init__(
@@ -63,6 +94,8 @@ class Template:
         self.pattern = pattern
         self.hash_tag = hash_tag
         self.max_key_length = max_key_length
+        self.types: Mapping[str, FieldType] = pattern.types if isinstance(pattern, KeyPattern) else {}
+        """The declared types of fields; a field without one accepts every type, and is parsed as text."""
         self.literals, self.fields = _split(pattern, hash_tag)
         self._field_codecs = tuple(map(FieldCodec, _end_characters(self.literals)))
         self.regex = self._regex("{}+")
@@ -82,8 +115,25 @@ class Template:
         """The glob that matches at least all keys of this pattern, for SCAN and ACL rules."""
         return "*".join(self.literals)
 
-    def parse(self, key: bytes | str) -> dict[str, str] | None:
-        """The fields of a key, or None when this template could not have rendered it."""
+    def parse(self, key: bytes | str) -> dict[str, Any] | None:
+        """The fields of a key, or None when this template could not have rendered it.
+
+        A field with a declared type has a value of that type, and any other is text.
+        """
+        fields = self._split_key(key)
+        if fields is None or not self.types:
+            return fields
+        try:
+            return {name: parse_field(text, self.types[name]) for name, text in fields.items()}
+        except ValueError:
+            return None
+
+    def parse_text(self, key: bytes | str) -> dict[str, str] | None:
+        """The fields of a key as text, whatever their types; None as for `parse`."""
+        fields = self._split_key(key)
+        return fields if not self.types or self.parse(key) is not None else None
+
+    def _split_key(self, key: bytes | str) -> dict[str, str] | None:
         if isinstance(key, bytes):
             try:
                 key = key.decode()
@@ -111,13 +161,15 @@ class Template:
         """The fastest renderer for this number of fields; `render` is on every hot path."""
         if not self.fields:
             return self._render_constant
+        if any(each.type is not str for each in self.types.values()):
+            return self._render_any
         if len(self.fields) == 1:
             return self._one_field_renderer()
         self._select = itemgetter(*self.fields)
         return self._render_several
 
     def _of_one_field(self) -> tuple[str, str, str, int] | None:
-        if len(self.fields) != 1:
+        if len(self.fields) != 1 or self.render == self._render_any:
             return None
         before, after = self.literals
         return self.fields[0], before, after, self._short - len(before) - len(after)
@@ -130,11 +182,13 @@ class Template:
     def _one_field_renderer(self) -> Callable[[Fields], str]:
         (name,), (before, after) = self.fields, self.literals
         special, short, render_any = self._special, self._short, self._render_any
+        is_typed = bool(self.types)
 
         def render(fields: Fields) -> str:
             value = fields.get(name)
             if type(value) is not str:
-                value = str(value) if type(value) is int and -_HUGE < value < _HUGE else ""
+                is_number = type(value) is int and not is_typed and -_HUGE < value < _HUGE
+                value = str(value) if is_number else ""
             # Letters and digits are never encoded, and most ids hold nothing else.
             if (value.isalnum() or (value and not special(value))) and len(fields) == 1:
                 key = before + value + after
@@ -172,7 +226,7 @@ class Template:
 
     def _encode_one(self, name: str, codec: FieldCodec, value: FieldValue) -> str:
         try:
-            return codec.encode(value)
+            return codec.encode(typed_text(value, self.types[name]) if name in self.types else value)
         except (TypeError, ValueError) as problem:
             raise InvalidField(self.pattern, name, str(problem)) from None
 
@@ -236,7 +290,7 @@ def _check_fields(pattern: str, fields: list[str]) -> None:
                 pattern,
                 f"{name!r} cannot be the name of a field",
                 "fields are given as keyword arguments: use an ASCII identifier that is no keyword, "
-                "nor 'until', which is when a value expires",
+                "nor 'until' or 'lifetime', which say when a value expires",
             )
         if fields.count(name) > 1:
             raise InvalidDeclaration(

@@ -10,12 +10,13 @@ has lost its TTL sets a new one, so no counter stays for ever by accident.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Coroutine, Iterable
-from typing import Any, Generic, Protocol, TypeVar, cast
+from datetime import timedelta
+from typing import Any, Generic, Never, Protocol, TypeVar, cast
 
 from ephemera.errors import InvalidValue
 from ephemera.keyspace._accessor import IF_ABSENT, Accessor
 from ephemera.keyspace._codec import Codec
-from ephemera.keyspace._field_values import FieldValue
+from ephemera.keyspace._field_types import FieldValue
 from ephemera.keyspace._keyspace import REDIS_ERRORS, Keyspace
 from ephemera.keyspace._lifetime import Instant, Until
 from ephemera.keyspace._scalars import DECODE_ERRORS
@@ -31,7 +32,7 @@ _BOUND = 2**63  # of a 64-bit integer
 class Get(Protocol[V_co]):
     """The signature of `ValueAccessor.get`."""
 
-    def __call__(self, /, **fields: FieldValue) -> Coroutine[Any, Any, V_co | None]:
+    def __call__(self, /, *positional: Never, **fields: FieldValue) -> Coroutine[Any, Any, V_co | None]:
         """The value, or None when the key is absent or holds something else than the declared type."""
 
 
@@ -47,20 +48,34 @@ class _Strings(Accessor):
         self._ttl = ttl if lifetime.on_put in ("none", "renew") else None
         self._ttl_if_absent = None if isinstance(lifetime, Until) else ttl
 
-    async def _set(self, key: str, data: bytes, until: Instant | None, value: object = None) -> bool:
-        if self._ttl is None or until is not None:
-            return await self._put(key, ("SET", data), until=until, value=value) is not None
+    async def _set(
+        self,
+        key: str,
+        data: bytes,
+        until: Instant | None,
+        lifetime: timedelta | None,
+        value: object = None,
+    ) -> bool:
+        if self._ttl is None or until is not None or lifetime is not None:
+            return (
+                await self._put(key, ("SET", data), until=until, lifetime=lifetime, value=value) is not None
+            )
         await self._ask("SET", key, data, *self._ttl)
         self.stats.writes += 1
         self.stats.bytes_written += len(data)
         return True
 
     async def _set_if_absent(
-        self, key: str, data: bytes, until: Instant | None, value: object = None
+        self,
+        key: str,
+        data: bytes,
+        until: Instant | None,
+        lifetime: timedelta | None,
+        value: object = None,
     ) -> bool:
-        if self._ttl_if_absent is None or until is not None:
-            write = ("SET", data)
-            return await self._put(key, write, until=until, value=value, guard=IF_ABSENT) is not None
+        if self._ttl_if_absent is None or until is not None or lifetime is not None:
+            options: Any = {"until": until, "lifetime": lifetime, "value": value, "guard": IF_ABSENT}
+            return await self._put(key, ("SET", data), **options) is not None
         stored = await self._ask("SET", key, data, "NX", *self._ttl_if_absent) is not None
         if stored:
             self.stats.writes += 1
@@ -80,7 +95,10 @@ class ValueAccessor(_Strings, Generic[V]):
         self.get: Get[V] = self._make_get(codec)
         """The value, or None when the key is absent or holds something else than the declared type."""
 
-    async def _get(self, /, **fields: FieldValue) -> V | None:
+    async def _get(self, /, *positional: Never, **fields: FieldValue) -> V | None:
+        """The value, or None when the key is absent or holds something else than the declared type."""
+        if positional:
+            raise self._unnamed("get")
         key = self._render(fields)
         with self.stats.counting_errors:
             if self._renewal is None:
@@ -100,17 +118,19 @@ class ValueAccessor(_Strings, Generic[V]):
     def _make_get(self, codec: Codec[V]) -> Get[V]:
         """`get`; for the most common sort of keyspace, a version with everything inlined.
 
-        That is: one field in the pattern, an enveloped value, a lifetime that reads do not renew. The calls
-        of `render` and `decode` and the attribute lookups would cost a tenth of the whole read.
+        That is: one field in the pattern, and a lifetime that reads do not renew. The calls of `render` and,
+        for an enveloped value, `decode`, and the attribute lookups would cost a tenth of the whole read.
         """
         unpack, packing = codec.unpack, self._packing("GET")
-        if packing is None or unpack is None or self._renewal is not None:
+        if packing is None or self._renewal is not None:
             return self._get
         field, heads, end, longest = packing
         render, call, send = self._render, self._call, self._send
-        stats, decoded = self.stats, self._decoded
+        stats, decoded, unnamed = self.stats, self._decoded, self._unnamed
 
-        async def get(**fields: FieldValue) -> V | None:
+        async def get(*positional: Never, **fields: FieldValue) -> V | None:
+            if positional:
+                raise unnamed("get")
             value: Any = fields.get(field)
             # `with stats.counting_errors` would make this function a fifth slower, and the benchmark row
             # "JSON value read, share of GET" has no room for that.
@@ -128,6 +148,8 @@ class ValueAccessor(_Strings, Generic[V]):
             except REDIS_ERRORS:
                 stats.errors += 1
                 raise
+            if unpack is None:
+                return decoded(data)
             try:
                 found: V = unpack(data).value
             except DECODE_ERRORS:  # absent, compressed, or something else
@@ -148,14 +170,38 @@ class ValueAccessor(_Strings, Generic[V]):
             replies = await self._all(self._call("GETEX", key, "PX", ttl) for key in rendered)
         return [self._decoded(data) for data in replies]
 
-    async def put(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Store the value with its TTL; False when `until` has passed and nothing was stored."""
-        return await self._set(self._render(fields), self._encode(value), until, value)
+    async def put(
+        self,
+        value: V,
+        /,
+        *positional: Never,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+        **fields: FieldValue,
+    ) -> bool:
+        """Store the value with its TTL; False when `until` has passed and nothing was stored.
 
-    async def put_many(self, items: Iterable[tuple[Fields, V]], /, *, until: Instant | None = None) -> int:
-        """Store several values in one round trip; returns how many were stored."""
+        `lifetime` is shorter than the declared one, for this write.
+        """
+        if positional:
+            raise self._unnamed("put")
+        return await self._set(self._render(fields), self._encode(value), until, lifetime, value)
+
+    async def put_many(
+        self,
+        items: Iterable[tuple[Fields, V]],
+        /,
+        *,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+    ) -> int:
+        """Store several values in one round trip; returns how many were stored.
+
+        `until` is the instant at which they expire, where the keyspace has an `until` lifetime.
+        `lifetime` is shorter than the declared one, for this write.
+        """
         prepared = [
-            (key, self._encode(value), await self._end(until, value))
+            (key, self._encode(value), await self._end(until, value, lifetime))
             for key, value in self._render_pairs(items)
         ]
         replies = await self._all(self._send_put(*item) for item in prepared)
@@ -163,15 +209,28 @@ class ValueAccessor(_Strings, Generic[V]):
         self.stats.writes += stored
         return stored
 
-    async def put_if_absent(self, value: V, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Store the value unless the key exists; True when it was stored."""
-        return await self._set_if_absent(self._render(fields), self._encode(value), until, value)
+    async def put_if_absent(
+        self,
+        value: V,
+        /,
+        *,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+        **fields: FieldValue,
+    ) -> bool:
+        """Store the value unless the key exists; True when it was stored.
+
+        `until` is the instant at which it expires, where the keyspace has an `until` lifetime.
+        `lifetime` is shorter than the declared one, for this write.
+        """
+        key, data = self._render(fields), self._encode(value)
+        return await self._set_if_absent(key, data, until, lifetime, value)
 
     def _send_put(self, key: str, data: bytes, end: int) -> Awaitable[Any]:
         if self._ttl is None:
             return self._send_write(self.keyspace.lifetime.on_put, key, [("SET", data)], end)
         self.stats.bytes_written += len(data)
-        return self._call("SET", key, data, *self._ttl)
+        return self._call("SET", key, data, *(("PX", end) if self._ttl else ()))
 
     def _decoded(self, data: bytes | None) -> V | None:
         value = None if data is None else self._decode(data)
@@ -194,20 +253,40 @@ class FlagAccessor(_Strings):
 
     __slots__ = ()
 
-    async def set(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Set the flag with its TTL; False when `until` has passed and nothing changed."""
-        return await self._set(self._render(fields), b"1", until)
+    async def set(
+        self,
+        /,
+        *positional: Never,
+        until: Instant | None = None,
+        lifetime: timedelta | None = None,
+        **fields: FieldValue,
+    ) -> bool:
+        """Set the flag with its TTL; False when `until` has passed and nothing changed.
 
-    async def set_if_absent(self, /, *, until: Instant | None = None, **fields: FieldValue) -> bool:
-        """Set the flag unless it is set; True when this call set it."""
-        return await self._set_if_absent(self._render(fields), b"1", until)
+        `lifetime` is shorter than the declared one, for this write.
+        """
+        if positional:
+            raise self._unnamed("set")
+        return await self._set(self._render(fields), b"1", until, lifetime)
+
+    async def set_if_absent(
+        self, /, *, until: Instant | None = None, lifetime: timedelta | None = None, **fields: FieldValue
+    ) -> bool:
+        """Set the flag unless it is set; True when this call set it.
+
+        `until` is the instant at which it expires, where the keyspace has an `until` lifetime.
+        `lifetime` is shorter than the declared one, for this write.
+        """
+        return await self._set_if_absent(self._render(fields), b"1", until, lifetime)
 
     async def clear(self, /, **fields: FieldValue) -> bool:
         """Clear the flag; True when it was set."""
         return await self.delete(**fields)
 
-    async def is_set(self, /, **fields: FieldValue) -> bool:
+    async def is_set(self, /, *positional: Never, **fields: FieldValue) -> bool:
         """Whether the flag is set."""
+        if positional:
+            raise self._unnamed("is_set")
         return (await self.are_set([fields]))[0]
 
     async def are_set(self, keys: Iterable[Fields], /) -> list[bool]:
@@ -231,8 +310,10 @@ class CounterAccessor(Accessor):
 
     __slots__ = ()
 
-    async def get(self, /, **fields: FieldValue) -> int:
+    async def get(self, /, *positional: Never, **fields: FieldValue) -> int:
         """The count; 0 when the key is absent."""
+        if positional:
+            raise self._unnamed("get")
         return (await self.get_many([fields]))[0]
 
     async def get_many(self, keys: Iterable[Fields], /) -> list[int]:
@@ -248,7 +329,10 @@ class CounterAccessor(Accessor):
     async def add_many(
         self, additions: Iterable[tuple[Fields, int]], /, *, until: Instant | None = None
     ) -> list[int]:
-        """Add to several counts in one round trip; each as in `add`."""
+        """Add to several counts in one round trip; each as in `add`.
+
+        `until` is the instant at which they expire, where the keyspace has an `until` lifetime.
+        """
         rule, end = self.keyspace.lifetime.on_change, await self._end(until)
         rendered = [(key, self._whole(by)) for key, by in self._render_pairs(additions)]
         replies = await self._all(self._send_write(rule, key, [("INCRBY", by)], end) for key, by in rendered)

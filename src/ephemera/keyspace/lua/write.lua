@@ -3,7 +3,7 @@
 -- ARGV[1]  rule: renew (restart the TTL), keep (set it only if the key has none), carry (the same,
 --          when the writes replace the key), until (expire at an instant), none
 -- ARGV[2]  the TTL in milliseconds; for until, the instant in milliseconds since 1970
--- ARGV[3]  guard: '' (write always), '(absent)' (only if the key does not exist), or the fingerprint `_v` that the
+-- ARGV[3]  guard: '' (write always), '(absent)' (only if the key does not exist), or the layout `_v` that the
 --          hash must have
 -- ARGV[4]  and on: the writes, each as the number of its arguments, its name, its arguments after the key
 -- RETURNS  the reply of each write; nil when nothing was written, because the instant has passed or the guard did not match
