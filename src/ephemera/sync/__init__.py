@@ -1,59 +1,66 @@
-"""The same store for synchronous code: Celery tasks, Flask, Django, scripts.
+"""The synchronous API: the same store, accessors and patterns for Celery tasks, Flask, Django and scripts.
 
-One background thread runs one event loop, and all threads of the process share its connection. Their commands
-are batched into one write, so eight threads are faster than eight connections. There is no second
-implementation: `call` is the store's own `call`, and `wait` runs any coroutine of the store or of a pattern.
+    with sync.connect("redis://localhost", catalogue) as store:
+        store[SESSION].get(session_id=sid)
+        with store[LOCKS].hold(order_id=7) as held:
+            ...
 
-    store = sync.connect("redis://localhost", catalogue)
-    store.call("GET", "greeting")
-    store.wait(store.aio[SESSION].get(session_id=sid))
+`store[X]` has the methods of the async store's, without `await`: `async with` becomes `with`, `async for`
+becomes `for`, and loaders and handlers are plain functions. There is no second implementation. A synchronous
+class is made from the async one when it is first used, and its types are generated, in `_bound.pyi`.
+`ephemera.blocking` is the engine: it says what holds for forks, signals, event loops and closing.
 
-A store connects when it is first used. After a fork (Celery's prefork pool) the child starts a thread and a
-connection of its own; the parent keeps its own. Pattern objects made from `aio` before a fork belong to the
-parent too: make them where they are used. Calls from the thread of a running event loop are refused, because
-they would block that loop.
+*Functions that you pass* run in the thread whose call waits for them, so they find its database session or
+Flask's `g`. Where no call waits (a refresh in the background, the handler of a consumer), a pool of threads
+runs them.
+
+*A lost lock* cannot interrupt a thread. Instead, the thread's next call to the store raises `LockLost`, once,
+and the end of its `with` block does at the latest. Before work that is not a call to the store, look at
+`held.lost`.
+
+*Under gevent* (`monkey.patch_all()`), it works with greenlets in the place of threads, and needs uvloop.
+
+*Objects survive a fork*: what `store[X]` returned before it works in the child, on the child's connections.
 """
 
 from __future__ import annotations
 
-import asyncio
-import os
-import threading
-import weakref
-from collections import deque
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self
 
-from ephemera.errors import StoreClosed, SyncCallInEventLoop
-from ephemera.keyspace import Catalogue, Store
-from ephemera.keyspace import connect as connect_async
-from ephemera.wire import Arg, is_multiplexed, pack_command
+from ephemera.blocking import BlockingStore
+from ephemera.keyspace import Catalogue
+from ephemera.sync._bound import BoundItems
+from ephemera.sync._sync_classes import make_on_loop
+from ephemera.wire import Arg, ChannelKind, Script
 
-T = TypeVar("T")
+if TYPE_CHECKING:
+    from ephemera.sync._bound import Subscription  # types alone: see `_bound.pyi`
 
-_stores: weakref.WeakSet[SyncStore] = weakref.WeakSet()
-_parents_threads: list[_LoopThread] = []
+__all__ = ["SyncStore", "connect"]
 
 
 def connect(url: str, *catalogues: Catalogue, **options: Any) -> SyncStore:
-    """A store for synchronous code; takes the arguments of `ephemera.connect`."""
-    return SyncStore(url, catalogues, options)
+    """A store for synchronous code; takes the arguments of `ephemera.connect`.
+
+    It connects when it is first used, or when a `with` block is entered, at whose end it is closed.
+    """
+    return SyncStore(BlockingStore(url, catalogues, options))
 
 
-class SyncStore:
-    """A store whose calls block until the reply; share one among all threads."""
+class SyncStore(BoundItems):
+    """A store whose calls block until the reply; share one among all threads.
 
-    def __init__(self, url: str, catalogues: tuple[Catalogue, ...], options: dict[str, Any]) -> None:
-        self._arguments = (url, catalogues, options)
-        self._thread: _LoopThread | None = None
-        self._starting = threading.Lock()
-        self._closed = False
-        _stores.add(self)
+    `store[X]` is the accessor of a keyspace, or the runtime object of a pattern.
+    """
+
+    def __init__(self, blocking: BlockingStore) -> None:
+        super().__init__(blocking)
+        self._blocking = blocking
 
     def __enter__(self) -> Self:
-        self._running()
+        self._blocking.running()
         return self
 
     def __exit__(
@@ -61,183 +68,26 @@ class SyncStore:
     ) -> None:
         self.close()
 
-    @property
-    def aio(self) -> Store:
-        """The async store behind this one, to create coroutines for `wait`."""
-        return self._running().store
+    def call(self, *args: Arg, timeout: float | None = None) -> Any:
+        """Send a command and return its reply; after `timeout` seconds it raises `DeadlineExceeded`."""
+        return self._blocking.call(*args, timeout=timeout)
 
-    def call(self, *args: Arg) -> Any:
-        """Send a command and return its reply."""
-        if asyncio._get_running_loop() is not None:
-            raise _in_event_loop()
-        return self._running().call(args)
+    def run(
+        self, script: Script, keys: Sequence[Arg], args: Sequence[Arg] = (), *, timeout: float | None = None
+    ) -> Any:
+        """Run a script atomically on its keys; `timeout` is that of `call`."""
+        return self._blocking.call("EVALSHA", script.sha, len(keys), *keys, *args, timeout=timeout)
 
-    def wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine of the store or of a pattern, and return its result."""
-        if asyncio._get_running_loop() is not None:
-            work.close()
-            raise _in_event_loop()
-        return asyncio.run_coroutine_threadsafe(work, self._running().loop).result()
+    def subscribe(self, *names: str | bytes, kind: ChannelKind = "channel") -> Subscription:
+        """Subscribe to channels: `with store.subscribe("news") as messages: for message in messages`.
+
+        `kind` is "channel", "pattern" or "shard" (a sharded channel of a cluster).
+        """
+        subscription: Subscription = make_on_loop(
+            self._blocking, lambda: self._blocking.aio.subscribe(*names, kind=kind)
+        )
+        return subscription
 
     def close(self) -> None:
-        """Disconnect and end the thread; a closed store stays closed."""
-        with self._starting:
-            self._closed = True
-            thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
-
-    def _running(self) -> _LoopThread:
-        thread = self._thread
-        return thread if thread is not None else self._start()
-
-    def _start(self) -> _LoopThread:
-        with self._starting:
-            if self._closed:
-                raise StoreClosed("this store is closed; connect again")
-            if self._thread is None:
-                url, catalogues, options = self._arguments
-                self._thread = _LoopThread(url, catalogues, options)
-            return self._thread
-
-    def _after_fork(self) -> None:
-        if self._thread is not None:
-            # Kept, not freed: freeing it would unregister the parent's sockets from their shared event loop.
-            _parents_threads.append(self._thread)
-        self._thread = None
-        self._starting = threading.Lock()
-
-
-class _Gates(threading.local):
-    """The lock on which a thread waits until the loop's thread releases it. One per thread, reused."""
-
-    def __init__(self) -> None:
-        self.renew()
-
-    def renew(self) -> None:
-        """Take a new, acquired lock; the reply to an interrupted call may still release the old one."""
-        self.gate = threading.Lock()
-        self.gate.acquire()
-
-
-class _ThreadReply:
-    """The reply that a thread waits for; the wire sets its result as it would set a future's."""
-
-    __slots__ = ("_done", "error", "gate", "result")
-
-    def __init__(self, gate: threading.Lock) -> None:
-        self.gate = gate
-        self.result: Any = None
-        self.error: BaseException | None = None
-        self._done = False
-
-    def done(self) -> bool:
-        return self._done
-
-    def set_result(self, result: Any, /) -> None:
-        self.result = result
-        self._done = True
-        self.gate.release()
-
-    def set_exception(self, exception: BaseException, /) -> None:
-        self.error = exception
-        self._done = True
-        self.gate.release()
-
-    def follow(self, future: asyncio.Future[Any]) -> None:
-        """Copy the outcome of an awaited call."""
-        if future.cancelled():
-            self.set_exception(StoreClosed("the store was closed while this call waited"))
-        elif (error := future.exception()) is not None:
-            self.set_exception(error)
-        else:
-            self.set_result(future.result())
-
-
-class _LoopThread:
-    """An event loop in its own thread, with a connected store."""
-
-    def __init__(self, url: str, catalogues: tuple[Catalogue, ...], options: dict[str, Any]) -> None:
-        self.loop = _new_loop()
-        self.store: Store
-        self._calls: deque[tuple[_ThreadReply, tuple[Arg, ...]]] = deque()
-        self._scheduled = False
-        self._gates = _Gates()
-        self._exit = AsyncExitStack()
-        self._thread = threading.Thread(target=self._run, name="ephemera-sync", daemon=True)
-        self._thread.start()
-        try:
-            opening = self._exit.enter_async_context(connect_async(url, *catalogues, **options))
-            self.store = asyncio.run_coroutine_threadsafe(opening, self.loop).result()
-        except BaseException:
-            self.stop()
-            raise
-
-    def call(self, args: tuple[Arg, ...]) -> Any:
-        reply = _ThreadReply(self._gates.gate)
-        self._calls.append((reply, args))
-        if not self._scheduled:
-            self._scheduled = True
-            self.loop.call_soon_threadsafe(self._send_all)
-        try:
-            reply.gate.acquire()
-        except BaseException:
-            # A signal handler raised: the reply is still to come, and must not end the next call.
-            self._gates.renew()
-            raise
-        if reply.error is not None:
-            raise reply.error
-        return reply.result
-
-    def stop(self) -> None:
-        """Close the store and end the thread."""
-        asyncio.run_coroutine_threadsafe(self._exit.aclose(), self.loop).result()
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join()
-
-    def _send_all(self) -> None:
-        """Send the calls of all threads since the last time, in one write."""
-        # Reset before the queue is read: a call that is added after the last read schedules again.
-        self._scheduled = False
-        calls = self._calls
-        send_to = self.store.client().send_to
-        while calls:
-            reply, args = calls.popleft()
-            try:
-                if is_multiplexed(args):
-                    send_to(reply, pack_command(args))
-                else:
-                    asyncio.ensure_future(self.store.call(*args)).add_done_callback(reply.follow)
-            except Exception as error:
-                reply.set_exception(error)
-
-    def _run(self) -> None:
-        asyncio.set_event_loop(self.loop)
-        try:
-            self.loop.run_forever()
-        finally:
-            self.loop.run_until_complete(self.loop.shutdown_asyncgens())
-            self.loop.close()
-
-
-def _new_loop() -> asyncio.AbstractEventLoop:
-    try:
-        import uvloop
-    except ImportError:
-        return asyncio.new_event_loop()
-    return uvloop.new_event_loop()
-
-
-def _in_event_loop() -> SyncCallInEventLoop:
-    return SyncCallInEventLoop(
-        "a synchronous call on the thread of a running event loop would block that loop; "
-        "use async with ephemera.connect(...) there, or move this work to a thread (asyncio.to_thread)"
-    )
-
-
-def _after_fork() -> None:
-    for store in list(_stores):
-        store._after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork)
+        """Disconnect: calls that wait, and all later ones, raise `StoreClosed`."""
+        self._blocking.close()
