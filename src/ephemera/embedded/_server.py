@@ -41,7 +41,7 @@ class Stoppable(ABC):
 class Server(Stoppable):
     """One server process, ready when `_start` returns."""
 
-    _user: tuple[int, int] | None = None
+    _user: tuple[int, int, int] | None = None
     _stop_signal = signal.SIGTERM  # to save what there is and end
     _death_signal = signal.SIGKILL  # to end at once
 

@@ -39,7 +39,7 @@ class Spec(TypedDict):
 
     owner: int  # process id
     folder: str  # temporary, made and removed by the supervisor
-    user: tuple[int, int] | None  # uid and gid to run the server with; None: our own
+    user: tuple[int, int, int] | None  # uid, gid and the folder's group, to run the server with; None: ours
     stop: int  # signal that ends the server
     grace: float  # seconds that this may take before SIGKILL
     death: int  # signal that the kernel sends when the supervisor dies
@@ -173,11 +173,12 @@ class Supervisor:
         """Turn the forked child into the server; a change of user clears the death signal, so set it last."""
         try:
             os.setpgid(0, 0)
+            os.umask(0o077)
             self.redirect()
             for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGCHLD, signal.SIGTERM):
                 signal.signal(number, signal.SIG_DFL)
             if self.spec["user"]:
-                os.setgroups([])
+                os.setgroups([self.spec["user"][2]])
                 os.setgid(self.spec["user"][1])
                 os.setuid(self.spec["user"][0])
             prctl(PR_SET_PDEATHSIG, self.spec["death"])
@@ -245,9 +246,11 @@ class Supervisor:
 
     def make_folder(self) -> None:
         """Create the temporary folder; it must be new, so that no other user can have prepared it."""
-        Path(self.spec["folder"]).mkdir(mode=0o700)
+        folder = Path(self.spec["folder"])
+        folder.mkdir(mode=0o700)
         if self.spec["user"]:
-            os.chown(self.spec["folder"], *self.spec["user"])
+            os.chown(folder, 0, self.spec["user"][2])
+            folder.chmod(0o770)
 
     def remove_folder(self) -> None:
         """Remove the temporary folder and its contents."""
