@@ -18,15 +18,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NoReturn
 
+from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import InvalidValue, JobLost
 from ephemera.keyspace import Keyspace, Store
-from ephemera.patterns.progress import Progress, progress_script
+from ephemera.patterns.progress import Progress, entry_arguments, progress_script, reopen_arguments
 from ephemera.wire import Arg, Script
 
-BEGIN = Script.load("ephemera.patterns.jobs", "begin")
+BEGIN = progress_script("ephemera.patterns.jobs", "begin")
 SAVE = progress_script("ephemera.patterns.jobs", "checkpoint")
 END = progress_script("ephemera.patterns.jobs", "end")
 
+_MAX_UNPUBLISHED = 100_000
 STEP = "step:"
 """The prefix of fields that hold the results of steps."""
 
@@ -34,13 +36,16 @@ STEP = "step:"
 class Checkpoints:
     """The checkpoints of a store."""
 
-    def __init__(self, keyspace: Keyspace[Any], progress: Progress[Any] | None, store: Store) -> None:
+    def __init__(
+        self, keyspace: Keyspace[Any], progress: Progress[Any] | None, store: Store, finished_channel: str
+    ) -> None:
         self.keyspace = keyspace
+        self.finished_channel = finished_channel
         self.progress = progress
         self.client = store.client(keyspace.role)
         self.lifetime = keyspace.lifetime.milliseconds or 0
         """Milliseconds."""
-        self.unpublished: set[str] = set()
+        self.unpublished: BoundedCache[str, None] = BoundedCache(_MAX_UNPUBLISHED)
         """Jobs of this process whose last event Redis may not have accepted."""
 
     def open(self, job_id: str, fence: int, worker: str) -> Checkpoint:
@@ -62,6 +67,7 @@ class Checkpoint:
         self._key = checkpoints.keyspace.key(job_id=job_id)
         self._lifetime = checkpoints.lifetime
         self._unpublished = checkpoints.unpublished
+        self._finished_channel = checkpoints.finished_channel
         self._call, self._run = checkpoints.client.call, checkpoints.client.run
 
     async def save(
@@ -81,7 +87,7 @@ class Checkpoint:
         if later := await self._run(SAVE, keys, arguments):
             self._refuse(later)
         if event is not None:
-            self._unpublished.discard(self.job_id)
+            self._forget_missing_events()
 
     async def load(self, *names: str) -> dict[str, bytes]:
         """The fields of these names that exist, or all fields if no name is given."""
@@ -103,8 +109,16 @@ class Checkpoint:
         return reply
 
     async def _begin(self) -> dict[str, bytes]:
-        """Make this worker the one whose checkpoints count; returns all fields saved before."""
-        reply = await self._run(BEGIN, (self._key,), (self.fence, self._worker, self._lifetime))
+        """Make this worker the one whose checkpoints count; returns all fields saved before.
+
+        If the job had ended and is retried, its progress is reopened.
+        """
+        keys: tuple[str, ...] = (self._key,)
+        arguments: tuple[Arg, ...] = (self.fence, self._worker, self._lifetime)
+        if self._progress is not None and self.fence > 1:  # before that it cannot have ended
+            keys = (self._key, self._progress.key(job_id=self.job_id))
+            arguments += reopen_arguments(self._progress, job_id=self.job_id)
+        reply = await self._run(BEGIN, keys, arguments)
         if isinstance(reply, int):
             self._refuse(reply)
         return _without_internal(_pairs(reply))
@@ -112,13 +126,18 @@ class Checkpoint:
     async def _end(self, *, event: Any = None) -> None:
         """Delete everything but the fence when the job has ended, and publish its last event."""
         keys, entry = self._entry(event)
-        self._unpublished.discard(self.job_id)
-        if later := await self._run(END, keys, (self.fence, self._lifetime, *entry)):
+        self._forget_missing_events()
+        arguments = (self.fence, self._lifetime, self._finished_channel, self.job_id, *entry)
+        if later := await self._run(END, keys, arguments):
             self._refuse(later)
 
     def _mark_event_missing(self) -> None:
         """Make the next event show listeners that events before it may be missing."""
-        self._unpublished.add(self.job_id)
+        self._unpublished[self.job_id] = None
+
+    def _forget_missing_events(self) -> None:
+        """They are known to listeners, or to the worker that has the job now."""
+        self._unpublished.pop(self.job_id, None)
 
     def _entry(self, event: Any) -> tuple[tuple[str, ...], tuple[Arg, ...]]:
         """The keys of a script, and the arguments that append an event to the progress stream."""
@@ -126,13 +145,13 @@ class Checkpoint:
             return (self._key,), ()
         if self._progress is None:
             raise InvalidValue(self._pattern, "jobs without progress=", f"the event {event!r}")
-        arguments = self._progress.entry_arguments(event, job_id=self.job_id)
+        arguments = entry_arguments(self._progress, event, job_id=self.job_id)
         gap = ("1",) if self.job_id in self._unpublished else ()
         return (self._key, self._progress.key(job_id=self.job_id)), (*arguments, *gap)
 
     def _refuse(self, later: int) -> NoReturn:
         self._later_fence = later
-        self._unpublished.discard(self.job_id)  # the worker that has the job now knows what is missing
+        self._forget_missing_events()
         self._lost = JobLost(self.job_id, self.fence, f"its checkpoint carries the later fence {later}")
         raise self._lost
 
@@ -142,4 +161,5 @@ def _pairs(flat: Any) -> dict[bytes, bytes]:
 
 
 def _without_internal(stored: Mapping[bytes, bytes]) -> dict[str, bytes]:
-    return {name.decode(): data for name, data in stored.items() if not name.startswith(b"_")}
+    own = {name: data for name, data in stored.items() if not name.startswith(b"_")}
+    return {name.decode("utf-8", "backslashreplace"): data for name, data in own.items()}

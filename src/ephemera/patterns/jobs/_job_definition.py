@@ -1,37 +1,67 @@
 """One kind of job: its function, its queue, and how often and how long it may be tried.
 
 The function's parameters are the job's arguments. They are stored as JSON and converted back as their
-annotations say, so a `UUID`, a `datetime` or a `msgspec.Struct` arrives as what it was.
+annotations say, so a `UUID`, a `datetime`, a `msgspec.Struct` or a pydantic model arrives as what it was.
+Both directions are tried when a job is enqueued: arguments that no worker could use are refused there.
 """
 
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable
-from datetime import timedelta
+from copy import copy
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import partial
-from typing import Any, Generic, ParamSpec, TypeVar, get_type_hints
+from math import isfinite
+from typing import Any, Generic, ParamSpec, Self, TypeVar, get_type_hints
 
 import msgspec
 
-from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace import check_durations
+from ephemera.errors import EphemeraError, InvalidDeclaration, InvalidValue
+from ephemera.keyspace import check_durations, convert, storable, to_builtins
+from ephemera.patterns.jobs._policies import Retry, Unique
 
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_log = logging.getLogger("ephemera.jobs")
+
 HARD_LIMIT_AFTER = timedelta(seconds=5)
 """How long after its time limit a process is killed whose step cannot be stopped."""
-_LONGEST_DELAY = 60.0  # seconds between two attempts
+_MAX_DELAY = timedelta(days=3650)
+_MAX_PRIORITY = 1_000_000
+_MAX_ID = 200  # characters
+_BY_NAME = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """How a job is enqueued; see `Job.options`."""
+
+    delay: timedelta | None = None
+    at: datetime | None = None
+    priority: int = 0
+    unique: Unique | None = None
+    job_id: str | None = None
 
 
 class Job(Generic[P, R]):
     """A kind of job: what `@JOBS.job(...)` makes of a function."""
 
     def __init__(
-        self, function: Callable[..., Any], queue: str, attempts: int, time_limit: timedelta
+        self,
+        function: Callable[..., Any],
+        queue: str,
+        retry: Retry,
+        time_limit: timedelta,
+        *,
+        name: str | None = None,
+        priority: int = 0,
+        unique: Unique | None = None,
     ) -> None:
-        self.kind = function.__name__
+        self.kind = name or function.__name__
         """Its name in SQL."""
         if not inspect.iscoroutinefunction(function):
             raise InvalidDeclaration(
@@ -40,50 +70,172 @@ class Job(Generic[P, R]):
                 "its steps may be plain functions: run.step(name, function)",
             )
         check_durations(self.kind, time_limit=time_limit)
-        if attempts < 1 or time_limit <= timedelta(0):
-            raise InvalidDeclaration(
-                self.kind, f"attempts={attempts}, time_limit={time_limit}", "both must be above 0"
-            )
+        if time_limit <= timedelta(0):
+            raise InvalidDeclaration(self.kind, f"time_limit={time_limit}", "it must be above 0")
         self.queue = queue
-        self.attempts = attempts
+        self.retry = retry
         self.time_limit = time_limit
         self.function = function
         self.signature = inspect.signature(function)
+        self.declared = self
+        """What the declaration made, if this is a copy by `options`."""
+        self.enqueue_options = JobOptions(priority=priority, unique=unique)
+        if not self.signature.parameters:
+            raise InvalidDeclaration(self.kind, "it takes no arguments", "a job's first parameter is its Run")
+        self._run, *self._parameters = self.signature.parameters.values()
+        self._types: dict[str, Any] = {}
+        _check_options(self)
+
+    def options(
+        self,
+        *,
+        delay: timedelta | None = None,
+        at: datetime | None = None,
+        priority: int | None = None,
+        unique: Unique | None = None,
+        job_id: str | None = None,
+    ) -> Self:
+        """The same job, enqueued in another way: `jobs.enqueue(generate.options(priority=5), "Whales")`.
+
+        Options that are not given are those of this job, so at first those of the declaration.
+
+        Args:
+            delay: How long the job waits before it may run, by the database's clock.
+            at: The moment before which it does not run, with a time zone; one in the past runs at once.
+            priority: Jobs of a higher priority run before others of their queue; 0 is the usual one.
+            unique: What makes a second job the same; see `Unique`.
+            job_id: The id of the job. A second job with the same id is not enqueued.
+
+        """
+        given = {"delay": delay, "at": at, "priority": priority, "unique": unique, "job_id": job_id}
+        changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+        if (delay is None) != (at is None):  # one replaces the other
+            changes = {"delay": None, "at": None, **changes}
+        made = copy(self)
+        made.enqueue_options = replace(self.enqueue_options, **changes)
+        _check_options(made)
+        return made
+
+    @property
+    def attempts(self) -> int:
+        """How many attempts it gets."""
+        return self.retry.attempts
 
     @property
     def hard_limit(self) -> timedelta:
         """After how long the process of an attempt that does not end by itself is killed."""
         return self.time_limit + HARD_LIMIT_AFTER
 
+    def type_of(self, name: str) -> Any:
+        """The annotated type of a parameter, or of `return`."""
+        if name not in self._types:
+            self._types[name] = annotation(self.function, name)
+        return self._types[name]
+
     def __repr__(self) -> str:
         return f"<Job {self.kind!r} in the queue {self.queue!r}>"
 
 
+def _check_options(job: Job[..., Any]) -> None:
+    given = job.enqueue_options
+    _check_time(job.kind, given.delay, given.at)
+    if abs(given.priority) > _MAX_PRIORITY:
+        limits = f"a priority from -{_MAX_PRIORITY:,} to {_MAX_PRIORITY:,}"
+        raise InvalidValue(job.kind, limits, f"{given.priority:,}")
+    if given.job_id is not None and not 0 < len(given.job_id) <= _MAX_ID:
+        raise InvalidValue(job.kind, f"an id of 1 to {_MAX_ID} characters", f"{len(given.job_id)} characters")
+    for name, text in (("job_id", given.job_id), ("unique", given.unique and given.unique.key)):
+        try:
+            _check_storable(name, text)
+        except ValueError as problem:
+            raise InvalidValue(job.kind, "texts that PostgreSQL can hold", str(problem)) from None
+    compared = given.unique.arguments if given.unique else None
+    if unknown := set(compared or ()) - {each.name for each in job._parameters}:
+        advice = f"its arguments are {', '.join(each.name for each in job._parameters) or 'none'}"
+        raise InvalidDeclaration(job.kind, f"it is unique by {', '.join(sorted(unknown))}", advice)
+
+
+def _check_time(kind: str, delay: timedelta | None, at: datetime | None) -> None:
+    if delay is not None and at is not None:
+        raise InvalidValue(kind, "a delay or a moment", "both delay= and at=")
+    if delay is not None and not timedelta(0) <= delay <= _MAX_DELAY:
+        raise InvalidValue(kind, f"a delay from 0 to {_MAX_DELAY.days} days", repr(delay))
+    if at is not None and at.utcoffset() is None:
+        raise InvalidValue(kind, "at= with a time zone, as in datetime.now(UTC)", repr(at))
+
+
 def encode_arguments(job: Job[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of a call as JSON-compatible data; `InvalidValue` if the function refuses them."""
+    """The arguments of a call as JSON-compatible data; `InvalidValue` if no worker could use them."""
+    for parameter in job._parameters:
+        if parameter.kind not in _BY_NAME:
+            expected = f"parameters that can be passed by name, and {job.kind}{job.signature} has others"
+            raise InvalidValue(job.kind, expected, f"the parameter {parameter}")
     try:
         bound = job.signature.bind(None, *args, **kwargs).arguments
-        del bound[next(iter(job.signature.parameters))]  # the run
-        return {name: msgspec.to_builtins(value, str_keys=True) for name, value in bound.items()}
-    except TypeError as problem:
+        del bound[job._run.name]
+        encoded = {name: to_builtins(value) for name, value in bound.items()}
+        for name, value in encoded.items():
+            _check_storable(name, value)
+        decode_arguments(job, encoded)
+    except EphemeraError:
+        raise
+    except (TypeError, ValueError) as problem:
         raise InvalidValue(job.kind, f"arguments for {job.kind}{job.signature}", str(problem)) from None
+    return encoded
 
 
 def decode_arguments(job: Job[..., Any], arguments: dict[str, Any]) -> dict[str, Any]:
-    """Stored arguments, converted to the types that the function's annotations name."""
-    return {
-        name: msgspec.convert(value, annotation(job.function, name), strict=False)
-        for name, value in arguments.items()
+    """Stored arguments, converted to the types that the function's annotations name.
+
+    An argument that the function does not have is of a newer version that runs beside this one. It is
+    ignored, like an unknown field of a value.
+    """
+    if unknown := arguments.keys() - job.signature.parameters.keys():
+        _log.warning("the job %r has no argument %s: ignored", job.kind, ", ".join(sorted(unknown)))
+    decoded = {}
+    for name in arguments.keys() - unknown:
+        try:
+            decoded[name] = convert(arguments[name], job.type_of(name), strict=False)
+        except msgspec.ValidationError as problem:
+            raise InvalidValue(
+                job.kind, f"arguments for {job.kind}{job.signature}", f"{name}: {problem}"
+            ) from None
+    return decoded
+
+
+def unique_key(job: Job[..., Any], arguments: dict[str, Any]) -> str | None:
+    """The key that a job with these encoded arguments holds; None if it is not unique."""
+    unique = job.enqueue_options.unique
+    if unique is None:
+        return None
+    defaults = {
+        each.name: to_builtins(each.default)
+        for each in job._parameters
+        if each.default is not inspect.Parameter.empty and each.name not in arguments
     }
+    return unique.key_for(job.kind, {**defaults, **arguments})
 
 
-def retry_delay(attempt: int) -> timedelta:
-    """How long to wait after a failed attempt: 1 s, 2 s, 4 s, ... up to a minute."""
-    return timedelta(seconds=min(2.0 ** (attempt - 1), _LONGEST_DELAY))
+def _check_storable(name: str, value: Any) -> None:
+    """Refuse what JSON in PostgreSQL cannot hold, wherever it is in a value."""
+    if isinstance(value, str):
+        if "\0" in value:
+            raise ValueError(f"{name}: a text with the character NUL")
+        value.encode()  # refuses lone surrogates
+    elif isinstance(value, float):
+        if not isfinite(value):
+            raise ValueError(f"{name}: the number {value}")
+    elif isinstance(value, dict):
+        for key, each in value.items():
+            _check_storable(name, key)
+            _check_storable(name, each)
+    elif isinstance(value, (list, tuple)):
+        for each in value:
+            _check_storable(name, each)
 
 
 def annotation(function: Callable[..., Any], name: str) -> Any:
-    """The annotated type of a parameter, or of `return`; `Any` if there is none.
+    """The annotated type of a parameter, or of `return`, as `storable` returns it; `Any` if there is none.
 
     Each annotation is resolved by itself, so the others may name types that cannot be imported.
     """
@@ -94,10 +246,11 @@ def annotation(function: Callable[..., Any], name: str) -> Any:
 
     alone.__annotations__ = {name: found}
     try:
-        return get_type_hints(alone, globalns=getattr(written, "__globals__", {}), include_extras=True)[name]
+        hints = get_type_hints(alone, globalns=getattr(written, "__globals__", {}), include_extras=True)
     except NameError as problem:
         raise InvalidDeclaration(
             getattr(written, "__qualname__", repr(written)),
             f"its annotation of {name!r} cannot be resolved: {problem}",
             "values are stored by it, so import what it names at the module's top, not under TYPE_CHECKING",
         ) from problem
+    return storable(hints[name])

@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple
 
-from sqlalchemy import ARRAY, Double, cast, func, literal, select
+import msgspec
+from sqlalchemy import ARRAY, Double, cast, func, literal, select, union_all
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera.patterns.jobs._rows import OPEN_STATES, JobRow, JobTables, read_row, row_columns
@@ -22,13 +23,28 @@ DURATION_BUCKETS = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 360
 _COMMITTED = timedelta(seconds=1)  # what ended this long ago has been committed, and every query sees it
 
 
+class ScheduleRow(msgspec.Struct, frozen=True):
+    """A schedule as it is in SQL."""
+
+    name: str
+    kind: str
+    """Of the jobs it enqueues."""
+    definition: str
+    """As in `0 3 * * * Europe/Berlin`."""
+    next_run_at: datetime
+    last_run_at: datetime | None
+    """The last run that a job was enqueued for."""
+    last_job_id: str | None
+
+
 class JobQueries:
     """Jobs as they are in one database. It needs no Redis."""
 
     def __init__(self, tables: JobTables, engine: AsyncEngine) -> None:
-        self._jobs, self._steps = tables
+        self._jobs, self._steps = tables.jobs, tables.steps
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._columns = row_columns(tables)
+        self._schedules = tables.schedules
 
     async def get(self, job_id: str) -> JobRow | None:
         """A job, or None."""
@@ -51,7 +67,10 @@ class JobQueries:
         limit: int = 50,
         before: datetime | None = None,
     ) -> list[JobRow]:
-        """The newest jobs, optionally of some states, of one kind, or created before a moment."""
+        """The newest jobs, optionally of some states, of one kind, or created before a moment.
+
+        `limit` is how many at most.
+        """
         c = self._jobs.c
         query = select(*self._columns).order_by(c.created_at.desc()).limit(limit)
         if states:
@@ -62,6 +81,12 @@ class JobQueries:
             query = query.where(c.created_at < before)
         async with self._engine.connect() as sql:
             return [read_row(row) for row in await sql.execute(query)]
+
+    async def schedules(self) -> list[ScheduleRow]:
+        """All schedules, the one that runs next first."""
+        query = select(self._schedules).order_by(self._schedules.c.next_run_at, self._schedules.c.name)
+        async with self._engine.connect() as sql:
+            return [ScheduleRow(*row) for row in await sql.execute(query)]
 
 
 class OpenJobs(NamedTuple):
@@ -102,7 +127,13 @@ class JobCounter:
         c = self._jobs.c
         waited = func.extract("epoch", func.clock_timestamp() - func.min(c.available_at))
         groups = (c.queue, c.kind, c.state, c.step)
-        query = select(*groups, func.count(), waited).where(c.state.in_(OPEN_STATES)).group_by(*groups)
+        # One part for each state, because each has an index of its own.
+        query = union_all(
+            *(
+                select(*groups, func.count(), waited).where(c.state == state).group_by(*groups)
+                for state in OPEN_STATES
+            )
+        )
         async with self._engine.connect() as sql:
             return [
                 OpenJobs(queue, kind, state, step, jobs, max(0.0, float(waits)))

@@ -1,13 +1,19 @@
-"""The reaper: sends the messages of jobs that wait without one, and of jobs whose worker is gone.
+"""The reaper: does the upkeep of the jobs, and sends Celery's messages that are missing.
 
-Every worker process can be the reaper, and a lock elects one. Each second it queries, for each queue and up
-to a limit:
+Every worker process can be the reaper, and a lock elects one. Each second it enqueues the jobs of schedules,
+repeats calls of `on_finished` that their process did not finish, and deletes old rows. Each part of this
+upkeep fails by itself: a table that is missing or a slow query of one does not stop the others, or the
+messages. Without Redis there is no lock: then, with SQL delivery, each worker does the upkeep, whose every
+part SQL guards. With Celery it also queries, for each queue:
 
 - rows without a message: enqueued in a transaction or while Redis was down, due for another attempt, or
   running with an expired lease;
-- rows whose message is lost: the queue is empty, or a message that was sent later has been delivered already,
+- rows whose message is lost: the queue was empty since, or a message that was sent later has been delivered,
   and some seconds have passed. (kombu pops a message and records that it did in two steps; a crash in between
   loses it. A server that lost its data loses them all.)
+
+It sends all of them in large batches, each one read, one pipeline of pushes and one UPDATE. A paused queue
+gets no messages, and a limited one as many as it has places.
 
 A superfluous message does no harm: the claim in SQL lets one worker have the job. So messages are sent first
 and recorded afterwards, and none is sent twice within `GRACE`. A pass that hangs (on a database connection
@@ -18,32 +24,65 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from datetime import timedelta
 
 from sqlalchemy.exc import SQLAlchemyError
 
-from ephemera.errors import EphemeraError, StoreClosed
+from ephemera.errors import ConnectionFailed, EphemeraError, StoreClosed
+from ephemera.patterns.jobs._delivery import CeleryMessages
+from ephemera.patterns.jobs._queues import QueueTable
 from ephemera.patterns.jobs._run_context import with_timeout
 from ephemera.patterns.jobs._runtime import JobBackend
 
 _log = logging.getLogger("ephemera.jobs")
 INTERVAL = 1.0  # seconds between two passes
-LIMIT = 200  # rows of one queue in one pass
-TIMEOUT = 5.0  # seconds for one pass
+BATCH = 2000  # messages
+TIMEOUT = 10.0  # seconds for one pass
+OVERDUE = timedelta(seconds=5)
+"""How late a run is when other workers than the leader enqueue it."""
 GRACE = timedelta(seconds=3)
 """How long a job may wait without a message in any queue before its message is considered lost."""
 
 
 async def run_reaper(backend: JobBackend) -> None:
     """Send missing messages for ever, whenever this process holds the lock."""
+    overdue = asyncio.create_task(_dispatch_overdue(backend), name="ephemera-job-schedules")
+    try:
+        await _lead(backend)
+    finally:
+        overdue.cancel()
+        await asyncio.gather(overdue, return_exceptions=True)
+
+
+async def _dispatch_overdue(backend: JobBackend) -> None:
+    """Dispatch schedules that the leader does not know, because it is of another version."""
+    while True:
+        await asyncio.sleep(OVERDUE.total_seconds())
+        try:
+            await with_timeout(backend.schedules.dispatch(overdue=OVERDUE), TIMEOUT)
+        except (EphemeraError, SQLAlchemyError, OSError) as problem:
+            _log.warning("schedules: postponed: %s", problem)
+        except Exception:
+            _log.exception("schedules: postponed")
+
+
+async def _lead(backend: JobBackend) -> None:
     while True:
         try:
             async with backend.store[backend.declaration.leader].hold():
                 while True:
+                    await with_timeout(run_upkeep(backend), TIMEOUT)
                     await with_timeout(send_missing_messages(backend), TIMEOUT)
                     await asyncio.sleep(INTERVAL)
         except StoreClosed:
             return
+        except ConnectionFailed as problem:
+            if backend.delivery.publishes:
+                _log.warning("the reaper is paused: %s", problem)
+            else:
+                await _run_upkeep_without_lock(backend)
+            await asyncio.sleep(INTERVAL)
         except (EphemeraError, SQLAlchemyError, OSError) as problem:  # a TimeoutError is an OSError
             _log.warning("the reaper is paused: %s", problem)
             await asyncio.sleep(INTERVAL)
@@ -52,18 +91,62 @@ async def run_reaper(backend: JobBackend) -> None:
             await asyncio.sleep(INTERVAL)
 
 
-async def send_missing_messages(backend: JobBackend) -> int:
-    """Make one pass over all queues; returns how many messages were sent."""
+async def _run_upkeep_without_lock(backend: JobBackend) -> None:
+    try:
+        await with_timeout(run_upkeep(backend), TIMEOUT)
+    except TimeoutError:
+        _log.warning("the upkeep of jobs took more than %d s", TIMEOUT)
+
+
+async def send_missing_messages(backend: JobBackend, queues: Sequence[str] = ()) -> int:
+    """Make one pass over these queues, or all; returns how many messages were sent."""
+    messages = backend.delivery
+    if not isinstance(messages, CeleryMessages):
+        return 0
+    table = QueueTable(backend.declaration.tables, backend.engine)
+    settings, began = await table.load(), await backend.rows.now()
     sent = 0
-    for queue in backend.declaration.queues:
-        is_empty = await backend.queue_length(queue) == 0
-        missing = {
-            *await backend.rows.unpublished(queue, LIMIT),
-            *await backend.rows.with_lost_message(queue, GRACE, LIMIT, queue_is_empty=is_empty),
-        }
-        if missing:
-            await backend.push_messages(missing)
-            await backend.rows.mark_published([job.id for job in missing])
-            _log.info("%d messages sent again to the queue %s", len(missing), queue)
-        sent += len(missing)
+    for queue in queues or backend.declaration.queues:
+        waiting, limit = await messages.queue_length(queue), None
+        limits = settings.get(queue)
+        if limits is not None and limits.paused:
+            continue
+        if limits is not None and limits.is_limited:
+            limit = await table.free_places(queue, BATCH) - waiting
+        if not waiting:
+            messages.empty_at[queue] = began
+        sent += await _send_missing(backend, messages, queue, limit)
     return sent
+
+
+async def _send_missing(backend: JobBackend, messages: CeleryMessages, queue: str, limit: int | None) -> int:
+    """Send the missing messages of one queue, at most `limit` if there is one."""
+    sent, rows = 0, backend.rows
+    while (size := BATCH if limit is None else min(BATCH, limit - sent)) > 0:
+        unsent = await rows.unpublished(queue, size)
+        lost = await rows.with_lost_message(queue, GRACE, size, empty_at=messages.empty_at.get(queue))
+        missing = list(dict.fromkeys([*unsent, *lost]))[:size]
+        if not missing:
+            break
+        await messages.push(missing)
+        await rows.mark_published([job.id for job in missing])
+        sent += len(missing)
+    if sent:
+        _log.info("%d messages sent again to the queue %s", sent, queue)
+    return sent
+
+
+async def run_upkeep(backend: JobBackend) -> None:
+    """Make one pass; call it each second, in one process at a time."""
+    parts = {
+        "schedules": backend.schedules.dispatch,
+        "calls of on_finished": backend.callbacks.call_due,
+        "deletion of old jobs": backend.retention.delete_if_due,
+    }
+    for what, part in parts.items():
+        try:
+            await part()
+        except (EphemeraError, SQLAlchemyError) as problem:
+            _log.warning("%s: postponed: %s", what, problem)
+        except Exception:
+            _log.exception("%s: postponed", what)

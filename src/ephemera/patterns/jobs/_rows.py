@@ -1,20 +1,26 @@
 """The tables of jobs in PostgreSQL, and every statement that reads or changes them.
 
-The tables are part of the application's own metadata if it passes one, so that its migrations include them.
+The tables are part of the application's own metadata if it passes one; `ephemera.sql` migrates them.
 Each change of a row is one statement, guarded by state and fence: one that finds another fence or another
 state changes no row and reports it. Nothing is read first and written later. All times come from the database
 (`clock_timestamp`), never from a worker. `fence` grows with every claim, cancellation and retry; every write
 names the fence it holds, and an older one changes nothing.
+
+*Crashes.* Of the jobs of a process that died any may be the cause. If it ran one job, that one has used an
+attempt. If it ran several, none has, and each has one crash more; from the second in a row on a job is a
+suspect, which is run alone in a process. So a job that kills its process ends as `dead` after its attempts,
+and costs its neighbours none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple
 
 import msgspec
 from sqlalchemy import (
+    ARRAY,
     BigInteger,
     Boolean,
     CheckConstraint,
@@ -23,31 +29,44 @@ from sqlalchemy import (
     ForeignKey,
     Index,
     Integer,
+    Interval,
     MetaData,
     Table,
     Text,
     and_,
+    case,
+    cast,
     false,
     func,
-    insert,
     literal,
+    literal_column,
     or_,
     select,
+    text,
     update,
 )
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import InterfaceError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+
+from ephemera.patterns.jobs._stored_values import decode_result
 
 JOB_STATES = ("waiting", "running", "done", "failed", "cancelled", "dead")
 """A `failed` job gave up by itself (`JobFailed`); a `dead` one used up its attempts."""
 OPEN_STATES = ("waiting", "running")
 
-DATABASE_ERRORS = (OperationalError, InterfaceError)
-"""What SQLAlchemy raises while the database is unavailable."""
+DATABASE_ERRORS = (OperationalError, InterfaceError, PoolTimeout)
+"""What SQLAlchemy raises while the database is unavailable, or no connection of the pool is free."""
 
+SUSPECT = 2
+"""A job whose processes crashed so many times in a row runs alone in a process, until it has an outcome."""
 _TIME = DateTime(timezone=True)
+WAITING: Any = literal_column("'waiting'")
+RUNNING: Any = literal_column("'running'")
+SUSPECT_LITERAL: Any = literal_column(str(SUSPECT))
+"""Literals rather than parameters: a prepared statement must see that they match the partial indexes."""
 
 
 class JobTables(NamedTuple):
@@ -55,10 +74,12 @@ class JobTables(NamedTuple):
 
     jobs: Table
     steps: Table
+    queues: Table
+    schedules: Table
 
 
 def job_tables(metadata: MetaData, name: str) -> JobTables:
-    """Declare the tables `name` and `name_steps`."""
+    """Declare the tables `name`, `name_steps`, `name_queues` and `name_schedules`."""
     now = func.clock_timestamp()
     jobs = Table(
         name,
@@ -69,6 +90,7 @@ def job_tables(metadata: MetaData, name: str) -> JobTables:
         Column("arguments", JSONB, nullable=False),
         Column("state", Text, nullable=False, server_default="waiting"),
         Column("attempts", Integer, nullable=False, server_default="0"),
+        Column("crashes", Integer, nullable=False, server_default="0", comment="of its processes, in a row"),
         Column("fence", BigInteger, nullable=False, server_default="0"),
         Column("worker", Text, comment="the worker that ran it last: host:process"),
         Column("lease_until", _TIME, comment="a running job may be taken over after this"),
@@ -76,19 +98,42 @@ def job_tables(metadata: MetaData, name: str) -> JobTables:
         Column("steps", Integer, nullable=False, server_default="0", comment="how many were recorded"),
         Column("error", Text, comment="of the last attempt"),
         Column("result", JSONB),
+        Column("priority", Integer, nullable=False, server_default="0", comment="higher runs first"),
         Column("available_at", _TIME, nullable=False, server_default=now, comment="not run before this"),
         Column("published_at", _TIME, comment="when its last message was put in the queue"),
         Column("resent", Boolean, nullable=False, server_default=false(), comment="more than one message"),
         Column("created_at", _TIME, nullable=False, server_default=now),
         Column("started_at", _TIME, comment="of its first attempt"),
         Column("finished_at", _TIME),
+        Column("unique_key", Text, comment="one job at a time has it"),
+        Column("unique_until", _TIME, comment="it has the key until then, even if it has ended"),
+        Column("callback_due_at", _TIME, comment="when `on_finished` is called, unless it was"),
+        Column("callback_attempts", Integer, nullable=False, server_default="0"),
         CheckConstraint(f"state IN {JOB_STATES}", name=f"{name}_state"),
     )
-    # Leases are in no index, so that their renewal touches the row's page alone.
-    Index(f"{name}_open", jobs.c.queue, jobs.c.available_at, postgresql_where=jobs.c.state.in_(OPEN_STATES))
-    Index(f"{name}_published", jobs.c.queue, jobs.c.published_at)
-    Index(f"{name}_listed", jobs.c.created_at)
-    Index(f"{name}_finished", jobs.c.finished_at)
+    # Leases are in no index, so that their renewal touches the row's page alone. The indexes are partial, so
+    # that a change of state enters the row in as few of them as possible.
+    c = jobs.c
+    due = (c.queue, c.priority.desc(), c.available_at)
+    Index(f"{name}_waiting", *due, postgresql_where=c.state == "waiting")
+    suspect = and_(c.state == "waiting", c.crashes >= SUSPECT)
+    Index(f"{name}_suspects", *due, postgresql_where=suspect)
+    Index(f"{name}_running", c.queue, postgresql_where=c.state == "running")
+    Index(f"{name}_published", c.queue, c.published_at, postgresql_where=c.published_at.is_not(None))
+    Index(f"{name}_listed", c.created_at)
+    Index(f"{name}_finished", c.finished_at, postgresql_where=c.finished_at.is_not(None))
+    holds_key = or_(c.unique_until.is_not(None), c.state.in_(OPEN_STATES))
+    Index(
+        f"{name}_unique",
+        c.unique_key,
+        unique=True,
+        postgresql_where=and_(c.unique_key.is_not(None), holds_key),
+    )
+    Index(
+        f"{name}_callbacks",
+        c.callback_due_at,
+        postgresql_where=c.callback_due_at.is_not(None),
+    )
     steps = Table(
         f"{name}_steps",
         metadata,
@@ -98,7 +143,27 @@ def job_tables(metadata: MetaData, name: str) -> JobTables:
         Column("fence", BigInteger, nullable=False, comment="of the attempt that ran it"),
         Column("done_at", _TIME, nullable=False, server_default=now),
     )
-    return JobTables(jobs, steps)
+    queues = Table(
+        f"{name}_queues",
+        metadata,
+        Column("queue", Text, primary_key=True),
+        Column("paused", Boolean, nullable=False, server_default=false()),
+        Column("max_running", Integer, comment="how many of its jobs run at once"),
+        Column("rate_limit", Integer, comment="how many of its jobs start in `rate_period`"),
+        Column("rate_period", Interval),
+        Column("starts", JSONB, nullable=False, server_default=text("'[]'"), comment="recent, for its rate"),
+    )
+    schedules = Table(
+        f"{name}_schedules",
+        metadata,
+        Column("name", Text, primary_key=True),
+        Column("kind", Text, nullable=False, comment="of the jobs it enqueues"),
+        Column("definition", Text, nullable=False, comment="as in 0 3 * * * Europe/Berlin"),
+        Column("next_run_at", _TIME, nullable=False),
+        Column("last_run_at", _TIME, comment="the last time that a job was enqueued for"),
+        Column("last_job_id", Text),
+    )
+    return JobTables(jobs, steps, queues, schedules)
 
 
 JobState = Literal["waiting", "running", "done", "failed", "cancelled", "dead"]
@@ -113,8 +178,10 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     state: JobState
     attempts: int
+    crashes: int
+    """How many processes in a row died, or lost its lease, while they ran it."""
     fence: int
-    """Grows with every claim, cancellation and retry."""
+    """Grows with every claim, cancellation and retry, and when its lease has expired."""
     worker: str | None
     """The worker that ran it last, as host:process."""
     lease_until: datetime | None
@@ -131,6 +198,14 @@ class JobRow(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     started_at: datetime | None
     finished_at: datetime | None
+    priority: int
+    """Jobs of a higher priority run before others of their queue."""
+    unique_key: str | None
+    """The key of a unique job; see `Unique`."""
+    callback_due_at: datetime | None
+    """When `on_finished` is called, or called again; None if it was called, or the job has not ended."""
+    callback_attempts: int
+    """How often another process than the one that ended the job called it."""
 
     @property
     def ended(self) -> bool:
@@ -144,52 +219,90 @@ class QueuedJob(NamedTuple):
     id: str
     kind: str
     queue: str
+    priority: int = 0
+
+
+class HeldJob(NamedTuple):
+    """A job and the fence of the attempt that has it."""
+
+    id: str
+    fence: int
+
+
+class CompletedJob(NamedTuple):
+    """A job whose function has returned."""
+
+    id: str
+    fence: int
+    result: str
+    """As `encode_result` writes it."""
+    error: str | None = None
 
 
 class JobRows:
-    """The changes of jobs in one database: single statements that commit at once."""
+    """The changes of jobs in one database: single statements that commit at once.
 
-    def __init__(self, tables: JobTables, engine: AsyncEngine) -> None:
-        self._jobs, self._steps = tables
+    With `publishes`, a row notes when its message was sent. `callback_due` gives what the end of a job writes
+    to `callback_due_at`.
+    """
+
+    def __init__(
+        self,
+        tables: JobTables,
+        engine: AsyncEngine,
+        *,
+        publishes: bool = True,
+        callback_due: Callable[[], Any] = lambda: None,
+    ) -> None:
+        self._jobs, self._steps = tables.jobs, tables.steps
+        self._published: Any = func.clock_timestamp() if publishes else None
         self._engine = engine.execution_options(isolation_level="AUTOCOMMIT")
         self._columns = row_columns(tables)
+        self._callback_due = callback_due
 
-    async def add(self, sql: AsyncConnection | None, values: dict[str, Any], *, published: bool) -> None:
-        """Write a new row, in the caller's transaction if there is one."""
-        statement = insert(self._jobs).values(
-            **values, published_at=func.clock_timestamp() if published else None
-        )
-        if sql is None:
-            await self._one(statement)
-        else:
-            await sql.execute(statement)
+    async def claim(
+        self, job_id: str, worker: str, lease: timedelta, kinds: Sequence[str] | None = None
+    ) -> JobRow | None:
+        """Claim a job that waits, or whose worker is gone; None if it cannot be claimed.
 
-    async def claim(self, job_id: str, worker: str, lease: timedelta) -> JobRow | None:
-        """Claim a job that waits, or whose worker is gone; None if it cannot be claimed."""
+        With `kinds`, a job of another kind is not claimed.
+        """
         c, now = self._jobs.c, func.clock_timestamp()
         free = or_(
             and_(c.state == "waiting", c.available_at <= now), and_(c.state == "running", c.lease_until < now)
         )
-        return await self._changed(
-            and_(c.id == job_id, free),
-            state="running",
-            fence=c.fence + 1,
-            attempts=c.attempts + 1,
-            worker=worker,
-            lease_until=now + lease,
-            started_at=func.coalesce(c.started_at, now),
+        known = () if kinds is None else (c.kind.in_(kinds),)
+        return await self._changed(and_(c.id == job_id, free, *known), **claim_values(c, worker, lease))
+
+    async def hand_back(self, job_id: str, kinds: Sequence[str], error: str, delay: timedelta) -> bool:
+        """Leave a waiting job of a kind that is not among these to another worker, later."""
+        c = self._jobs.c
+        return (
+            await self._changed(
+                and_(c.id == job_id, c.state == "waiting", c.kind.not_in(kinds)),
+                error=error,
+                available_at=func.clock_timestamp() + delay,
+                published_at=None,
+            )
+            is not None
         )
 
-    async def renew(self, job_id: str, fence: int, lease: timedelta) -> bool:
-        """Hold a job for another lease; False if this fence no longer holds it."""
+    async def renew(self, held: Sequence[HeldJob], lease: timedelta) -> set[HeldJob]:
+        """Hold jobs for another lease, in one statement; returns those that were renewed.
+
+        The others have ended, or have another fence, or their row is locked: waiting for one locked row
+        would let the leases of all others expire.
+        """
         c = self._jobs.c
+        chosen = self._chosen(held, skip_locked=True)
         statement = (
             update(self._jobs)
-            .where(c.id == job_id, c.fence == fence, c.state == "running")
+            .where(c.id == chosen.c.id)
             .values(lease_until=func.clock_timestamp() + lease)
-            .returning(c.id)
+            .returning(c.id, c.fence)
         )
-        return await self._one(statement) is not None
+        async with self._engine.connect() as sql:
+            return {HeldJob(*row) for row in await sql.execute(statement)}
 
     async def raise_fence(self, job_id: str, fence: int, above: int) -> JobRow | None:
         """Give a held job a fence above another one."""
@@ -222,9 +335,32 @@ class JobRows:
             return (await sql.execute(recorded)).first() is not None
         return await self._one(recorded) is not None
 
-    async def complete(self, job_id: str, fence: int, result: Any) -> JobRow | None:
-        """End a job as `done`."""
-        return await self._end(job_id, fence, state="done", result=result, error=None)
+    async def complete(self, done: Sequence[CompletedJob], *, skip_locked: bool = False) -> list[JobRow]:
+        """End jobs as `done`, in one statement; returns those whose fence was the row's."""
+        c = self._jobs.c
+        chosen = self._chosen([HeldJob(job.id, job.fence) for job in done], skip_locked=skip_locked)
+        given = _unnested(
+            "given",
+            id=[job.id for job in done],
+            result=[job.result for job in done],
+            error=[job.error for job in done],
+        )
+        statement = (
+            update(self._jobs)
+            .where(c.id == chosen.c.id, c.id == given.c.id)
+            .values(
+                state="done",
+                result=cast(given.c.result, JSONB),
+                error=given.c.error,
+                lease_until=None,
+                finished_at=func.clock_timestamp(),
+                callback_due_at=self._callback_due(),
+                callback_attempts=0,
+            )
+            .returning(*self._columns)
+        )
+        async with self._engine.connect() as sql:
+            return [read_row(row) for row in await sql.execute(statement)]
 
     async def fail(self, job_id: str, fence: int, state: JobState, error: str) -> JobRow | None:
         """End a job as `failed` or `dead`, with the reason."""
@@ -234,14 +370,92 @@ class JobRows:
         """Schedule the next attempt."""
         available = func.clock_timestamp() + delay
         return await self._held(
-            job_id, fence, state="waiting", error=error, lease_until=None, available_at=available
+            job_id, fence, state="waiting", error=error, crashes=0, lease_until=None, available_at=available
         )
+
+    async def note_error(self, job_id: str, fence: int, error: str) -> JobRow | None:
+        """Note why an attempt failed that cannot end yet."""
+        return await self._held(job_id, fence, error=error)
 
     async def release(self, job_id: str, fence: int) -> JobRow | None:
         """Let another worker continue at once; this attempt does not count."""
         c, now = self._jobs.c, func.clock_timestamp()
-        values = {"state": "waiting", "attempts": c.attempts - 1, "lease_until": None}
-        return await self._held(job_id, fence, **values, available_at=now, published_at=now, resent=True)
+        values = {"state": "waiting", "attempts": c.attempts - 1, "crashes": 0, "lease_until": None}
+        published = {"published_at": self._published, "resent": True}
+        return await self._held(job_id, fence, **values, available_at=now, **published)
+
+    async def release_killed(self, worker: str, culprit: str, error: str) -> list[JobRow]:
+        """Let other workers continue the jobs of a process that was killed for one of them.
+
+        The attempt counts for that one only.
+        """
+        c = self._jobs.c
+        counts = c.id == culprit
+        return await self._release_where(and_(c.worker == worker, c.state == "running"), counts, error)
+
+    async def release_crashed(self, worker: str, error: str) -> list[JobRow]:
+        """Let other workers continue the jobs of a process that died by itself, or by one of them."""
+        c = self._jobs.c
+        runs = and_(c.worker == worker, c.state == "running")
+        return await self._release_where(runs, self._is_alone(), error, crashes=c.crashes + 1)
+
+    async def release_expired(self, lease: timedelta, worker: str = "") -> list[JobRow]:
+        """Let workers continue the jobs of processes whose leases have expired: they died, or hang.
+
+        The jobs of a process are released together, when the last lease has expired: until then it is unknown
+        which jobs it ran. A job is released alone if its process holds others, and not this one, for another
+        lease; so are those of `worker`, the process that asks: it was blocked, and may still renew them.
+        """
+        mine, other, now = self._jobs.alias("mine").c, self._jobs.alias("other").c, func.statement_timestamp()
+        holds = and_(other.worker == mine.worker, other.state == RUNNING, other.lease_until >= now)
+        is_dead = and_(mine.worker != worker, ~select(literal(1)).where(holds).exists())
+        expired = or_(and_(mine.lease_until < now, is_dead), mine.lease_until < now - lease)
+        chosen = select(mine.id).where(mine.state == RUNNING, expired)
+        chosen = chosen.with_for_update(skip_locked=True, of=mine.id)
+        ids, c = chosen.cte("chosen"), self._jobs.c
+        error = "the lease of its process expired: it died, or hung"
+        crashed = {"crashes": c.crashes + 1, "fence": c.fence + 1}
+        return await self._release_where(c.id == ids.c.id, self._is_alone(), error, **crashed)
+
+    async def has_suspects(self, queues: Sequence[str], kinds: Sequence[str]) -> bool:
+        """Whether jobs of these queues and kinds wait that must run alone in a process."""
+        c = self._jobs.c
+        waits = (c.state == WAITING, c.crashes >= SUSPECT_LITERAL)
+        due = (c.queue.in_(queues), c.kind.in_(kinds), c.available_at <= func.statement_timestamp())
+        return await self._one(select(c.id).where(*waits, *due).limit(1)) is not None
+
+    def _is_alone(self) -> Any:
+        """Whether no other job runs in the process of a running one."""
+        c, other = self._jobs.c, self._jobs.alias("neighbour")
+        running = other.c.state == RUNNING
+        same = and_(other.c.worker == c.worker, running, other.c.id != c.id)
+        return ~select(literal(1)).where(same).correlate(self._jobs).exists()
+
+    async def _release_where(self, where: Any, counts: Any, error: str, **values: Any) -> list[JobRow]:
+        """Let jobs wait; the attempt counts for some, which have the error then."""
+        c = self._jobs.c
+        statement = (
+            update(self._jobs)
+            .where(where)
+            .values(
+                state="waiting",
+                attempts=c.attempts - case((counts, 0), else_=1),
+                error=case((counts, error), else_=c.error),
+                lease_until=None,
+                available_at=func.clock_timestamp(),
+                published_at=None,
+                **values,
+            )
+            .returning(*self._columns)
+        )
+        async with self._engine.connect() as sql:
+            return [read_row(row) for row in await sql.execute(statement)]
+
+    async def snooze(self, job_id: str, fence: int, delay: timedelta) -> JobRow | None:
+        """Schedule the job for later; this attempt does not count."""
+        c, available = self._jobs.c, func.clock_timestamp() + delay
+        values = {"state": "waiting", "attempts": c.attempts - 1, "crashes": 0, "lease_until": None}
+        return await self._held(job_id, fence, **values, available_at=available)
 
     async def cancel(self, job_id: str) -> JobRow | None:
         """End a job that has not ended; from now on its worker holds an outdated fence."""
@@ -252,6 +466,9 @@ class JobRows:
             fence=c.fence + 1,
             lease_until=None,
             finished_at=func.clock_timestamp(),
+            # A process without the callback leaves it to a worker, which knows whether there is one.
+            callback_due_at=func.clock_timestamp() if (due := self._callback_due()) is None else due,
+            callback_attempts=0,
         )
 
     async def retry(self, job_id: str) -> JobRow | None:
@@ -261,26 +478,36 @@ class JobRows:
             and_(c.id == job_id, c.state.in_(("failed", "dead", "cancelled"))),
             state="waiting",
             attempts=0,
+            crashes=0,
             fence=c.fence + 1,
+            started_at=None,
             finished_at=None,
             available_at=now,
-            published_at=now,
+            published_at=self._published,
             resent=True,
+            callback_due_at=None,
         )
+
+    async def now(self) -> datetime:
+        """The database's time."""
+        found: datetime = (await self._one(select(func.clock_timestamp())))[0]
+        return found
 
     async def mark_unpublished(self, job_ids: Sequence[str]) -> None:
         """Note that messages could not be sent, so that the reaper sends them."""
         c = self._jobs.c
         await self._one(update(self._jobs).where(c.id.in_(job_ids)).values(published_at=None))
 
-    async def mark_published(self, job_ids: Sequence[str]) -> None:
-        """Note that messages were sent just now."""
-        c = self._jobs.c
-        await self._one(
+    async def mark_published(self, job_ids: Sequence[str]) -> bool:
+        """Note that messages were sent just now; False if none of these jobs is due."""
+        c, now = self._jobs.c, func.clock_timestamp()
+        statement = (
             update(self._jobs)
-            .where(c.id.in_(job_ids))
-            .values(published_at=func.clock_timestamp(), resent=c.published_at.is_not(None))
+            .where(c.id.in_(job_ids), c.available_at <= now)
+            .values(published_at=now, resent=c.published_at.is_not(None))
+            .returning(c.id)
         )
+        return await self._one(statement) is not None
 
     async def unpublished(self, queue: str, limit: int) -> list[QueuedJob]:
         """Jobs without a message: none was sent, or none since they became due or lost their worker."""
@@ -293,29 +520,42 @@ class JobRows:
         return await self._queued(and_(c.queue == queue, or_(unsent, waiting, lapsed)), limit)
 
     async def with_lost_message(
-        self, queue: str, silence: timedelta, limit: int, *, queue_is_empty: bool
+        self, queue: str, silence: timedelta, limit: int, *, empty_at: datetime | None
     ) -> list[QueuedJob]:
-        """Jobs whose message is lost: the queue is empty, or a message sent later was delivered before it."""
+        """Jobs whose message is lost: it was sent before the queue was empty, or before a delivered one."""
         c, now = self._jobs.c, func.clock_timestamp()
-        bound: Any = now
-        if not queue_is_empty:
-            # With two messages it is unknown which one was delivered, so that time proves nothing.
-            taken = or_(c.state == "done", and_(c.state == "running", c.lease_until >= now))
-            once = and_(c.queue == queue, taken, ~c.resent)
-            bound = select(func.max(c.published_at)).where(once).scalar_subquery()
+        # With two messages it is unknown which one was delivered, so that time proves nothing.
+        taken = or_(c.state == "done", and_(c.state == "running", c.lease_until >= now))
+        # A message of the usual priority or a lower one is delivered after all of the usual or a higher one
+        # that were sent before.
+        once = and_(c.queue == queue, taken, ~c.resent, c.priority <= 0)
+        delivered = select(func.max(c.published_at)).where(once).scalar_subquery()
+        before_delivered = and_(c.priority >= 0, c.published_at < delivered - silence)
+        before_empty = and_(c.published_at < literal(empty_at, _TIME), c.published_at < now - silence)
         waits = or_(
             and_(c.state == "waiting", c.available_at <= now), and_(c.state == "running", c.lease_until < now)
         )
-        return await self._queued(and_(c.queue == queue, waits, c.published_at < bound - silence), limit)
+        return await self._queued(and_(c.queue == queue, waits, or_(before_empty, before_delivered)), limit)
 
     async def _queued(self, where: Any, limit: int) -> list[QueuedJob]:
         c = self._jobs.c
-        chosen = select(c.id, c.kind, c.queue).where(where).order_by(c.available_at).limit(limit)
+        order = (c.priority.desc(), c.available_at)
+        chosen = select(c.id, c.kind, c.queue, c.priority).where(where).order_by(*order).limit(limit)
         async with self._engine.connect() as sql:
             return [QueuedJob(*row) for row in await sql.execute(chosen)]
 
+    def _chosen(self, held: Sequence[HeldJob], *, skip_locked: bool) -> Any:
+        """The running jobs among these that have the same fence, locked."""
+        c = self._jobs.c
+        given = _unnested("held", id=[job.id for job in held], fence=[job.fence for job in held])
+        same = and_(c.id == given.c.id, c.fence == given.c.fence, c.state == "running")
+        locked = select(c.id).where(same).with_for_update(skip_locked=skip_locked, of=self._jobs)
+        return locked.cte("chosen")
+
     async def _end(self, job_id: str, fence: int, **values: Any) -> JobRow | None:
-        return await self._held(job_id, fence, **values, lease_until=None, finished_at=func.clock_timestamp())
+        due = {"callback_due_at": self._callback_due(), "callback_attempts": 0}
+        ended = {"lease_until": None, "finished_at": func.clock_timestamp()}
+        return await self._held(job_id, fence, **values, **ended, **due)
 
     async def _held(self, job_id: str, fence: int, /, **values: Any) -> JobRow | None:
         """Change a running job, if this fence holds it."""
@@ -333,6 +573,26 @@ class JobRows:
             return done.first() if done.returns_rows else None
 
 
+def claim_values(c: Any, worker: str, lease: timedelta) -> dict[str, Any]:
+    """What a claim changes in a row: an attempt begins, with a fence and a lease of its own."""
+    now = func.clock_timestamp()
+    return {
+        "state": "running",
+        "fence": c.fence + 1,
+        "attempts": c.attempts + 1,
+        "worker": worker,
+        "lease_until": now + lease,
+        "started_at": func.coalesce(c.started_at, now),
+    }
+
+
+def _unnested(name: str, **columns: list[Any]) -> Any:
+    """Lists of the same length as a table."""
+    types = {"fence": BigInteger}
+    arrays = [literal(values, ARRAY(types.get(key, Text))) for key, values in columns.items()]
+    return func.unnest(*arrays).table_valued(*columns, name=name).render_derived()
+
+
 def row_columns(tables: JobTables) -> list[Column[Any]]:
     """The columns of a `JobRow`, to select or to return."""
     return [tables.jobs.c[name] for name in JobRow.__struct_fields__]
@@ -340,4 +600,6 @@ def row_columns(tables: JobTables) -> list[Column[Any]]:
 
 def read_row(found: Any) -> JobRow:
     """A `JobRow` from a row of SQLAlchemy's."""
-    return JobRow(**found._mapping)
+    values = dict(found._mapping)
+    values["result"] = decode_result(values["result"])
+    return JobRow(**values)

@@ -1,53 +1,53 @@
-"""The jobs of a store and a database: enqueue, look up, cancel, retry.
+"""The jobs of a store and a database: enqueue, look up, cancel, retry, and the settings of queues.
 
-The row comes first and is the source of truth; the message only says that it exists. A message that could not
-be sent, or was lost, is sent again from the row by the reaper of any worker.
-
-The message is put in Celery's queue here rather than by kombu, which can only block: this way it uses the
-store's own connection, many messages share a round trip, and it fails at once when the server is down.
+The row comes first and is the source of truth; workers then learn of it by the delivery (`_delivery`) that
+the store was opened with. What they did not learn of, they find in SQL.
 """
 
 from __future__ import annotations
 
-import base64
 import logging
-import socket
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, ParamSpec
-from uuid import uuid4
 
-import msgspec
 from sqlalchemy.engine import make_url
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy.exc import ArgumentError, IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from ephemera.errors import (
     ConnectionFailed,
     InvalidDeclaration,
     InvalidUrl,
+    InvalidValue,
     JobLost,
     ServerError,
     UnknownJob,
 )
 from ephemera.keyspace import Store
 from ephemera.patterns.jobs._checkpoint import Checkpoint, Checkpoints
-from ephemera.patterns.jobs._job_definition import Job, encode_arguments
-from ephemera.patterns.jobs._job_queries import JobQueries
-from ephemera.patterns.jobs._rows import DATABASE_ERRORS, JobRow, JobRows, QueuedJob
+from ephemera.patterns.jobs._delivery import ALL_QUEUES, CeleryDelivery, CeleryMessages, SqlDelivery
+from ephemera.patterns.jobs._enqueue import (
+    Enqueued,
+    NewJob,
+    insert_jobs,
+    is_delayed,
+    new_job,
+)
+from ephemera.patterns.jobs._finished_jobs import FinishedCallbacks, JobEnds, Retention, read_result
+from ephemera.patterns.jobs._job_definition import Job
+from ephemera.patterns.jobs._job_queries import JobQueries, ScheduleRow
+from ephemera.patterns.jobs._queues import QueueSettings, QueueTable, Rate, limit_columns
+from ephemera.patterns.jobs._rows import JobRow, JobRows, QueuedJob
+from ephemera.patterns.jobs._schedules import ScheduleDispatcher
+from ephemera.sql import CheckedEngine, migrate
 
 if TYPE_CHECKING:
     from ephemera.patterns.jobs._declaration import Jobs
 
 P = ParamSpec("P")
 
-TASK = "ephemera.jobs.run"
-"""The name of the one Celery task."""
-NO_CLUSTER = (
-    "Celery's queues cannot be on a cluster, because kombu has no transport for one; give them a server of "
-    "their own that does not evict, standalone or behind Sentinel"
-)
 _EXAMPLE = "as in postgresql://user:password@host/database"
 _TIMEOUTS: dict[str, int] = {
     "connect_timeout": 10,
@@ -60,17 +60,22 @@ _TIMEOUTS: dict[str, int] = {
 _log = logging.getLogger("ephemera.jobs")
 
 
-def sql_engine(url: str) -> AsyncEngine:
-    """An engine for a PostgreSQL URL, by psycopg; each connection is tested before it is used."""
+def sql_engine(url: str, **pool: Any) -> AsyncEngine:
+    """An engine for a PostgreSQL URL, by psycopg; each connection is tested before it is used.
+
+    `pool` takes further arguments of SQLAlchemy's `create_async_engine`, as in `pool_size=20`.
+
+    The URL may begin with `postgresql://` or, as many hosts write it, `postgres://`.
+    """
     try:
         parsed = make_url(url)
     except (ArgumentError, ValueError):  # its text repeats the URL
         raise InvalidUrl(f"the database URL cannot be read; {_EXAMPLE}") from None
-    if parsed.get_backend_name() != "postgresql":
+    if parsed.get_backend_name() not in ("postgresql", "postgres"):
         raise InvalidUrl(f"jobs are stored in PostgreSQL, not in {parsed.get_backend_name()}; {_EXAMPLE}")
     return create_async_engine(
         parsed.set(drivername="postgresql+psycopg"),
-        pool_pre_ping=True,
+        **{"pool_pre_ping": True, **pool},
         hide_parameters=True,
         connect_args={name: value for name, value in _TIMEOUTS.items() if name not in parsed.query},
     )
@@ -79,24 +84,51 @@ def sql_engine(url: str) -> AsyncEngine:
 class BoundJobs:
     """The jobs of one store and one database: what `store[JOBS]` gives."""
 
-    def __init__(self, declaration: Jobs, store: Store, engine: AsyncEngine) -> None:
+    def __init__(self, declaration: Jobs, store: Store, delivery: AsyncEngine | CeleryDelivery) -> None:
+        self._backend = JobBackend(declaration, store, delivery)
         self.declaration = declaration
         self.store = store
-        self.engine = engine
-        self._backend = JobBackend(declaration, store, engine)
+        self.engine = self._backend.engine
+        self._queues = QueueTable(declaration.tables, self.engine)
         self._rows, self._queries = self._backend.rows, self._backend.queries
+        self._single_statements = self.engine.execution_options(isolation_level="AUTOCOMMIT")
 
     async def create_tables(self) -> None:
-        """Create the tables that do not exist yet; in production, use migrations."""
-        async with self.engine.begin() as sql:
-            await sql.run_sync(self.declaration.metadata.create_all, tables=list(self.declaration.tables))
+        """Create or upgrade the tables, as `ephemera migrate up` does; safe in many processes at once."""
+        await migrate(self.engine, self.declaration)
 
     async def enqueue(self, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> str:
-        """Enqueue a job and return its id. If Redis is down, it runs when Redis is back."""
-        job_id, values = self._new_row(job, args, kwargs)
-        await self._rows.add(None, values, published=True)
-        await self._backend.send_message(QueuedJob(job_id, job.kind, job.queue))
-        return job_id
+        """Enqueue a job and return its id. If Redis is down, it runs when Redis is back.
+
+        How it is enqueued is said by `job.options(...)`. For a unique job that exists already, its id is
+        returned; `get_or_enqueue` also says which it was.
+        """
+        return (await self.get_or_enqueue(job, *args, **kwargs)).id
+
+    async def get_or_enqueue(self, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """Enqueue a job unless the same one exists; returns its id, and whether it is new."""
+        (done,) = await self._enqueue(None, job, [self._new_job(job, args, kwargs)])
+        return done
+
+    async def enqueue_many(
+        self,
+        job: Job[..., Any],
+        arguments: Iterable[Mapping[str, Any]],
+        /,
+        *,
+        sql: AsyncConnection | None = None,
+    ) -> list[Enqueued]:
+        """Enqueue a job for each of these arguments, all or none of them, in their order.
+
+        Args:
+            job: The job, or `job.options(...)`.
+            arguments: A mapping of argument names to values for each job.
+            sql: A transaction of yours to do it in; as with `enqueue_in`, the jobs run when it has committed.
+
+        """
+        if job.enqueue_options.job_id is not None:
+            raise InvalidValue(job.kind, "many jobs, which cannot all have one id", "job_id=")
+        return await self._enqueue(sql, job, [self._new_job(job, (), dict(each)) for each in arguments])
 
     async def enqueue_in(
         self, sql: AsyncConnection, job: Job[P, Any], /, *args: P.args, **kwargs: P.kwargs
@@ -105,15 +137,15 @@ class BoundJobs:
 
         Call `publish` with the id after the commit to have it run at once.
         """
-        job_id, values = self._new_row(job, args, kwargs)
-        await self._rows.add(sql, values, published=False)
-        return job_id
+        (done,) = await self._enqueue(sql, job, [self._new_job(job, args, kwargs)])
+        return done.id
 
     async def publish(self, job_id: str) -> None:
-        """Send the message of a job that was enqueued in a transaction which has committed."""
+        """Send the message of a job that was enqueued in a transaction which has committed, if it is due."""
         row = await self.get(job_id)
-        if row.state == "waiting":
-            await self._rows.mark_published([job_id])
+        if row.state != "waiting":
+            return
+        if not self._backend.delivery.publishes or await self._rows.mark_published([job_id]):
             await self._backend.send_message(row)
 
     async def get(self, job_id: str) -> JobRow:
@@ -131,7 +163,10 @@ class BoundJobs:
         limit: int = 50,
         before: datetime | None = None,
     ) -> list[JobRow]:
-        """The newest jobs, optionally of some states, of one kind, or created before a moment."""
+        """The newest jobs, optionally of some states, of one kind, or created before a moment.
+
+        `limit` is how many at most.
+        """
         return await self._queries.find(states=states, kind=kind, limit=limit, before=before)
 
     async def cancel(self, job_id: str) -> JobRow:
@@ -144,35 +179,124 @@ class BoundJobs:
 
     async def retry(self, job_id: str) -> JobRow:
         """Continue a failed, dead or cancelled job from its last step."""
-        row = await self._rows.retry(job_id)
+        try:
+            row = await self._rows.retry(job_id)
+        except IntegrityError:
+            raise UnknownJob(job_id, "cannot be retried: a job with the same unique key is open") from None
         if row is None:
             raise UnknownJob(job_id, f"cannot be retried: it is {(await self.get(job_id)).state}")
+        await self._backend.reopen(row)
         await self._backend.send_message(row)
         return row
 
-    def _new_row(
-        self, job: Job[Any, Any], args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> tuple[str, dict[str, Any]]:
-        if self.declaration.kinds.get(job.kind) is not job:
+    async def pause(self, queue: str) -> None:
+        """Start no more jobs of a queue, on any worker, from about a second on; running ones continue."""
+        await self._queues.set(self._known_queue(queue), paused=True)
+        await self._backend.delivery.wake(ALL_QUEUES)
+
+    async def resume(self, queue: str) -> None:
+        """Start the jobs of a paused queue again."""
+        await self._queues.set(self._known_queue(queue), paused=False)
+        await self._backend.delivery.wake(ALL_QUEUES)
+
+    async def set_limits(
+        self, queue: str, *, max_running: int | None = None, rate: Rate | None = None
+    ) -> None:
+        """Limit a queue in all workers together, from about a second on; what is not given is unlimited.
+
+        Args:
+            queue: The queue.
+            max_running: How many of its jobs run at once.
+            rate: How many of its jobs start in a time, as in `(100, timedelta(seconds=1))`.
+
+        """
+        columns = limit_columns(self._known_queue(queue), max_running, rate)
+        await self._queues.set(queue, **columns)
+        await self._backend.delivery.wake(ALL_QUEUES)
+
+    async def queues(self) -> list[QueueSettings]:
+        """The settings of all queues, in the order of their declaration."""
+        found = await self._queues.load()
+        return [found.get(queue, QueueSettings(queue=queue)) for queue in self.declaration.queues]
+
+    def _known_queue(self, queue: str) -> str:
+        if queue not in self.declaration.queues:
+            known = ", ".join(self.declaration.queues)
+            raise InvalidDeclaration(queue, "there is no such queue", f"use one of {known}")
+        return queue
+
+    async def result(self, job_id: str, *, timeout: timedelta | None = None) -> Any:
+        """Wait for the end of a job, and return its result as the function's return annotation says.
+
+        `JobUnsuccessful` if it failed, died or was cancelled; `JobNotFinished`, a `TimeoutError`, if it has
+        not ended after the timeout; `UnknownJob` if there is no such job.
+
+        Args:
+            job_id: The job's id.
+            timeout: How long to wait; for ever by default.
+
+        """
+        row = await self._backend.ends.wait(job_id, timeout)
+        job = self.declaration.kinds.get(row.kind)
+        return read_result(row, Any if job is None else job.type_of("return"))
+
+    async def schedules(self) -> list[ScheduleRow]:
+        """The schedules as they are in SQL, with their next runs."""
+        return await self._queries.schedules()
+
+    def _new_job(self, job: Job[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> NewJob:
+        if self.declaration.kinds.get(job.kind) is not job.declared:
             raise InvalidDeclaration(job.kind, "is not one of these jobs", f"{self.declaration!r}")
-        job_id = str(uuid4())
-        arguments = encode_arguments(job, args, kwargs)
-        return job_id, {"id": job_id, "kind": job.kind, "queue": job.queue, "arguments": arguments}
+        return new_job(job, args, kwargs)
+
+    async def _enqueue(
+        self, sql: AsyncConnection | None, job: Job[..., Any], new: Sequence[NewJob]
+    ) -> list[Enqueued]:
+        """Insert jobs: in a transaction of the caller's, or by themselves, and then send their messages."""
+        if sql is not None:
+            return await insert_jobs(sql, self.declaration.tables, job, new, published=False)
+        due = not is_delayed(job.enqueue_options)
+        published = due and self._backend.delivery.publishes
+        engine = self.engine if len(new) > 1 else self._single_statements
+        async with engine.begin() as sql:
+            done = await insert_jobs(sql, self.declaration.tables, job, new, published=published)
+        if due:
+            priority = job.enqueue_options.priority
+            new_ids = [each.id for each in done if each.is_new]
+            queued = [QueuedJob(each, job.kind, job.queue, priority) for each in new_ids]
+            await self._backend.send_messages(queued)
+        return done
 
 
 class JobBackend:
-    """What enqueuing, the workers and the reaper share: rows in SQL, checkpoints and queues in Redis."""
+    """What enqueuing, the workers and the reaper share: rows in SQL, checkpoints in Redis, the delivery."""
 
-    def __init__(self, declaration: Jobs, store: Store, engine: AsyncEngine) -> None:
-        self._queues = store.client("queue")
-        if self._queues.is_cluster:
-            raise InvalidDeclaration(declaration.name, NO_CLUSTER, "as in connect(url, ..., queue_url=...)")
+    def __init__(self, declaration: Jobs, store: Store, delivery: AsyncEngine | CeleryDelivery) -> None:
+        by_celery = isinstance(delivery, CeleryDelivery)
+        engine = delivery.engine if isinstance(delivery, CeleryDelivery) else delivery
         self.declaration = declaration
         self.store = store
+        engine = CheckedEngine(engine, declaration.sql_schema)
         self.engine = engine
-        self.rows = JobRows(declaration.tables, engine)
+        self.callbacks = FinishedCallbacks(declaration.tables, engine, self._finished_callback)
+        self._publishes = by_celery
+        self.rows = self.rows_on(engine)
         self.queries = JobQueries(declaration.tables, engine)
-        self._checkpoints = Checkpoints(declaration.checkpoints, declaration.progress, store)
+        self.delivery = (
+            CeleryMessages(declaration, store, self.rows) if by_celery else SqlDelivery(declaration, store)
+        )
+        self.schedules = ScheduleDispatcher(declaration.tables, engine, declaration.schedules)
+        self.retention = Retention(declaration.tables, engine, declaration.keep)
+        channel = declaration.finished_channel.template.render({})
+        self.ends = JobEnds(store.client("queue"), channel, self.queries)
+        self._checkpoints = Checkpoints(declaration.checkpoints, declaration.progress, store, channel)
+        store.before_close(self.callbacks.aclose)
+
+    def rows_on(self, engine: AsyncEngine) -> JobRows:
+        """The same rows, by another engine of the same database."""
+        return JobRows(
+            self.declaration.tables, engine, publishes=self._publishes, callback_due=self.callbacks.due
+        )
 
     def checkpoint(self, row: JobRow) -> Checkpoint:
         """The checkpoint of a job, with the fence of its row."""
@@ -192,77 +316,23 @@ class JobBackend:
         except Exception:  # from the application's `final_event`
             _log.exception("`final_event` failed for job %s", row.id)
         if declaration.finished_callback is not None:
-            try:
-                await declaration.finished_callback(self.store, self.engine, row)
-            except Exception:
-                _log.exception("`on_finished` failed for job %s", row.id)
+            await self.callbacks.call(row)
+
+    async def reopen(self, row: JobRow) -> None:
+        """Let the progress of a job that is retried continue after its end; a failure is logged."""
+        try:
+            await self.checkpoint(row)._begin()
+        except (ConnectionFailed, ServerError, JobLost) as problem:  # lost: a worker has it already
+            _log.info("the progress of job %s continues with its next event: %s", row.id, problem)
+
+    def _finished_callback(self) -> Callable[[JobRow], Awaitable[None]] | None:
+        callback = self.declaration.finished_callback
+        return None if callback is None else partial(callback, self.store, self.engine)
 
     async def send_message(self, job: QueuedJob | JobRow) -> None:
-        """Send a job's message; if that fails, the reaper sends it later.
+        """Let workers know of a job; if that fails, they find it later in SQL."""
+        await self.send_messages([job])
 
-        The message of a kind that this process does not know, as in a console, is left to the reaper: it
-        must say how long an attempt may take.
-        """
-        if job.kind not in self.declaration.kinds:
-            await self.rows.mark_unpublished([job.id])
-            return
-        try:
-            await self.push_messages([QueuedJob(job.id, job.kind, job.queue)])
-        except (ConnectionFailed, ServerError) as problem:
-            _log.warning("job %s waits in SQL for its message: %s", job.id, problem)
-            with suppress(*DATABASE_ERRORS):  # then the reaper misses its message, seconds later
-                await self.rows.mark_unpublished([job.id])
-
-    async def push_messages(self, jobs: Iterable[QueuedJob]) -> None:
-        """Push a message for each job to its queue."""
-        by_queue: dict[str, list[bytes]] = {}
-        for job_id, kind, queue in jobs:
-            key, known = self.declaration.queue_key(queue), self.declaration.kinds.get(kind)
-            message = _job_message(job_id, kind, key, known.hard_limit if known else None)
-            by_queue.setdefault(key, []).append(message)
-        for key, messages in by_queue.items():
-            await self._queues.call("LPUSH", key, *messages)
-
-    async def queue_length(self, queue: str) -> int:
-        """How many messages wait in a queue."""
-        return int(await self._queues.call("LLEN", self.declaration.queue_key(queue)))
-
-
-def _job_message(job_id: str, kind: str, queue_key: str, hard_limit: timedelta | None) -> bytes:
-    """The Celery message that makes a worker run a job; its process is killed after the hard limit."""
-    task_id = str(uuid4())  # not the job's: a worker may receive two messages of one job
-    limit = None if hard_limit is None else hard_limit.total_seconds()
-    arguments: Any = [[job_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}]
-    return msgspec.json.encode(
-        {
-            "body": base64.b64encode(msgspec.json.encode(arguments)).decode(),
-            "content-type": "application/json",
-            "content-encoding": "utf-8",
-            "headers": {
-                "lang": "py",
-                "task": TASK,
-                "id": task_id,
-                "root_id": task_id,
-                "parent_id": None,
-                "group": None,
-                "shadow": kind,
-                "eta": None,
-                "expires": None,
-                "retries": 0,
-                "timelimit": [limit, None],
-                "argsrepr": f"({job_id!r},)",
-                "kwargsrepr": "{}",
-                "origin": f"ephemera@{socket.gethostname()}",
-                "ignore_result": True,
-            },
-            "properties": {
-                "correlation_id": task_id,
-                "reply_to": "",
-                "delivery_mode": 2,
-                "delivery_info": {"exchange": "", "routing_key": queue_key},
-                "priority": 0,
-                "body_encoding": "base64",
-                "delivery_tag": str(uuid4()),
-            },
-        }
-    )
+    async def send_messages(self, jobs: Sequence[QueuedJob | JobRow]) -> None:
+        """Let workers know of jobs."""
+        await self.delivery.send([QueuedJob(job.id, job.kind, job.queue, job.priority) for job in jobs])

@@ -1,7 +1,8 @@
-"""Celery, set up to carry the messages of jobs and nothing else.
+"""A worker with Celery delivery: Celery, set up to carry the messages of jobs, and its child processes.
 
 *The message* holds a job's id and the longest time that its attempt may take. It is Celery's task message
-(protocol 2) in the envelope of kombu's Redis transport (`_job_message`).
+(protocol 2) in the envelope of kombu's Redis transport (`_delivery`). Each priority has a list of its own. A
+message that kombu restores from a list above the usual one goes to the head of that one.
 
 *The application.* Jobs are acknowledged after their attempt, and a worker takes no more of them than it has
 processes. Results, events, remote control, gossip and mingle are off: SQL holds that information, and each of
@@ -13,25 +14,55 @@ the visibility timeout. Nothing renews that score, so a job longer than the time
 while it runs, and a timeout long enough for every job would make a dead worker's jobs wait as long. Here the
 worker's parent process, which no job can block, renews the scores of all its messages every two seconds. So a
 timeout of 8 s works for jobs of any length. A message that was acknowledged meanwhile stays deleted.
+
+*Children.* A child runs one job at a time. Its main thread is Celery's; the job runs on the child's event
+loop, in a thread that `ephemera.blocking` owns. The loop keeps running between jobs, so connections stay
+healthy and any child can be the reaper. Children are forked before they connect to anything, and die with
+their parent.
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import mmap
+import os
+import socket
 import ssl
 from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
 from time import time
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
-from celery import Celery, bootsteps
+from celery import Celery, bootsteps, signals
 from celery.worker import state
 from kombu import Exchange, Queue
 
+from ephemera import blocking
 from ephemera.errors import InvalidUrl
+from ephemera.keyspace import Role, Store
+from ephemera.patterns.jobs._attempt import AttemptEngines, AttemptRunner
+from ephemera.patterns.jobs._broker_messages import CheckingAMQP
 from ephemera.patterns.jobs._declaration import Jobs
-from ephemera.patterns.jobs._runtime import NO_CLUSTER, TASK
-from ephemera.wire import Credentials, Target, parse_url
+from ephemera.patterns.jobs._delivery import (
+    NO_CLUSTER,
+    PRIORITY_LEVELS,
+    PRIORITY_SEPARATOR,
+    TASK,
+    CeleryDelivery,
+)
+from ephemera.patterns.jobs._reaper import run_reaper, send_missing_messages
+from ephemera.patterns.jobs._runtime import JobBackend, sql_engine
+from ephemera.patterns.jobs._worker import (
+    WorkerSettings,
+    attempt_runner,
+    control_engine,
+    die_with_parent,
+    worker_name,
+    worker_token,
+)
+from ephemera.wire import Client, Credentials, Target, parse_url
 
 VISIBILITY = 8
 """Seconds after which the messages of a worker that no longer renews them are restored."""
@@ -39,6 +70,7 @@ SWEEP = 2
 """Seconds between two sweeps for messages to restore."""
 RENEWAL = 2.0
 """Seconds between two renewals of a worker's messages."""
+_CONTROL_POOL = 2  # connections that the job of a process cannot use up
 
 _log = logging.getLogger("ephemera.jobs")
 
@@ -46,7 +78,7 @@ _log = logging.getLogger("ephemera.jobs")
 def celery_app(jobs: Jobs, url: str, queues: Sequence[str], run: Callable[[str], str]) -> Celery:
     """A Celery application whose only task calls `run` with a job's id."""
     broker = broker_for(url)
-    app = Celery(f"ephemera-{jobs.name}", broker=broker.url, set_as_current=False)
+    app = Celery(f"ephemera-{jobs.name}", broker=broker.url, amqp=CheckingAMQP, set_as_current=False)
     app.conf.update(
         broker_use_ssl=broker.tls,
         broker_transport_options={
@@ -59,6 +91,8 @@ def celery_app(jobs: Jobs, url: str, queues: Sequence[str], run: Callable[[str],
             "unacked_index_key": jobs.unacked_index.key(),
             "unacked_mutex_key": jobs.unacked_mutex.key(),
             "unacked_mutex_expire": (jobs.unacked_mutex.lifetime.milliseconds or 0) // 1000,
+            "priority_steps": list(PRIORITY_LEVELS),
+            "sep": PRIORITY_SEPARATOR,
             "socket_timeout": 5,
             "socket_connect_timeout": 2,
         },
@@ -83,12 +117,14 @@ def celery_app(jobs: Jobs, url: str, queues: Sequence[str], run: Callable[[str],
     )
     for queue in app.amqp.queues.values():
         queue.exchange = Exchange("")  # the default exchange, which needs no binding keys
-    app.task(name=TASK)(run)
+    # For a message that was sent by a process of a version that does not know the job, and its limit.
+    longest = max((job.hard_limit.total_seconds() for job in jobs.kinds.values()), default=None)
+    app.task(name=TASK, time_limit=longest)(run)
     app.steps["consumer"].add(VisibilityRenewal)
     return app
 
 
-class VisibilityRenewal(bootsteps.StartStopStep):  # type: ignore[misc]
+class VisibilityRenewal(bootsteps.StartStopStep):
     """Renew the visibility of a consumer's messages by the timer of its event loop."""
 
     requires = ("celery.worker.consumer:Tasks",)
@@ -177,3 +213,90 @@ def _tls(target: Target) -> dict[str, Any] | None:
         "ssl_keyfile": target.tls.key,
     }
     return {"ssl_cert_reqs": ssl.CERT_REQUIRED, **{name: path for name, path in files.items() if path}}
+
+
+def run_celery_worker(jobs: Jobs, settings: WorkerSettings, queues: tuple[str, ...], processes: int) -> int:
+    """Run a worker with so many processes until a signal stops it; returns its exit code."""
+    stopping = mmap.mmap(-1, 1)  # one byte shared with all children
+    child = _CeleryProcess(jobs, settings, stopping)
+    app = celery_app(jobs, settings.broker_url, queues, child.run)
+
+    def stop(**_: Any) -> None:
+        stopping[0] = 1
+
+    signals.worker_process_init.connect(child.start, weak=False)
+    signals.worker_process_shutdown.connect(child.stop, weak=False)
+    signals.worker_shutting_down.connect(stop, weak=False)
+    worker = app.Worker(
+        hostname=f"{jobs.name}-{os.getpid()}@{socket.gethostname()}",
+        pool="prefork",
+        concurrency=processes,
+        loglevel=logging.getLogger().getEffectiveLevel(),
+        quiet=True,
+        without_gossip=True,
+        without_mingle=True,
+        without_heartbeat=True,
+    )
+    worker.start()
+    return int(worker.exitcode or 0)
+
+
+class _CeleryProcess:
+    """One of Celery's child processes; created in the parent, started in the child."""
+
+    def __init__(self, jobs: Jobs, settings: WorkerSettings, stopping: mmap.mmap) -> None:
+        self._jobs = jobs
+        self._settings = settings
+        self._stopping = stopping
+        self._token = worker_token()
+        self._blocking_store = blocking.connect(
+            settings.url, jobs.catalogue, queue_url=settings.queue_url, required=False
+        )
+        self._opened = AsyncExitStack()
+        self._backend: JobBackend
+        self._attempts: AttemptRunner
+        self._reaper: asyncio.Task[None]
+
+    def start(self, **_: Any) -> None:
+        """Connect, and compete for the reaper's lock."""
+        die_with_parent()
+        self._blocking_store.wait(self._start())
+
+    def run(self, job_id: str) -> str:
+        """Run a job: Celery's task."""
+        return self._blocking_store.wait(self._run(job_id))
+
+    def stop(self, **_: Any) -> None:
+        """Close everything that was opened."""
+        self._blocking_store.wait(self._opened.aclose())
+        self._blocking_store.close()
+
+    async def _run(self, job_id: str) -> str:
+        word = await self._attempts.run(job_id)
+        limited = [
+            each.queue for each in (await self._attempts.claims.settings()).values() if each.is_limited
+        ]
+        if limited and word != "refused":  # its place is free
+            await send_missing_messages(self._backend, limited)
+        return word
+
+    async def _start(self) -> None:
+        engine = sql_engine(self._settings.database_url)
+        self._opened.push_async_callback(engine.dispose)
+        delivery = CeleryDelivery(engine)
+        resources = await self._opened.enter_async_context(self._jobs.open_resources(delivery))
+        opened = self._blocking_store.aio
+        clients: dict[Role, Client] = {"cache": opened.client("cache"), "queue": opened.client("queue")}
+        store = Store(clients, *opened.catalogues, resources=resources)
+        self._opened.push_async_callback(store.aclose)
+        self._backend = JobBackend(self._jobs, store, delivery)
+        control = control_engine(self._settings, self._opened, _CONTROL_POOL)
+        self._attempts = attempt_runner(
+            self._backend,
+            worker_name(self._token),
+            self._opened,
+            is_stopping=lambda: bool(self._stopping[0]),
+            engines=AttemptEngines(control, control),
+        )
+        self._reaper = asyncio.create_task(run_reaper(self._backend))
+        self._opened.callback(self._reaper.cancel)
