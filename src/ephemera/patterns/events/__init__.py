@@ -7,20 +7,28 @@
     async def welcome(event: Registered | Removed, delivery: Delivery) -> None: ...
     async with store[USERS].consume("mailer", welcome):    # consumes until the block ends
 
-*Keys.* The stream has no lifetime; it is trimmed up to the first event that some group has not handled.
-`...:dead` holds the newest 100,000 dead letters. Both share a cluster slot by a hash tag.
+*Keys.* The stream has no lifetime; it is trimmed up to the first event that some group has not handled, or
+that is younger than its `retention`. `...:dead` holds the newest 100,000 dead letters, `...:paused` the
+paused groups, `...:lanes` the unfinished events of a stream with `order_by`, and `...:bell:{reader}` ends a
+wait of one process. All share a cluster slot by a hash tag, and all but the first two expire.
 
-*Atomicity.* One script each: `publish`; every 500 events of `publish_many`; writing a dead letter and
-acknowledging its event; replaying one; trimming; removing a consumer that has nothing pending. Only the
-consumer that has a pending entry changes it.
+*Atomicity.* One script each: `publish`; every 500 events of `publish_many`; claiming; writing a dead letter
+and acknowledging its event; replaying; pausing and trying; reading and acknowledging in order; trimming;
+removing a consumer that has nothing pending. Only the consumer that has a pending entry changes it.
 
 *Delivery.* A consumer handles ten events at a time by default, each at least once. An event is acknowledged
-when its handler has returned. If the handler raises, it is retried after a second, two, four, and so on up to
-a lease; after the last delivery it becomes a dead letter with its error. An event that cannot be decoded
-becomes one at once, and delays no other. Handlers run concurrently, so the stream's order is the order in
-which they start. `OnceGuard` makes delivery exactly once for effects in SQL.
+when its handler has returned. If the handler raises, the consumer's `on_error` decides by exception class: a
+retry with increasing delays, a dead letter at once, dropping it, or a pause of the whole group while a
+dependency is down. After the last delivery it becomes a dead letter with its error. An event that cannot be
+decoded becomes one at once, and delays no other. Half of the handlers are reserved for retries and takeovers
+while there are any. `OnceGuard` makes delivery exactly once for effects in SQL.
 
-*When a consumer dies.* Its pending events are claimed after a lease, by the next consumer that checks.
+*Order.* Handlers run concurrently, so the stream's order is the order in which they start. With `order_by`,
+events with the same value of a field are handled one after another by each group, by whichever consumer; the
+next one starts when the one before it was acknowledged or became a dead letter.
+
+*When a consumer dies.* Its pending events are claimed after a lease, by the next consumer that checks, one at
+a time: one of them may have killed it.
 
 *When Redis is down.* `publish` raises `Unavailable` at once; consumers wait and reconnect. If Redis hangs,
 the same happens after the wire's timeout, and `publish` raises `OutcomeUnknown`: the event may be there.
@@ -31,9 +39,11 @@ keep in SQL what must not be. Streams have the role `queue`, and belong on a ser
 from ephemera.patterns.events._consumer import Consumer, Handler
 from ephemera.patterns.events._declaration import Events
 from ephemera.patterns.events._entries import DeadLetter, Delivery
-from ephemera.patterns.events._group_member import DeliveryPolicy, GroupInfo, StreamInfo
+from ephemera.patterns.events._group_info import ConsumerCounts, GroupInfo, StreamInfo
+from ephemera.patterns.events._group_member import IdleTime
 from ephemera.patterns.events._once_guard import OnceGuard
-from ephemera.patterns.events._outcomes import ConsumerCounts
+from ephemera.patterns.events._policy import DeliveryPolicy, ErrorAction, ErrorActions, Pause, Redeliver
+from ephemera.patterns.events._replay import ReplayedEvents
 from ephemera.patterns.events._runtime import BoundEvents
 
 __all__ = [
@@ -43,9 +53,15 @@ __all__ = [
     "DeadLetter",
     "Delivery",
     "DeliveryPolicy",
+    "ErrorAction",
+    "ErrorActions",
     "Events",
     "GroupInfo",
     "Handler",
+    "IdleTime",
     "OnceGuard",
+    "Pause",
+    "Redeliver",
+    "ReplayedEvents",
     "StreamInfo",
 ]

@@ -1,4 +1,4 @@
-"""The declaration of events: a stream, its dead letters, and how delivery is retried."""
+"""The declaration of a stream of events, and of the keys beside it."""
 
 from __future__ import annotations
 
@@ -7,18 +7,41 @@ from datetime import timedelta
 from types import UnionType
 from typing import Any, Generic, Required, TypedDict, TypeVar, Unpack, overload
 
+import msgspec
+
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, permanent
+from ephemera.keyspace import (
+    Catalogue,
+    FieldValue,
+    Keyspace,
+    Store,
+    check_declaration,
+    fixed,
+    permanent,
+    record_fields,
+)
 from ephemera.patterns.events._entries import DeadLetterEntry, EventCodec, entry_type
-from ephemera.patterns.events._group_member import DeliveryPolicy
+from ephemera.patterns.events._group_info import StreamKeys
+from ephemera.patterns.events._group_member import LANES_LIFETIME
+from ephemera.patterns.events._policy import LONGEST_PAUSE, DeliveryPolicy
 from ephemera.patterns.events._runtime import BoundEvents
+from ephemera.patterns.events._shared_reads import BELL_LIFETIME
 from ephemera.wire import hash_tag_for_slot, key_slot
 
 E = TypeVar("E")
 
 _DEFAULT = DeliveryPolicy()
 _SHORTEST_LEASE = timedelta(milliseconds=100)
-_RESERVED = ("concurrency", "count", "first", "grace", "group", "handler", "ids", "slot_tag")
+_RESERVED = (
+    "again", "concurrency", "count", "first", "grace", "group", "handler", "ids", "limit", "on_error",
+    "reader", "since", "slot_tag", "until",
+)  # fmt: skip
+
+
+class BellEntry(msgspec.Struct, frozen=True):
+    """An entry that says nothing but that it is there."""
+
+    ring: str
 
 
 class EventsOptions(TypedDict, total=False):
@@ -26,6 +49,7 @@ class EventsOptions(TypedDict, total=False):
 
     purpose: Required[str]
     delivery: DeliveryPolicy
+    order_by: str | None
     hash_tag: str | None
     sensitive: bool
     if_lost: str
@@ -35,11 +59,14 @@ class Events(Generic[E]):
     """The declaration of a stream of events: `store[EVENTS]` gives the `BoundEvents` of a store.
 
     Args:
-        catalogue: Where the keys are declaration.
+        catalogue: Where the keys are declared.
         pattern: The key pattern of the stream; with fields, each value of them has a stream of its own.
-        event_type: A `msgspec.Struct`, or a union of tagged ones.
+        event_type: A `msgspec.Struct`, a pydantic model, a dataclass, an attrs class or a TypedDict, or a
+            union of tagged Structs or of models.
         purpose: What the events are for, for the documentation of the catalogue.
         delivery: How often, and after what delays, an event is delivered.
+        order_by: A field that all events have; events with the same value of it are handled one after
+            another, in their order, by each group. None if their order does not matter.
         hash_tag: The field whose value chooses the cluster slot; the last one by default.
         sensitive: Whether tools hide the events' content.
         if_lost: What is lost with the stream, for the documentation of the catalogue.
@@ -68,6 +95,7 @@ class Events(Generic[E]):
         *,
         purpose: str,
         delivery: DeliveryPolicy = _DEFAULT,
+        order_by: str | None = None,
         hash_tag: str | None = None,
         sensitive: bool = False,
         if_lost: str = "events that were not handled yet are lost to their groups",
@@ -76,6 +104,9 @@ class Events(Generic[E]):
         _check(pattern, delivery)
         self.codec: EventCodec[E] = EventCodec(pattern, event_type)
         self.delivery = delivery
+        self.order_by = order_by
+        if order_by is not None:
+            _check_order(pattern, self.codec.types, order_by)
         self.keyspace = catalogue.stream(
             pattern,
             entry_type(event_type),
@@ -90,7 +121,7 @@ class Events(Generic[E]):
         self._slot_tag: dict[str, FieldValue] = {}
         prefix, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
         if not self.keyspace.template.fields:
-            self._slot_tag = {"slot_tag": hash_tag_for_slot(key_slot(pattern))}
+            self._slot_tag = {"slot_tag": hash_tag_for_slot(key_slot(self.keyspace.key()))}
             prefix, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
         self.dead_letters = catalogue.stream(
             f"{prefix}:dead",
@@ -104,6 +135,39 @@ class Events(Generic[E]):
             sensitive=sensitive,
             **tagged,
         )
+        self.paused = catalogue.mapping(
+            f"{prefix}:paused",
+            str,
+            lifetime=fixed(milliseconds=2 * LONGEST_PAUSE + 60_000, outlives="the pause"),
+            role="queue",
+            purpose="Groups paused because a dependency is down: when to try again, and the error",
+            invalidated_by=("a trial that succeeds",),
+            if_lost="the groups resume, and pause again if the dependency is still down",
+            sensitive=sensitive,
+            **tagged,
+        )
+        self.bell = catalogue.stream(
+            f"{prefix}:bell:{{reader}}",
+            BellEntry,
+            max_length=1,
+            lifetime=fixed(milliseconds=BELL_LIFETIME, outlives="the wait that it ends"),
+            role="queue",
+            purpose="Ends the XREAD in which a process waits for its streams, to add one of them",
+            if_lost="a stream is waited for some seconds later",
+            **tagged,
+        )
+        self.lanes: Keyspace[Any] | None = None
+        if order_by is not None:
+            self.lanes = catalogue.sorted_set(
+                f"{prefix}:lanes",
+                str,
+                lifetime=fixed(milliseconds=LANES_LIFETIME, outlives="the events in it"),
+                role="queue",
+                purpose=f"Delivered events that are not finished, in order, by group and {order_by}",
+                invalidated_by=("the acknowledgement of an event",),
+                if_lost="built again as events are claimed; until then some may overtake others",
+                **tagged,
+            )
         _refuse_reserved(pattern, self.keyspace.template.fields)
         catalogue.patterns.append(self)
 
@@ -111,12 +175,22 @@ class Events(Generic[E]):
         """The events of a store that has their catalogue."""
         return BoundEvents(self, store)
 
-    def keys(self, fields: Mapping[str, FieldValue]) -> tuple[str, str]:
-        """The keys of a stream and of its dead letters."""
-        return (
+    def keys(self, fields: Mapping[str, FieldValue]) -> StreamKeys:
+        """The keys of a stream, its dead letters and its paused groups."""
+        tagged = {**fields, **self._slot_tag}
+        return StreamKeys(
             self.keyspace.template.render(fields),
-            self.dead_letters.template.render({**fields, **self._slot_tag}),
+            self.dead_letters.template.render(tagged),
+            self.paused.template.render(tagged),
         )
+
+    def lanes_key(self, fields: Mapping[str, FieldValue]) -> str | None:
+        """The key of a stream's lanes, if it is ordered."""
+        return None if self.lanes is None else self.lanes.template.render({**fields, **self._slot_tag})
+
+    def bell_key(self, fields: Mapping[str, FieldValue], reader: str) -> str:
+        """The key by which a process ends its wait for streams of this one's slot."""
+        return self.bell.template.render({**fields, **self._slot_tag, "reader": reader})
 
     def __repr__(self) -> str:
         return f"<Events {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
@@ -130,12 +204,24 @@ def _check(pattern: str, delivery: DeliveryPolicy) -> None:
             f"a first retry after {first_retry} with a lease of {lease}",
             f"use a lease of at least {_SHORTEST_LEASE}, and a first retry that is not later than that",
         )
+    if delivery.retention < timedelta(0):
+        raise InvalidDeclaration(pattern, f"a retention of {delivery.retention}", "it cannot be negative")
     if delivery.max_deliveries < 1 or delivery.max_dead_letters < 1:
         raise InvalidDeclaration(
             pattern,
             f"{delivery.max_deliveries} deliveries, and {delivery.max_dead_letters} dead letters",
             "an event is delivered at least once, and at least one dead letter is kept",
         )
+
+
+def _check_order(pattern: str, types: tuple[type, ...], order_by: str) -> None:
+    for each in types:
+        if order_by not in {field.name for field in record_fields(pattern, each)}:
+            raise InvalidDeclaration(
+                pattern,
+                f"{each.__name__} has no field {order_by!r} to order by",
+                "name a field that all events of the stream have",
+            )
 
 
 def _last_field(pattern: str) -> str | None:

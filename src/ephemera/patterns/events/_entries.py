@@ -1,28 +1,50 @@
 """The entries of a stream and of its dead letters, and how events are encoded in them.
 
 An entry has the event as JSON in its field `event`, tagged with its type if the stream has several. An event
-that was replayed from the dead letters also has the group it is for (`_for`) and its first id (`_origin`).
-Events outlive deployments, so an entry is decoded by msgspec's rules of evolution and not by the fingerprint
-of its shape: unknown fields are ignored, missing ones get their defaults. Everything else is undecodable,
-with the reason.
+that was replayed also has the group it is for (`_for`) and its first id (`_origin`). One of a stream that is
+ordered by key has its key (`_key`).
+
+Events outlive deployments: unknown fields are ignored, missing ones get their defaults. Everything else is
+undecodable, with the reason.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from types import UnionType
-from typing import Any, Generic, NamedTuple, TypeVar, cast, get_args
+from typing import (
+    Annotated,
+    Any,
+    Generic,
+    NamedTuple,
+    TypeVar,
+    Union,
+    cast,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace import DECODE_ERRORS, type_name
+from ephemera.keyspace import (
+    DECODE_ERRORS,
+    encode_json,
+    is_record,
+    json_decoder,
+    storable,
+    type_name,
+)
 
 E = TypeVar("E")
 
 _EVENT = b"event"
 _FOR = b"_for"
 _ORIGIN = b"_origin"
+_KEY = b"_key"
+REPLAYED = "~"
+"""Separates the first id of an event from what makes it a new one for SQL guards, after such a replay."""
 _PLAIN_FIELDS = (2, 4)  # the event alone, as other programs may write it, or with its shape, as we do
 
 
@@ -50,6 +72,8 @@ class DeadLetterEntry(msgspec.Struct, frozen=True):
     origin: str
     stream: str
     group: str
+    key: str = ""
+    """By which the stream is ordered, if it is."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):
@@ -89,7 +113,10 @@ class Delivery(NamedTuple):
     stream: str
     group: str
     origin: str
-    """Its first id, which is the same for all deliveries; differs from `id` after a replay."""
+    """Its first id, which is the same for all deliveries; differs from `id` after a replay.
+
+    After `replay_since(..., again=True)` it ends with `~` and a token, to have the event handled again.
+    """
 
 
 class DeliveredEvent(NamedTuple):
@@ -119,16 +146,18 @@ class EventCodec(Generic[E]):
         self._pattern = pattern
         self.types = _types(pattern, event_type)
         self._name = type_name(event_type)
-        self._to_json = msgspec.json.Encoder().encode
-        self._from_json: Callable[[bytes], E] = msgspec.json.Decoder(event_type).decode
+        self._classes = tuple(dict if is_typeddict(each) else each for each in self.types)
+        self._from_json: Callable[[bytes], E] = _decoder(pattern, event_type)
 
     def encode(self, event: E) -> bytes:
         """An event as JSON; `InvalidValue` for one that could not be decoded again."""
-        if type(event) not in self.types:
+        if type(event) not in self._classes:
             raise InvalidValue(self._pattern, self._name, type_name(type(event)))
-        data = self._to_json(event)
         try:
-            self._from_json(data)
+            data = encode_json(event)
+            found = self._from_json(data)
+            if type(found) is not type(event):
+                raise TypeError(f"it would be read as {type_name(type(found))}")
         except DECODE_ERRORS as problem:
             raise InvalidValue(
                 self._pattern, self._name, f"one that does not match its declaration: {problem}"
@@ -152,12 +181,15 @@ class EventCodec(Generic[E]):
             return DecodedEntry(None, group, origin, f"it cannot be decoded: {problem}")
 
 
-def payload(flat: Sequence[bytes]) -> bytes:
-    """The event's bytes; all fields as JSON if the entry has no event."""
+def dead_letter_entry(
+    flat: Sequence[bytes], error: str, deliveries: int, origin: str, stream: str, group: str
+) -> DeadLetterEntry:
+    """The dead letter of an entry; its event is all fields as JSON if the entry has none."""
     fields = dict(zip(flat[::2], flat[1::2], strict=True))
-    if _EVENT in fields:
-        return fields[_EVENT]
-    return msgspec.json.encode({_text(name): _text(value) for name, value in fields.items()})
+    event = fields.get(_EVENT)
+    if event is None:
+        event = msgspec.json.encode({_text(name): _text(value) for name, value in fields.items()})
+    return DeadLetterEntry(event, error, deliveries, origin, stream, group, _text(fields.get(_KEY, b"")))
 
 
 def _text(data: bytes) -> str:
@@ -165,20 +197,25 @@ def _text(data: bytes) -> str:
 
 
 def _types(pattern: str, event_type: Any) -> tuple[type, ...]:
-    """The classes of a stream's events; refuses those that cannot be distinguished in JSON."""
-    types = get_args(event_type) if isinstance(event_type, UnionType) else (event_type,)
-    if not all(isinstance(each, type) and issubclass(each, msgspec.Struct) for each in types):
+    """The classes of a stream's events."""
+    plain = get_args(event_type)[0] if get_origin(event_type) is Annotated else event_type
+    types = get_args(plain) if isinstance(plain, UnionType) or get_origin(plain) is Union else (plain,)
+    if not all(map(is_record, types)):
         raise InvalidDeclaration(
             pattern,
             f"{type_name(event_type)} is not an event type",
-            "an event is a msgspec.Struct, or one of several: UserRegistered | UserRemoved",
+            "an event is a msgspec.Struct, a pydantic model, a dataclass, an attrs class or a TypedDict, "
+            "or one of several Structs or models: UserRegistered | UserRemoved",
         )
+    return types
+
+
+def _decoder(pattern: str, event_type: Any) -> Callable[[bytes], Any]:
     try:
-        msgspec.json.Decoder(event_type)
+        return json_decoder(storable(event_type))
     except TypeError as problem:
         raise InvalidDeclaration(
             pattern,
             f"events of {type_name(event_type)} cannot be distinguished: {problem}",
             "give each a tag: class UserRegistered(msgspec.Struct, tag=True)",
         ) from None
-    return types

@@ -1,8 +1,9 @@
-"""A consumer group, and one consumer of it as the server knows it.
+"""One consumer of a group as the server knows it, and the commands and scripts that it runs on its stream.
 
-A group starts at the first event that the stream still has, both when it is new and when it had to be created
-again because the server lost it. So no event that is present is missed; what was handled shortly before the
-loss, and not trimmed yet, is delivered once more.
+The idle time of a pending entry says what it waits for. While a consumer handles it, it is renewed, so it
+stays below a lease. If it grows beyond that, the consumer died or hangs: the entry is *abandoned*. An entry
+with an outcome, one that failed or was returned, has an idle time of about ten years: it is *due* when it
+reaches them, so a retry in a minute is set to ten years less a minute. The pending list is the schedule.
 """
 
 from __future__ import annotations
@@ -11,116 +12,69 @@ import logging
 import os
 import secrets
 import socket
-from collections.abc import Awaitable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
-
-from ephemera.errors import ServerError
 from ephemera.keyspace import RecordCodec
-from ephemera.patterns.events._entries import DeadLetterEntry, payload
+from ephemera.patterns.events._entries import DeadLetterEntry, dead_letter_entry
+from ephemera.patterns.events._group_info import StreamKeys, create_group
+from ephemera.patterns.events._policy import DeliveryPolicy, milliseconds
 from ephemera.wire import Client, Script
 
 log = logging.getLogger("ephemera.events")
 
-CLAIM = Script.load("ephemera.patterns.events", "claim")
-SET_IDLE = Script.load("ephemera.patterns.events", "set_idle")
-DEAD_LETTER = Script.load("ephemera.patterns.events", "dead_letter")
-TRIM = Script.load("ephemera.patterns.events", "trim")
-REMOVE_CONSUMERS = Script.load("ephemera.patterns.events", "remove_consumers")
+_PACKAGE = "ephemera.patterns.events"
+_ORDER = (f"{_PACKAGE}:order",)
+CLAIM = Script.load(_PACKAGE, "claim", shared=_ORDER)
+READ_ORDERED = Script.load(_PACKAGE, "read_ordered", shared=_ORDER)
+FINISH_ORDERED = Script.load(_PACKAGE, "finish_ordered", shared=_ORDER)
+DROP_LANES = Script.load(_PACKAGE, "drop_lanes", shared=_ORDER)
+DEAD_LETTER = Script.load(_PACKAGE, "dead_letter", shared=_ORDER)
+SET_IDLE = Script.load(_PACKAGE, "set_idle")
+TRIM = Script.load(_PACKAGE, "trim")
+REMOVE_CONSUMERS = Script.load(_PACKAGE, "remove_consumers")
 
-GROUP_MISSING = ("NOGROUP", "UNBLOCKED")
-"""The server's errors for a group that it does not have, and for a wait on a stream that was deleted."""
+DUE = 10 * 365 * 86_400_000
+"""The idle time in milliseconds at which an entry that has an outcome is due."""
+WITH_OUTCOME = DUE // 2
+"""Idle times from here on are those of entries that have an outcome."""
+NO_LIMIT = 2 * DUE
 BLOCK = 5000
 """Milliseconds that a read waits for an event."""
+LANES_LIFETIME = 7 * 86_400_000  # milliseconds
+_MAX_UNFINISHED = 10_000  # events of an ordered stream that wait in the lanes of one group
+_TOO_MANY = 2  # the reply of a read when there are so many
 _CONSUMER_IDLE = 60_000  # milliseconds for which an idle consumer without pending events is kept at least
 _BATCH = 100  # entries
 _MAX_ERROR = 1000  # characters
 
 PendingState = tuple[bytes, int, int]
 """What XCLAIM sets of a pending entry: its id, its idle time in milliseconds, its number of deliveries."""
+NewEntry = tuple[bytes, list[bytes]]
+ClaimedEntry = tuple[bytes, list[bytes], int]
+"""An entry with its number of deliveries, this one included."""
 
 
-@dataclass(frozen=True, slots=True)
-class DeliveryPolicy:
-    """How often and after what delays events are delivered."""
+class IdleTime(NamedTuple):
+    """What the idle time of a pending entry says, in seconds."""
 
-    max_deliveries: int = 10
-    """After so many failed deliveries an event becomes a dead letter."""
-    first_retry: timedelta = timedelta(seconds=1)
-    """The delay before the second delivery; it doubles each time, up to a lease."""
-    lease: timedelta = timedelta(seconds=60)
-    """After so long without a sign of life from its consumer, a pending event is claimed by another one."""
-    max_dead_letters: int = 100_000
-    """How many of the newest dead letters are kept."""
+    idle: float
+    """Since its consumer last gave a sign of life; 0 if it waits for a retry."""
+    retry_in: float | None
+    """Until its retry is due; None if it has no outcome yet."""
 
-    @property
-    def lease_milliseconds(self) -> int:
-        """The lease as Redis takes it."""
-        return round(self.lease.total_seconds() * 1000)
-
-    def retry_delay(self, attempt: int) -> int:
-        """Milliseconds between a failed attempt and the next one."""
-        first = self.first_retry.total_seconds() * 1000
-        return int(min(self.lease_milliseconds, first * (1 << min(attempt - 1, 32))))
+    @classmethod
+    def decode(cls, idle: int) -> IdleTime:
+        """Decode XPENDING's milliseconds."""
+        if idle < WITH_OUTCOME:
+            return cls(idle / 1000, None)
+        return cls(0.0, max(0, DUE - idle) / 1000)
 
 
-class GroupInfo(msgspec.Struct, frozen=True):
-    """The state of one consumer group."""
-
-    name: str
-    consumers: int
-    pending: int
-    """Delivered and not acknowledged: being handled, or waiting for a retry."""
-    lag: int | None
-    """Not delivered yet; None if the server cannot tell."""
-
-
-class StreamInfo(msgspec.Struct, frozen=True):
-    """The state of a stream and its groups: what `info()` returns."""
-
-    key: str
-    length: int
-    dead: int
-    """How many dead letters there are."""
-    groups: tuple[GroupInfo, ...]
-
-
-async def create_group(client: Client, key: str, group: str) -> bool:
-    """Create a group, and its stream if necessary; False if it existed."""
-    try:
-        await client.call("XGROUP", "CREATE", key, group, "0", "MKSTREAM")
-    except ServerError as error:
-        if error.code != "BUSYGROUP":
-            raise
-        return False
-    return True
-
-
-async def recreate_group(client: Client, key: str, group: str) -> None:
-    """Create a group that the server has lost."""
-    if await create_group(client, key, group):
-        log.warning("%r: the group %r was lost; it starts again at the first event there is", key, group)
-
-
-async def stream_info(client: Client, key: str, dead: str) -> StreamInfo:
-    """Inspect a stream; one round trip."""
-    length, letters = client.call("XLEN", key), client.call("XLEN", dead)
-    known = client.call("XINFO", "GROUPS", key)
-    try:
-        groups = await known
-    except ServerError as error:
-        if "no such key" not in error.message:
-            raise
-        groups = []
-    return StreamInfo(key, await length, await letters, tuple(map(_group_info, groups)))
-
-
-def _group_info(found: dict[bytes, Any]) -> GroupInfo:
-    name = found[b"name"].decode("utf-8", "backslashreplace")
-    return GroupInfo(name, found[b"consumers"], found[b"pending"], found.get(b"lag"))
+def due_in(delay: int, entry_id: bytes, deliveries: int) -> PendingState:
+    """The state of an entry that any consumer may claim after so many milliseconds."""
+    return entry_id, DUE - delay, deliveries
 
 
 def consumer_name() -> str:
@@ -130,18 +84,23 @@ def consumer_name() -> str:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerGroupMember:
-    """One consumer of one group, and the commands and scripts that it runs on its stream."""
+    """One consumer of one group."""
 
     client: Client
     policy: DeliveryPolicy
     letter_codec: RecordCodec[DeadLetterEntry]
-    key: str
-    dead: str
-    """The key of the dead letters."""
+    keys: StreamKeys
     group: str
     name: str
+    lanes: str | None = None
+    """The key of the lanes, if the stream is ordered by key."""
 
-    async def read(self, count: int, *, block: bool) -> list[tuple[bytes, list[bytes]]]:
+    @property
+    def key(self) -> str:
+        """The key of the stream."""
+        return self.keys.stream
+
+    async def read(self, count: int, *, block: bool) -> list[NewEntry]:
         """New entries for this consumer; none after blocking for five seconds, or at once."""
         waiting = ("BLOCK", BLOCK) if block else ()
         read = await self.client.call(
@@ -153,10 +112,13 @@ class ConsumerGroupMember:
         """Acknowledge entries."""
         return self.client.call("XACK", self.key, self.group, *ids)
 
-    async def claim(self, cursor: bytes, count: int) -> tuple[bytes, list[tuple[bytes, list[bytes], int]]]:
-        """Claim entries that have been idle for a lease."""
-        arguments = (self.group, self.name, self.policy.lease_milliseconds, cursor, count)
-        following, entries = await self.client.run(CLAIM, (self.key,), arguments)
+    async def claim(
+        self, idle: tuple[int, int], cursor: bytes, count: int
+    ) -> tuple[bytes, list[ClaimedEntry]]:
+        """Claim entries whose idle time is within bounds; returns the next cursor, too."""
+        keys = (self.key,) if self.lanes is None else (self.key, self.lanes)
+        arguments = (self.group, self.name, *idle, cursor, count, _BATCH, LANES_LIFETIME)
+        following, entries = await self.client.run(CLAIM, keys, arguments)
         return following, entries
 
     async def set_idle(self, states: Sequence[PendingState]) -> None:
@@ -168,21 +130,34 @@ class ConsumerGroupMember:
     async def dead_letter(
         self, entry_id: bytes, flat: Sequence[bytes], error: str, attempt: int, origin: str
     ) -> bool:
-        """Move an entry to the dead letters; False if it is no longer pending."""
-        letter = DeadLetterEntry(payload(flat), error[:_MAX_ERROR], attempt, origin, self.key, self.group)
+        """Move an entry to the dead letters; False if it is no longer pending for this consumer."""
+        letter = dead_letter_entry(flat, error[:_MAX_ERROR], attempt, origin, self.key, self.group)
         fields = self.letter_codec.encode(letter)
-        arguments: list[Any] = [self.group, entry_id, self.policy.max_dead_letters, *fields]
-        return bool(await self.client.run(DEAD_LETTER, (self.key, self.dead), arguments))
+        most = self.policy.max_dead_letters
+        arguments: list[Any] = [self.group, self.name, entry_id, most, DUE, *fields]
+        keys = (self.key, self.keys.dead, *(() if self.lanes is None else (self.lanes,)))
+        return bool(await self.client.run(DEAD_LETTER, keys, arguments))
 
     async def trim(self) -> int:
-        """Remove the events that every group has handled."""
-        return int(await self.client.run(TRIM, (self.key,)))
+        """Remove the events that every group has handled, and that are not retained."""
+        return int(await self.client.run(TRIM, (self.key,), (milliseconds(self.policy.retention),)))
 
     async def leave(self) -> bool:
         """Remove this consumer from its group, unless events are pending for it."""
         return bool(await self._remove_consumers(self.name))
 
-    async def remove_idle_consumers(self) -> None:
+    async def create_group(self) -> bool:
+        """Create the group, and its stream if necessary; False if it existed."""
+        return await create_group(self.client, self.key, self.group)
+
+    async def recreate_group(self) -> None:
+        """Create a group that the server has lost."""
+        if await self.create_group():
+            log.warning(
+                "%r: the group %r was lost; it starts again at the first event there is", self.key, self.group
+            )
+
+    async def remove_leftovers(self) -> None:
         """Remove consumers that are idle for long and have nothing pending."""
         await self._remove_consumers("")
 
@@ -191,9 +166,59 @@ class ConsumerGroupMember:
         pending = await self.client.call(
             "XPENDING", self.key, self.group, b"(" + after, "+", _BATCH, self.name
         )
-        lease = self.policy.lease_milliseconds
-        return [(entry_id, lease, max(0, times - 1)) for entry_id, _, _, times in pending]
+        return [
+            due_in(0, entry_id, max(0, times - 1))
+            for entry_id, _, idle, times in pending
+            if idle < WITH_OUTCOME
+        ]
 
     def _remove_consumers(self, name: str) -> Awaitable[int]:
         idle = max(_CONSUMER_IDLE, 2 * self.policy.lease_milliseconds)
         return self.client.run(REMOVE_CONSUMERS, (self.key,), (self.group, name, idle))
+
+
+@dataclass(slots=True)
+class Successors:
+    """Where the next events of keys go whose event was acknowledged."""
+
+    wanted: bool = True
+    """False once the consumer stops: then other consumers get them."""
+    accept: Callable[[Sequence[ClaimedEntry]], None] | None = None
+    too_many: bool = False
+    """Whether so many events wait for others of their keys that no more are read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrderedGroupMember(ConsumerGroupMember):
+    """A consumer of a stream that is ordered by key: it gets only the first unfinished event of each."""
+
+    lanes: str
+    successors: Successors
+
+    async def read(self, count: int, *, block: bool) -> list[NewEntry]:  # noqa: ARG002 - it never blocks
+        """New entries that may be handled now."""
+        arguments = (self.group, self.name, count, _MAX_UNFINISHED, LANES_LIFETIME)
+        entries: list[NewEntry] = []
+        more = 1
+        while more == 1 and not entries:
+            more, entries = await self.client.run(READ_ORDERED, (self.key, self.lanes), arguments)
+        self.successors.too_many = more == _TOO_MANY
+        return entries
+
+    async def create_group(self) -> bool:
+        """Create the group without what the lanes still have of one that was deleted."""
+        await self.client.run(DROP_LANES, (self.key, self.lanes), ())
+        return await ConsumerGroupMember.create_group(self)
+
+    async def remove_leftovers(self) -> None:
+        """Remove idle consumers, and the lanes of groups that were deleted."""
+        await ConsumerGroupMember.remove_leftovers(self)
+        await self.client.run(DROP_LANES, (self.key, self.lanes), ())
+
+    async def ack(self, ids: Iterable[bytes]) -> int:
+        """Acknowledge entries, and take the next ones of their keys."""
+        arguments = (self.group, self.name, "take" if self.successors.wanted else "", DUE, *ids)
+        acked, entries = await self.client.run(FINISH_ORDERED, (self.key, self.lanes), arguments)
+        if entries and self.successors.accept is not None:
+            self.successors.accept(entries)
+        return int(acked)

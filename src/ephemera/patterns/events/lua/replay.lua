@@ -1,7 +1,7 @@
 -- Puts dead letters back on their stream, each once, for the group that could not handle them.
 -- KEYS[1]  the stream
 -- KEYS[2]  its dead letters
--- ARGV[1]  the shape of an entry
+-- ARGV[1]  the layout of an entry (`_v`)
 -- ARGV[2]  and following: ids of dead letters
 -- RETURNS  the ids of the events that were put back
 local stream, dead, added = KEYS[1], KEYS[2], {}
@@ -11,8 +11,12 @@ for at = 2, #ARGV do
     local letter = {}
     for field = 1, #found[2], 2 do letter[found[2][field]] = found[2][field + 1] end
     if letter.event and letter.group and letter.origin then
-      added[#added + 1] = redis.call('XADD', stream, '*', 'event', letter.event, '_v', ARGV[1],
-        '_for', letter.group, '_origin', letter.origin)
+      local entry = {'event', letter.event, '_v', ARGV[1], '_for', letter.group, '_origin', letter.origin}
+      if letter.key and letter.key ~= '' then
+        entry[#entry + 1] = '_key'
+        entry[#entry + 1] = letter.key
+      end
+      added[#added + 1] = redis.call('XADD', stream, '*', unpack(entry))
       redis.call('XDEL', dead, ARGV[at])
     end
   end
