@@ -1,4 +1,4 @@
-"""The declaration of locks, with their keyspaces in Redis, and the table of fencing tokens in SQL.
+"""The declarations of locks, semaphores and read-write locks, with their keyspaces in Redis.
 
 All keys of one lock share a cluster slot. Where the pattern has fields, one of them is the hash tag, the last
 one unless `hash_tag` names another. A pattern without fields is a single key; its companions carry a short
@@ -7,37 +7,42 @@ number as their hash tag that leads to the same slot.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from ephemera.errors import InvalidDeclaration, InvalidValue, StaleFencingToken
-from ephemera.keyspace import Catalogue, FieldValue, Role, Store, check_declaration, fixed, sliding
-from ephemera.patterns.locks._acquire import BoundLocks
-from ephemera.patterns.locks._held_lock import HeldLock, LockKeys
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import Catalogue, FieldValue, Keyspace, Role, Store, check_declaration, fixed, sliding
+from ephemera.patterns.locks._holders import LockKeys
+from ephemera.patterns.locks._runtime import BoundLocks, BoundReadWriteLocks, BoundSemaphores
 from ephemera.wire import hash_tag_for_slot, key_slot
 
 _SHORTEST_LEASE = timedelta(milliseconds=100)
+_DAY = timedelta(days=1)
+_MAX_PERMITS = 1000
 _RESERVED = ("slot_tag", "timeout", "waiter")
-_TABLE_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)?")
-
-_CREATE_TABLE = """\
-CREATE TABLE IF NOT EXISTS {name} (
-    lock text PRIMARY KEY,
-    fence bigint NOT NULL,
-    seen timestamp with time zone NOT NULL DEFAULT CURRENT_TIMESTAMP
-)"""
-
-_ADMIT = """\
-INSERT INTO {name} AS known (lock, fence) VALUES ({lock}, {fence})
-ON CONFLICT (lock) DO UPDATE SET fence = excluded.fence, seen = CURRENT_TIMESTAMP
-WHERE known.fence <= excluded.fence
-RETURNING fence"""
 
 
-class Locks:
-    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store."""
+class LockDeclaration:
+    """What the declarations of locks, semaphores and read-write locks have in common.
+
+    Args:
+        catalogue: The catalogue that declares the keys.
+        pattern: The pattern of the locks' keys.
+        lease: How long a lock outlives a holder that died; a live holder renews it.
+        purpose: What the lock is for, for the generated documentation.
+        hash_tag: The field that decides the cluster slot; by default the last one.
+        role: The server that has the locks: one that does not evict.
+        fence_kept: How long the last fencing token is remembered after its use, against a server clock that
+            is set back.
+        saves: What the lock avoids.
+        if_lost: What happens when a lock is lost.
+
+    """
+
+    _has_one_holder = True
+    _saves = "two processes doing the same work at once"
+    _if_lost = "another holder may acquire it; the first one is cancelled, and SQL refuses its fence"
 
     def __init__(
         self,
@@ -48,16 +53,10 @@ class Locks:
         purpose: str,
         hash_tag: str | None = None,
         role: Role = "queue",
-        fence_kept: timedelta = timedelta(days=1),
-        saves: str = "two processes doing the same work at once",
-        if_lost: str = "another holder may acquire it; the first one is cancelled, and SQL refuses its fence",
+        fence_kept: timedelta = _DAY,
+        saves: str | None = None,
+        if_lost: str | None = None,
     ) -> None:
-        """Declare the keys of a lock.
-
-        `lease` is how long a lock outlives a holder that died; a live holder renews it. `fence_kept` is how
-        long the last fencing token is remembered after its use, against a server clock that is set back.
-        `hash_tag` names the field that decides the cluster slot.
-        """
         check_declaration(catalogue, pattern, lease=lease, fence_kept=fence_kept)
         if lease < _SHORTEST_LEASE or fence_kept < lease:
             raise InvalidDeclaration(
@@ -67,21 +66,23 @@ class Locks:
             )
         self.lease = lease
         self.role: Role = role
-        self.keyspace = catalogue.value(
+        held = fixed(seconds=lease.total_seconds(), outlives="its renewals, three in a lease")
+        declare: Any = catalogue.value if self._has_one_holder else catalogue.sorted_set
+        self.keyspace: Keyspace[Any] = declare(
             pattern,
             str,
-            lifetime=fixed(seconds=lease.total_seconds(), outlives="its renewals, three in a lease"),
+            lifetime=held,
             role=role,
             purpose=purpose,
-            saves=saves,
+            saves=saves or self._saves,
             invalidated_by=("its holder's release",),
-            if_lost=if_lost,
+            if_lost=if_lost or self._if_lost,
             **_tagged(hash_tag or _last_field(pattern)),
         )
         self._extra_fields: dict[str, FieldValue] = {}
         base, tagged = pattern, _tagged(self.keyspace.template.hash_tag)
         if not self.keyspace.template.fields:
-            self._extra_fields = {"slot_tag": hash_tag_for_slot(key_slot(pattern))}
+            self._extra_fields = {"slot_tag": hash_tag_for_slot(key_slot(self.keyspace.key()))}
             base, tagged = f"{pattern}:{{slot_tag}}", {"hash_tag": "slot_tag"}
         self.fences = catalogue.counter(
             f"{base}:fence",
@@ -112,65 +113,118 @@ class Locks:
             if_lost="the waiter tries when the lease ends",
             **tagged,
         )
+        self._companions: list[Keyspace[Any]] = [self.fences, self.waiters]
+        if not self._has_one_holder:
+            grants = catalogue.mapping(
+                f"{base}:grants",
+                str,
+                lifetime=held,
+                role=role,
+                purpose="What each holder has: its permit, its fencing token, since when, its name",
+                invalidated_by=("its holder's release",),
+                if_lost="its holder is cancelled, as if the lock were lost",
+                **tagged,
+            )
+            self._companions.append(grants)
         _refuse_reserved(pattern, self.keyspace.template.fields)
         catalogue.patterns.append(self)
 
-    def bind(self, store: Store) -> BoundLocks:
-        """Bind the locks to a store that has their catalogue."""
-        for keyspace in (self.fences, self.waiters, self.channel):
-            store[keyspace]  # raises if the store does not have it
-        return BoundLocks(self, store)
-
-    def keys(self, fields: Mapping[str, FieldValue]) -> LockKeys:
+    def _keys(self, fields: Mapping[str, FieldValue]) -> LockKeys:
         """Render the keys of one lock."""
         every = {**fields, **self._extra_fields}
         lock = self.keyspace.template.render(fields)
-        waiters = self.waiters.template.render(every)
-        return LockKeys((lock, self.fences.template.render(every), waiters), (lock,), (lock, waiters), every)
+        keys = (lock, *(each.template.render(every) for each in self._companions))
+        if len(keys) == 3:
+            return LockKeys(keys, (lock,), (lock, keys[2]), every)
+        return LockKeys(keys, keys, keys, every)
 
-    def wake_channel(self, keys: LockKeys, waiter: str) -> str:
+    def _wake_channel(self, keys: LockKeys, waiter: str) -> str:
         """Render the channel of one waiter for the lock."""
         return self.channel.template.render({**keys.fields, "waiter": waiter})
 
+    def _checked(self, store: Store) -> Store:
+        """Return a store that has all keyspaces; it raises otherwise."""
+        for keyspace in (*self._companions, self.channel):
+            store[keyspace]
+        return store
+
     def __repr__(self) -> str:
-        return f"<Locks {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
+        return f"<{type(self).__name__} {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
 
 
-class FenceGuard:
-    """A SQL table that remembers the largest fencing token of each lock, and refuses a smaller one.
+def lock_keys(locks: LockDeclaration, fields: Mapping[str, FieldValue]) -> LockKeys:
+    """The keys of one lock, for tools that inspect it."""
+    return locks._keys(fields)
 
-        GUARD = FenceGuard()
-        await connection.execute(GUARD.table)                           # once, with the other tables
-        async with store[INGEST].hold(schema="bible") as held, connection.transaction():
-            cursor = await connection.execute(GUARD.pyformat, GUARD.values(held))
-            GUARD.admit(held, await cursor.fetchone())                   # StaleFencingToken: roll back
-            ...                                                          # writes of the same transaction
 
-    It must be the first statement of the transaction that writes. It locks the fence's row until the commit,
-    which serializes an older and a newer holder: the older one either commits before the newer begins, or is
-    refused. PostgreSQL and SQLite understand it. Several services may share the table, as keys identify
-    locks. Where you write to a single row of your own, a column does as well: `UPDATE ... SET fence = :fence
-    WHERE id = :id AND fence <= :fence`, and no row changed means refused.
+class Locks(LockDeclaration):
+    """The declaration of one kind of lock: `store[LOCKS]` gives the `BoundLocks` of a store."""
+
+    def bind(self, store: Store) -> BoundLocks:
+        """Bind the locks to a store that has their catalogue."""
+        return BoundLocks(self, self._checked(store))
+
+
+class Semaphores(LockDeclaration):
+    """The declaration of one kind of semaphore: `store[SEMAPHORES]` gives the `BoundSemaphores` of a store.
+
+    It takes what a lock does, and `permits`: how many may hold a semaphore at once, at most 1000. During a
+    deployment that changes the number each process applies its own.
+
+    `lease` is how long a holder keeps a permit that it does not renew, and `fence_kept` how long the last
+    fencing token is remembered.
     """
 
-    def __init__(self, table: str = "lock_fences") -> None:
-        if not _TABLE_NAME.fullmatch(table):
-            raise InvalidValue("table", "a name, or schema.name", repr(table))
-        self.table = _CREATE_TABLE.format(name=table)
-        """Creates the table if it does not exist."""
-        self.pyformat = _ADMIT.format(name=table, lock="%(lock)s", fence="%(fence)s")
-        """Returns a row, or none for a stale fence; for drivers that take `%(name)s`, such as psycopg."""
-        self.named = _ADMIT.format(name=table, lock=":lock", fence=":fence")
-        """The same for drivers that take `:name`, such as `sqlalchemy.text` and sqlite3."""
+    _has_one_holder = False
+    _saves = "more work at once than its resource can take"
+    _if_lost = "others may acquire permits; the holders are cancelled, and SQL refuses their fences"
 
-    def values(self, held: HeldLock) -> dict[str, str | int]:
-        """The parameters of the statement."""
-        return {"lock": held.key, "fence": held.fence}
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        pattern: str,
+        *,
+        permits: int,
+        lease: timedelta,
+        purpose: str,
+        hash_tag: str | None = None,
+        role: Role = "queue",
+        fence_kept: timedelta = _DAY,
+        saves: str | None = None,
+        if_lost: str | None = None,
+    ) -> None:
+        if type(permits) is not int or not 1 <= permits <= _MAX_PERMITS:
+            raise InvalidDeclaration(
+                pattern, f"permits={permits!r}", f"use a whole number from 1 to {_MAX_PERMITS}"
+            )
+        self.permits = permits
+        super().__init__(
+            catalogue,
+            pattern,
+            lease=lease,
+            purpose=purpose,
+            hash_tag=hash_tag,
+            role=role,
+            fence_kept=fence_kept,
+            saves=saves,
+            if_lost=if_lost,
+        )
 
-    def admit(self, held: HeldLock, row: object) -> None:
-        """Raise `StaleFencingToken` when the statement returned no row."""
-        if row is None:
-            raise StaleFencingToken(held.key, held.fence)
+    def bind(self, store: Store) -> BoundSemaphores:
+        """Bind the semaphores to a store that has their catalogue."""
+        return BoundSemaphores(self, self._checked(store))
+
+
+class ReadWriteLocks(LockDeclaration):
+    """The declaration of one kind of read-write lock: `store[X]` gives the `BoundReadWriteLocks`."""
+
+    _has_one_holder = False
+    _saves = "readers that see half of a change, and two writers at once"
+    _if_lost = "another may acquire it; the holders are cancelled, and SQL refuses their fences"
+
+    def bind(self, store: Store) -> BoundReadWriteLocks:
+        """Bind the read-write locks to a store that has their catalogue."""
+        return BoundReadWriteLocks(self, self._checked(store))
 
 
 def _last_field(pattern: str) -> str | None:

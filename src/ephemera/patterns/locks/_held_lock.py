@@ -19,21 +19,42 @@ import os
 import secrets
 import socket
 from collections.abc import Awaitable, Callable, Coroutine
-from datetime import UTC, datetime
 from itertools import count
 from math import inf
 from time import monotonic
 from typing import Any, NamedTuple, TypeAlias, cast
 
+from ephemera.blocking import HOLDER
 from ephemera.errors import ConnectionFailed, EphemeraError, LockAlreadyHeld, LockLost
-from ephemera.keyspace import FieldValue, Store
+from ephemera.keyspace import Store
+from ephemera.patterns.locks._holders import Holder, Kind, LockKeys
 from ephemera.wire import Client, Script
 
-RENEW = Script.load("ephemera.patterns.locks", "renew")
-RELEASE = Script.load("ephemera.patterns.locks", "release")
+_PACKAGE = "ephemera.patterns.locks"
+
+
+class Scripts(NamedTuple):
+    """The scripts of one kind of lock."""
+
+    acquire: Script
+    renew: Script
+    release: Script
+
+
+EXCLUSIVE = Scripts(*(Script.load(_PACKAGE, name) for name in Scripts._fields))
+SHARED = Scripts(
+    *(
+        Script.load(_PACKAGE, f"shared_{name}", shared=(f"{_PACKAGE}:shared_holders",))
+        for name in Scripts._fields
+    )
+)
+"""Those of semaphores and read-write locks."""
 
 Waiter: TypeAlias = tuple[()] | tuple[str, str]
 """A waiter's token and its channel; empty for a caller that is not in the queue."""
+
+Slot: TypeAlias = "str | tuple[str, object]"
+"""What has one holder in a process: a lock, or a shared one and its holder."""
 
 _OFFER = 1000  # milliseconds that a woken waiter has to acquire the lock
 _CLOSE_TIMEOUT = 0.25  # seconds that a closing store waits for releases under way
@@ -43,42 +64,18 @@ _RENEWED_TOO_LATE = "no renewal was confirmed before its lease could have ended"
 _GONE = "the server no longer had it"
 
 
-class LockKeys(NamedTuple):
-    """The keys of one lock, grouped as its scripts take them."""
-
-    acquire: tuple[str, str, str]  # the lock, its fence counter, its waiters
-    renew: tuple[str]
-    release: tuple[str, str]
-    fields: dict[str, FieldValue]
-
-    @property
-    def lock(self) -> str:
-        """The key of the lock itself."""
-        return self.acquire[0]
-
-
-class Holder(NamedTuple):
-    """The holder of a lock; without a name and with fence 0 while the lock is offered to a waiter."""
-
-    name: str
-    fence: int
-
-    @classmethod
-    def decode(cls, stored: bytes, fence: bytes | None) -> Holder:
-        """Decode the values of a lock and of its fence counter."""
-        name = stored.decode("utf-8", "replace").partition(" ")[2]
-        return cls(name, int(fence or 0) if name else 0)
-
-    @property
-    def since(self) -> datetime | None:
-        """When the lock was acquired, by the server's clock; None while it is offered to a waiter."""
-        return datetime.fromtimestamp(self.fence / 1_000_000, UTC) if self.fence else None
+def current_holder() -> object:
+    """Who acquires a lock: a task, or the thread of synchronous code that one stands for."""
+    return HOLDER.get() or asyncio.current_task()
 
 
 class Leases:
-    """The leases of one declaration on a store: their length, and the scripts that renew and end them."""
+    """The leases of one declaration on a store: their length, and the scripts that begin and end them."""
 
-    def __init__(self, client: Client, renewer: LeaseRenewer, milliseconds: int) -> None:
+    def __init__(
+        self, client: Client, renewer: LeaseRenewer, milliseconds: int, fence_kept: int, permits: int | None
+    ) -> None:
+        """Take the lease and the lifetime of fences in milliseconds, and the permits of a shared lock."""
         self.renewer = renewer
         self.seconds = milliseconds / 1000
         self.renewal_interval = self.seconds / 3
@@ -87,15 +84,19 @@ class Leases:
         self.lost = 0
         self._run = client.run
         self._milliseconds = str(milliseconds)
-        self._offer = str(min(_OFFER, milliseconds))
+        offer, lifetimes = str(min(_OFFER, milliseconds)), (str(milliseconds), str(fence_kept))
+        shared = permits is not None
+        self.scripts = SHARED if shared else EXCLUSIVE
+        self.acquire_arguments = (*lifetimes, offer, str(permits)) if shared else lifetimes
+        self._release_arguments = self.acquire_arguments if shared else (offer,)
 
     def renew(self, held: HeldLock) -> Awaitable[int]:
         """Restart the lease; 0 when the lock is no longer this holder's."""
-        return self._run(RENEW, held._keys.renew, (held._owner, self._milliseconds))
+        return self._run(self.scripts.renew, held._keys.renew, (held._owner, self._milliseconds))
 
     def release(self, keys: LockKeys, owner: str, waiter: Waiter = ()) -> Awaitable[int]:
         """Release the lock, or leave its queue; 0 when it was not held."""
-        return self._run(RELEASE, keys.release, (owner, self._offer, *waiter))
+        return self._run(self.scripts.release, keys.release, (owner, *self._release_arguments, *waiter))
 
     def release_later(self, keys: LockKeys, owner: str, waiter: Waiter = ()) -> None:
         """Release in the background a lock that may be held, retrying until its lease is over."""
@@ -110,19 +111,31 @@ class HeldLock:
         "_cancelled",
         "_deadline",
         "_due",
+        "_holder",
         "_keys",
         "_leases",
         "_owner",
         "_renewing",
+        "_slot",
         "_task",
         "fence",
         "lost",
+        "permit",
     )
 
-    def __init__(self, leases: Leases, keys: LockKeys, owner: str, fence: int, sent: float) -> None:
+    def __init__(self, leases: Leases, keys: LockKeys, owner: str, reply: int | bytes, sent: float) -> None:
         task = cast("asyncio.Task[object]", asyncio.current_task())
-        self.fence = fence
-        """The fencing token: larger than that of every earlier holder."""
+        self._holder = current_holder()
+        self.permit: int | None = None
+        """The number of the permit, from 0, that no other holder of the semaphore has."""
+        if type(reply) is int:
+            self.fence = reply
+            """The fencing token: larger than that of every earlier holder."""
+            self._slot: Slot = keys.acquire[0]
+        else:
+            holder = Holder.decode_grant(owner, cast("bytes", reply))
+            self.fence, self.permit = holder.fence, holder.permit
+            self._slot = (keys.acquire[0], self._holder)
         self.lost: str | None = None
         """Why the lock is no longer held; None while it is."""
         self._leases = leases
@@ -136,8 +149,13 @@ class HeldLock:
 
     @property
     def key(self) -> str:
-        """The lock's key, which also identifies it in SQL."""
+        """The lock's key."""
         return self._keys.acquire[0]
+
+    @property
+    def fenced(self) -> str:
+        """What the fencing token protects, as SQL knows it: the key, with the number of a permit."""
+        return self.key if self.permit is None else f"{self.key}#{self.permit}"
 
     @property
     def remaining(self) -> float:
@@ -192,7 +210,7 @@ class LeaseRenewer:
     """Renews all locks that one store holds."""
 
     def __init__(self, store: Store) -> None:
-        self.held: dict[str, HeldLock] = {}
+        self.held: dict[Slot, HeldLock] = {}
         prefix, name = secrets.token_hex(8), f"{socket.gethostname()}/{os.getpid()}"
         self._owners = (f"{prefix}-{number:x} {name}" for number in count(1))
         self._timer: asyncio.TimerHandle | None = None
@@ -200,26 +218,27 @@ class LeaseRenewer:
         self._background: set[asyncio.Task[Any]] = set()
         store.before_close(self.aclose)
 
-    def new_owner(self, key: str) -> str:
+    def new_owner(self, key: str, kind: Kind = "") -> str:
         """A token and this process's name, for one attempt; `LockAlreadyHeld` if this task holds the lock."""
-        mine = self.held.get(key)
-        if mine is not None and mine._task is asyncio.current_task():
+        holder = current_holder()
+        mine = self.held.get((key, holder) if kind else key)
+        if mine is not None and mine._holder == holder:
             raise LockAlreadyHeld(key, mine.fence)
-        return next(self._owners)
+        return kind + next(self._owners)
 
     def add(self, held: HeldLock) -> None:
         """Renew a lock from now on."""
-        before = self.held.get(held.key)
+        before = self.held.get(held._slot)
         if before is not None:
             before._lose(f"another task of this process holds it, with the fence {held.fence}")
-        self.held[held.key] = held
+        self.held[held._slot] = held
         if held._due < self._wakes_at:
             self._wake(held._due)
 
     def remove(self, held: HeldLock) -> None:
         """Stop renewing a lock."""
-        if self.held.get(held.key) is held:
-            del self.held[held.key]
+        if self.held.get(held._slot) is held:
+            del self.held[held._slot]
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
         """Run work that no caller waits for."""
@@ -285,7 +304,7 @@ class LeaseRenewer:
         else:
             if renewed:
                 held._confirm(sent)
-            elif self.held.get(held.key) is held:
+            elif self.held.get(held._slot) is held:
                 self.remove(held)
                 held._lose(_GONE)
         finally:
