@@ -14,6 +14,7 @@ from ephemera import errors
 from ephemera.errors import *
 from ephemera.keyspace import (
     Catalogue,
+    Key,
     Keyspace,
     Store,
     connect,
@@ -23,7 +24,7 @@ from ephemera.keyspace import (
     until,
     windowed,
 )
-from ephemera.wire import Message, Script
+from ephemera.wire import Credentials, Message, Script, deadline
 
 if TYPE_CHECKING:
     from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
@@ -33,9 +34,15 @@ if TYPE_CHECKING:
     from ephemera.patterns.fanout import Fanout
     from ephemera.patterns.http_cache import HttpCache, Representation
     from ephemera.patterns.jobs import Job, Jobs
-    from ephemera.patterns.langgraph_checkpoints import GraphCheckpoints
-    from ephemera.patterns.locks import Locks
-    from ephemera.patterns.planner import Plan, Planner, PlannerTables, TickLimits
+    from ephemera.patterns.locks import Locks, ReadWriteLocks, Semaphores
+    from ephemera.patterns.planner import (
+        Plan,
+        Planner,
+        PlannerRetention,
+        PlannerTables,
+        PlannerTiming,
+        TickLimits,
+    )
     from ephemera.patterns.preferences import Preferences
     from ephemera.patterns.progress import Progress
     from ephemera.patterns.rate_limits import (
@@ -58,7 +65,7 @@ if TYPE_CHECKING:
     )
     from ephemera.patterns.sessions import Sessions
     from ephemera.patterns.tokens import KeyRing, Tokens
-    from ephemera.patterns.usage import Usage, UsageTable
+    from ephemera.patterns.usage import Calendar, Usage, UsageTable
     from ephemera.patterns.windows import Windows
     from ephemera.patterns.write_behind import (
         CounterTable,
@@ -66,6 +73,7 @@ if TYPE_CHECKING:
         DeferredRecords,
         Flusher,
         RecordTable,
+        SinkTables,
     )
 
 _PATTERNS = {
@@ -95,12 +103,17 @@ _PATTERNS = {
         "Job",
         "Jobs",
     ),
-    "langgraph_checkpoints": ("GraphCheckpoints",),
-    "locks": ("Locks",),
+    "locks": (
+        "Locks",
+        "ReadWriteLocks",
+        "Semaphores",
+    ),
     "planner": (
         "Plan",
         "Planner",
+        "PlannerRetention",
         "PlannerTables",
+        "PlannerTiming",
         "TickLimits",
     ),
     "preferences": ("Preferences",),
@@ -132,6 +145,7 @@ _PATTERNS = {
         "Tokens",
     ),
     "usage": (
+        "Calendar",
         "Usage",
         "UsageTable",
     ),
@@ -142,6 +156,7 @@ _PATTERNS = {
         "DeferredRecords",
         "Flusher",
         "RecordTable",
+        "SinkTables",
     ),
 }
 """The names of each pattern that can be imported from here; a test compares it with the imports above."""
@@ -150,11 +165,14 @@ _PATTERN_OF = {name: pattern for pattern, names in _PATTERNS.items() for name in
 
 __all__ = [
     "Catalogue",
+    "Credentials",
+    "Key",
     "Keyspace",
     "Message",
     "Script",
     "Store",
     "connect",
+    "deadline",
     "fixed",
     "permanent",
     "sliding",
@@ -164,6 +182,7 @@ __all__ = [
 __all__ += errors.__all__
 __all__ += [
     "Cache",
+    "Calendar",
     "CounterTable",
     "DeferredCounters",
     "DeferredRecords",
@@ -173,7 +192,6 @@ __all__ += [
     "Fanout",
     "Flusher",
     "Freshness",
-    "GraphCheckpoints",
     "HttpCache",
     "Job",
     "Jobs",
@@ -189,11 +207,14 @@ __all__ += [
     "OpenAICompatible",
     "Plan",
     "Planner",
+    "PlannerRetention",
     "PlannerTables",
+    "PlannerTiming",
     "Preferences",
     "Progress",
     "Qdrant",
     "RateLimits",
+    "ReadWriteLocks",
     "RecordTable",
     "Representation",
     "Revocation",
@@ -201,7 +222,9 @@ __all__ += [
     "Scope",
     "SemanticBackend",
     "SemanticCache",
+    "Semaphores",
     "Sessions",
+    "SinkTables",
     "Storage",
     "TickLimits",
     "TokenKind",

@@ -1,9 +1,9 @@
-"""A Struct in one key, as a hash or a JSON value: how it is written, read, and changed in part by a script.
+"""A record in one key, as a hash or a JSON value: how it is written, read, and changed in part by a script.
 
 A change names some fields and is checked against their types before anything is sent. In a hash it is one
 HSET of those fields; in a JSON value the script splices the new members into the stored text (`lua/json.lua`)
 and leaves every other byte as it is. Either way two concurrent changes of different fields both survive, and
-what is stored in another shape is never changed.
+so do fields that another version of its type has added.
 """
 
 from __future__ import annotations
@@ -11,20 +11,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, Protocol, TypeAlias, TypeVar, cast
 
-import msgspec
-
-from ephemera.errors import InvalidValue
-from ephemera.keyspace import Codec, Keyspace, RecordCodec, json_head, type_name
+from ephemera.keyspace import (
+    JSON_HEAD,
+    RECORD_LAYOUT,
+    Codec,
+    Keyspace,
+    RecordChanges,
+    RecordCodec,
+    encode_json,
+)
 from ephemera.wire import Arg, Script
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 
 RecordKind: TypeAlias = Literal["hash", "value"]
-"""`hash`: a field of the hash for each of the Struct's. `value`: one JSON text."""
+"""`hash`: a field of the hash for each of the record's. `value`: one JSON text."""
 
 
 class RecordFormat(Protocol[S]):
-    """A way of storing a Struct."""
+    """A way of storing a record."""
 
     read: str
     """The command that reads the whole record, also inside a script."""
@@ -33,20 +38,19 @@ class RecordFormat(Protocol[S]):
         """Return the command that stores a record in a new key: its name, then what follows the key."""
 
     def decode(self, reply: Any) -> S | None:
-        """Decode what `read` returned inside a script; None when it is not of this shape."""
+        """Decode what `read` returned inside a script; None when it is not one."""
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
-        """Return the arguments of `change` in `lua/json.lua`: the kind, the shape, then name, value, ..."""
+        """Return the arguments of `change` in `lua/json.lua`: the kind, the layout, then name, value, ..."""
 
 
 class HashFormat(Generic[S]):
-    """A hash with a field for each field of the Struct."""
+    """A hash with a field for each field of the record."""
 
     read = "HGETALL"
 
     def __init__(self, keyspace: Keyspace[Any]) -> None:
         self._codec = cast("RecordCodec[S]", keyspace.codec)
-        self._fields = _Fields(keyspace.pattern, self._codec.struct)
 
     def write(self, record: S) -> list[Arg]:
         """Return an HSET of all fields."""
@@ -61,7 +65,7 @@ class HashFormat(Generic[S]):
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
         """Return some fields, as the hash stores them."""
-        return ["hash", self._codec.shape, *self._codec.encode_some(self._fields.checked(changes))]
+        return ["hash", RECORD_LAYOUT, *self._codec.encode_some(changes)]
 
 
 class JsonFormat(Generic[S]):
@@ -72,8 +76,7 @@ class JsonFormat(Generic[S]):
     def __init__(self, keyspace: Keyspace[Any]) -> None:
         codec = cast("Codec[S]", keyspace.codec)
         self._encode, self.decode = codec.encode, codec.decode
-        self._head = json_head(keyspace.pattern, codec.value_type)
-        self._fields = _Fields(keyspace.pattern, codec.value_type)
+        self._fields = RecordChanges(keyspace.pattern, codec.value_type)
 
     def write(self, record: S) -> list[Arg]:
         """Return a SET of the whole text."""
@@ -81,39 +84,14 @@ class JsonFormat(Generic[S]):
 
     def change(self, changes: Mapping[str, Any]) -> list[Arg]:
         """Return some members of the JSON object, each as its quoted name and its raw text."""
-        flat: list[Arg] = ["value", self._head]
+        flat: list[Arg] = ["value", JSON_HEAD]
         for name, value in self._fields.checked(changes).items():
-            flat += (msgspec.json.encode(self._fields.stored_names[name]), msgspec.json.encode(value))
+            flat += (encode_json(self._fields.stored_names[name]), encode_json(value))
         return flat
 
 
-class _Fields:
-    """The fields of a Struct by name, to check changes against."""
-
-    def __init__(self, pattern: str, struct: type[msgspec.Struct]) -> None:
-        fields = msgspec.structs.fields(struct)
-        self._pattern = pattern
-        self._struct = struct
-        self._types = {field.name: field.type for field in fields}
-        self.stored_names = {field.name: field.encode_name for field in fields}
-
-    def checked(self, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the changes, each of its field's type; `InvalidValue` when one is not, or names no field."""
-        if not changes or changes.keys() - self._types.keys():
-            fields = f"{self._struct.__name__} with the fields {', '.join(self._types)}"
-            raise InvalidValue(self._pattern, fields, ", ".join(changes) or "no field")
-        return {name: self._converted(name, value) for name, value in changes.items()}
-
-    def _converted(self, name: str, value: Any) -> Any:
-        try:
-            return msgspec.convert(value, self._types[name])
-        except msgspec.ValidationError:
-            expected = f"{self._struct.__name__} whose {name!r} is of another type"
-            raise InvalidValue(self._pattern, expected, type_name(type(value))) from None
-
-
 def record_format(keyspace: Keyspace[Any]) -> RecordFormat[Any]:
-    """Return how a declared keyspace of Structs stores them."""
+    """Return how a declared keyspace of records stores them."""
     return HashFormat(keyspace) if keyspace.kind == "hash" else JsonFormat(keyspace)
 
 

@@ -1,6 +1,6 @@
 """Cache entries: their layout, how a value becomes one, and the tags that invalidate many at once.
 
-An entry is written as an array, `["1k3Xz_9",["4f9c2a…",1763194000123,42,[],0,{"name":"ann"}]]`, so its
+An entry is written as an array, `["1",["4f9c2a…",1763194000123,42,[],0,{"name":"ann"}]]`, so its
 version is among its first bytes: reading `HEAD_BYTES` of it shows whether an entry has changed, without its
 payload. Freshness is a time of the server's clock, on which readers on all machines agree.
 
@@ -24,17 +24,25 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NamedTuple, Protocol, TypeVar, cast
 
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace import Codec, CodecName, CounterAccessor, Keyspace, check_durations, type_name
+from ephemera.keyspace import (
+    Codec,
+    CodecName,
+    CounterAccessor,
+    Keyspace,
+    check_durations,
+    storable,
+    type_name,
+)
 from ephemera.patterns._server_clock import ServerClock
 from ephemera.wire import Client, Script
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache._declaration import Cache, EntryKeys
+    from ephemera.patterns.cache import Cache
 
 V = TypeVar("V")
 
@@ -53,6 +61,8 @@ TAG_SLOT = "tags"
 """The hash tag that puts a cache's tag markers and their clock into one cluster slot."""
 
 _NO_TIME = timedelta(0)
+_NO_NUMBER = "8" + "0" * (NUMBER_DIGITS - 1)  # the year 2223: above it only another program's
+_TIME_DIGITS = 16  # of a marker; Redis may hold anything, and `int` refuses thousands of digits
 _EARLIEST_REFRESH = 12  # load costs before the end: further ahead, the chance of a refresh is 1 in 100,000
 
 
@@ -89,6 +99,14 @@ class Storage:
     """For values with a `stamp` of 16 characters and a `number`: the server numbers their versions."""
 
 
+class EntryKeys(NamedTuple):
+    """The keys of one entry, as scripts take them; all in one cluster slot."""
+
+    entry: str
+    load: str
+    channel: str
+
+
 class CacheEntry(Protocol):
     """A cached value; `value` is None for what is known not to exist."""
 
@@ -109,9 +127,11 @@ class PreparedFill(NamedTuple):
 
 def entry_type(value_type: Any) -> Any:
     """Return the Struct of a cache's entries."""
+    # Bounded, since Redis may hold anything: larger ones could not be used in calculations.
+    number = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
     fields = [
-        ("version", str), ("fresh_until", int), ("cost", int), ("tags", list[str]), ("began", int),
-        ("value", value_type | None),
+        ("version", str), ("fresh_until", number), ("cost", number), ("tags", list[str]), ("began", number),
+        ("value", storable(value_type) | None),
     ]  # fmt: skip
     # The catalogue shows the declared type, not the entry around it.
     return msgspec.defstruct("Entry", fields, array_like=True, gc=False, namespace={"__holds__": value_type})
@@ -134,10 +154,17 @@ def same_content_version(version: str) -> str:
 
 def parse_stamped_head(head: bytes) -> tuple[str, int] | None:
     """Return version and freshness from the first bytes of a MessagePack entry, if its value has a stamp."""
-    at = 2 + (head[1] & 0x1F) if head[:1] == b"\x92" else 0  # after the array and the name of its layout
+    at = 2 + (head[1] & 0x1F) if head[:1] == b"\x92" and len(head) == HEAD_BYTES else 0  # after the layout
     if not at or head[at : at + 3] != b"\x96\xd9\x28" or head[at + 43 : at + 44] != b"\xcf":
         return None
-    return head[at + 3 : at + 43].decode(), int.from_bytes(head[at + 44 : at + 52], "big")
+    version = head[at + 3 : at + 43].decode("ascii", "replace")
+    return version, int.from_bytes(head[at + 44 : at + 52], "big")
+
+
+def is_numbered(version: str) -> bool:
+    """Whether a version begins with a number that the server gave; another program may have written any."""
+    number = version[:NUMBER_DIGITS]
+    return len(number) == NUMBER_DIGITS and version.isascii() and number.isdigit() and number < _NO_NUMBER
 
 
 def is_uncompressed(data: bytes) -> bool:
@@ -197,9 +224,9 @@ class EntryBuilder(Generic[V]):
         stamped = (number_at,) if self._stamped else ()
         return PreparedFill(data, (token, data, lifetime, keys.channel, *stamped))
 
-    def size_of(self, value: V | None, tags: list[str]) -> int:
-        """Return the size of the entry that a value would have."""
-        return len(self._encode(self._declared.entry_type("", 0, 0, tags, 0, value)))
+    def encode(self, value: V | None, tags: list[str]) -> bytes:
+        """Return an entry that is not stored: for its size, or to be decoded as a copy."""
+        return self._encode(self._declared.entry_type("", 0, 0, tags, 0, value))
 
     def fresh_for(self, value: V | None) -> float:
         """Return how many milliseconds a value is fresh, less some jitter; 0 if it is not to be cached."""
@@ -212,8 +239,10 @@ class EntryBuilder(Generic[V]):
         return fresh * (1 - self._jitter * random.random())
 
     def stale_for(self, value: V | None) -> float:
-        """Return how many milliseconds a value is kept after it was fresh."""
-        if value is None or self._freshness_of is None:
+        """Return how many milliseconds a value is kept after it was fresh; nothing is not kept at all."""
+        if value is None:
+            return 0.0
+        if self._freshness_of is None:
             return self._stale
         freshness = self._freshness_of(value)
         return 0.0 if freshness is None else min(self._stale, milliseconds(freshness.stale))
@@ -265,9 +294,13 @@ class TagMarkers:
     @staticmethod
     def is_later(markers: Sequence[bytes | None], since: int) -> bool:
         """Whether one of these markers is later; a marker that holds no time invalidates what it marks."""
-        return any(not marker.isdigit() or int(marker) > since for marker in markers if marker is not None)
+        return any(
+            not marker.isdigit() or len(marker) > _TIME_DIGITS or int(marker) > since
+            for marker in markers
+            if marker is not None
+        )
 
     def tag_of(self, key: str) -> str | None:
         """Return the tag whose marker a key is."""
-        fields = self._markers.parse(key)
+        fields = self._markers.template.parse_text(key)
         return fields["tag"] if fields else None

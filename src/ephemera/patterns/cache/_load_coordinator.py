@@ -30,11 +30,13 @@ from ephemera._bounded_cache import BoundedCache
 from ephemera._futures import discard
 from ephemera.errors import LoadTimeout, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
+from ephemera.patterns._load_slots import LoadSlots, await_loader, join_load
+from ephemera.patterns.cache._entry_builder import EntryKeys
 from ephemera.patterns.cache._two_level_store import BACKING_OFF, LoadClaim, TwoLevelStore
 from ephemera.wire import Subscription
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache._declaration import Cache, EntryKeys
+    from ephemera.patterns.cache import Cache
 
 V = TypeVar("V")
 
@@ -54,11 +56,11 @@ class Loading:
     backoff: timedelta = timedelta(seconds=5)
     """After a failed load, how long the stale value is served before the next attempt."""
     jitter: float = 0.1
-    """Up to this part of `fresh` is taken off at random, so that entries do not expire together."""
+    """Up to this part of `fresh` is subtracted at random, so that entries do not expire together."""
     early_refresh: float = 1.0
     """Scales early refreshes of fresh values that are expensive to load (XFetch); 0 for none."""
     max_loads: int = 32
-    """Loads that run at once in a process."""
+    """Loads that run at once in a process; one that waits for another load does not count."""
     max_refreshes: int = 16
     """Refreshes in the background after which a process begins no other."""
 
@@ -74,7 +76,17 @@ class LoadRequest(NamedTuple, Generic[V]):
 class Load(Generic[V]):
     """A load under way in this process, or the wait for another process's load."""
 
-    __slots__ = ("is_offline", "is_waiting", "joinable_by", "keys", "replaces", "request", "task", "token")
+    __slots__ = (
+        "callers",
+        "is_offline",
+        "is_waiting",
+        "joinable_by",
+        "keys",
+        "replaces",
+        "request",
+        "task",
+        "token",
+    )
 
     task: asyncio.Task[V | None]
 
@@ -82,6 +94,7 @@ class Load(Generic[V]):
         self.request, self.keys, self.token = request, keys, token
         self.replaces = replaces  # the version to replace; None when there was no entry
         self.joinable_by: float = inf  # the last arrival that may share it
+        self.callers = 0  # that share its value
         self.is_waiting = False  # for another process: the result is read when that is done
         self.is_offline = False  # without the server
 
@@ -92,7 +105,8 @@ class LoadRunner(Generic[V]):
     def __init__(self, declared: Cache[V], entries: TwoLevelStore[V]) -> None:
         self._declared = declared
         self._entries = entries
-        self._slots = asyncio.Semaphore(declared.loading.max_loads)
+        self._pattern = declared.keyspace.pattern
+        self._slots = LoadSlots(declared.loading.max_loads)
         self._hard_timeout = declared.loading.hard_timeout.total_seconds()
         self._renew_every = declared.loading.lease.total_seconds() / 3
 
@@ -130,12 +144,12 @@ class LoadRunner(Generic[V]):
 
     async def _timed(self, request: LoadRequest[V], on_begin: Callable[[], None]) -> tuple[V | None, float]:
         """Return the loaded value and the milliseconds it took."""
-        async with self._slots:
+        async with self._slots.slot():
             on_begin()
             began = monotonic()
             try:
                 async with asyncio.timeout(self._hard_timeout) as limit:
-                    value = await request.load(**request.fields)
+                    value = await await_loader(self._pattern, request.load, request.fields)
             except TimeoutError:
                 if limit.expired():
                     raise LoadTimeout(request.key, self._hard_timeout) from None
@@ -198,7 +212,8 @@ class LoadCoordinator(Generic[V]):
             if not tagged:
                 return await self._join(load)
             # Invalidating a tag does not end a load, whose value may be too old: claim when it has finished.
-            await asyncio.wait((load.task,))
+            with suppress(Exception):
+                await self._join(load)
 
     def refresh(self, request: LoadRequest[V], version: str) -> asyncio.Task[V | None] | None:
         """Begin to replace an entry of this version; None when others do, or enough is under way."""
@@ -208,7 +223,10 @@ class LoadCoordinator(Generic[V]):
                 return None
             load = self._start(self._new_load(request, version))
         # A load of an earlier version may be from before an invalidation.
-        return load.task if load.replaces == version else None
+        if load.replaces != version:
+            return None
+        load.callers += 1  # it may return the value
+        return load.task
 
     async def fetch_offline(self, request: LoadRequest[V], arrived: int) -> V | None:
         """Return the value while the server is unreachable."""
@@ -257,8 +275,10 @@ class LoadCoordinator(Generic[V]):
         return load
 
     async def _join(self, load: Load[V]) -> V | None:
+        load.callers += 1
         try:
-            return await asyncio.shield(load.task)
+            value = await join_load(load.task)
+            return value if load.callers == 1 else self._entries.copied(value)
         except asyncio.CancelledError:
             task = asyncio.current_task()
             if load.task.cancelled() and task is not None and not task.cancelling():

@@ -1,7 +1,7 @@
 """The local cache (L1): entries kept in this process, within a budget of entries and bytes.
 
 An entry is used without asking the server while it is trusted. Four things keep that honest. A slot is
-reserved before the read that fills it, and an invalidation that arrives in between takes the slot away. A
+reserved before the read that fills it, and an invalidation that arrives in between removes the slot. A
 lost connection ends the trust in all entries. The wire pings an idle connection every second, so a dead one
 is noticed. And no entry is trusted for longer than `max_age`, whatever invalidations did or did not arrive.
 
@@ -14,7 +14,7 @@ return.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Generic, Literal, TypeVar
@@ -45,11 +45,18 @@ class LocalCache:
     """How long an entry is used without asking the server, even if no invalidation arrives."""
     when_down: Literal["serve", "load"] = "serve"
     """While Redis is down, whether an entry older than `max_age` is served, or loaded from the source."""
+    values: Literal["copied", "frozen", "shared"] = "copied"
+    """What callers get. `"copied"`: each its own copy, unless the type is immutable, which needs none.
+    `"frozen"`: all the same value, of a type that must be immutable. `"shared"`: all the same value, which
+    they promise not to change."""
 
     def __post_init__(self) -> None:
         check_durations("LocalCache", max_age=self.max_age)
         if self.when_down not in ("serve", "load"):
             raise InvalidDeclaration("LocalCache", f"when_down={self.when_down!r}", "use 'serve' or 'load'")
+        if self.values not in ("copied", "frozen", "shared"):
+            advice = "use 'copied', 'frozen' or 'shared'"
+            raise InvalidDeclaration("LocalCache", f"values={self.values!r}", advice)
         if self.max_entries < 1 or self.max_bytes < 1 or self.max_age <= timedelta(0):
             raise InvalidDeclaration("LocalCache", f"{self} keeps nothing", "give positive numbers")
 
@@ -58,16 +65,17 @@ class LocalEntry(Generic[V]):
     """One entry as it was read; times are by `monotonic`."""
 
     __slots__ = (
-        "cost", "expires_at", "fresh_until", "head", "retry_at", "size", "stale_until", "tags",
+        "copy", "cost", "expires_at", "fresh_until", "head", "retry_at", "size", "stale_until", "tags",
         "trusted_until", "uses", "value", "version",
     )  # fmt: skip
 
     def __init__(
         self, value: V, *, size: int, fresh_until: float, stale_until: float, expires_at: float,
         trusted_until: float = 0.0, cost: int = 0, version: str = "", tags: Collection[str] = (),
-        head: bytes = b"",
+        head: bytes = b"", copy: Callable[[], V] | None = None,
     ) -> None:  # fmt: skip
-        self.value = value
+        self.value = value  # callers get it itself only without `copy`
+        self.copy = copy
         self.size = size + _OVERHEAD
         self.fresh_until = fresh_until
         self.stale_until = stale_until
@@ -79,6 +87,10 @@ class LocalEntry(Generic[V]):
         self.tags = tags
         self.head = head  # the first bytes of the stored entry, which contain its version
         self.uses = 0
+
+    def read(self) -> V:
+        """Return the value for a caller; `BoundCache` inlines it."""
+        return self.value if self.copy is None else self.copy()
 
 
 class LocalEntries(Generic[V]):

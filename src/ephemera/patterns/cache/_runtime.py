@@ -3,21 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+import secrets
+from collections import defaultdict
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from time import monotonic
-from typing import TYPE_CHECKING, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Never, TypeVar, overload
 
 from ephemera.errors import InvalidDeclaration
-from ephemera.keyspace import REDIS_ERRORS, FieldValue, Stats, Store
-from ephemera.patterns.cache._entry_builder import is_due_early
+from ephemera.keyspace import REDIS_ERRORS, FieldValue, Stats, Store, unnamed_field
+from ephemera.patterns._load_slots import join_load
+from ephemera.patterns.cache._entry_builder import EntryKeys, is_due_early
 from ephemera.patterns.cache._load_coordinator import LoadCoordinator, LoadRequest
 from ephemera.patterns.cache._local_cache import LocalEntry
-from ephemera.patterns.cache._two_level_store import EntryHead, Found, StoredEntry, TwoLevelStore
+from ephemera.patterns.cache._two_level_store import (
+    FILL_STAMPED,
+    RENEW,
+    EntryHead,
+    Found,
+    StoredEntry,
+    TwoLevelStore,
+)
+from ephemera.wire import Script, key_slot
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache._declaration import Cache, EntryKeys
+    from ephemera.patterns.cache import Cache
 
 V = TypeVar("V")
+
+CLAIM_GROUP = Script.load("ephemera.patterns.cache", "claim_group")
+
+_LEASE = 2000  # milliseconds, renewed while the loads run
 
 
 class CacheEngine(Generic[V]):
@@ -84,7 +100,7 @@ class CacheEngine(Generic[V]):
         task = self.loads.refresh(request, found.version)
         if task is None:
             return False  # another load is under way, or one has just failed
-        await asyncio.shield(task)
+        await join_load(task)
         return True
 
     async def _answer(self, request: LoadRequest[V]) -> V | None:
@@ -113,7 +129,7 @@ class CacheEngine(Generic[V]):
         entry, now = self.local_entry(key), monotonic()
         if entry is None or not entry.trusted_until or now >= min(entry.expires_at, entry.stale_until):
             return None
-        return Found(entry.value, (entry.fresh_until - now) * 1000, entry.cost, entry.version)
+        return Found(entry.read(), (entry.fresh_until - now) * 1000, entry.cost, entry.version)
 
     async def _answer_stale(self, request: LoadRequest[V], found: Found[V]) -> V | None:
         """Return the refreshed value if it arrives in time, otherwise the stale one."""
@@ -121,7 +137,7 @@ class CacheEngine(Generic[V]):
         if task is not None and self._soft_timeout:
             await asyncio.wait((task,), timeout=self._soft_timeout)
             if task.done() and not task.cancelled() and task.exception() is None:
-                return task.result()
+                return self.entries.copied(task.result())
         return found.value
 
     async def _answer_offline(self, request: LoadRequest[V], arrived: int) -> V | None:
@@ -135,7 +151,7 @@ class CacheEngine(Generic[V]):
                 self.stats.hits += 1
                 if now >= min(entry.fresh_until, entry.expires_at) and now >= entry.retry_at:
                     self.loads.refresh_offline(request)
-                return entry.value
+                return entry.read()
         self.stats.misses += 1
         return await self.loads.fetch_offline(request, arrived)
 
@@ -151,8 +167,6 @@ class BoundCache(Generic[V]):
         self._engine: CacheEngine[V] = CacheEngine(declared, store)
         self._render = declared.keyspace.template.render
         self._entries, self._local_entry = self._engine.entries, self._engine.local_entry
-        self.local = self._entries.local
-        """The entries kept in this process; None for a cache without `local`."""
 
     @overload
     async def get_or_load(self, load: Callable[..., Awaitable[V]], /, **fields: FieldValue) -> V: ...
@@ -163,23 +177,27 @@ class BoundCache(Generic[V]):
     ) -> V | None: ...
 
     async def get_or_load(
-        self, load: Callable[..., Awaitable[V | None]], /, **fields: FieldValue
+        self, load: Callable[..., Awaitable[V | None]], /, *positional: Never, **fields: FieldValue
     ) -> V | None:
         """Return the cached value, fresh or stale, or else `await load(**fields)`, which may be None."""
+        if positional:
+            raise unnamed_field(self.declared.keyspace.template, "get_or_load")
         key = self._render(fields)
         entry = self._local_entry(key)
         if entry is not None and monotonic() < entry.trusted_until:
             self.stats.hits += 1
-            return entry.value
+            return entry.value if entry.copy is None else entry.copy()
         return await self._engine._answer(LoadRequest(key, load, fields))
 
-    async def get(self, /, **fields: FieldValue) -> V | None:
+    async def get(self, /, *positional: Never, **fields: FieldValue) -> V | None:
         """Return the cached value if it is fresh, otherwise None; nothing is loaded."""
+        if positional:
+            raise unnamed_field(self.declared.keyspace.template, "get")
         key = self._render(fields)
         entry = self._local_entry(key)
         if entry is not None and monotonic() < entry.trusted_until:
             self.stats.hits += 1
-            return entry.value
+            return entry.value if entry.copy is None else entry.copy()
         found = await self._entries.read(key)
         if found is None or found.left <= 0:
             self.stats.misses += 1
@@ -239,3 +257,88 @@ def cache_engine(cache: BoundCache[V]) -> CacheEngine[V]:
 
 def _no_local_entry(_: str) -> None:
     """There are no local entries in this process."""
+
+
+class GroupMember(NamedTuple):
+    """One entry of an `EntryGroup`, of a cache with `Storage(stamped=True)`."""
+
+    engine: CacheEngine[Any]
+    keys: EntryKeys
+
+
+class EntryGroup:
+    """Entries of stamped caches that are replaced together, for patterns that build on a cache.
+
+    A group first takes over the loads of all its entries. Whatever is being loaded from before is then
+    refused, and so is an earlier group with any of them: of two groups the later one stores, and it has
+    loaded after both changes.
+
+    *Atomicity.* All entries are stored, or none. On a cluster this holds for the entries of one slot; the
+    slots follow each other within a round trip.
+    """
+
+    def __init__(self, store: Store, members: Sequence[GroupMember]) -> None:
+        client = store.client("cache")
+        self._run = client.run
+        self._on_cluster = client.is_cluster
+        self._members = members
+
+    @asynccontextmanager
+    async def claimed(self) -> AsyncIterator[str]:
+        """Take over the loads, so that no other load of these entries is stored; yields the claim's token."""
+        for engine in {member.engine for member in self._members}:
+            await engine.ensure_ready()
+        token = secrets.token_hex(12)
+        await self._run_by_slot(CLAIM_GROUP, (token, str(_LEASE)), [()] * len(self._members))
+        renewal = asyncio.create_task(self._keep_renewing(token))
+        try:
+            yield token
+        finally:
+            renewal.cancel()
+
+    async def fill(self, token: str, values: Sequence[Any]) -> bool:
+        """Store a value for each entry, None to remove it; False when another group has taken over."""
+        fills = [
+            member.engine.entries.builder.prepare(member.keys, token, value).arguments
+            for member, value in zip(self._members, values, strict=True)
+        ]
+        return all(await self._run_by_slot(FILL_STAMPED, (), fills))
+
+    async def delete(self) -> None:
+        """Remove the entries together, and end their loads."""
+        self.drop_local()
+        fills = [("", b"", 0, member.keys.channel, -1) for member in self._members]
+        await self._run_by_slot(FILL_STAMPED, (), fills)
+        self.drop_local()
+
+    def drop_local(self) -> None:
+        """Drop the entries of this process."""
+        for member in self._members:
+            member.engine.drop_local(member.keys.entry)
+
+    async def _run_by_slot(
+        self, script: Script, arguments: tuple[Any, ...], of_each: Sequence[tuple[Any, ...]]
+    ) -> list[Any]:
+        """Run a script on the keys of all entries: once, or on a cluster once for each slot, concurrently."""
+        groups: dict[int, list[tuple[EntryKeys, tuple[Any, ...]]]] = defaultdict(list)
+        for member, each in zip(self._members, of_each, strict=True):
+            slot = key_slot(member.keys.entry) if self._on_cluster else 0
+            groups[slot].append((member.keys, each))
+        return await asyncio.gather(
+            *(
+                self._run(
+                    script,
+                    [key for keys, _ in group for key in keys[:2]],
+                    [*arguments, *(argument for _, each in group for argument in each)],
+                )
+                for group in groups.values()
+            )
+        )
+
+    async def _keep_renewing(self, token: str) -> None:
+        while True:
+            await asyncio.sleep(_LEASE / 3000)
+            with suppress(*REDIS_ERRORS):
+                await asyncio.gather(
+                    *(self._run(RENEW, (each.keys.load,), (token, str(_LEASE))) for each in self._members)
+                )

@@ -7,8 +7,8 @@ arrives in between wins. The server refuses a fill whose load was ended since it
 from __future__ import annotations
 
 import asyncio
-import re
-from collections.abc import Awaitable, Sequence
+import logging
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
 
@@ -21,8 +21,10 @@ from ephemera.patterns.cache._entry_builder import (
     STAMP_LENGTH,
     CacheEntry,
     EntryBuilder,
+    EntryKeys,
     TagMarkers,
     early_refresh_time,
+    is_numbered,
     is_uncompressed,
     milliseconds,
     new_version,
@@ -33,7 +35,7 @@ from ephemera.patterns.cache._local_cache import LocalEntries, LocalEntry
 from ephemera.wire import Invalidations, Script
 
 if TYPE_CHECKING:
-    from ephemera.patterns.cache._declaration import Cache, EntryKeys
+    from ephemera.patterns.cache import Cache
 
 V = TypeVar("V")
 
@@ -48,7 +50,7 @@ EXPIRE = Script.load("ephemera.patterns.cache", "expire")
 BACKING_OFF = "-"
 """The "token" of an entry that is not refreshed for a while after a failed load."""
 
-_OVERLAP = re.compile(r"overlaps with an existing prefix '([^']*)'")
+_log = logging.getLogger("ephemera.cache")
 
 
 class Found(NamedTuple, Generic[V]):
@@ -69,7 +71,7 @@ class LoadClaim(NamedTuple, Generic[V]):
 
 
 class EntryHead(NamedTuple):
-    """What the first bytes of a stamped entry say of its value."""
+    """The number and stamp of a stamped entry, for patterns that build on a cache."""
 
     number: str
     stamp: str
@@ -129,7 +131,7 @@ class TwoLevelStore(Generic[V]):
                     head = await self._call("GETRANGE", key, 0, HEAD_BYTES - 1)
                     if head == entry.head:
                         left = (entry.fresh_until - monotonic()) * 1000
-                        return Found(entry.value, left, entry.cost, entry.version)
+                        return Found(entry.read(), left, entry.cost, entry.version)
                 data = await self._call("GET", key)
                 return await self._decoded(data, key, slot)
             finally:
@@ -141,7 +143,7 @@ class TwoLevelStore(Generic[V]):
             if not self._tracking_requested or self.clock.is_outdated():
                 await self._ensure_ready()
             found = parse_stamped_head(await self._call("GETRANGE", key, 0, HEAD_BYTES - 1))
-            if found is None or found[1] <= self.clock.now():
+            if found is None or found[1] <= self.clock.now() or not is_numbered(found[0]):
                 return None
             return EntryHead(found[0][:NUMBER_DIGITS], found[0][NUMBER_DIGITS : NUMBER_DIGITS + STAMP_LENGTH])
 
@@ -175,7 +177,9 @@ class TwoLevelStore(Generic[V]):
             try:
                 holder, left, data, now = await self._run(CLAIM, keys[:2], arguments)
                 self.clock.set(now)
-                return LoadClaim(holder.decode(), left / 1000, await self._decoded(data, key, slot))
+                return LoadClaim(
+                    holder.decode("ascii", "replace"), left / 1000, await self._decoded(data, key, slot)
+                )
             finally:
                 if self.local is not None:
                     self.local.release(key, slot)
@@ -247,11 +251,14 @@ class TwoLevelStore(Generic[V]):
         if self.local is None or fresh <= 0:
             return
         fresh_until = monotonic() + fresh
+        data = self.builder.encode(value, tags)
+        copy = self._copier(data)
         self.local.put(
             key,
             LocalEntry(
-                value,
-                size=self.builder.size_of(value, tags),
+                value if copy is None else None,
+                copy=copy,
+                size=len(data),
                 fresh_until=fresh_until,
                 stale_until=fresh_until + self.builder.stale_for(value) / 1000,
                 expires_at=began + self._max_age,
@@ -263,7 +270,10 @@ class TwoLevelStore(Generic[V]):
         entry: CacheEntry | None = None if data is None else self._decode(data)
         self.stats.bytes_read += len(data or b"")
         if self._stamped and entry is not None and entry.value is not None:
-            entry.value.number = entry.version[:NUMBER_DIGITS]
+            if is_numbered(entry.version):
+                entry.value.number = entry.version[:NUMBER_DIGITS]
+            else:
+                entry = None  # not written by us
         tags = self.tags
         if entry and entry.tags and tags is not None and await tags.any_invalidated(entry.tags, entry.began):
             entry = None
@@ -279,8 +289,10 @@ class TwoLevelStore(Generic[V]):
         now = monotonic()
         # It stops being trusted when this process would refresh it early.
         early = early_refresh_time(entry.cost / 1000, self._early_refresh)
+        copy = self._copier(data)
         return LocalEntry(
-            entry.value,
+            entry.value if copy is None else None,
+            copy=copy,
             size=len(data),
             fresh_until=now + left,
             stale_until=now + left + self.builder.stale_for(entry.value) / 1000,
@@ -291,6 +303,20 @@ class TwoLevelStore(Generic[V]):
             tags=entry.tags,
             head=b"" if self.is_tracking or not is_uncompressed(data) else data[:HEAD_BYTES],
         )
+
+    def copied(self, value: V | None) -> V | None:
+        """Return a copy of a value that several callers of one load get."""
+        if value is None or not self._declared.copies_values:
+            return value
+        copy = self._copier(self.builder.encode(value, []))
+        return value if copy is None else copy()
+
+    def _copier(self, data: bytes) -> Callable[[], V | None] | None:
+        """What makes a caller's copy of a local entry: decoding is faster than `deepcopy`."""
+        if not self._declared.copies_values:
+            return None
+        decode: Callable[[bytes], Any] = self._decode
+        return lambda: decode(data).value
 
     async def _ensure_ready(self) -> None:
         if self.clock.is_outdated():
@@ -313,10 +339,10 @@ class TwoLevelStore(Generic[V]):
         try:
             await self._client.track(self._on_change, prefixes)
         except ServerError as refusal:
-            covering = _OVERLAP.search(refusal.message)
-            if covering is None or not all(prefix.startswith(covering[1]) for prefix in prefixes):
-                return False  # compare versions instead
-            return prefixes != [covering[1]] and await self._track([covering[1]])  # tracked for another cache
+            if "BCAST" not in refusal.message:
+                _log.info("%s: versions are compared instead of tracking: %s", prefixes[0], refusal.message)
+                return False
+            await self._client.track(self._on_change)  # on already: what is read here is announced
         return True
 
     def _on_change(self, keys: Invalidations) -> None:

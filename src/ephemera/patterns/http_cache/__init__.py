@@ -30,9 +30,8 @@ pages are loaded again.
 
 from ephemera.patterns.cache import Freshness
 from ephemera.patterns.http_cache._declaration import HttpCache, PageRef, Representation, Resource
-from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._prewarm import PrewarmReport
-from ephemera.patterns.http_cache._resource import BoundResource
+from ephemera.patterns.http_cache._resource import BoundResource, Page
 from ephemera.patterns.http_cache._site import BoundHttpCache
 
 __all__ = [

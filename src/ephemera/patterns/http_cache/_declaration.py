@@ -10,9 +10,8 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, FieldValue, Store, check_declaration, check_durations
 from ephemera.patterns.cache import Cache, Freshness, Loading, LocalCache, Storage
-from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._prewarm import Prewarm
-from ephemera.patterns.http_cache._resource import BoundResource
+from ephemera.patterns.http_cache._resource import BoundResource, Page
 from ephemera.patterns.http_cache._site import BoundHttpCache, site_context
 from ephemera.patterns.windows import Windows
 
@@ -38,6 +37,8 @@ class Representation:
     """The request headers that select the page's fields (Vary)."""
     compress_over: int = 1024
     """Pages of more than this many bytes are stored as gzip."""
+    private: str | None = None
+    """The field that is the id of the user to whom a page belongs; Cache-Control is then `private`."""
 
     def __post_init__(self) -> None:
         check_durations("Representation", max_age=self.max_age)
@@ -55,6 +56,7 @@ class HttpCache(Generic[S]):
         catalogue: The catalogue that declares the keys.
         name: The site's name, part of its keys.
         windows: The windows that resources with `in_window` depend on.
+        needs_source: False if the loaders need no source: it is None, and no resource of the store.
         wait: How long a caller waits when there is nothing to serve yet.
         prewarm_rate: Pages that prewarming loads per second, at most.
         prewarm_limit: How many of the most requested pages are prewarmed.
@@ -67,6 +69,7 @@ class HttpCache(Generic[S]):
         name: str,
         *,
         windows: Windows[S] | None = None,
+        needs_source: bool = True,
         wait: timedelta = timedelta(seconds=2),
         prewarm_rate: float = 20,
         prewarm_limit: int = 100,
@@ -77,6 +80,7 @@ class HttpCache(Generic[S]):
         self.catalogue = catalogue
         self.name = name
         self.windows = windows
+        self.needs_source = needs_source
         self.wait = wait
         self.prewarm = Prewarm(catalogue, name, rate=prewarm_rate, limit=prewarm_limit)
         self.resources: list[Resource[S]] = []
@@ -89,14 +93,12 @@ class HttpCache(Generic[S]):
         freshness: Freshness,
         in_window: Freshness | None = None,
         missing: timedelta = _NO_TIME,
-        private: str | None = None,
+        accepts: Callable[..., bool] | None = None,
         representation: Representation = _REPRESENTATION,
         prewarm: PrewarmFields[S] | bool = False,
         loading: Loading = _LOADING,
         local: LocalCache = _LOCAL,
-        hash_tag: str | None = None,
         purpose: str,
-        saves: str = "a load from the source at each request",
         invalidated_by: tuple[str, ...] = ("a bump",),
     ) -> Resource[S]:
         """Declare a resource.
@@ -107,14 +109,13 @@ class HttpCache(Generic[S]):
             freshness: How long a page is fresh and then stale.
             in_window: The same while a window is open.
             missing: How long to remember that there is no such page.
-            private: The field that is the id of the user to whom the page belongs.
-            representation: Media type, Cache-Control, Vary and compression.
+            accepts: `accepts(**fields)` says whether such a page can exist; for others nothing is looked up,
+                loaded or stored. Give it wherever fields come from a URL.
+            representation: Media type, Cache-Control, Vary, compression, and whose page it is.
             prewarm: True to prewarm a resource without fields, or what lists the fields of the pages.
             loading: Timeouts, backoff and bounds of loads, as of a `Cache`.
             local: The budget of local entries.
-            hash_tag: The field that selects the cluster slot; by default the last one.
             purpose: What it is for, for the generated documentation.
-            saves: What a hit avoids.
             invalidated_by: What replaces or removes pages.
 
         """
@@ -133,14 +134,14 @@ class HttpCache(Generic[S]):
             freshness_of=_freshness_of,
             loading=loading,
             local=local,
-            storage=Storage(codec="msgpack", hash_tag=hash_tag, stamped=True),
-            sensitive=private is not None,
+            storage=Storage(codec="msgpack", stamped=True),
+            sensitive=representation.private is not None,
             purpose=purpose,
-            saves=saves,
+            saves="a load from the source at each request",
             invalidated_by=invalidated_by,
             if_lost="it is loaded again, with the same ETag if its content is the same",
         )
-        fields = cache.keyspace.template.fields
+        fields, private = cache.keyspace.template.fields, representation.private
         if private is not None and private not in fields:
             raise InvalidDeclaration(
                 pattern, f"private={private!r} is none of its fields", "name the field that is the user's id"
@@ -149,7 +150,7 @@ class HttpCache(Generic[S]):
             raise InvalidDeclaration(
                 pattern, f"prewarm=True, and it has the fields {', '.join(fields)}", "list its fields"
             )
-        resource = Resource(self, cache, load, freshness, in_window, private, representation, prewarm)
+        resource = Resource(self, cache, load, freshness, in_window, accepts, representation, prewarm)
         self.resources.append(resource)
         return resource
 
@@ -170,9 +171,14 @@ class Resource(Generic[S]):
     load: Callable[..., Awaitable[Any]]
     freshness: Freshness
     in_window: Freshness | None
-    private: str | None
+    accepts: Callable[..., bool] | None
     representation: Representation
     prewarm: PrewarmFields[S] | bool
+
+    @property
+    def private(self) -> str | None:
+        """The field that is the id of the user to whom a page belongs."""
+        return self.representation.private
 
     @property
     def fields(self) -> tuple[str, ...]:

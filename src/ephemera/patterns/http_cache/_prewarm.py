@@ -27,7 +27,7 @@ from datetime import timedelta
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from ephemera.errors import InvalidDeclaration, LockLost
+from ephemera.errors import InvalidDeclaration, LockLost, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, Catalogue, Store, fixed
 from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.patterns.locks import Locks
@@ -149,7 +149,7 @@ class BoundPrewarm:
                     fresh += 1
                     continue
                 loaded += 1
-            except REDIS_ERRORS:
+            except (*REDIS_ERRORS, StoreClosed):
                 raise  # without Redis there is nothing to prewarm
             except Exception:
                 failed += 1

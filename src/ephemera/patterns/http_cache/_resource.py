@@ -1,27 +1,45 @@
-"""A resource of one store: its page from this process or from its cache, within a time limit.
+"""Pages, and a resource of one store: its page from this process or from its cache, within a time limit.
 
 `SiteContext` is what a site and its resources share: the source, the windows, the request counts and the
 background tasks.
+
+A page's ETag is a keyed hash of its content; the key is the page's Redis key and media type. So it survives
+the loss of everything: the same content has the same ETag again, other content never has, and no two users'
+pages share one. A page that is stored as gzip has a weak ETag, since it is sent with and without that
+encoding. Its number (`X-Resource-Version`) is assigned by the server when it is stored.
 """
 
 from __future__ import annotations
 
 import asyncio
+import gzip
 import logging
-from collections.abc import Coroutine
+import re
+import zlib
+from base64 import urlsafe_b64encode
+from collections.abc import Coroutine, Mapping
+from hashlib import blake2b
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+
+import msgspec
 
 from ephemera._bounded_cache import BoundedCache
 from ephemera.errors import LoadFailed, StillLoading, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.patterns.cache import EntryHead, cache_engine
-from ephemera.patterns.http_cache._pages import Page, build_page
 from ephemera.patterns.windows import BoundWindows, WindowState
 
 if TYPE_CHECKING:
     from ephemera.patterns.http_cache._declaration import HttpCache, Resource
+
+_STAMP_BYTES = 12  # 16 characters of base64
+_GZIP_LEVEL = 6
+_GZIP = 31  # zlib's name for data in the format of gzip
+_MAX_BODY = 64 * 1024 * 1024  # bytes
+_ETAG = re.compile(rb'(W/)?"[A-Za-z0-9_-]{16}"')
+_Milliseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=253_402_300_799_999)]  # until the year 9999
 
 _BACKOFF = 1.0  # seconds in which a load that failed, with nothing to serve, is not repeated
 _MAX_REMEMBERED = 10_000  # keys
@@ -30,12 +48,84 @@ _MAX_TASKS = 64
 _log = logging.getLogger("ephemera.patterns.http_cache")
 
 
+class Page(msgspec.Struct, array_like=True, gc=False):
+    """A page; treat it as frozen."""
+
+    etag: bytes  # as in the header, with its quotation marks
+    media_type: Annotated[str, msgspec.Meta(pattern=r"^[ -~]{1,200}$")]
+    gzipped: bool
+    made_at: _Milliseconds  # since 1970, before its load
+    fresh: _Milliseconds  # from when it is stored
+    stale: _Milliseconds  # after that
+    bumped_with: list[str]  # the keys of all pages that were replaced in the same step
+    content: bytes
+    number: str = ""
+    """Its version: digits that grow whenever the content changes."""
+
+    def __post_init__(self) -> None:
+        """Refuse what Redis holds and `build_page` never makes: these bytes go into a header."""
+        if _ETAG.fullmatch(self.etag) is None:
+            raise ValueError("not the ETag of a page")
+
+    @property
+    def stamp(self) -> str:
+        """The hash in its ETag, without quotation marks."""
+        return self.etag[-17:-1].decode()
+
+    @property
+    def body(self) -> bytes:
+        """Its content as a client without gzip gets it; ValueError if it is damaged or too large."""
+        return _gunzipped(self.content) if self.gzipped else self.content
+
+    def json(self) -> Any:
+        """Return its content, decoded."""
+        return msgspec.json.decode(self.body)
+
+
+def _gunzipped(content: bytes) -> bytes:
+    inflate = zlib.decompressobj(wbits=_GZIP)
+    try:
+        body = inflate.decompress(content, _MAX_BODY)
+    except zlib.error as problem:
+        raise ValueError(f"the page is damaged: {problem}") from None
+    if not inflate.eof:  # a few bytes can stand for gigabytes
+        raise ValueError(f"the page is incomplete, or larger than {_MAX_BODY:,} bytes")
+    return body
+
+
+def build_page(key: str, value: Any, media_type: str, *, compress_over: int, made_at: float) -> Page:
+    """Return the page of what a loader returned: bytes and text as they are, anything else as JSON."""
+    if isinstance(value, str):
+        body = value.encode()
+    else:
+        body = value if isinstance(value, bytes) else msgspec.json.encode(value)
+    digest = blake2b(body, digest_size=_STAMP_BYTES, key=_hash_key(key, media_type)).digest()
+    stamp = urlsafe_b64encode(digest)
+    gzipped = len(body) > compress_over
+    return Page(
+        etag=b'W/"%s"' % stamp if gzipped else b'"%s"' % stamp,
+        media_type=media_type,
+        gzipped=gzipped,
+        made_at=int(made_at),
+        fresh=0,  # set when it is stored
+        stale=0,
+        bumped_with=[],
+        content=gzip.compress(body, _GZIP_LEVEL, mtime=0) if gzipped else body,
+        number=f"{made_at * 1000:016.0f}",
+    )
+
+
+def _hash_key(key: str, media_type: str) -> bytes:
+    return blake2b(f"{media_type} {key}".encode(), digest_size=32).digest()
+
+
 class SiteContext:
     """What the resources of one site on one store share."""
 
     def __init__(self, declared: HttpCache[Any], store: Store) -> None:
         self.declared = declared
-        self.source: Any = store.resource(declared, "the source that its loaders read from")
+        needed = "the source that its loaders read from"
+        self.source: Any = store.resource(declared, needed) if declared.needs_source else None
         self.windows: BoundWindows[Any] | None = None if declared.windows is None else store[declared.windows]
         self.next_check = 0.0
         """When the windows must be checked again, by `monotonic`."""
@@ -200,10 +290,11 @@ class BoundResource:
         if entry is None or (self._has_windows and monotonic() >= self._context.next_check):
             return None
         self.stats.hits += 1
-        if self._counts_requests:
+        page = entry.value
+        if self._counts_requests and page is not None:
             hits = self._context.hits
             hits[key] = hits.get(key, 0) + 1
-        return entry.value
+        return page
 
     async def head(self, key: str) -> EntryHead | None:
         """Return number and stamp of a fresh page that this process does not have, without its payload.
@@ -221,6 +312,11 @@ class BoundResource:
             self._context.count(key)
         return head
 
+    def accepts(self, fields: Mapping[str, FieldValue]) -> bool:
+        """Whether a page with these fields can exist."""
+        accepts = self.declared.accepts
+        return accepts is None or accepts(**fields)
+
     def fresh_for(self, page: Page) -> float:
         """Return the seconds for which a page is still fresh; negative when it is stale."""
         windows = self._context.windows if self._has_windows else None
@@ -233,6 +329,9 @@ class BoundResource:
         `StillLoading` when there is nothing to serve and the load takes longer than the site's `wait`,
         `LoadFailed` when it fails.
         """
+        return await self._page(fields) if self.accepts(fields) else None
+
+    async def _page(self, fields: Mapping[str, FieldValue]) -> Page | None:
         key = self.render(fields)
         if self._backoffs and (left := self._backoffs.get(key, 0.0) - monotonic()) > 0:
             raise LoadFailed(key, left)

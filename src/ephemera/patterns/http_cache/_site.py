@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Coroutine, Iterable
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from ephemera.errors import EphemeraError, LoadTimeout
+from ephemera.errors import EphemeraError, LoadTimeout, StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.cache import EntryGroup, GroupMember
-from ephemera.patterns.http_cache._pages import Page
 from ephemera.patterns.http_cache._prewarm import PrewarmReport
-from ephemera.patterns.http_cache._resource import PageLoader, SiteContext
+from ephemera.patterns.http_cache._resource import Page, PageLoader, SiteContext
 from ephemera.patterns.windows import BoundWindows
 
 if TYPE_CHECKING:
@@ -77,14 +76,14 @@ class BoundHttpCache(Generic[S]):
             raise RuntimeError(f"{self.declared!r} has no windows whose openings could be waited for")
         self._context.spawn(self._prewarm_at_openings(), "prewarming at openings")
 
-    def run_in_background(self, work: Coroutine[Any, Any, Any], name: str) -> None:
-        """Run something until the store is closed at the latest, and log its failure under this name."""
-        self._context.spawn(work, name)
+    def prewarm_in_background(self) -> None:
+        """Prewarm until the store is closed at the latest; the log reports the result."""
+        self._context.spawn(self._prewarm_and_log(), f"prewarming {self.declared.name}")
 
     # Bumps.
 
     async def _bump(self, refs: Iterable[PageRef]) -> None:
-        """Load and store pages; if later bumps keep winning, remove them instead, which is right, too."""
+        """Load and store pages; if later bumps keep winning, delete them instead."""
         pages = _each_once(refs)
         if not pages:
             return
@@ -147,6 +146,17 @@ class BoundHttpCache(Generic[S]):
                     found[key] = resource.at(**parsed)
         return list(found.values())
 
+    async def _prewarm_and_log(self) -> None:
+        try:
+            report = await self.prewarm()
+        except StoreClosed:
+            return  # an orderly stop
+        except EphemeraError as problem:
+            _log.warning("prewarming %s failed: %s", self.declared.name, problem)
+        else:
+            if report is not None:
+                _log.info("prewarmed %s: %s", self.declared.name, report)
+
     async def _refresh(self, page: PageRef) -> bool:
         return await self._context.loader(page.resource).refresh(**page.fields)
 
@@ -158,6 +168,8 @@ class BoundHttpCache(Generic[S]):
                 try:
                     await self.prewarm()
                     prewarmed_at = state.opened_at
+                except StoreClosed:
+                    return
                 except REDIS_ERRORS:
                     _log.warning("prewarming %s: Redis is unavailable", self.declared.name)
                 except Exception:  # listing the pages failed, which may be different next time

@@ -1,7 +1,7 @@
 -- A part of other scripts: change(key, at) sets some fields of a record and keeps its TTL.
--- It takes from ARGV[at] on: 'hash' or 'value'; the shape that the record must have (the field `_v` of a hash, the
+-- It takes from ARGV[at] on: 'hash' or 'value'; the layout that the record must have (the field `_v` of a hash, the
 -- head of a JSON envelope); then name, value, ... as they are stored (in JSON: the quoted name, the raw value).
--- It returns false, and has changed nothing, when the key holds no record of that shape.
+-- It returns false, and has changed nothing, when the key holds no record of that layout.
 
 -- The position of the quote that ends the JSON string which begins at `at`.
 local function string_end(text, at)
@@ -51,16 +51,16 @@ local function spliced(object, from)
 end
 
 local function change(key, at)
-  local shape = ARGV[at + 1]
+  local layout = ARGV[at + 1]
   if ARGV[at] == 'hash' then
-    if redis.call('HGET', key, '_v') ~= shape then return false end
+    if redis.call('HGET', key, '_v') ~= layout then return false end
     redis.call('HSET', key, unpack(ARGV, at + 2))
     return true
   end
   local text = redis.call('GET', key)
-  if not text or text:sub(1, #shape) ~= shape then return false end
-  local whole, object = pcall(spliced, text:sub(#shape + 1, -2), at + 2)
+  if not text or text:sub(1, #layout + 1) ~= layout .. '{' then return false end
+  local whole, object = pcall(spliced, text:sub(#layout + 1, -2), at + 2)
   if not whole then return false end -- truncated, or not JSON: it reads as a miss, too
-  redis.call('SET', key, shape .. object .. ']', 'KEEPTTL')
+  redis.call('SET', key, layout .. object .. ']', 'KEEPTTL')
   return true
 end

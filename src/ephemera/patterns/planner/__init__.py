@@ -8,7 +8,7 @@
         await planner.rebuild("ann", build)          # in a worker: lock, recount, build, save
 
 *Keys.* `ch:{channel_id}`, `hwm:{user_id}` and `us:{user_id}` cache SQL rows. `dirty:channels` is a sorted
-set of channels by when they were last marked. `enq:user:{user_id}` marks an enqueued user.
+set of channels by when they became dirty. `enq:user:{user_id}` marks an enqueued user.
 `lock:user:{user_id}` and `lock:planner` are locks.
 
 *Lifetimes.* Cached rows live for two days, the dirty channels for a week after the last mark, an enqueued
@@ -18,10 +18,11 @@ mark for 300 s or until the worker finishes.
 those that were not marked again since they were read. Clusters, version and high-water marks are one
 transaction, which only the latest fencing token can make, from the version it began with. Cached rows move
 forward only. SQL is the source of truth: a user who is due and was not enqueued, or was enqueued and never
-finished, has a time for a recheck in SQL. So a tick or a worker may die anywhere, with Redis or without.
+finished, has a time for a recheck in SQL. So a tick or a worker may die anywhere, with Redis or without. A
+user whose runs fail is retried at growing intervals, and parked after `max_attempts`.
 
 *When Redis is down.* Writes go to SQL alone. Ticks read SQL, bounded, from the same tick on. The user's row
-keeps runs apart. When Redis is back, the dirty channels are rebuilt from those with an insight since the
+separates runs. When Redis is back, the dirty channels are rebuilt from those with an insight since the
 last complete tick, and rows are cached as they are missed. If Redis was emptied or evicted unnoticed, the
 same happens within `sweep_every`.
 
@@ -34,12 +35,11 @@ from importlib.util import find_spec
 
 from ephemera.errors import MissingExtra
 
-if find_spec("sqlalchemy") is None:
-    raise MissingExtra("the planner needs SQL", "sql", "sqlalchemy")
+if _missing := [name for name in ("sqlalchemy", "psycopg", "alembic") if find_spec(name) is None]:
+    raise MissingExtra(f"the planner needs {_missing[0]}", "sql", _missing[0])
 
 from ephemera.patterns.planner._planner import BoundPlanner, Planner, PlannerStatus
-from ephemera.patterns.planner._plans import Plan, Task, UserFacts, Verdict, decide
-from ephemera.patterns.planner._queries import UserRow
+from ephemera.patterns.planner._queries import ParkedUser, UserRow
 from ephemera.patterns.planner._rebuild import (
     Build,
     Dataset,
@@ -49,10 +49,20 @@ from ephemera.patterns.planner._rebuild import (
     RebuildRun,
     Span,
 )
-from ephemera.patterns.planner._simulated_users import Scenario
-from ephemera.patterns.planner._simulation import PlanReport, SimulationReport, simulate
+from ephemera.patterns.planner._simulation import PlanReport, Scenario, SimulationReport, simulate
 from ephemera.patterns.planner._tables import PlannerTables
-from ephemera.patterns.planner._tick import Enqueue, Tick, TickLimits
+from ephemera.patterns.planner._tick import (
+    Enqueue,
+    Plan,
+    PlannerRetention,
+    PlannerTiming,
+    Task,
+    Tick,
+    TickLimits,
+    UserFacts,
+    Verdict,
+    decide,
+)
 from ephemera.patterns.planner._working_set import ChannelState, UserState
 from ephemera.patterns.planner._writer import Insight
 
@@ -65,11 +75,14 @@ __all__ = [
     "Insight",
     "Invalidate",
     "OnSave",
+    "ParkedUser",
     "Plan",
     "PlanReport",
     "Planner",
+    "PlannerRetention",
     "PlannerStatus",
     "PlannerTables",
+    "PlannerTiming",
     "RebuildOutcome",
     "RebuildRun",
     "Scenario",

@@ -10,8 +10,7 @@ from datetime import timedelta
 
 import msgspec
 
-from ephemera.patterns.planner._simulated_users import Scenario
-from ephemera.patterns.planner._simulation import SimulationReport, simulate
+from ephemera.patterns.planner._simulation import Scenario, SimulationReport, simulate
 
 
 def format_report(report: SimulationReport) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import re
 import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -20,34 +21,51 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration, LockLost, ServerError
 from ephemera.keyspace import Catalogue, Store, check_declaration
-from ephemera.patterns.planner._plans import Plan, milliseconds
-from ephemera.patterns.planner._queries import Queries, UserRow
+from ephemera.patterns.planner._queries import ParkedUser, PlannerRows, Queries, UserRow, try_lead
 from ephemera.patterns.planner._rebuild import Build, Dataset, Invalidate, OnSave, Rebuilder, RebuildRun
 from ephemera.patterns.planner._sources import RedisSource, SqlSource
-from ephemera.patterns.planner._state import PlannerRows, try_lead
 from ephemera.patterns.planner._tables import PlannerTables
-from ephemera.patterns.planner._tick import Enqueue, Mode, Tick, TickLimits, TickRunner
+from ephemera.patterns.planner._tick import (
+    Enqueue,
+    Mode,
+    Plan,
+    PlannerRetention,
+    PlannerTiming,
+    Tick,
+    TickLimits,
+    TickRunner,
+    milliseconds,
+)
 from ephemera.patterns.planner._working_set import PlannerKeys, WorkingSet
 from ephemera.patterns.planner._writer import Insight, Writer
+from ephemera.sql import CheckedEngine, migrate
 
 log = logging.getLogger("ephemera.planner")
 
+_NAME = re.compile(r"[a-z][a-z0-9_]*")
 _DEFAULT_LIMITS = TickLimits()
+_DEFAULT_TIMING = PlannerTiming()
+_KEEP_ALL = PlannerRetention()
+_MAX_DELETED = 1000  # insights that one tick deletes
 _REDIS_LOST = (ConnectionFailed, ServerError, LockLost)
 
 
 class Planner:
     """A planner. `store[PLANNER]` is a `BoundPlanner`, opened with `resources={PLANNER: engine}`.
 
-    - `metadata`: where the planner's tables are declared.
-    - `plans`: the thresholds of each plan, by name.
-    - `window`: how far back a dataset and a new subscription reach.
-    - `run_timeout`: the longest time a worker's run may take.
-    - `lease`: how long the lock of a dead worker lasts.
-    - `limits`: the most that one tick takes.
-    - `touch_every`: how often a user's activity is written to SQL.
-    - `sweep_every`: how often dirty channels that Redis may have missed are read from SQL.
-    - `insight_columns`, `cluster_columns`: further columns of the two tables.
+    Args:
+        catalogue: The catalogue that declares the planner's keys.
+        metadata: Where the planner's tables are declared.
+        plans: The thresholds of each plan, by name.
+        name: The prefix of its tables and keys; give each of several planners its own.
+        window: How far back a dataset and a new subscription reach.
+        limits: The most that one tick takes.
+        timing: How long runs may take, and how often state is saved.
+        retention: When old insights and cluster versions are deleted; by default never.
+        max_attempts: How often a user's run may fail in a row before the user is parked.
+        insight_columns: Further columns of the table of insights.
+        cluster_columns: Further columns of the table of clusters.
+
     """
 
     def __init__(
@@ -56,40 +74,51 @@ class Planner:
         metadata: sa.MetaData,
         *,
         plans: Mapping[str, Plan],
+        name: str | None = None,
         window: timedelta = timedelta(days=30),
-        run_timeout: timedelta = timedelta(minutes=15),
-        lease: timedelta = timedelta(seconds=60),
         limits: TickLimits = _DEFAULT_LIMITS,
-        touch_every: timedelta = timedelta(minutes=5),
-        sweep_every: timedelta = timedelta(minutes=5),
+        timing: PlannerTiming = _DEFAULT_TIMING,
+        retention: PlannerRetention = _KEEP_ALL,
+        max_attempts: int = 10,
         insight_columns: Sequence[sa.Column[Any]] = (),
         cluster_columns: Sequence[sa.Column[Any]] = (),
     ) -> None:
-        check_declaration(
-            catalogue,
-            "planner",
-            window=window,
-            run_timeout=run_timeout,
-            lease=lease,
-            touch_every=touch_every,
-            sweep_every=sweep_every,
-        )
+        check_declaration(catalogue, "planner", window=window)
+        versions_kept, insights_kept = retention.versions, retention.insights
         if not plans or min(limits.max_dirty_channels, limits.max_enqueued) < 1 or window <= timedelta(0):
             raise InvalidDeclaration(
                 catalogue.name,
                 f"a planner with {len(plans)} plans, {limits!r} and a window of {window}",
                 "give at least one plan, positive limits and a window",
             )
+        if max_attempts < 1 or (versions_kept is not None and versions_kept < 1):
+            raise InvalidDeclaration(
+                catalogue.name,
+                f"a planner with max_attempts={max_attempts}, {retention!r}",
+                "give at least 1",
+            )
+        if insights_kept is not None and insights_kept < window:
+            raise InvalidDeclaration(
+                catalogue.name,
+                f"it keeps insights for {insights_kept}, which is shorter than the window of {window}",
+                "a dataset needs the whole window: keep insights for at least that long",
+            )
         self.plans = dict(plans)
+        if name is not None and not _NAME.fullmatch(name):
+            raise InvalidDeclaration(name, "is not a plain name", "use lower-case letters, digits and _")
         self.tables = PlannerTables(
-            metadata, insight_columns=insight_columns, cluster_columns=cluster_columns
+            metadata, name=name, insight_columns=insight_columns, cluster_columns=cluster_columns
         )
-        self.keys = PlannerKeys(catalogue, lease)
+        self.sql_schema = self.tables.sql_schema
+        self.keys = PlannerKeys(catalogue, timing.lease, name)
         self.limits = limits
         self.window = milliseconds(window)
-        self.run_timeout = run_timeout
-        self.touch_every = milliseconds(touch_every)
-        self.sweep_every = milliseconds(sweep_every)
+        self.run_timeout = timing.run_timeout
+        self.touch_every = milliseconds(timing.touch_every)
+        self.sweep_every = milliseconds(timing.sweep_every)
+        self.max_attempts = max_attempts
+        self.insights_kept = None if insights_kept is None else milliseconds(insights_kept)
+        self.versions_kept = versions_kept
         catalogue.patterns.append(self)
 
     def bind(self, store: Store) -> BoundPlanner:
@@ -125,23 +154,38 @@ class BoundPlanner:
     def __init__(self, declared: Planner, store: Store, engine: AsyncEngine) -> None:
         self.declared = declared
         self.tables = declared.tables
+        engine = CheckedEngine(engine, declared.sql_schema)
         self._engine = engine
         plans, keys = declared.plans, declared.keys
         queries = Queries(
-            engine, declared.tables, plans, window=declared.window, touch_every=declared.touch_every
+            engine,
+            declared.tables,
+            plans,
+            window=declared.window,
+            touch_every=declared.touch_every,
+            max_attempts=declared.max_attempts,
         )
         working_set = WorkingSet(keys, declared.touch_every, store)
         self._queries = queries
         self._working_set = working_set
-        self._state = PlannerRows(engine, declared.tables)
+        self._state = PlannerRows(engine, declared.tables, declared.max_attempts)
         self._writer = Writer(plans, declared.touch_every, working_set, queries)
         self._tick_lock = store[keys.tick_lock]
         self._rebuilder = Rebuilder(
-            declared.plan, declared.run_timeout, store[keys.user_lock], working_set, queries
+            declared.plan,
+            declared.run_timeout,
+            store[keys.user_lock],
+            working_set,
+            queries,
+            declared.versions_kept,
         )
         self._redis = RedisSource(plans, declared.sweep_every, working_set, queries, self._state)
         self._sql = SqlSource(queries, self._state)
         self._status = PlannerStatus("redis", None, 0, 0, 0, 0)
+
+    async def create_tables(self) -> None:
+        """Create or upgrade the tables, as `ephemera migrate up` does; safe in many processes at once."""
+        await migrate(self._engine, self.declared)
 
     # Writes
 
@@ -187,6 +231,7 @@ class BoundPlanner:
             tick.seconds = time.perf_counter() - began
             if not tick.not_leader:
                 await self._state.save_tick(tick)
+                await self._delete_insights()
         except Exception:
             self._status = self._status._replace(failed_ticks=self._status.failed_ticks + 1)
             raise
@@ -199,8 +244,19 @@ class BoundPlanner:
         )
         return tick
 
+    async def _delete_insights(self) -> None:
+        """Delete some insights that are too old; if SQL refuses that, the planner continues."""
+        if self.declared.insights_kept is not None:
+            try:
+                await self._state.delete_insights(self.declared.insights_kept, _MAX_DELETED)
+            except sa.exc.DBAPIError as problem:
+                log.warning("insights beyond their retention were not deleted: %s", problem.orig)
+
     async def run(self, enqueue: Enqueue, *, every: timedelta = timedelta(seconds=30)) -> None:
-        """Tick forever, about once per interval; a failure is logged and retried."""
+        """Tick forever, about once per interval; a failure is logged and retried.
+
+        `every` is that interval.
+        """
         while True:
             try:
                 await self.tick(enqueue)
@@ -238,6 +294,14 @@ class BoundPlanner:
         """Return how many users are enqueued and not finished."""
         return await self._state.enqueued()
 
+    async def parked(self, limit: int = 100) -> list[ParkedUser]:
+        """Return users who are not enqueued any more: `max_attempts` of their runs failed in a row."""
+        return await self._state.parked(limit)
+
+    async def retry(self, *user_ids: str) -> int:
+        """Have users enqueued again whose runs have failed; return how many there were."""
+        return await self._state.retry(user_ids)
+
     # Rebuilds
 
     async def rebuild(
@@ -253,8 +317,8 @@ class BoundPlanner:
 
         `on_save(connection, dataset)` writes in the transaction that saves the clusters. `invalidate(user,
         version)` is awaited after the commit. `force` rebuilds below the plan's thresholds, for a reader who
-        wants what little is new. An error of `build` is raised, and the user is rechecked when the enqueued
-        mark expires.
+        wants what little is new. An error of `build` is raised. The user is rechecked after five minutes,
+        twice as long after each further failure, and parked after `max_attempts`.
         """
         return await self._rebuilder.rebuild(
             user_id, build, invalidate=invalidate, on_save=on_save, force=force
@@ -267,16 +331,16 @@ class BoundPlanner:
         bounds = _spans(
             [span.channel_id for span in spans], *zip(*((s.after, s.upto) for s in spans), strict=True)
         )
-        chosen = (
+        insights = (
             sa.select(table)
             .join(bounds, table.c.channel_id == bounds.c.channel_id)
             .where(table.c.seq > bounds.c.after, table.c.seq <= bounds.c.upto)
         )
         if newest is not None:
-            latest = chosen.order_by(table.c.ts.desc(), table.c.insight_id.desc()).limit(newest).subquery()
+            latest = insights.order_by(table.c.ts.desc(), table.c.insight_id.desc()).limit(newest).subquery()
             query = sa.select(latest).order_by(latest.c.channel_id, latest.c.seq)
         else:
-            query = chosen.order_by(table.c.channel_id, table.c.seq)
+            query = insights.order_by(table.c.channel_id, table.c.seq)
         async with self._engine.connect() as sql:
             return (await sql.execute(query)).all()
 

@@ -14,6 +14,10 @@
 A worker killed before the commit has changed nothing but the token, and the user is rechecked when the
 enqueued mark expires. One killed after it has lost nothing. No novelty is saved twice: the version prevents
 it. A run that fails, or loses its lock, frees the user's row.
+
+A run counts as an attempt when it begins, so that one that kills its worker counts too. After an attempt that
+did not end well the user rests: 5 minutes, twice as long each time, up to 6 hours. Runs meanwhile (a queue
+that retries) are not counted again. After `max_attempts` the user is parked and not enqueued any more.
 """
 
 from __future__ import annotations
@@ -33,13 +37,16 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera.errors import ConnectionFailed, EphemeraError, LockLost, StaleFencingToken
 from ephemera.patterns.locks import BoundLocks
-from ephemera.patterns.planner._plans import Plan, UserFacts, trigger
 from ephemera.patterns.planner._queries import Queries
 from ephemera.patterns.planner._tables import interval, milliseconds_of, server_time
+from ephemera.patterns.planner._tick import ENQUEUED_MS, Plan, UserFacts, trigger
 from ephemera.patterns.planner._working_set import WorkingSet
 
 _log = logging.getLogger("ephemera.planner")
-_ABANDON_TIMEOUT = 5.0  # seconds to tell SQL that a run is abandoned
+_ABANDON_TIMEOUT = 5.0  # seconds for SQL to record that a run is abandoned
+_MAX_REST = 72  # times `ENQUEUED_MS`: 6 hours
+_MAX_ERROR = 500  # characters of an error that are stored
+_MAX_DELETED = 100  # old versions of clusters that one save deletes
 
 RebuildOutcome: TypeAlias = Literal["rebuilt", "nothing new", "not due", "busy", "overtaken", "unknown user"]
 """How a run ended; only `rebuilt` has changed the user's clusters."""
@@ -94,12 +101,13 @@ class Rebuilder:
         locks: BoundLocks,
         working_set: WorkingSet,
         queries: Queries,
+        versions_kept: int | None,
     ) -> None:
         self._plan_of = plan_of
         self._run_timeout = run_timeout.total_seconds()
         self._locks = locks
         self._working_set = working_set
-        self._runs = SqlRuns(queries, run_timeout)
+        self._runs = SqlRuns(queries, run_timeout, versions_kept)
 
     async def rebuild(
         self,
@@ -114,10 +122,10 @@ class Rebuilder:
         began = time.perf_counter()
         run = RebuildRun(user, "busy")
         try:
-            async with AsyncExitStack() as held, asyncio.timeout(self._run_timeout):
+            async with AsyncExitStack() as held, asyncio.timeout(self._run_timeout) as timeout:
                 fence = await self._acquire(user, held)
                 if fence is not None:
-                    await self._run(run, fence, build, invalidate, on_save, force)
+                    await self._run(run, fence, build, invalidate, on_save, force, timeout)
         except (LockLost, StaleFencingToken):
             if run.outcome != "rebuilt":
                 run.outcome = "overtaken"
@@ -140,6 +148,7 @@ class Rebuilder:
         invalidate: Invalidate | None,
         on_save: OnSave | None,
         force: bool,
+        timeout: asyncio.Timeout,
     ) -> None:
         user = run.user_id
         started = await self._runs.begin(user, fence)
@@ -158,8 +167,8 @@ class Rebuilder:
         try:
             clusters = await build(dataset)
             saved = await self._runs.save(dataset, plan, clusters, on_save)
-        except BaseException:
-            await self._abandon(dataset)
+        except BaseException as problem:
+            await self._abandon(dataset, self._failure(problem, timeout))
             raise
         run.outcome, run.version, run.left = "rebuilt", dataset.version, saved.left
         seqs = {span.channel_id: span.upto for span in dataset.spans if span.upto > span.seen}
@@ -175,11 +184,18 @@ class Rebuilder:
         if invalidate is not None:
             await invalidate(user, dataset.version)
 
-    async def _abandon(self, dataset: Dataset) -> None:
+    def _failure(self, problem: BaseException, timeout: asyncio.Timeout) -> Exception | None:
+        """Return why a run failed; None when it was cancelled or overtaken, which is no fault of its data."""
+        if timeout.expired():
+            return TimeoutError(f"the run took longer than {self._run_timeout} s")
+        overtaken = isinstance(problem, (LockLost, StaleFencingToken))
+        return problem if isinstance(problem, Exception) and not overtaken else None
+
+    async def _abandon(self, dataset: Dataset, problem: Exception | None) -> None:
         """Free the user at once if SQL can be reached; otherwise the run's deadline frees them."""
         try:
             async with asyncio.timeout(_ABANDON_TIMEOUT):
-                await self._runs.abandon(dataset)
+                await self._runs.abandon(dataset, problem)
         except Exception:  # what ended the run is what matters
             _log.info("the user %s is free when the run's time is over", dataset.user_id)
 
@@ -191,6 +207,14 @@ class Rebuilder:
             raise
         except EphemeraError:
             return
+
+
+def describe(problem: Exception) -> str:
+    """Return the text of an error, also of one whose `__str__` fails."""
+    try:
+        return str(problem)
+    except Exception:
+        return "an error that has no text"
 
 
 class StartedRun(NamedTuple):
@@ -211,7 +235,8 @@ class SavedRun(NamedTuple):
 class SqlRuns:
     """The SQL side of a run: it begins with a fencing token, and no older token can save."""
 
-    def __init__(self, queries: Queries, run_timeout: timedelta) -> None:
+    def __init__(self, queries: Queries, run_timeout: timedelta, versions_kept: int | None) -> None:
+        self._versions_kept = versions_kept
         self._queries = queries
         self._tables = queries.tables
         self._users = queries.tables.user_stats
@@ -222,10 +247,19 @@ class SqlRuns:
         c = self._users.c
         issued = sa.func.greatest(c.fence + 1, sa.func.floor(sa.extract("epoch", server_time()) * 1_000_000))
         allowed = c.fence < fence if fence else c.running_until.is_(None) | (c.running_until <= server_time())
+        rests = c.retry_at.is_not(None) & (c.retry_at > server_time())
+        rest = interval(ENQUEUED_MS) * sa.func.least(
+            sa.func.power(2, sa.func.least(c.attempts, 16)), _MAX_REST
+        )
         begin = (
             sa.update(self._users)
             .where(c.user_id == user, allowed)
-            .values(fence=fence or issued, running_until=server_time() + self._run_timeout)
+            .values(
+                fence=fence or issued,
+                running_until=server_time() + self._run_timeout,
+                attempts=sa.case((rests, c.attempts), else_=c.attempts + 1),
+                retry_at=sa.case((rests, c.retry_at), else_=server_time() + rest),
+            )
             .returning(
                 c.plan,
                 c.cluster_version,
@@ -279,6 +313,7 @@ class SqlRuns:
                 )
             )
             await self._advance(sql, dataset)
+            await self._delete_old(sql, dataset)
             if on_save is not None:
                 await on_save(sql, dataset)
             return await self._end(sql, dataset, plan, last_clustered_at=server_time())
@@ -290,12 +325,20 @@ class SqlRuns:
             await self._admit(sql, dataset, cluster_version=dataset.version - 1)
             return await self._end(sql, dataset, plan, **stamp)
 
-    async def abandon(self, dataset: Dataset) -> None:
-        """Free the user without saving anything, unless a later run began."""
+    async def abandon(self, dataset: Dataset, problem: Exception | None) -> None:
+        """Free the user without saving anything, unless a later run began.
+
+        After a failure they leave the queue, and are rechecked when they have rested. Without one the attempt
+        does not count.
+        """
         c = self._users.c
+        values: dict[str, Any] = {"attempts": sa.func.greatest(c.attempts - 1, 0), "retry_at": None}
+        if problem is not None:
+            error = f"{type(problem).__name__}: {describe(problem)}"[:_MAX_ERROR].replace("\x00", "")
+            values = {"last_error": error, "enqueued_until": None, "recheck_at": c.retry_at}
         mine = sa.update(self._users).where(c.user_id == dataset.user_id, c.fence == dataset.fence)
         async with self._queries.engine.begin() as sql:
-            await sql.execute(mine.values(running_until=None))
+            await sql.execute(mine.values(running_until=None, **values))
 
     async def _end(self, sql: AsyncConnection, dataset: Dataset, plan: Plan, **stamp: Any) -> SavedRun:
         """Free the user, whose row this transaction has locked, and count what arrived in the meantime.
@@ -315,6 +358,9 @@ class SqlRuns:
                 enqueued_until=None,
                 running_until=None,
                 recheck_at=free_at if left >= plan.novelty else None,
+                attempts=0,
+                retry_at=None,
+                last_error=None,
                 **stamp,
             )
             .returning(milliseconds_of(c.last_clustered_at))
@@ -346,4 +392,21 @@ class SqlRuns:
                 index_elements=[table.c.user_id, table.c.channel_id],
                 set_={"last_seq": sa.func.greatest(table.c.last_seq, upsert.excluded.last_seq)},
             )
+        )
+
+    async def _delete_old(self, sql: AsyncConnection, dataset: Dataset) -> None:
+        """Delete old versions of the clusters, and marks of ended subscriptions from before the window."""
+        clusters, channels = self._tables.clusters, self._tables.channels
+        if self._versions_kept is not None:
+            mine = clusters.c.user_id == dataset.user_id
+            last = dataset.version - self._versions_kept
+            old = sa.select(clusters.c.cluster_version).where(mine, clusters.c.cluster_version <= last)
+            oldest = old.order_by(clusters.c.cluster_version).limit(_MAX_DELETED)
+            await sql.execute(sa.delete(clusters).where(mine, clusters.c.cluster_version.in_(oldest)))
+        marks, s = self._tables.user_cluster_hwm, self._tables.subscriptions
+        subscribed = sa.exists().where(s.c.user_id == marks.c.user_id, s.c.channel_id == marks.c.channel_id)
+        await sql.execute(
+            sa.delete(marks)
+            .where(marks.c.user_id == dataset.user_id, marks.c.channel_id == channels.c.channel_id)
+            .where(~subscribed, marks.c.last_seq <= self._queries.window_start(channels))
         )

@@ -8,9 +8,10 @@ has. What is not cached, or is seen to be incomplete, is counted by SQL, for all
 once. Some of it is then cached, a bounded number per tick, so that an emptied Redis is refilled gradually.
 
 *From SQL.* Channels come in the order of their last insight, from the planner's progress on, a bounded
-number per tick. SQL counts novelty and returns due users only, a bounded number per tick. Users who are
-enqueued or postponed are left out, so the next tick continues with others. When more users are due than were
-returned, the progress does not advance.
+number per tick. A channel that gets one insight after another is always the last in that order, so a tick
+that cannot take them all takes some from the end, too. SQL counts novelty and returns due users only, a
+bounded number per tick. Users who are enqueued or postponed are left out, so the next tick continues with
+others. When more users are due than were returned, the progress does not advance.
 """
 
 from __future__ import annotations
@@ -19,14 +20,13 @@ from collections.abc import AsyncGenerator, Collection, Mapping, Sequence
 from contextlib import aclosing, suppress
 
 from ephemera.errors import ConnectionFailed, ServerError
-from ephemera.patterns.planner._plans import Plan, UserFacts
-from ephemera.patterns.planner._queries import Queries
-from ephemera.patterns.planner._state import PlannerProgress, PlannerRows
-from ephemera.patterns.planner._tick import Candidates, Mode, TickStart
+from ephemera.patterns.planner._queries import PlannerProgress, PlannerRows, Queries
+from ephemera.patterns.planner._tick import Candidates, Mode, Plan, TickStart, UserFacts
 from ephemera.patterns.planner._working_set import UserState, WorkingSet, facts_of
 
 _NOTE_DELAY = 60_000  # milliseconds that a publisher may take from its commit to its mark in Redis
 _MAX_CACHED = 10_000  # users that one tick adds to the cache
+_FROM_THE_END = 10  # a full tick on SQL takes one channel from the end for every ten from the front
 
 
 class RedisSource:
@@ -49,26 +49,30 @@ class RedisSource:
         self._state = state
         self._seqs: dict[bytes, int] = {}
         self._may_cache = 0
-        self._connects = 0
+        self._connection_count = 0
         self.is_stale = True
         """Whether the dirty set may lack channels: at first, and after every loss of Redis."""
 
     async def begin(self, limit: int) -> TickStart:
         """Return the time and the dirty channels, rebuilt from SQL when they may be incomplete."""
         progress = await self._state.progress()
-        if self._connects != self._working_set.connects:
+        if self._connection_count != self._working_set.connection_count:
             # Between two ticks, too: a master that died may have lost the last marks.
             self.is_stale = True
         if self.is_stale or progress.now - progress.swept_at >= self._sweep_every:
             await self._sweep(progress)
         dirty = await self._working_set.dirty(limit)
+        full = len(dirty) == limit
+        if foreign := {name: mark for name, mark in dirty.items() if "\x00" in name}:
+            await self._working_set.clear_dirty(foreign)  # SQL has no such channel, and would refuse the name
+            dirty = {name: mark for name, mark in dirty.items() if name not in foreign}
         self._seqs = {name.encode(): seq for name, seq in (await self._queries.seqs(list(dirty))).items()}
         self._may_cache = _MAX_CACHED
-        return TickStart(progress.now, dirty, len(dirty) == limit)
+        return TickStart(progress.now, dirty, full)
 
     async def _sweep(self, progress: PlannerProgress) -> None:
         """Mark every channel as dirty that has an insight which may not have been examined."""
-        self._connects = self._working_set.connects
+        self._connection_count = self._working_set.connection_count
         since = min(progress.examined_at, progress.swept_at) - _NOTE_DELAY
         async with aclosing(self._queries.changed_since(since)) as chunks:
             async for channels in chunks:
@@ -112,7 +116,7 @@ class RedisSource:
                 continue
             try:
                 pending = sum(map(seq_of, seqs)) - sum(map(int, seqs.values()))
-            except ValueError:  # not a number of ours
+            except (ValueError, KeyError):  # not a number or a channel of ours
                 uncached[user] = state
             else:
                 found[user] = facts_of(state, pending)
@@ -122,7 +126,7 @@ class RedisSource:
 
     async def _load_seqs(self, marks: Sequence[Mapping[bytes, bytes]]) -> None:
         """Load the seqs of all channels in these marks."""
-        unknown = set().union(*marks).difference(self._seqs)
+        unknown = {name for name in set().union(*marks).difference(self._seqs) if _is_channel(name)}
         if unknown:
             self._seqs |= await self._working_set.seqs(unknown)
             missing = [name.decode() for name in unknown if name not in self._seqs]
@@ -177,6 +181,14 @@ class RedisSource:
             await self._state.advance(examined_at=start.now)
 
 
+def _is_channel(name: bytes) -> bool:
+    """Whether SQL could have a channel of this name."""
+    try:
+        return "\x00" not in name.decode()
+    except UnicodeDecodeError:
+        return False
+
+
 class SqlSource:
     """Reads SQL alone."""
 
@@ -186,14 +198,18 @@ class SqlSource:
         self._queries = queries
         self._state = state
         self._more = False
+        self._last_taken = 0
 
     async def begin(self, limit: int) -> TickStart:
         """Return the time, and the channels with insights since the last one that was examined."""
         progress = await self._state.progress()
         dirty = await self._queries.dirty_since(progress.examined_at, limit)
-        newer = sum(at > progress.examined_at for at in dirty.values())
+        full = sum(at > progress.examined_at for at in dirty.values()) == limit
         self._more = False
-        return TickStart(progress.now, dirty, newer == limit)
+        if full:
+            self._last_taken = max(dirty.values())
+            dirty = await self._queries.last_marked(limit // _FROM_THE_END) | dirty
+        return TickStart(progress.now, dirty, full)
 
     async def candidates(self, start: TickStart, limit: int) -> AsyncGenerator[Candidates, None]:
         """Stream users due for a recheck, overdue users, and due subscribers."""
@@ -224,5 +240,4 @@ class SqlSource:
     async def finish(self, start: TickStart) -> None:
         """Advance the progress past the last channel, or to this tick's time."""
         if not self._more:
-            last = max(start.dirty.values(), default=0) if start.full else start.now
-            await self._state.advance(examined_at=int(last))
+            await self._state.advance(examined_at=self._last_taken if start.full else start.now)

@@ -9,10 +9,13 @@ milliseconds since 1970, 0 for never.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+
+from ephemera.sql import SqlSchema
 
 _WHEN = sa.DateTime(timezone=True)
 _TEXTS = ARRAY(sa.Text)
@@ -20,24 +23,29 @@ _NUMBERS = ARRAY(sa.BigInteger)
 
 
 class PlannerTables:
-    """The planner's tables in a MetaData; `metadata.create_all` creates them."""
+    """The planner's tables in a MetaData; with a name, it is the prefix of their names.
+
+    `insight_columns` and `cluster_columns` are columns of yours, added to those tables.
+    """
 
     def __init__(
         self,
         metadata: sa.MetaData,
         *,
+        name: str | None = None,
         insight_columns: Sequence[sa.Column[Any]] = (),
         cluster_columns: Sequence[sa.Column[Any]] = (),
     ) -> None:
+        prefix = f"{name}_" if name else ""
         self.channels = sa.Table(
-            "channels",
+            f"{prefix}channels",
             metadata,
             sa.Column("channel_id", sa.Text, primary_key=True),
             sa.Column("current_seq", sa.BigInteger, nullable=False, server_default="0"),
             sa.Column("last_insight_ts", _WHEN, index=True),
         )
         self.insights = sa.Table(
-            "insights",
+            f"{prefix}insights",
             metadata,
             sa.Column("insight_id", sa.BigInteger, sa.Identity(), primary_key=True),
             sa.Column("channel_id", sa.ForeignKey(self.channels.c.channel_id), nullable=False),
@@ -48,21 +56,21 @@ class PlannerTables:
             sa.Index(None, "channel_id", "ts", "seq"),
         )
         self.subscriptions = sa.Table(
-            "subscriptions",
+            f"{prefix}subscriptions",
             metadata,
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("channel_id", sa.ForeignKey(self.channels.c.channel_id), primary_key=True),
             sa.Index(None, "channel_id", "user_id"),
         )
         self.user_cluster_hwm = sa.Table(
-            "user_cluster_hwm",
+            f"{prefix}user_cluster_hwm",
             metadata,
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("channel_id", sa.Text, primary_key=True),
             sa.Column("last_seq", sa.BigInteger, nullable=False),
         )
         self.user_stats = sa.Table(
-            "user_stats",
+            f"{prefix}user_stats",
             metadata,
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("plan", sa.Text, nullable=False),
@@ -80,12 +88,16 @@ class PlannerTables:
             sa.Column("fence", sa.BigInteger, nullable=False, server_default="0"),
             # The run's deadline: it replaces the lock while Redis is unavailable.
             sa.Column("running_until", _WHEN),
+            # Runs that began since the last one that ended well, and not before when the next may begin.
+            sa.Column("attempts", sa.Integer, nullable=False, server_default="0"),
+            sa.Column("retry_at", _WHEN),
+            sa.Column("last_error", sa.Text),
             sa.Index(None, "plan", sa.text("last_clustered_at NULLS FIRST")),
         )
         for column in (self.user_stats.c.recheck_at, self.user_stats.c.enqueued_until):
-            sa.Index(f"ix_user_stats_{column.name}", column, postgresql_where=column.is_not(None))
+            sa.Index(f"ix_{prefix}user_stats_{column.name}", column, postgresql_where=column.is_not(None))
         self.clusters = sa.Table(
-            "clusters",
+            f"{prefix}clusters",
             metadata,
             sa.Column("user_id", sa.Text, primary_key=True),
             sa.Column("cluster_version", sa.BigInteger, primary_key=True),
@@ -94,7 +106,7 @@ class PlannerTables:
             *cluster_columns,
         )
         self.planner_state = sa.Table(
-            "planner_state",
+            f"{prefix}planner_state",
             metadata,
             sa.Column("one", sa.Boolean, sa.CheckConstraint("one"), primary_key=True),
             # Every insight committed before this time has been examined.
@@ -104,29 +116,37 @@ class PlannerTables:
             # The last `Tick` of any process, as JSON.
             sa.Column("last_tick", JSONB),
         )
+        self.sql_schema = SqlSchema(
+            "planner",
+            name or "planner",
+            [each for each in vars(self).values() if isinstance(each, sa.Table)],
+            application_columns=[*insight_columns, *cluster_columns],
+        )
 
 
-def timestamp(at: int) -> Any:
+def timestamp(at: int) -> sa.ColumnElement[datetime]:
     """Convert milliseconds since 1970 to a timestamp."""
     return sa.func.to_timestamp(sa.bindparam(None, at / 1000, sa.Double))
 
 
-def milliseconds_of(column: Any, rounded: Callable[[Any], Any] = sa.func.floor) -> Any:
+def milliseconds_of(
+    column: sa.ColumnElement[Any], rounded: Callable[[Any], sa.ColumnElement[Any]] = sa.func.floor
+) -> sa.ColumnElement[int]:
     """Convert a timestamp to milliseconds since 1970; NULL is 0."""
     return sa.func.coalesce(rounded(sa.extract("epoch", column) * 1000), 0).cast(sa.BigInteger)
 
 
-def is_one_of(column: Any, values: Collection[str]) -> Any:
+def is_one_of(column: sa.ColumnElement[Any], values: Collection[str]) -> sa.ColumnElement[bool]:
     """Test whether a column is one of these values, with one parameter for all of them."""
     return column == sa.any_(sa.bindparam(None, list(values), _TEXTS))
 
 
-def to_timestamps(column: Any) -> Any:
+def to_timestamps(column: sa.ColumnElement[int]) -> sa.ColumnElement[datetime]:
     """Convert a column of milliseconds since 1970 to timestamps."""
     return sa.func.to_timestamp(column / sa.literal(1000.0, sa.Double))
 
 
-def user_times(times: Mapping[str, int]) -> Any:
+def user_times(times: Mapping[str, int]) -> sa.TableValuedAlias:
     """Return users with a time each, as a table."""
     users = sa.bindparam(None, list(times), _TEXTS)
     values = sa.bindparam(None, list(times.values()), _NUMBERS)
@@ -135,11 +155,11 @@ def user_times(times: Mapping[str, int]) -> Any:
     )
 
 
-def interval(milliseconds: float) -> Any:
+def interval(milliseconds: float) -> sa.ColumnElement[timedelta]:
     """Return a duration as an interval."""
     return sa.func.make_interval(0, 0, 0, 0, 0, 0, milliseconds / 1000)
 
 
-def server_time() -> Any:
+def server_time() -> sa.ColumnElement[datetime]:
     """Return the server's time, which advances inside a transaction too."""
     return sa.func.clock_timestamp()

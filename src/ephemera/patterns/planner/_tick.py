@@ -4,24 +4,132 @@ The order is what makes it safe to die at any point. A user is claimed (marked i
 recheck, and in Redis), then enqueued, then the channels are cleared. A tick that dies leaves its channels
 dirty, or its users due for a recheck. Users who are due and cannot be enqueued now (cooldown, enqueued
 already, more than a tick takes) are scheduled for a recheck in SQL.
+
+When a user is due is one pure function, `decide`, that both sources, the worker and the simulation share:
+
+    due = active and (pending >= plan.novelty or clustered longer ago than plan.every)
+
+A user who is due but was enqueued less than `plan.cooldown` ago gets a time for a recheck, so that no user
+has to wait for another insight. All times are milliseconds since 1970; 0 means never.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing
+from datetime import timedelta
 from typing import Literal, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 
-from ephemera.patterns.planner._plans import Plan, Task, UserFacts, decide
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import check_durations
+
+Reason: TypeAlias = Literal["novelty", "time"]
 
 ENQUEUED_MS = 300_000
 """How long a user is not enqueued again, in milliseconds, unless a worker finishes earlier."""
 
 Mode: TypeAlias = Literal["redis", "sql", "simulation"]
+
+
+class Plan:
+    """The thresholds of a plan: how much novelty or how much time triggers a rebuild, and for whom.
+
+    - `novelty`: the number of new insights that triggers a rebuild.
+    - `every`: the time after which any new insight triggers one.
+    - `active_within`: how recently a user must have been active.
+    - `cooldown`: the least time between two enqueuings of a user.
+    - `priority`: where more users are due than a tick takes, those of a plan with a higher one come first.
+    """
+
+    __slots__ = ("active_within", "cooldown", "every", "novelty", "priority")
+
+    def __init__(
+        self,
+        *,
+        novelty: int,
+        every: timedelta,
+        active_within: timedelta,
+        cooldown: timedelta,
+        priority: int = 0,
+    ) -> None:
+        check_durations("Plan", every=every, active_within=active_within, cooldown=cooldown)
+        self.novelty = novelty
+        self.every = milliseconds(every)
+        self.active_within = milliseconds(active_within)
+        self.cooldown = milliseconds(cooldown)
+        self.priority = priority
+        if novelty < 1 or min(self.every, self.active_within) < 1 or self.cooldown < 0:
+            raise InvalidDeclaration(
+                repr(self),
+                "a threshold is too small",
+                "give novelty=1 or more, and positive durations (the cooldown may be zero)",
+            )
+        if type(priority) is not int:
+            raise InvalidDeclaration(repr(self), "its priority is no whole number", "give 0, 1, 2 ...")
+
+    def __repr__(self) -> str:
+        return (
+            f"Plan(novelty={self.novelty}, every={timedelta(milliseconds=self.every)}, "
+            f"active_within={timedelta(milliseconds=self.active_within)}, "
+            f"cooldown={timedelta(milliseconds=self.cooldown)}, priority={self.priority})"
+        )
+
+
+class UserFacts(NamedTuple):
+    """What is known of a user at one time."""
+
+    plan: str
+    pending: int  # insights of the user's channels that were never clustered for this user
+    last_clustered_at: int = 0
+    last_active_at: int = 0
+    last_enqueued_at: int = 0
+
+
+class Task(NamedTuple):
+    """A user whose clusters are due: what `enqueue` gets."""
+
+    user_id: str
+    reason: Reason
+    pending: int
+
+
 Enqueue: TypeAlias = Callable[[Sequence[Task]], Awaitable[None]]
 """Takes tasks, one per user, and returns when a queue has them."""
+
+
+class Verdict(NamedTuple):
+    """Due for a reason; or, without one, to be rechecked at a time, or (0) not at all."""
+
+    reason: Reason | None
+    recheck_at: int = 0
+
+
+NOT_DUE = Verdict(None)
+
+
+def trigger(plan: Plan, facts: UserFacts, now: int) -> Reason | None:
+    """Return why the user's clusters are due for a rebuild; None while they are recent enough."""
+    if facts.pending >= plan.novelty:
+        return "novelty"
+    return "time" if now - facts.last_clustered_at >= plan.every else None
+
+
+def decide(plan: Plan, facts: UserFacts, now: int) -> Verdict:
+    """Decide whether to enqueue a user now."""
+    if now - facts.last_active_at > plan.active_within:
+        return NOT_DUE
+    reason = trigger(plan, facts, now)
+    if reason is None:
+        return NOT_DUE
+    free_at = facts.last_enqueued_at + plan.cooldown if facts.last_enqueued_at else 0
+    return Verdict(None, free_at) if free_at > now else Verdict(reason)
+
+
+def milliseconds(duration: timedelta) -> int:
+    """Return a duration as whole milliseconds."""
+    return round(duration / timedelta(milliseconds=1))
 
 
 class TickLimits(msgspec.Struct, frozen=True):
@@ -29,6 +137,31 @@ class TickLimits(msgspec.Struct, frozen=True):
 
     max_dirty_channels: int = 10_000
     max_enqueued: int = 5_000
+
+
+class PlannerTiming(msgspec.Struct, frozen=True, kw_only=True):
+    """The option `timing=PlannerTiming(...)`: how long runs may take, and how often state is saved."""
+
+    run_timeout: timedelta = timedelta(minutes=15)
+    """The longest time a worker's run may take."""
+    lease: timedelta = timedelta(seconds=60)
+    """How long the lock of a dead worker lasts."""
+    touch_every: timedelta = timedelta(minutes=5)
+    """How often a user's activity is written to SQL."""
+    sweep_every: timedelta = timedelta(minutes=5)
+    """How often dirty channels that Redis may have missed are read from SQL."""
+
+    def __post_init__(self) -> None:
+        check_durations("PlannerTiming", **msgspec.structs.asdict(self))
+
+
+class PlannerRetention(msgspec.Struct, frozen=True, kw_only=True):
+    """The option `retention=PlannerRetention(...)`: when old rows are deleted; by default all are kept."""
+
+    insights: timedelta | None = None
+    """The age at which insights are deleted, some with each tick."""
+    versions: int | None = None
+    """How many versions of a user's clusters are kept."""
 
 
 class Tick(msgspec.Struct):
@@ -128,15 +261,18 @@ class TickRunner:
             tick.enqueued += len(claimed)
 
     def _decide(self, chunk: Candidates, now: int) -> tuple[dict[str, Task], dict[str, int], list[str]]:
-        """Return the due users, the times of rechecks, and the users who need no further recheck."""
+        """Return the due users, by priority, the times of rechecks, and the users who need none."""
         due: dict[str, Task] = {}
         rechecks: dict[str, int] = {}
+        priorities: dict[str, int] = {}
         for user, facts in chunk.facts.items():
             plan = self._plans.get(facts.plan)
             reason, recheck_at = decide(plan, facts, now) if plan else (None, 0)
-            if reason:
+            if plan and reason:
                 due[user] = Task(user, reason, facts.pending)
+                priorities[user] = plan.priority
             elif recheck_at:
                 rechecks[user] = recheck_at
+        due = dict(sorted(due.items(), key=lambda item: -priorities[item[0]]))
         cleared = [user for user in chunk.rechecked if user not in due and user not in rechecks]
         return due, rechecks, cleared

@@ -16,11 +16,11 @@ from typing import Any, cast
 import msgspec
 
 from ephemera._futures import discard
-from ephemera.keyspace import Catalogue, RecordCodec, Store, fixed, sliding
+from ephemera._stored_numbers import stored_int
+from ephemera.keyspace import RECORD_LAYOUT, Catalogue, RecordCodec, Store, fixed, sliding
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.planner._plans import UserFacts
 from ephemera.patterns.planner._queries import UserRow
-from ephemera.patterns.planner._tick import ENQUEUED_MS
+from ephemera.patterns.planner._tick import ENQUEUED_MS, UserFacts
 from ephemera.wire import Script
 
 MARK_DIRTY = Script.load("ephemera.patterns.planner", "mark_dirty")
@@ -54,12 +54,13 @@ class UserState(msgspec.Struct):
 
 
 class PlannerKeys:
-    """The planner's keyspaces and locks."""
+    """The planner's keyspaces and locks; with a name, it is their prefix."""
 
-    def __init__(self, catalogue: Catalogue, lease: timedelta) -> None:
+    def __init__(self, catalogue: Catalogue, lease: timedelta, name: str | None = None) -> None:
+        prefix = f"{name}:" if name else ""
         cached = fixed(seconds=_CACHED.total_seconds())
         self.channels = catalogue.hash(
-            "ch:{channel_id}",
+            f"{prefix}ch:{{channel_id}}",
             ChannelState,
             lifetime=cached,
             purpose="How many insights a channel has had",
@@ -67,7 +68,7 @@ class PlannerKeys:
             if_lost="read from SQL and cached again",
         )
         self.marks = catalogue.mapping(
-            "hwm:{user_id}",
+            f"{prefix}hwm:{{user_id}}",
             int,
             lifetime=cached,
             purpose="Up to which seq of each channel a user was clustered",
@@ -76,7 +77,7 @@ class PlannerKeys:
             if_lost="read from SQL and cached again",
         )
         self.users = catalogue.hash(
-            "us:{user_id}",
+            f"{prefix}us:{{user_id}}",
             UserState,
             lifetime=cached,
             purpose="When a user was active, clustered and enqueued",
@@ -85,7 +86,7 @@ class PlannerKeys:
             if_lost="read from SQL and cached again",
         )
         self.dirty = catalogue.sorted_set(
-            "dirty:channels",
+            f"{prefix}dirty:channels",
             str,
             lifetime=sliding(seconds=_DIRTY.total_seconds(), outlives="a tick, every minute at least"),
             role="queue",
@@ -95,7 +96,7 @@ class PlannerKeys:
             if_lost="rebuilt from the channels' last insights",
         )
         self.enqueued = catalogue.flag(
-            "enq:user:{user_id}",
+            f"{prefix}enq:user:{{user_id}}",
             lifetime=fixed(seconds=ENQUEUED_MS / 1000, outlives="the user's wait in the queue"),
             role="queue",
             purpose="A user is enqueued",
@@ -104,10 +105,13 @@ class PlannerKeys:
             if_lost="SQL has the same mark",
         )
         self.user_lock = Locks(
-            catalogue, "lock:user:{user_id}", lease=lease, purpose="One worker per user's clusters"
+            catalogue, f"{prefix}lock:user:{{user_id}}", lease=lease, purpose="One worker per user's clusters"
         )
         self.tick_lock = Locks(
-            catalogue, "lock:planner", lease=timedelta(seconds=30), purpose="One planner ticks at a time"
+            catalogue,
+            f"{prefix}lock:planner",
+            lease=timedelta(seconds=30),
+            purpose="One planner ticks at a time",
         )
 
 
@@ -127,7 +131,7 @@ class WorkingSet:
         self._ttl = keys.marks.lifetime.milliseconds or 0
         self._channel_codec = cast("RecordCodec[ChannelState]", keys.channels.codec)
         self._user_codec = cast("RecordCodec[UserState]", keys.users.codec)
-        self._channel_type, self._user_type = self._channel_codec.struct, self._user_codec.struct
+        self._channel_type, self._user_type = self._channel_codec.record, self._user_codec.record
 
     @property
     def is_up(self) -> bool:
@@ -135,9 +139,9 @@ class WorkingSet:
         return self._cache.up and self._queue.up
 
     @property
-    def connects(self) -> int:
+    def connection_count(self) -> int:
         """How often the server of the dirty channels was connected to."""
-        return self._queue.connects
+        return self._queue.connection_count
 
     # Channels
 
@@ -181,7 +185,8 @@ class WorkingSet:
         replies = await pipelined(
             call("HGET", key({"channel_id": name.decode()}), "current_seq") for name in names
         )
-        return {name: int(seq) for name, seq in zip(names, replies, strict=True) if seq and seq.isdigit()}
+        found = zip(names, map(stored_int, replies), strict=True)
+        return {name: seq for name, seq in found if seq is not None and seq >= 0}
 
     # Users
 
@@ -249,7 +254,7 @@ class WorkingSet:
     async def touch(self, user: str) -> bool:
         """Record that a user is active; return whether SQL is due for an update."""
         key = self._keys.users.key(user_id=user)
-        return bool(await self._cache.run(TOUCH, (key,), (self._user_codec.shape, self._touch_every)))
+        return bool(await self._cache.run(TOUCH, (key,), (RECORD_LAYOUT, self._touch_every)))
 
     def _advance_marks(self, user: str, seqs: Mapping[str, int], ttl: int | None = None) -> Awaitable[Any]:
         flat = [part for channel, seq in seqs.items() for part in (channel, seq)]

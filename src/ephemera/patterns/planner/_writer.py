@@ -14,9 +14,9 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from ephemera.errors import ConnectionFailed, ServerError
-from ephemera.patterns.planner._plans import Plan
 from ephemera.patterns.planner._queries import Queries
 from ephemera.patterns.planner._tables import interval, milliseconds_of, server_time
+from ephemera.patterns.planner._tick import Plan
 from ephemera.patterns.planner._working_set import WorkingSet
 
 

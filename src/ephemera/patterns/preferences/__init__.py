@@ -12,8 +12,8 @@
 *Lifetimes.* Seven days from the last write by default; reading does not extend it.
 
 *Atomicity.* A merge sets the fields that it names and leaves all others, in one script and one round trip, so
-two concurrent merges both survive unless they name the same field. A value of another shape counts as
-missing.
+two concurrent merges both survive unless they name the same field. A value that does not fit the type
+counts as missing.
 
 *When Redis is down.* Reads return the defaults, as they do when nothing is stored, unless
 `when_down="raise"`; writes raise `ConnectionFailed`. After an eviction the defaults apply until something is
@@ -24,8 +24,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any, Generic, Literal, TypeVar, get_args
-
-import msgspec
 
 from ephemera.errors import ConnectionFailed, InvalidDeclaration
 from ephemera.keyspace import (
@@ -38,12 +36,13 @@ from ephemera.keyspace import (
     ValueAccessor,
     check_declaration,
     fixed,
+    record_fields,
 )
 from ephemera.patterns._stored_records import JsonFormat, load_change_script
 
 __all__ = ["BoundPreferences", "Preferences"]
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 
 MERGE = load_change_script("ephemera.patterns.preferences", "merge")
 
@@ -52,7 +51,10 @@ _WEEK = fixed(days=7)
 
 
 class Preferences(Generic[S]):
-    """The declaration of settings, a Struct with defaults: `store[LOOK]` gives the `BoundPreferences`."""
+    """The declaration of settings, a record with defaults: `store[LOOK]` gives the `BoundPreferences`.
+
+    `lifetime` is how long settings that were read are used.
+    """
 
     def __init__(
         self,
@@ -127,8 +129,8 @@ class BoundPreferences(Generic[S]):
         return await self._values.delete(**fields)
 
 
-def _check(pattern: str, record: type[msgspec.Struct], lifetime: Any, when_down: str) -> None:
-    required = [field.name for field in msgspec.structs.fields(record) if field.required]
+def _check(pattern: str, record: type[Any], lifetime: Any, when_down: str) -> None:
+    required = [field.name for field in record_fields(pattern, record) if field.required]
     if required:
         raise InvalidDeclaration(
             pattern,

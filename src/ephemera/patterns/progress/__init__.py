@@ -16,9 +16,11 @@ script of yours can do the same together with its own work (`progress_script`).
 *Guarantees.* A listener gets every event after its position once and in order; or a `Missed`
 (`recovered: false`) that carries a snapshot by the application, followed by the entries of the stream that it
 did not get. That is the case if the stream was trimmed past its position, expired, was lost, was started
-again, or was restored from an older copy. Listening ends after a terminal event, or when the snapshot says
-so. The snapshot is also loaded while a stream is quiet and when a listener reconnects to find nothing new,
-because the terminal event may be lost, and SQL knows.
+again, or was restored from an older copy. A new listener of an empty stream begins with a snapshot, too,
+which says `recovered: true`. Listening ends after a terminal event, or when the snapshot says so; `reopen`
+lets a stream continue after its terminal event, which listeners then ignore. The snapshot is also loaded
+while a stream is quiet and when a listener reconnects to find nothing new, because the terminal event may be
+lost, and SQL knows.
 
 *Sharing.* All listeners of a process share one subscription, one read per wake and stream, and one copy of
 its entries. A slow listener is not waited for and queues nothing: it continues from its position, or has
@@ -29,7 +31,14 @@ existing one waits, and both continue when the server is back. A lost wake-up co
 eviction or a flush, listeners get a `Missed`.
 """
 
-from ephemera.patterns.progress._declaration import BoundProgress, EntryArguments, Progress, progress_script
+from ephemera.patterns.progress._declaration import (
+    BoundProgress,
+    EntryArguments,
+    Progress,
+    entry_arguments,
+    progress_script,
+    reopen_arguments,
+)
 from ephemera.patterns.progress._entries import ENDED, Missed, ProgressEntry, Snapshot
 from ephemera.patterns.progress._listener import Listener, Update
 
@@ -43,5 +52,7 @@ __all__ = [
     "ProgressEntry",
     "Snapshot",
     "Update",
+    "entry_arguments",
     "progress_script",
+    "reopen_arguments",
 ]

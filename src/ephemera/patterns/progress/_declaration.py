@@ -2,7 +2,7 @@
 
 A script of another pattern can append an entry in the same step as its own work: build it with
 `progress_script("its.package", "its_name")`, pass `PROGRESS.key(...)` among its KEYS and
-`PROGRESS.entry_arguments(...)` among its ARGV, and call `append_entry` of `lua/entry.lua` with them.
+`entry_arguments(PROGRESS, ...)` among its ARGV, and call `append_entry` of `lua/entry.lua` with them.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ class EntryArguments(NamedTuple):
     lifetime: int  # milliseconds
     channel: str
     message: str
+    terminal: str
+    """`1` if nothing follows the entry."""
 
 
 def progress_script(package: str, name: str) -> Script:
@@ -53,20 +55,22 @@ def progress_script(package: str, name: str) -> Script:
 
 
 APPEND = progress_script("ephemera.patterns.progress", "append")
+REOPEN = progress_script("ephemera.patterns.progress", "reopen")
 
 
 class Progress(Generic[E]):
     """The declaration of progress streams: `store[PROGRESS]` gives the `BoundProgress` of a store.
 
     Args:
-        catalogue: Where the keys are declaration.
+        catalogue: The catalogue that declares the keys.
         pattern: The key pattern of the streams, with at least one field.
-        event: A `msgspec.Struct`, or a union of tagged ones.
+        event: A `msgspec.Struct`, a pydantic model, a dataclass or an attrs class, or a union of tagged
+            Structs or of models.
         wake: The name of the channel that wakes listeners.
         terminal: The event types after which nothing follows.
         lifetime: How long a stream is kept after its last entry.
         max_entries: How many of its newest entries a stream keeps.
-        heartbeat: After how much silence a connection sends a sign of life; less than proxies allow.
+        heartbeat: After how much silence a connection sends a heartbeat; less than proxies allow.
         hash_tag: The field whose value chooses the cluster slot; the last one by default.
         purpose: What the streams are for, for the documentation of the catalogue.
 
@@ -121,17 +125,25 @@ class Progress(Generic[E]):
         """The key of a stream, for a script that appends to it."""
         return self.keyspace.template.render(fields)
 
-    def entry_arguments(self, event: E, /, **fields: FieldValue) -> EntryArguments:
-        """The arguments of `append_entry` after the stream's key, to append an event."""
-        key, channel = self.key(**fields), self.wake.template.render({})
-        return EntryArguments(self.encode(event), self.max_entries, self.lifetime, channel, key)
-
     def bind(self, store: Store) -> BoundProgress[E]:
         """The progress of a store that has its catalogue."""
         return BoundProgress(self, store)
 
     def __repr__(self) -> str:
         return f"<Progress {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
+
+
+def entry_arguments(progress: Progress[E], event: E, /, **fields: FieldValue) -> EntryArguments:
+    """The arguments of `append_entry` after the stream's key, to append an event in a script of yours."""
+    key, channel = progress.key(**fields), progress.wake.template.render({})
+    terminal = "1" if isinstance(event, progress.terminal) else ""
+    payload = progress.encode(event)
+    return EntryArguments(payload, progress.max_entries, progress.lifetime, channel, key, terminal)
+
+
+def reopen_arguments(progress: Progress[Any], /, **fields: FieldValue) -> tuple[int, str, str]:
+    """The arguments of `reopen_stream` after the stream's key, to continue after a terminal event."""
+    return progress.lifetime, progress.wake.template.render({}), progress.key(**fields)
 
 
 class BoundProgress(Generic[E]):
@@ -145,11 +157,20 @@ class BoundProgress(Generic[E]):
 
     async def append(self, event: E, /, **fields: FieldValue) -> str:
         """Append an event, wake the listeners, and return the entry's id."""
-        arguments = self.declaration.entry_arguments(event, **fields)
+        arguments = entry_arguments(self.declaration, event, **fields)
         with self._stats.counting_errors:
             entry_id: bytes = await self._run(APPEND, (arguments.message,), arguments)
         self._stats.writes += 1
         return entry_id.decode()
+
+    async def reopen(self, **fields: FieldValue) -> None:
+        """Let a stream continue after its terminal event, because what it reports was started again.
+
+        New listeners ignore that event and follow what comes; those that had it have ended.
+        """
+        lifetime, channel, key = reopen_arguments(self.declaration, **fields)
+        with self._stats.counting_errors:
+            await self._run(REOPEN, (key,), (lifetime, channel, key))
 
     def listen(
         self, *, snapshot: SnapshotLoader, after: str | None = None, **fields: FieldValue

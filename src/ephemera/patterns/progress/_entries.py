@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import re
 from functools import cached_property
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
+
+from ephemera.keyspace import encode_json
 
 E = TypeVar("E")
 
@@ -60,7 +62,7 @@ class ProgressEntry(Generic[E]):
     @cached_property
     def data(self) -> bytes:
         """The event as JSON."""
-        return msgspec.json.encode(self.event)
+        return encode_json(self.event)
 
     def __repr__(self) -> str:
         return f"<ProgressEntry {self.id} {self.event!r}>"
@@ -76,11 +78,11 @@ class Snapshot(msgspec.Struct, frozen=True):
 class Missed:
     """A listener may have missed events: a snapshot to replace them, before the events that follow."""
 
-    recovered = False
-
-    def __init__(self, position: Position, snapshot: Snapshot) -> None:
+    def __init__(self, position: Position, snapshot: Snapshot, *, recovered: bool = False) -> None:
         self.position = position
         self.snapshot = snapshot
+        self.recovered = recovered
+        """True for a new listener of an empty stream: the snapshot is all that there is to know."""
 
     @property
     def is_last(self) -> bool:
@@ -94,9 +96,9 @@ class Missed:
 
     @cached_property
     def data(self) -> bytes:
-        """The snapshot as JSON, with `recovered: false`."""
-        state = {"recovered": False, "ended": self.snapshot.ended, "state": self.snapshot.state}
-        return msgspec.json.encode(state)
+        """The snapshot as JSON, with `recovered: false` if events were missed."""
+        state = {"recovered": self.recovered, "ended": self.snapshot.ended, "state": self.snapshot.state}
+        return encode_json(state)
 
     def __repr__(self) -> str:
         return f"<Missed up to {self.id}: {self.snapshot!r}>"
@@ -111,24 +113,37 @@ class Gap:
         self.position = position
 
 
+class Reopened:
+    """The mark of a stream that continues after a terminal entry, which readers then ignore."""
+
+    is_last = False
+
+    def __init__(self, position: Position) -> None:
+        self.position = position
+
+
+AnyEntry: TypeAlias = ProgressEntry[E] | Gap | Reopened
+"""What a stream holds."""
+
+
 class Mirror(Generic[E]):
     """The entries of a stream as this process last read them, in the order of their `n`."""
 
     def __init__(self, max_entries: int) -> None:
         self._max_entries = max_entries
-        self.entries: list[ProgressEntry[E] | Gap] = []
+        self.entries: list[AnyEntry[E]] = []
 
     @property
     def last(self) -> Position | None:
         """The newest entry's position."""
         return self.entries[-1].position if self.entries else None
 
-    def extend(self, entries: list[ProgressEntry[E] | Gap]) -> None:
+    def extend(self, entries: list[AnyEntry[E]]) -> None:
         """Append what follows the newest entry, and drop the oldest."""
         self.entries.extend(entries)
         del self.entries[: -self._max_entries]
 
-    def follow(self, position: Position) -> list[ProgressEntry[E] | Gap] | None:
+    def follow(self, position: Position) -> list[AnyEntry[E]] | None:
         """The entries after a position, or None if some in between may be missing."""
         entries = self.entries
         if not entries:
@@ -146,6 +161,14 @@ class Mirror(Generic[E]):
     def holds_end(self, position: Position) -> bool:
         """Whether nothing will ever follow a position."""
         return bool(self.entries) and self.entries[-1].is_last and self.entries[-1].position == position
+
+    @property
+    def reopened(self) -> Position | None:
+        """Where a reader that has seen the end continues; None if it has not been reopened since."""
+        if not self.entries or self.entries[-1].is_last:
+            return None
+        marks = [each.position for each in self.entries if isinstance(each, Reopened)]
+        return marks[-1] if marks else None
 
     def resume(self, position: Position) -> Position:
         """Where a reader that missed events continues: before the first entry later than its own."""

@@ -14,7 +14,7 @@ from typing import Generic, Self, TypeAlias, TypeVar
 
 from ephemera.errors import StoreClosed
 from ephemera.keyspace import REDIS_ERRORS
-from ephemera.patterns.progress._entries import ENDED, START, Missed, Position, ProgressEntry
+from ephemera.patterns.progress._entries import ENDED, START, Missed, Position, ProgressEntry, Reopened
 from ephemera.patterns.progress._stream_watcher import Fields, SnapshotLoader, StreamWatcher, WatchedStream
 
 E = TypeVar("E")
@@ -37,13 +37,15 @@ class Listener(Generic[E]):
         self._fields = fields
         self._load = load
         self._stream: WatchedStream[E] | None = None
-        position = START if after is None else Position.parse(after)
+        self._had_end = after == ENDED
+        position = START if after is None or self._had_end else Position.parse(after)
         self._position = position or START
         self._lost = position is None  # malformed
+        self._new = after is None
         self._synced = False
         self._batch: list[Update[E]] = []
         self._waiting: asyncio.Future[bool] | None = None
-        self.ended = after == ENDED
+        self.ended = False
         """Whether the end was seen: nothing will ever follow."""
         self.closed = False
         """Whether it has stopped listening, at the end or before."""
@@ -80,7 +82,7 @@ class Listener(Generic[E]):
         """Start listening; returns what the listener lacks now, nothing if it is up to date or `ended`."""
         if self._watcher.closed:
             raise StoreClosed(f"{self._key!r}: the store is closed; open a new one")
-        return [] if self.ended else await self._unless_closed(self._catch_up())
+        return await self._unless_closed(self._catch_up())
 
     async def next_batch(self) -> list[Update[E]]:
         """Wait for updates; an empty list is a heartbeat, about every 15 seconds of silence."""
@@ -99,16 +101,29 @@ class Listener(Generic[E]):
         try:
             await stream.read.run()
         except REDIS_ERRORS:
-            return [await self._missed(stream, self._position)]
+            return await self._start_without_redis(stream)
         self._synced = True
+        if self._had_end:
+            reopened = stream.mirror.reopened
+            if reopened is None:
+                self.ended = True
+                return []
+            self._position = reopened
         if self._lost or not stream.mirror.entries:
             # Not started yet, or deleted: only SQL knows.
-            return [await self._missed(stream, stream.mirror.resume(self._position))]
+            position = stream.mirror.resume(self._position)
+            return [await self._missed(stream, position, recovered=self._new)]
         updates = await self._take(stream)
         if updates or self.ended:
             return updates
         # A listener that reconnects with every entry may have lost the terminal one.
         return await self._check_snapshot(stream)
+
+    async def _start_without_redis(self, stream: WatchedStream[E]) -> list[Update[E]]:
+        if self._had_end:
+            self.ended = True
+            return []
+        return [await self._missed(stream, self._position)]
 
     async def _next_batch(self) -> list[Update[E]]:
         while (stream := self._stream) is not None and not self._watcher.closed:
@@ -131,14 +146,15 @@ class Listener(Generic[E]):
             return [await self._missed(stream, stream.mirror.resume(self._position))]
         updates: list[Update[E]] = []
         for entry in following:
+            if isinstance(entry, Reopened) or (entry.is_last and entry is not following[-1]):
+                self._position = entry.position  # a terminal entry that did not remain the last one
+                continue
             if not isinstance(entry, ProgressEntry):
                 if not updates:
                     return [await self._missed(stream, entry.position)]
                 break
             updates.append(entry)
             self._position = entry.position
-            if entry.is_last:
-                break
         # A listener that reconnects with the terminal entry has seen everything.
         self.ended = updates[-1].is_last if updates else stream.mirror.holds_end(self._position)
         return updates
@@ -153,10 +169,12 @@ class Listener(Generic[E]):
         self.ended = True
         return [Missed(self._position, snapshot)]
 
-    async def _missed(self, stream: WatchedStream[E], position: Position) -> Missed:
+    async def _missed(
+        self, stream: WatchedStream[E], position: Position, *, recovered: bool = False
+    ) -> Missed:
         snapshot = await stream.snapshot(self._load, self._fields)
         self._position, self._lost, self.ended = position, False, snapshot.ended
-        return Missed(position, snapshot)
+        return Missed(position, snapshot, recovered=recovered)
 
 
 async def _try_read(stream: WatchedStream[E]) -> bool:

@@ -20,7 +20,16 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from ephemera._futures import discard
 from ephemera.errors import StoreClosed
 from ephemera.keyspace import REDIS_ERRORS, FieldValue, Store
-from ephemera.patterns.progress._entries import Gap, Mirror, Position, ProgressEntry, Snapshot, before
+from ephemera.patterns.progress._entries import (
+    AnyEntry,
+    Gap,
+    Mirror,
+    Position,
+    ProgressEntry,
+    Reopened,
+    Snapshot,
+    before,
+)
 
 if TYPE_CHECKING:
     from ephemera.patterns.progress._declaration import Progress
@@ -173,9 +182,9 @@ class WatchedStream(Generic[E]):
         self.mirror.entries = await self._range("-")
         return last is not None or bool(self.mirror.entries)
 
-    async def _range(self, first: str) -> list[ProgressEntry[E] | Gap]:
+    async def _range(self, first: str) -> list[AnyEntry[E]]:
         """The entries of the stream from an id on."""
-        found: list[ProgressEntry[E] | Gap] = []
+        found: list[AnyEntry[E]] = []
         for entry_id, flat in await self._watcher.call("XRANGE", self.key, first, "+"):
             position = Position.parse(entry_id.decode())
             if position is None:
@@ -185,7 +194,9 @@ class WatchedStream(Generic[E]):
             found.append(self._entry(position, flat))
         return found
 
-    def _entry(self, position: Position, flat: list[bytes]) -> ProgressEntry[E] | Gap:
+    def _entry(self, position: Position, flat: list[bytes]) -> AnyEntry[E]:
+        if flat[0] == b"r":
+            return Reopened(position)
         event = self._watcher.declaration.decode(flat[1]) if flat[0] == b"d" else None
         if event is None:
             self._watcher.stats.undecodable += 1

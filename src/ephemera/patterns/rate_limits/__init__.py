@@ -29,7 +29,7 @@ where that matters use role "queue" on a server that does not evict.
 """
 
 from ephemera.patterns.rate_limits._claims import Claim
-from ephemera.patterns.rate_limits._decision import Decision, Outcome
+from ephemera.patterns.rate_limits._decision import Decision, Outcome, limit_headers
 from ephemera.patterns.rate_limits._declaration import (
     RateLimits,
     fixed_window,
@@ -55,6 +55,7 @@ __all__ = [
     "RuleCounts",
     "WhenDown",
     "fixed_window",
+    "limit_headers",
     "local_share",
     "sliding_window",
     "token_bucket",

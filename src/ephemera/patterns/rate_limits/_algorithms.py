@@ -187,11 +187,12 @@ class WindowField:
 
     def at(self, now: float) -> LimitWindow:
         """The window of a moment, in milliseconds since 1970; all claims of a rule share the last one."""
-        if not self._current.starts <= now < self._current.ends:
+        current = self._current  # another thread may replace it
+        if not current.starts <= now < current.ends:
             start = int(now) // self._per * self._per
             seconds, end = start // 1000, start + self._per
             text = str(seconds)
             if self._format is not None:
                 text = datetime.fromtimestamp(seconds, UTC).strftime(self._format)
-            self._current = LimitWindow(start, end, text, (start, end, start + self._keep))
-        return self._current
+            self._current = current = LimitWindow(start, end, text, (start, end, start + self._keep))
+        return current

@@ -8,8 +8,9 @@ checked together are cached as one `JointClaim`. The key of a fixed window chang
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from threading import RLock
 from time import monotonic, time
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from ephemera.errors import InvalidClaim, WrongFields
 from ephemera.keyspace import FieldValue
@@ -24,6 +25,12 @@ TAKE = Script.load("ephemera.patterns.rate_limits", "take")
 MAX_UNITS = 10**12
 """Units that the script counts exactly, whatever else it must multiply them by."""
 
+CurrentWindow: TypeAlias = tuple[float, float, tuple[str, ...], PreparedScript]
+"""The bounds of a claim's window in ms since 1970, its keys, and the prepared check: replaced as a whole."""
+
+WINDOWS = RLock()
+"""Held while claims enter a window: rules are declared once, and claims are shared by all threads."""
+
 _STRICT_ATTEMPTS = 2
 """Attempts that insist on the current window; after them, nodes of a cluster disagree on the time."""
 _ALWAYS = float("inf")
@@ -34,18 +41,17 @@ class Claim:
     """One rule on one subject; made by `rule.on(subject)`."""
 
     __slots__ = (
+        "_current",
+        "_header_memo",
+        "_packed",
+        "_settings",
         "cost",
         "ends",
-        "header_memo",
         "id",
         "key",
-        "keys",
         "limit",
         "limits",
-        "packed",
-        "prepared",
         "rule",
-        "settings",
         "starts",
         "subject",
         "tier",
@@ -66,14 +72,14 @@ class Claim:
         self.tier = tier  # of the rule; None for a limit given by `rule.at`
         self.subject = subject
         self.cost = cost  # its own, regardless of the check's; None without
-        self.settings = rule.algorithm.settings(limit)
-        self.header_memo: Any = None  # the response headers that the web layer has rendered
+        self._settings = rule.algorithm.settings(limit)
+        self._header_memo: tuple[bytes, tuple[bytes, bytes]] | None = None  # of `limit_headers`
         # The id of a subject's use between processes: its key without the window.
         self.id = rule.keyspace.template.render(_fields(rule, subject))
         if rule.window is None:
             self._enter_window(self.id, -_ALWAYS, _ALWAYS, ())
         else:
-            self.starts = self.ends = 0.0  # in no window yet
+            self._enter_window(self.id, 0.0, 0.0, (0, 0, 0))  # in no window yet
 
     def __repr__(self) -> str:
         return f"<claim {self.rule.name!r} on {', '.join(map(str, self.subject)) or 'everyone'}>"
@@ -86,21 +92,19 @@ class Claim:
     def _enter_window(self, key: str, starts: float, ends: float, window: tuple[int, ...]) -> None:
         self.key, self.starts, self.ends = key, starts, ends
         self.window = window
-        self.keys: tuple[str, ...] = (key,)
-        self.packed = _pack(self, self.cost or 1)
-        self.prepared = PreparedScript(TAKE, self.keys, (b"t" + self.packed,))
+        self._packed = _pack(self, self.cost or 1)
+        prepared = PreparedScript(TAKE, (key,), (b"t" + self._packed,))
+        self._current: CurrentWindow = (starts, ends, (key,), prepared)
 
 
 class JointClaim:
     """Several claims at their usual cost, prepared together."""
 
-    __slots__ = ("claims", "ends", "keys", "prepared", "starts")
+    __slots__ = ("_current", "claims")
 
     def __init__(self, claims: tuple[Claim, ...]) -> None:
         self.claims = claims
-        self.starts = self.ends = 0.0
-        self.keys: tuple[str, ...]
-        self.prepared: PreparedScript
+        self._current: CurrentWindow = (0.0, 0.0, (), claims[0]._current[3])
 
 
 class WindowClock:
@@ -127,40 +131,59 @@ def roll_windows(claims: Sequence[Claim], now: float) -> None:
 
 def roll_window(claim: Claim | JointClaim, now: float) -> None:
     """Move a claim to the fixed window of a moment, in milliseconds since 1970."""
-    if isinstance(claim, Claim):
-        if claim.rule.window is not None:
-            window = claim.rule.window.at(now)
-            key = claim.id.removesuffix(EMPTY_FIELD) + window.text
-            claim._enter_window(key, window.starts, window.ends, window.arguments)
-        return
-    claims = claim.claims
-    roll_windows(claims, now)
-    claim.starts = max(each.starts for each in claims)
-    claim.ends = min(each.ends for each in claims)
-    claim.keys = tuple(each.key for each in claims)
-    claim.prepared = PreparedScript(TAKE, claim.keys, take_arguments(claims, 1, "t", 0))
+    with WINDOWS:
+        if isinstance(claim, Claim):
+            if claim.rule.window is not None:
+                window = claim.rule.window.at(now)
+                key = claim.id.removesuffix(EMPTY_FIELD) + window.text
+                claim._enter_window(key, window.starts, window.ends, window.arguments)
+            return
+        claims = claim.claims
+        roll_windows(claims, now)
+        keys = tuple(each.key for each in claims)
+        claim._current = (
+            max(each.starts for each in claims),
+            min(each.ends for each in claims),
+            keys,
+            PreparedScript(TAKE, keys, take_arguments(claims, 1, "t", 0)),
+        )
+
+
+def keys_and_arguments(
+    claims: Sequence[Claim], cost: int, mode: Literal["t", "p"], attempt: int
+) -> tuple[tuple[str, ...], tuple[bytes]]:
+    """The keys and the arguments of `take.lua`, of the same windows."""
+    with WINDOWS:
+        return tuple([claim.key for claim in claims]), take_arguments(claims, cost, mode, attempt)
 
 
 def take_arguments(claims: Iterable[Claim], cost: int, mode: Literal["t", "p"], attempt: int) -> tuple[bytes]:
     """The arguments of `take.lua` to take or to peek, at a cost for claims without their own."""
     letter = mode if attempt < _STRICT_ATTEMPTS else mode.upper()
-    packed = [claim.packed if cost == 1 or claim.cost is not None else _pack(claim, cost) for claim in claims]
+    packed = [
+        claim._packed if cost == 1 or claim.cost is not None else _pack(claim, cost) for claim in claims
+    ]
     return (letter.encode() + b"".join(packed),)
 
 
-def correction_arguments(claim: Claim, units: int, taken_at: int) -> tuple[str, ...]:
-    """The arguments of `correct.lua` to add units to those taken at a moment, in ms since 1970."""
+def correction_arguments(claim: Claim, units: int, taken: int, taken_at: int, used: int) -> tuple[str, ...]:
+    """The arguments of `correct.lua` to add units to those taken at a moment, in ms since 1970.
+
+    `used` is what the claim had used before it took them.
+    """
     algorithm = claim.rule.algorithm
     match algorithm:
         case FixedWindow():
             end = taken_at // algorithm.per * algorithm.per + algorithm.keep
             return claim.id, "fixed", str(units), str(end)
         case SlidingWindow():
-            stamp = algorithm.stamp(claim.settings, taken_at)
+            stamp = algorithm.stamp(claim._settings, taken_at)
             return claim.id, "sliding", str(units), str(algorithm.per), str(stamp)
         case TokenBucket():
-            interval, parts = claim.settings[1:3]
-            return claim.id, "bucket", str(units), str(interval), str(parts)
+            interval, parts = claim._settings[1:3]
+            # Units come back in the order in which they were taken; the moment is rounded up to its ms.
+            ends = (taken_at + 1) * 1000 + used - -taken * interval // parts
+            return claim.id, "bucket", str(units), str(interval), str(parts), str(ends)
 
 
 def check_cost(cost: int, rule: str = "check") -> int:
@@ -183,7 +206,7 @@ def check_claims(claims: Iterable[object]) -> None:
 
 
 def _pack(claim: Claim, cost: int) -> bytes:
-    numbers = (cost, *claim.settings, *claim.window)
+    numbers = (cost, *claim._settings, *claim.window)
     return _LETTERS[claim.rule.algorithm.kind] + b"".join([each.to_bytes(6, "big") for each in numbers])
 
 

@@ -1,4 +1,4 @@
-"""The decision of a check, whose details are computed when asked for; and decisions without the server.
+"""The decision of a check, whose details are computed when asked for; its headers; decisions in an outage.
 
 Times are seconds from now, so a decision that is kept for a while, such as a cached denial, stays correct.
 """
@@ -25,9 +25,6 @@ Reply: TypeAlias = bytes | list[int]
 ClaimState: TypeAlias = tuple[int, int, int]
 """Of one claim: units (remaining, or used where said), ms until there is room, ms until it is unused."""
 
-UnitLog: TypeAlias = "deque[tuple[float, int]]"
-"""When units are free again by `time.monotonic`, and how many; the earliest first."""
-
 _SIX_BYTES = (1 << 48) - 1
 _SUBJECTS_CACHED = 10_000  # then the oldest is dropped
 _CLOSED_RETRY = 1000  # ms that a closed rule asks callers to wait
@@ -52,23 +49,23 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     allowed: bool
     claims: tuple[Claim, ...]
     """Those whose state is known: all, except with a cached denial or in an outage."""
-    keys: tuple[str, ...]
+    _keys: tuple[str, ...]
     cost: int
-    reply: Reply
-    decided_at: float
+    _reply: Reply
+    _decided_at: float
     """By `time.monotonic`: when it was sent; of a denial when it arrived, so that retries are not early."""
     taken: bool = False
     """Whether units were taken and may be given back, which is done once."""
     source: DecisionSource = "server"
-    node_times: tuple[int, ...] = ()
+    _node_times: tuple[int, ...] = ()
     """The time of each claim's node, where a check went to several."""
 
     @property
     def outcomes(self) -> tuple[Outcome, ...]:
         """The state of each rule."""
-        since = monotonic() - self.decided_at
+        since = monotonic() - self._decided_at
         outcomes = []
-        for claim, (remaining, wait, reset) in zip(self.claims, self.states(), strict=True):
+        for claim, (remaining, wait, reset) in zip(self.claims, self._states(), strict=True):
             seconds = wait / 1000 - since
             retry_after = None if wait < 0 else (seconds if wait and seconds > 0 else 0.0)
             left = max(0.0, reset / 1000 - since)
@@ -112,32 +109,84 @@ class Decision(msgspec.Struct, eq=False, gc=False):
     @property
     def now(self) -> int:
         """The server's time at the decision, in milliseconds since 1970; 0 when it was not asked."""
-        return _number(self.reply[:6], "big") if isinstance(self.reply, bytes) else self.reply[1]
+        return _number(self._reply[:6], "big") if isinstance(self._reply, bytes) else self._reply[1]
 
-    def states(self) -> list[ClaimState]:
+    def _states(self) -> list[ClaimState]:
         """Of each claim at the decision: remaining units, ms to wait, ms to the reset."""
-        if not isinstance(self.reply, bytes):
+        if not isinstance(self._reply, bytes):
             return [
-                (claim.rule.algorithm.remaining(claim.settings, used), wait, reset)
-                for claim, (used, wait, reset) in zip(self.claims, usage(self.reply), strict=True)
+                (claim.rule.algorithm.remaining(claim._settings, used), wait, reset)
+                for claim, (used, wait, reset) in zip(self.claims, usage(self._reply), strict=True)
             ]
         if len(self.claims) == 1:
-            remaining, reset = self.single_state()
+            remaining, reset = self._single_state()
             return [(remaining, 0, reset)]
         found = []
-        now, *used_before = numbers(self.reply)
+        now, *used_before = numbers(self._reply)
         for claim, used in zip(self.claims, used_before, strict=True):
             cost = claim.cost or self.cost
-            remaining, reset = claim.rule.algorithm.after(claim.settings, used, cost, now)
+            remaining, reset = claim.rule.algorithm.after(claim._settings, used, cost, now)
             found.append((remaining, 0, reset))
         return found
 
-    def single_state(self) -> tuple[int, int]:
+    def _single_state(self) -> tuple[int, int]:
         """Of a single claim with units taken: remaining units and ms to the reset; the web's hot path."""
         claim = self.claims[0]
-        reply = _number(cast("bytes", self.reply), "big")  # the time, and the units used before
+        reply = _number(cast("bytes", self._reply), "big")  # the time, and the units used before
         used, now = reply & _SIX_BYTES, reply >> 48
-        return claim.rule.algorithm.after(claim.settings, used, claim.cost or self.cost, now)
+        return claim.rule.algorithm.after(claim._settings, used, claim.cost or self.cost, now)
+
+
+def limit_headers(decision: Decision) -> list[tuple[bytes, bytes]]:
+    """The headers with the state of a request's limits; none when the server was down."""
+    claims = decision.claims
+    if decision.taken and len(claims) == 1:  # the usual case
+        remaining, reset = decision._single_state()
+        name, policy = claims[0]._header_memo or _render_policy(claims[0])
+        return [policy, (b"ratelimit", b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000)))]
+    if not claims:
+        return []
+    # An admission is new; a denial may have been cached for a while.
+    since = 0 if decision.taken else int((monotonic() - decision._decided_at) * 1000)
+    policies, states = [], []
+    for claim, (remaining, wait, reset) in zip(claims, decision._states(), strict=True):
+        seconds = -((since - (wait if wait > 0 else reset)) // 1000)
+        name, policy = claim._header_memo or _render_policy(claim)
+        policies.append(policy[1])
+        states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
+    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
+
+
+def _render_policy(claim: Claim) -> tuple[bytes, tuple[bytes, bytes]]:
+    """Render the name of a claim's rule and its RateLimit-Policy, once."""
+    rule = claim.rule
+    name = f'"{rule.name}"'.encode()
+    window = -(-rule.algorithm.per // 1000)  # whole seconds: the draft has no fractions
+    policy = name + f";q={claim.limit};w={window}".encode()
+    claim._header_memo = rendered = name, (b"ratelimit-policy", policy)
+    return rendered
+
+
+class UnitLog:
+    """The units of one subject that this process admitted: when they are free again, and their sum."""
+
+    __slots__ = ("entries", "used")
+
+    def __init__(self) -> None:
+        self.entries: deque[tuple[float, int]] = deque()
+        """When units are free again by `time.monotonic`, and how many; the earliest first."""
+        self.used = 0
+
+    def add(self, free_at: float, units: int) -> None:
+        """Log units."""
+        self.entries.append((free_at, units))
+        self.used += units
+
+    def drop_free(self, now: float) -> None:
+        """Remove units that are free again."""
+        entries = self.entries
+        while entries and entries[0][0] <= now:
+            self.used -= entries.popleft()[1]
 
 
 class LocalShares:
@@ -153,20 +202,20 @@ class LocalShares:
         states: list[int] = []
         shared: list[tuple[UnitLog, float, int]] = []
         for claim in claims:
-            chosen = claim.rule.when_down if policy is None else policy
-            if chosen == "open":
+            fallback = claim.rule.when_down if policy is None else policy
+            if fallback == "open":
                 continue
             known.append(claim)
-            if isinstance(chosen, LocalShare):
+            if isinstance(fallback, LocalShare):
                 log, units = self._log(claim, now), claim.cost or cost
-                states += _share_state(log, claim, units, chosen, now)
+                states += _share_state(log, claim, units, fallback, now)
                 shared.append((log, now + claim.rule.algorithm.per / 1000, units))
             else:
-                states += (claim.rule.algorithm.used(claim.settings, 0), _CLOSED_RETRY, _CLOSED_RETRY)
+                states += (claim.rule.algorithm.used(claim._settings, 0), _CLOSED_RETRY, _CLOSED_RETRY)
         allowed = not any(states[1::3])
         if allowed:
             for log, free_at, units in shared:
-                log.append((free_at, units))
+                log.add(free_at, units)
         reply = [int(allowed), 0, *states]
         return Decision(allowed, tuple(known), (), cost, reply, monotonic(), source="outage")
 
@@ -175,9 +224,8 @@ class LocalShares:
         if log is None:
             if len(self._logs) >= _SUBJECTS_CACHED:
                 self._logs.popitem(last=False)
-            log = self._logs[claim.id] = deque()
-        while log and log[0][0] <= now:
-            log.popleft()
+            log = self._logs[claim.id] = UnitLog()
+        log.drop_free(now)
         return log
 
 
@@ -195,16 +243,16 @@ def usage(reply: Reply) -> list[ClaimState]:
 def _share_state(log: UnitLog, claim: Claim, cost: int, policy: LocalShare, now: float) -> ClaimState:
     """Used units, ms until there is room in the share, ms until the share is unused."""
     share = max(1, claim.limit // policy.of) if claim.limit else 0
-    used = sum(units for _, units in log)
+    entries, used = log.entries, log.used
     over = used + cost - share
     left = share - used - cost if over <= 0 else share - used
     wait = 0 if over <= 0 else _CLOSED_RETRY
     if over > 0 and cost <= share:
-        freed = accumulate(units for _, units in log)
-        free_at = next(when for (when, _), units in zip(log, freed, strict=True) if units >= over)
+        freed = accumulate(units for _, units in entries)
+        free_at = next(when for (when, _), units in zip(entries, freed, strict=True) if units >= over)
         wait = max(1, round((free_at - now) * 1000))
-    reset = round((log[-1][0] - now) * 1000) if log else 0
-    return claim.rule.algorithm.used(claim.settings, left), wait, reset
+    reset = round((entries[-1][0] - now) * 1000) if entries else 0
+    return claim.rule.algorithm.used(claim._settings, left), wait, reset
 
 
 def _wait(outcome: Outcome) -> float:

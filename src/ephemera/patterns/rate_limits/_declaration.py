@@ -58,6 +58,8 @@ def fixed_window(
 
     Up to twice the limit fits into `per` across a boundary; where that matters use `sliding_window`, which
     documents the other parameters.
+
+    `when_down` is the policy while the server is down.
     """
     length = _milliseconds(name, per=per)
     kept = length if keep is None else _milliseconds(name, keep=keep)
@@ -108,6 +110,9 @@ def token_bucket(
 
     With tiers, `burst` is that of the first; the others hold the same proportion of their limit.
     `sliding_window` documents the other parameters.
+
+    `key` is the pattern of its keys, `where` gives fields of it that belong to the rule, and `when_down` is
+    the policy while the server is down.
     """
     first = next(iter(limit.values()), 0) if isinstance(limit, Mapping) else limit
     algorithm = TokenBucket(_milliseconds(name, per=per), first or 1, burst or first or 1)

@@ -1,7 +1,8 @@
 """Denials: cached in this process, and logged in Redis for operators.
 
-*The cache.* A denied subject costs the server nothing until it can pass. A denial holds until the moment at
-which the script said there would be room, for the same limit and at least the same cost. Before that, only a
+*The cache.* A denied subject costs the server nothing until it can pass, or a check a minute. A denial holds
+until the moment at which the script said there would be room, a minute at most, for the same limit and at
+least the same cost. Before that, only a
 refund, a settlement or a reset can make room, and each is announced on a channel in the step that makes it.
 So denials are cached only while this process subscribes to that channel; it subscribes at its first denial,
 and drops all denials when it may have missed an announcement.
@@ -40,6 +41,7 @@ LOG_DENIALS = Script.load("ephemera.patterns.rate_limits", "log_denials")
 MAX_LOGGED = 1000
 """Entries of the log of denials, for the rules of one declaration."""
 
+_LONGEST = 60_000  # milliseconds; the server's counter may have been lost, or may not have been ours
 _RESUBSCRIBE_AFTER = 0.5  # seconds
 _BATCH_FOR = 0.5  # seconds for which denials are collected
 _BATCH_SIZE = 200  # denials that one command logs
@@ -74,9 +76,9 @@ class CachedDenial(msgspec.Struct, eq=False, gc=False):
     def for_claim(self, claim: Claim) -> Decision:
         """The denial of a check with other claims besides this one: only this one's state is known."""
         index = [each.id for each in self.decision.claims].index(claim.id)
-        state = usage(self.decision.reply)[index]
+        state = usage(self.decision._reply)[index]
         reply = [0, self.decision.now, *state]
-        return msgspec.structs.replace(self.decision, claims=(claim,), keys=(), reply=reply)
+        return msgspec.structs.replace(self.decision, claims=(claim,), _keys=(), _reply=reply)
 
 
 class DenialCache:
@@ -104,9 +106,10 @@ class DenialCache:
         if not self._subscribed or version < self._all_announced:
             return
         decision = msgspec.structs.replace(decision, source="memory")
-        for claim, (_, wait, _) in zip(decision.claims, usage(decision.reply), strict=True):
+        for claim, (_, wait, _) in zip(decision.claims, usage(decision._reply), strict=True):
             if wait and self._announced.get(claim.id, 0) <= version:
-                until = decision.decided_at + (wait if wait > 0 else claim.rule.algorithm.per) / 1000
+                wait = min(wait if wait > 0 else claim.rule.algorithm.per, _LONGEST)
+                until = decision._decided_at + wait / 1000
                 units = claim.cost or decision.cost
                 denial = CachedDenial(until, claim.limit, units, decision, self._by_rule[claim.rule])
                 self._store(claim.id, denial)

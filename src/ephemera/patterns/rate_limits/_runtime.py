@@ -23,8 +23,8 @@ from ephemera.patterns.rate_limits._claims import (
     WindowClock,
     check_claims,
     check_cost,
+    keys_and_arguments,
     roll_window,
-    take_arguments,
 )
 from ephemera.patterns.rate_limits._decision import Decision, LocalShares, usage
 from ephemera.patterns.rate_limits._denials import DenialCache, DenialLog, RuleCounts
@@ -93,7 +93,10 @@ class BoundRateLimits:
         return sum(counts.remembered for counts in self.by_rule.values())
 
     async def check(self, *claims: Claim, cost: int = 1, when_down: WhenDown | None = None) -> Decision:
-        """Take the cost from every claim if all have room, otherwise from none; at most one round trip."""
+        """Take the cost from every claim if all have room, otherwise from none; at most one round trip.
+
+        `when_down` overrides the policies of the rules for this call.
+        """
         if self._denied_claims:
             denial = self._denied_checks.get(claims)
             if denial is not None and cost == 1 and denial.until > monotonic():
@@ -115,10 +118,11 @@ class BoundRateLimits:
                 return await self._check_any(claims, cost, when_down)
             version, sent = self._denials.version, monotonic()
             now = sent * 1000 + self._clock.offset
-            if not joint.starts <= now < joint.ends:
+            starts, ends, keys, prepared = joint._current
+            if not starts <= now < ends:
                 roll_window(joint, now)
-            keys = joint.keys
-            reply = await self._send(joint.prepared)
+                _, _, keys, prepared = joint._current
+            reply = await self._send(prepared)
             if reply.__class__ is bytes:
                 self._count_allowed(claims)
                 return Decision(True, claims, keys, cost, reply, sent, True)
@@ -130,7 +134,10 @@ class BoundRateLimits:
             return self._by_policy(claims, cost, when_down, problem)
 
     async def peek(self, *claims: Claim, cost: int = 1) -> Decision:
-        """The state of these claims, and whether `check` would pass; nothing is taken."""
+        """The state of these claims, and whether `check` would pass; nothing is taken.
+
+        `cost` is in units of the limits.
+        """
         self._validate(claims, cost)
         claims = self._with_changed_limits(claims)
         if self._cluster is not None:
@@ -142,7 +149,10 @@ class BoundRateLimits:
     async def reserve(
         self, *claims: Claim, cost: int, when_down: WhenDown | None = None
     ) -> AsyncIterator[CostReservation]:
-        """Take an estimated cost now, and settle the real one when the block ends; an error gives it back."""
+        """Take an estimated cost now, and settle the real one when the block ends; an error gives it back.
+
+        `when_down` overrides the policies of the rules for this call.
+        """
         reservation = CostReservation(await self.check(*claims, cost=cost, when_down=when_down))
         try:
             yield reservation
@@ -180,6 +190,8 @@ class BoundRateLimits:
         """Change a declared limit for this store, in this process; the next check uses it.
 
         Used units stay used. Limits given by `rule.at(...)` are not affected.
+
+        `tier` names which one, for a rule with tiers.
         """
         self._check_declared(rule)
         rule[tier]  # raises for an unknown tier
@@ -218,8 +230,8 @@ class BoundRateLimits:
         """The script's reply and the keys that it concerns."""
         while True:
             self._clock.roll_windows(claims)
-            keys = tuple([claim.key for claim in claims])
-            reply = await self._run(TAKE, keys, take_arguments(claims, cost, mode, attempt))
+            keys, arguments = keys_and_arguments(claims, cost, mode, attempt)
+            reply = await self._run(TAKE, keys, arguments)
             if reply.__class__ is bytes or reply[0] >= 0:
                 return reply, keys
             self._clock.synchronize(reply[1])
@@ -233,7 +245,7 @@ class BoundRateLimits:
     def _deny(self, decision: Decision, version: int) -> Decision:
         """Count and log a denial, and cache it, unless room was announced since the check was sent."""
         self.denied += 1
-        for claim, (_, wait, _) in zip(decision.claims, usage(decision.reply), strict=True):
+        for claim, (_, wait, _) in zip(decision.claims, usage(decision._reply), strict=True):
             if wait:
                 self.by_rule[claim.rule].denied += 1
                 self._denial_log.add(claim, claim.cost or decision.cost, decision.now, wait)

@@ -1,15 +1,15 @@
 """Corrections and checks that may touch several slots of a cluster.
 
 *Corrections* (refunds, settlements, resets) go to where and when the units were taken: to that window's key,
-to that grain of the log. Units whose time is over need none. A decision is corrected once. While the server
-is down no correction is made, and the units stay taken until their time is over: limits err on the strict
-side. So does a process that dies between a reservation and its settlement.
+to that grain of the log. Expired units need none. A decision is corrected once. While the server is down no
+correction is made, and the units stay taken until they expire: limits err on the strict side. So does a
+process that dies between a reservation and its settlement.
 
 *A check over several slots* is one round trip per slot, all of them concurrent. Each slot's claims are atomic
 among themselves. When one slot has no room, what the others took is given back before the decision is
 returned. So a check never admits more than any limit, and a denied one leaves nothing taken; but for the
-length of a round trip its units are missing to other checks, which may be denied for it, and if this process
-or a node dies just then, they stay taken until their time is over.
+length of a round trip its units are unavailable to other checks, which may be denied because of that. If this
+process or a node dies just then, they stay taken until they expire.
 
 Without a hash tag, a fixed window's key is in another slot each window, so its claims may meet nodes whose
 clocks differ. Around a window's edge such nodes may send a claim back and forth; the third attempt counts it
@@ -23,7 +23,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, cast
 
 from ephemera.errors import ConnectionFailed, InvalidClaim, OutcomeUnknown, ServerError
 from ephemera.keyspace import REDIS_ERRORS, is_outage
@@ -33,7 +33,7 @@ from ephemera.patterns.rate_limits._claims import (
     WindowClock,
     check_cost,
     correction_arguments,
-    take_arguments,
+    keys_and_arguments,
 )
 from ephemera.patterns.rate_limits._decision import (
     ClaimState,
@@ -50,7 +50,7 @@ from ephemera.wire import Client, Script, key_slot
 RESET = Script.load("ephemera.patterns.rate_limits", "reset")
 CORRECT = Script.load("ephemera.patterns.rate_limits", "correct")
 
-ByPolicy: TypeAlias = Callable[[Sequence[Claim], int, WhenDown | None, Exception], Decision]
+Fallback: TypeAlias = Callable[[Sequence[Claim], int, WhenDown | None, Exception], Decision]
 """Decides claims whose server failed; raises an error that is not an outage."""
 
 
@@ -60,7 +60,10 @@ class Change(NamedTuple):
     claim: Claim
     key: str
     units: int
+    taken: int
     taken_at: int
+    used: int
+    """What the claim had used before, in the reply's unit."""
 
 
 class Corrections:
@@ -94,7 +97,9 @@ class Corrections:
         for group in groups.values():
             arguments = [self._channel]
             for change in group:
-                arguments += correction_arguments(change.claim, change.units, change.taken_at)
+                arguments += correction_arguments(
+                    change.claim, change.units, change.taken, change.taken_at, change.used
+                )
             runs.append(self._run(CORRECT, [change.key for change in group], arguments))
         # Wait for all, so that a slot that fails does not hide the results of the others.
         for problem in await asyncio.gather(*runs, return_exceptions=True):
@@ -105,7 +110,7 @@ class Corrections:
         """Clear what a claim has used in its window, if the script agrees that it is the current one."""
         fixed = claim.rule.window is not None
         bounds = (int(claim.starts), int(claim.ends)) if fixed else (0, 0)
-        reply: list[int] = await self._run(RESET, claim.keys, (self._channel, claim.id, *bounds))
+        reply: list[int] = await self._run(RESET, (claim.key,), (self._channel, claim.id, *bounds))
         self._denials.drop((claim.id,))
         return reply
 
@@ -119,8 +124,10 @@ class Corrections:
                 "settle or refund a decision of check() once",
             )
         decision.taken = False
-        times = decision.node_times or [decision.now] * len(units)
-        changes = map(Change, decision.claims, decision.keys, units, times)
+        times = decision._node_times or [decision.now] * len(units)
+        taken = [claim.cost or decision.cost for claim in decision.claims]
+        used = numbers(cast("bytes", decision._reply))[1:]
+        changes = map(Change, decision.claims, decision._keys, units, taken, times, used)
         try:
             await self.correct([change for change in changes if change.units])
         except (ConnectionFailed, ServerError) as problem:
@@ -141,13 +148,13 @@ class SlotReply(NamedTuple):
     problem: Exception | None = None
 
     @property
-    def took(self) -> bool:
-        """Whether its units are taken."""
+    def has_consumed(self) -> bool:
+        """Whether its claims consumed their units."""
         return isinstance(self.reply, bytes)
 
     @property
     def verdict(self) -> int:
-        """1 or 0: all its claims have room, or not; -1: the window is another."""
+        """1 or 0: all its claims have room, or not; -1: the window has rolled over."""
         return 1 if isinstance(self.reply, bytes) else self.reply[0]
 
     @property
@@ -164,7 +171,7 @@ class SlotReply(NamedTuple):
         if isinstance(self.reply, list):
             return usage(self.reply)
         return [
-            (used, 0, claim.rule.algorithm.after(claim.settings, used, 0, self.now)[1])
+            (used, 0, claim.rule.algorithm.after(claim._settings, used, 0, self.now)[1])
             for claim, used in zip(self.claims, self.used(), strict=True)
         ]
 
@@ -173,12 +180,12 @@ class ClusterChecks:
     """Checks over several slots."""
 
     def __init__(
-        self, client: Client, clock: WindowClock, corrections: Corrections, by_policy: ByPolicy
+        self, client: Client, clock: WindowClock, corrections: Corrections, fallback: Fallback
     ) -> None:
         self._run = client.run
         self._clock = clock
         self._corrections = corrections
-        self._by_policy = by_policy
+        self._fallback = fallback
 
     async def check(self, claims: Sequence[Claim], cost: int, when_down: WhenDown | None) -> Decision:
         """Take from every claim if all slots have room; otherwise give back what was taken."""
@@ -208,8 +215,8 @@ class ClusterChecks:
         """Decide all claims whose slots failed by policy; raise an error that is not an outage."""
         claims = [claim for reply in failed for claim in reply.claims]
         problems = [reply.problem for reply in failed if reply.problem is not None]
-        decided = self._by_policy(claims, cost, when_down, min(problems, key=is_outage))
-        return SlotReply(decided.claims, ("",) * len(decided.claims), decided.reply)
+        decided = self._fallback(claims, cost, when_down, min(problems, key=is_outage))
+        return SlotReply(decided.claims, ("",) * len(decided.claims), decided._reply)
 
     async def _ask(self, claims: Sequence[Claim], cost: int, mode: Literal["t", "p"]) -> list[SlotReply]:
         answered: list[SlotReply] = []
@@ -231,21 +238,21 @@ class ClusterChecks:
     async def _ask_slot(
         self, claims: list[Claim], cost: int, mode: Literal["t", "p"], attempt: int
     ) -> SlotReply:
-        keys = tuple([claim.key for claim in claims])
+        keys, arguments = keys_and_arguments(claims, cost, mode, attempt)
         try:
-            reply = await self._run(TAKE, keys, take_arguments(claims, cost, mode, attempt))
+            reply = await self._run(TAKE, keys, arguments)
         except (ConnectionFailed, ServerError) as problem:
             return SlotReply(claims, keys, [], problem)
         return SlotReply(claims, keys, reply)
 
     async def _give_back(self, replies: list[SlotReply], cost: int) -> None:
         changes = [
-            Change(claim, key, -(claim.cost or cost), reply.now)
+            Change(claim, key, -(claim.cost or cost), claim.cost or cost, reply.now, used)
             for reply in replies
-            if reply.took
-            for claim, key in zip(reply.claims, reply.keys, strict=True)
+            if reply.has_consumed
+            for claim, key, used in zip(reply.claims, reply.keys, reply.used(), strict=True)
         ]
-        # A node that cannot be reached keeps them until their time is over.
+        # A node that cannot be reached keeps them until they expire.
         with suppress(*REDIS_ERRORS):
             await self._corrections.correct(changes)
 
@@ -260,19 +267,20 @@ def _by_slot(claims: Sequence[Claim]) -> list[list[Claim]]:
 def _merge(claims: Sequence[Claim], replies: list[SlotReply], cost: int, *, degraded: bool) -> Decision:
     """Merge the replies of all slots into one decision, in the script's form and the order of the claims."""
     allowed = all(reply.verdict for reply in replies)
-    taken = allowed and bool(replies) and all(reply.took for reply in replies)
-    found = {
+    consumed = allowed and bool(replies) and all(reply.has_consumed for reply in replies)
+    states_by_claim = {
         claim: (key, reply.now, used, state)
         for reply in replies
         for claim, key, used, state in zip(reply.claims, reply.keys, reply.used(), reply.usage(), strict=True)
     }
-    known = tuple(claim for claim in claims if claim in found)
-    keys, times, used, states = zip(*(found[claim] for claim in known), strict=True) if known else ((),) * 4
+    known = tuple(claim for claim in claims if claim in states_by_claim)
+    columns = zip(*(states_by_claim[claim] for claim in known), strict=True) if known else ((),) * 4
+    keys, times, used, states = columns
     now = max(times, default=0)
     merged: Reply
-    if taken:
+    if consumed:
         merged = b"".join(number.to_bytes(6, "big") for number in (now, *used))
     else:
         merged = [int(allowed), now, *(number for state in states for number in state)]
     source: DecisionSource = "outage" if degraded else "server"
-    return Decision(allowed, known, keys, cost, merged, monotonic(), taken, source, times)
+    return Decision(allowed, known, keys, cost, merged, monotonic(), consumed, source, times)

@@ -14,8 +14,9 @@
 *Keys.* A flag for each revoked token; for a user the instant up to which all issued tokens are void; a flag
 for each revoked family of refresh tokens; and a channel on which revocations are published.
 
-*Lifetimes.* No mark expires before the tokens it revokes: that of a token with the token, those of users and
-families after the longest lifetime of a token plus an hour, for tokens that were being issued at that moment.
+*Lifetimes.* No mark expires before the tokens it revokes: that of a token `leeway` after the token, because a
+verifier may accept it for that long, those of users and families after the longest lifetime of a token plus
+an hour, for tokens that were being issued at that moment.
 An expired token needs no mark: revoking it does nothing and returns False. Role `queue`: an evicted mark
 would make a revoked token valid again.
 
@@ -32,7 +33,12 @@ the last five minutes again; older marks that are lost make revoked tokens valid
 eviction. So keep them on a server with persistence.
 """
 
-from ephemera.patterns.revocation._declaration import Revocation, TokenKind
-from ephemera.patterns.revocation._runtime import BoundRevocation, TokenStatus, WhenDown
+from ephemera.patterns.revocation._revocation import (
+    BoundRevocation,
+    Revocation,
+    TokenKind,
+    TokenStatus,
+    WhenDown,
+)
 
 __all__ = ["BoundRevocation", "Revocation", "TokenKind", "TokenStatus", "WhenDown"]

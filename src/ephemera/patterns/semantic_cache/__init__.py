@@ -1,4 +1,4 @@
-"""A semantic cache of a model's answers: by exact match first, then by prompts that mean the same.
+"""A semantic cache of a model's answers: by exact match, and if you choose an embedder by similar prompts.
 
     OUTLINES = SemanticCache(
         catalogue, "semantic_cache:{hash}", Outline, scope=Scope, lifetime=fixed(hours=24),
@@ -20,13 +20,17 @@ has no lifetime: without its answer it is an orphan, removed by the next search 
 only if it is the one that was read. An answer that was asked for before `delete`, `report_bad_hit` or
 `invalidate_source` is never returned to a caller that comes after it, by exact match or as a neighbour.
 
+*Similar matching* is off until a `SemanticBackend` names an embedder. A similar prompt's answer is returned
+only if the guard finds no difference between the two prompts in negations, opposites, numbers, units, dates,
+names, symbols, code and quoted text, and if the verifier, where there is one, agrees. The guard is English.
+
 *When Redis is down* or hangs, the model is asked, once for all callers of a process with the same prompt, at
 most `ModelCalls.max_concurrent` at a time. Without Qdrant or the embedder, exact match alone works, and
 there is no search for five seconds. An evicted answer is asked for again, and its vector is removed. An
 evicted marker of an invalidated source invalidates nothing: see `cache`.
 """
 
-from ephemera.patterns.semantic_cache._counters import Hits, Tally
+from ephemera.patterns.semantic_cache._counters import Hits, Shadow, Tally
 from ephemera.patterns.semantic_cache._declaration import (
     MatchPolicy,
     ModelCalls,
@@ -34,10 +38,9 @@ from ephemera.patterns.semantic_cache._declaration import (
     SemanticCache,
 )
 from ephemera.patterns.semantic_cache._entries import Scope, StoredAnswer
-from ephemera.patterns.semantic_cache._neighbours import Neighbour
+from ephemera.patterns.semantic_cache._guard import prompt_difference
+from ephemera.patterns.semantic_cache._neighbours import Neighbour, SweepReport
 from ephemera.patterns.semantic_cache._runtime import Answer, BoundSemanticCache
-from ephemera.patterns.semantic_cache._shadow import Shadow
-from ephemera.patterns.semantic_cache._sweeper import SweepReport
 from ephemera.patterns.semantic_cache._vector_stores import Point, PointPage, Qdrant, ScoredPoint, VectorStore
 
 __all__ = [
@@ -59,4 +62,5 @@ __all__ = [
     "SweepReport",
     "Tally",
     "VectorStore",
+    "prompt_difference",
 ]

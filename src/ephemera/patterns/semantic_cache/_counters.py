@@ -1,4 +1,4 @@
-"""Counts: hits of each answer, and a daily tally of the whole cache.
+"""Counts: hits of each answer, a daily tally of the whole cache, and samples of how many hits are wrong.
 
 Counts have keys of their own: an entry is a string, and a string cannot hold a counter (trap S6). They are
 sent without waiting, in the same write as whatever else is sent, and may be lost like everything else.
@@ -7,14 +7,18 @@ sent without waiting, in the same write as whatever else is sent, and may be los
 from __future__ import annotations
 
 import asyncio
+import logging
+import random
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
 from ephemera._futures import discard
-from ephemera.errors import EphemeraError
-from ephemera.keyspace import Store
+from ephemera.errors import EphemeraError, InvalidDeclaration
+from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns._server_clock import SERVER_CLOCK
 from ephemera.wire import Script
 
@@ -23,6 +27,10 @@ if TYPE_CHECKING:
 
 COUNT_HIT = Script.load("ephemera.patterns.semantic_cache", "count_hit")
 ADD_TO_TALLY = Script.load("ephemera.patterns.semantic_cache", "add_to_tally")
+
+V = TypeVar("V")
+
+log = logging.getLogger("ephemera.semantic_cache")
 
 
 class Hits(msgspec.Struct, frozen=True):
@@ -41,6 +49,7 @@ class Tally(msgspec.Struct, frozen=True):
     asked: int = 0
     tokens_saved: int = 0
     without_vectors: int = 0  # calls that could not search for neighbours
+    guarded: int = 0  # neighbours that the guard refused
     rejected: int = 0  # neighbours that the verifier refused
     reported: int = 0  # bad hits, as callers reported them
     judged: int = 0  # semantic hits that were compared with a shadow call
@@ -71,7 +80,7 @@ class Counters:
 
     def count_hit(self, answer_id: str, kind: str, tokens: int) -> None:
         """Count an exact or semantic hit."""
-        entry, _, hits = self._declared.keys(answer_id)
+        entry, _, hits = self._declared._keys(answer_id)
         self._send(COUNT_HIT, (entry, hits), (kind, str(tokens)))
         self.add(**{kind: 1}, tokens_saved=tokens)
 
@@ -112,3 +121,73 @@ class Counters:
         self._pending.add(sent)
         sent.add_done_callback(self._pending.discard)
         discard(sent)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shadow(Generic[V]):
+    """The option `MatchPolicy(shadow=Shadow(...))`: which semantic hits are checked, and by whom."""
+
+    judge: Callable[[V, V], Awaitable[bool]]
+    """`await judge(served, asked)` says whether the served answer was as good as the asked one."""
+    share: float = 0.01
+    """The share of semantic hits that are checked."""
+    max_concurrent: int = 2
+    """Checks that run at once in a process; hits beyond that are not sampled."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.share <= 1 or self.max_concurrent < 1:
+            raise InvalidDeclaration(
+                "Shadow",
+                f"share={self.share}, max_concurrent={self.max_concurrent} samples nothing",
+                "give a share above 0, at most 1, and at least one at once",
+            )
+
+
+class ShadowSampler(Generic[V]):
+    """The samples of one cache on one store."""
+
+    def __init__(
+        self,
+        shadow: Shadow[V] | None,
+        counters: Counters,
+        evict: Callable[[str], Awaitable[Any]],
+        timeout: float,
+    ) -> None:
+        self._shadow = shadow
+        self._counters = counters
+        self._evict = evict
+        self._timeout = timeout
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def sample(self, answer_id: str, served: V, ask: Callable[[], Awaitable[V]]) -> None:
+        """Check this hit in the background, or not."""
+        shadow = self._shadow
+        if shadow is None or len(self._tasks) >= shadow.max_concurrent or random.random() >= shadow.share:
+            return
+        task = asyncio.create_task(self._compare(shadow, answer_id, served, ask))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Cancel what is under way."""
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _compare(
+        self, shadow: Shadow[V], answer_id: str, served: V, ask: Callable[[], Awaitable[V]]
+    ) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                good = await shadow.judge(served, await ask())
+        except Exception:
+            log.warning("a sampled semantic hit could not be judged", exc_info=True)
+            return
+        self._counters.add(judged=1, false_hits=0 if good else 1)
+        if good:
+            return
+        try:
+            await self._evict(answer_id)
+        except REDIS_ERRORS as problem:
+            log.warning("a false hit could not be evicted: %s", problem)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from ephemera.errors import InvalidDeclaration, MissingResource
 from ephemera.keyspace import Catalogue, Fixed, Store, check_declaration, check_durations, fixed
-from ephemera.patterns.cache import Cache, Loading, Storage
-from ephemera.patterns.embedders import Embedder, Lexical
+from ephemera.patterns.cache import Cache, Loading
+from ephemera.patterns.embedders import Embedder
+from ephemera.patterns.semantic_cache._counters import Shadow
 from ephemera.patterns.semantic_cache._entries import PromptIds, Scope, stored_answer_type
 from ephemera.patterns.semantic_cache._neighbours import Neighbour
 from ephemera.patterns.semantic_cache._runtime import BoundSemanticCache
-from ephemera.patterns.semantic_cache._shadow import Shadow
 from ephemera.patterns.semantic_cache._vector_stores import Qdrant, VectorStore
 
 V = TypeVar("V")
@@ -23,10 +23,10 @@ S = TypeVar("S", bound=Scope)
 
 @dataclass(frozen=True, kw_only=True)
 class SemanticBackend:
-    """What a semantic cache needs besides Redis, for `connect(..., resources={OUTLINES: ...})`."""
+    """What similar matching needs besides Redis, for `connect(..., resources={OUTLINES: ...})`."""
 
-    embedder: Embedder = field(default_factory=Lexical)
-    """What turns prompts into vectors; by default `Lexical`, which compares words."""
+    embedder: Embedder
+    """What turns prompts into vectors: `Lexical()`, `MiniLM()`, `OpenAICompatible(...)` or your own."""
     vectors: VectorStore | None = None
     """Where vectors are stored, which you close; by default in this process's memory."""
 
@@ -36,9 +36,9 @@ class MatchPolicy(Generic[V]):
     """The option `match_policy=MatchPolicy(...)`: which neighbour's answer may be returned."""
 
     threshold: float = 0.95
-    """The least cosine similarity of the prompts."""
+    """The least cosine similarity of the prompts; the guard refuses opposites however similar they are."""
     verify: Callable[[str, Neighbour[V]], Awaitable[bool]] | None = None
-    """`await verify(prompt, neighbour)` must agree; by default every neighbour does."""
+    """`await verify(prompt, neighbour)` must agree, too; by default the guard alone decides."""
     shadow: Shadow[V] | None = None
     """Samples semantic hits to learn how many are wrong; by default none."""
 
@@ -72,16 +72,14 @@ class SemanticCache(Generic[V, S]):
         scope: What an answer depends on besides its prompt: a subclass of `Scope`.
         lifetime: How long an answer is kept: a fixed lifetime.
         match_policy: Threshold, verifier and shadow sampling of semantic hits.
-        tokens: Says what an answer cost, for the statistics.
+        tokens: Returns what an answer cost, for the statistics.
         sources: Names what an answer is based on besides the documents of its scope.
         model_calls: Timeout and bounds of calls of the model.
         sweep_every: How often orphaned vectors are removed.
-        compress_over: Compress entries of more than this many bytes; by default none.
         sensitive: Whether answers are personal or secret; consoles and logs then hide them.
         purpose: What the cache is for, for the generated documentation.
-        saves: What a hit avoids.
         invalidated_by: What invalidates answers.
-        if_lost: What happens when an answer is lost.
+        resource_of: The declaration whose resource the backend is, for one that is built on this cache.
 
     """
 
@@ -98,12 +96,10 @@ class SemanticCache(Generic[V, S]):
         sources: Callable[[V], Iterable[str]] | None = None,
         model_calls: ModelCalls = _MODEL_CALLS,
         sweep_every: timedelta = timedelta(minutes=15),
-        compress_over: int | None = None,
         sensitive: bool = False,
         purpose: str,
-        saves: str = "a call of the model",
         invalidated_by: tuple[str, ...] = ("a change of a source", "a reported bad hit"),
-        if_lost: str = "the model is asked again",
+        resource_of: object = None,
     ) -> None:
         check_declaration(catalogue, pattern, sweep_every=sweep_every)
         _check(pattern, lifetime, match_policy.threshold, sweep_every)
@@ -113,6 +109,7 @@ class SemanticCache(Generic[V, S]):
         self.sources = sources
         self.model_calls = model_calls
         self.sweep_every = sweep_every
+        self._resource_of = self if resource_of is None else resource_of
         self.answer_type: Any = stored_answer_type(scope, value_type)
         self.cache: Cache[Any] = Cache(
             catalogue,
@@ -126,13 +123,12 @@ class SemanticCache(Generic[V, S]):
                 jitter=0,  # answers are kept for as long as declared
                 early_refresh=0,  # the model is not asked again for what is still valid
             ),
-            tags=lambda answer, **_: self.sources_of(answer),
-            storage=Storage(compress_over=compress_over),
+            tags=lambda answer, **_: self._sources_of(answer),
             sensitive=sensitive,
             purpose=purpose,
-            saves=saves,
+            saves="a call of the model",
             invalidated_by=invalidated_by,
-            if_lost=if_lost,
+            if_lost="the model is asked again",
         )
         self.keyspace = self.cache.keyspace
         if len(self.keyspace.template.fields) != 1:
@@ -165,29 +161,29 @@ class SemanticCache(Generic[V, S]):
             if_lost="they are swept once more",
         )
 
-    def sources_of(self, answer: Any) -> set[str]:
+    def _sources_of(self, answer: Any) -> set[str]:
         """Return what an answer is based on: the documents of its scope, and those it names itself."""
         named = () if self.sources is None else self.sources(answer.answer)
         return {*answer.scope.documents, *named}
 
-    def entry_key(self, answer_id: str) -> str:
+    def _entry_key(self, answer_id: str) -> str:
         """Return the key of an answer."""
         return self.keyspace.template.render({self.field: answer_id})
 
-    def keys(self, answer_id: str) -> tuple[str, str, str]:
+    def _keys(self, answer_id: str) -> tuple[str, str, str]:
         """Return the keys of an answer, all in one cluster slot: its entry, its load token, its counts."""
         fields = {self.field: answer_id}
-        keys = self.cache.entry_keys(self.entry_key(answer_id), fields)
+        keys = self.cache.entry_keys(self._entry_key(answer_id), fields)
         return keys.entry, keys.load, self.hits.template.render(fields)
 
     def bind(self, store: Store) -> BoundSemanticCache[V, S]:
-        """Return the cache of a store that has its catalogue."""
+        """Return the cache of a store that has its catalogue; without a backend it matches exactly."""
         try:
-            backend = store.resource(self, "a SemanticBackend", SemanticBackend)
+            backend = store.resource(self._resource_of, "a SemanticBackend", SemanticBackend)
         except MissingResource as problem:
             if problem.given is not None:
                 raise
-            backend = SemanticBackend()
+            return BoundSemanticCache(self, store)
         vectors = backend.vectors
         if vectors is None:
             vectors = Qdrant()

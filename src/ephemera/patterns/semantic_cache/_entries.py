@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from ephemera.errors import InvalidDeclaration, InvalidValue
-from ephemera.keyspace import Store
+from ephemera.keyspace import Store, storable
 from ephemera.patterns.cache import StoredEntry, cache_engine
 from ephemera.wire import Script
 
@@ -103,7 +103,7 @@ class StoredAnswer(Protocol[V_co]):
 
 def stored_answer_type(scope_type: Any, value_type: Any) -> Any:
     """Return the Struct of a cache's answers."""
-    fields = [("prompt", str), ("scope", scope_type), ("tokens", int), ("answer", value_type)]
+    fields = [("prompt", str), ("scope", scope_type), ("tokens", int), ("answer", storable(value_type))]
     return msgspec.defstruct("StoredAnswer", fields)
 
 
@@ -117,8 +117,8 @@ class AnswerStore(Generic[V]):
 
     async def read(self, answer_id: str, documents: Collection[str] = ()) -> StoredEntry[StoredAnswer[V]]:
         """Read an answer: one round trip, if it is based on no other sources than `documents`."""
-        return await self._engine.read_stored(self._declared.entry_key(answer_id), tuple(documents))
+        return await self._engine.read_stored(self._declared._entry_key(answer_id), tuple(documents))
 
     async def remove(self, answer_id: str, data: bytes = b"") -> bool:
         """Remove what is left of a dead answer; False when it has changed, or is being asked for again."""
-        return bool(await self._run(REMOVE, self._declared.keys(answer_id), (data,)))
+        return bool(await self._run(REMOVE, self._declared._keys(answer_id), (data,)))

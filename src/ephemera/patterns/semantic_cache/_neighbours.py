@@ -2,8 +2,8 @@
 
 Everything here may fail without harm. When the embedder or the vector store does, the cache works by exact
 match alone, and this process does not try again for a few seconds. A neighbour counts only if its answer is
-valid in Redis, in exactly the scope that was asked for, and passes the verifier; so a wrong or old vector
-costs time, never correctness.
+valid in Redis, in exactly the scope that was asked for, and passes the guard and the verifier; so a wrong or
+old vector costs time, never correctness.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import random
 import re
 import secrets
 from collections import OrderedDict
@@ -19,10 +20,12 @@ from hashlib import sha256
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
-from ephemera.errors import EmbeddingFailed, VectorStoreUnavailable
+from ephemera.errors import EmbeddingFailed, StoreClosed, VectorStoreUnavailable
+from ephemera.keyspace import REDIS_ERRORS, Store
 from ephemera.patterns.embedders import Embedder
 from ephemera.patterns.semantic_cache._counters import Counters
 from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, StoredAnswer
+from ephemera.patterns.semantic_cache._guard import prompt_difference
 from ephemera.patterns.semantic_cache._vector_stores import Point, VectorStore
 
 if TYPE_CHECKING:
@@ -32,7 +35,8 @@ V = TypeVar("V")
 
 log = logging.getLogger("ephemera.semantic_cache")
 
-_CANDIDATES = 4
+_CANDIDATES = 8
+_LONGEST = 8000  # characters of a prompt; embedders see less of it, so longer ones are matched exactly
 _MAX_ROUNDS = 8  # searches of one call, each after orphans of the one before were removed
 _BACKOFF = 5.0  # seconds without a search after one that failed
 _MAX_REMEMBERED = 128  # prompts whose vectors a process keeps; some 32 kB each
@@ -67,6 +71,7 @@ class NeighbourSearch(Generic[V]):
         self.prefix = f"{_plain(catalogue)}.{_plain(pattern)}.{_digest(catalogue, pattern)}."
         """What the names of the cache's collections begin with."""
         self._backs_off_until = 0.0
+        self._difference = prompt_difference
 
     async def find(self, prompt: str, prompt_id: PromptId, scope: Any) -> Neighbour[V] | None:
         """Return the nearest answer that may be used, if there is one."""
@@ -119,7 +124,7 @@ class NeighbourSearch(Generic[V]):
             stored = await self._answers.read(point.id, scope.documents)
             if stored.value is not None and stored.value.scope == scope:
                 neighbour = Neighbour(point.id, stored.value, similarity)
-                if await self._is_verified(prompt, neighbour):
+                if self._passes_guard(prompt, neighbour) and await self._is_verified(prompt, neighbour):
                     found = neighbour
                     break
                 refused.add(point.id)
@@ -132,6 +137,12 @@ class NeighbourSearch(Generic[V]):
                 raise
             self._back_off(problem)  # the orphans can wait, the answer is there
         return found, bool(orphans)
+
+    def _passes_guard(self, prompt: str, neighbour: Neighbour[V]) -> bool:
+        differs = self._difference(prompt, neighbour.stored.prompt)
+        if differs is not None:
+            self._counters.add(guarded=1)
+        return differs is None
 
     async def _is_verified(self, prompt: str, neighbour: Neighbour[V]) -> bool:
         verify = self._declared.match_policy.verify
@@ -147,8 +158,8 @@ class NeighbourSearch(Generic[V]):
         return good
 
     async def _vector(self, prompt: str) -> list[float] | None:
-        """Return the prompt's vector; None when it has no direction, or while searches back off."""
-        if self._is_backing_off():
+        """Return the prompt's vector; None when it has no direction or is long, or searches back off."""
+        if self._is_backing_off() or len(prompt) > _LONGEST:
             return None
         vector = await self._embeddings.of(prompt)
         length = math.hypot(*vector)
@@ -174,7 +185,7 @@ class PromptEmbeddings:
         self._tasks: OrderedDict[str, asyncio.Task[list[float]]] = OrderedDict()
 
     async def of(self, text: str) -> list[float]:
-        """Return the vector of a text; `EmbeddingFailed`, whatever the embedder raises."""
+        """Return the vector of a text; `EmbeddingFailed`, whatever the embedder raises; `StoreClosed`."""
         task = self._tasks.get(text)
         if task is None:
             task = self._tasks[text] = asyncio.create_task(self._embed(text))
@@ -183,10 +194,16 @@ class PromptEmbeddings:
                 self._tasks.popitem(last=False)
         else:
             self._tasks.move_to_end(text)
-        return await asyncio.shield(task)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            caller = asyncio.current_task()
+            if task.cancelled() and caller is not None and not caller.cancelling():
+                raise StoreClosed("the store was closed while a prompt was embedded") from None
+            raise
 
     async def close(self) -> None:
-        """Cancel what is under way."""
+        """Cancel what is under way; callers that wait for it get `StoreClosed`."""
         tasks = [task for task in self._tasks.values() if not task.done()]
         for task in tasks:
             task.cancel()
@@ -215,3 +232,88 @@ def _digest(*texts: str) -> str:
 def _plain(text: str) -> str:
     """Return a name that any vector store accepts."""
     return re.sub(r"[^A-Za-z0-9]+", "-", text).strip("-").lower()
+
+
+class SweepReport(NamedTuple):
+    """The result of a sweep: vectors that were checked, and those of dead answers, which were removed."""
+
+    checked: int
+    removed: int
+
+
+class Sweeper:
+    """Removes vectors whose answers are dead, of one cache on one store, also those that no search finds.
+
+    A sweep goes through all vectors of a cache, of every embedding model it has used, page by page, and
+    removes what is dead. It can be interrupted and repeated at will. In the background it runs every
+    `sweep_every` from the first write on; where processes share a vector store, one of them each time.
+    """
+
+    def __init__(
+        self,
+        declared: SemanticCache[Any, Any],
+        store: Store,
+        answers: AnswerStore[Any],
+        vectors: VectorStore,
+        prefix: str,
+    ) -> None:
+        self._declared = declared
+        self._answers = answers
+        self._vectors = vectors
+        self._prefix = prefix
+        self._swept = store[declared.swept]
+        self._task: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def sweep(self, source: str | None = None) -> SweepReport:
+        """Go through the vectors, or those whose answers are based on a source, and remove dead ones."""
+        checked = removed = 0
+        for collection in await self._vectors.collections(self._prefix):
+            offset: str | None = None
+            while True:
+                points, offset = await self._vectors.scroll(collection, offset, source=source)
+                dead = await self._remove_dead(points)
+                await self._vectors.delete(collection, dead)
+                checked += len(points)
+                removed += len(dead)
+                if offset is None:
+                    break
+        return SweepReport(checked, removed)
+
+    async def delete(self, answer_id: str) -> None:
+        """Delete the vectors of an evicted answer, of any model."""
+        for collection in await self._vectors.collections(self._prefix):
+            point = await self._vectors.get(collection, answer_id)
+            if point is not None:
+                await self._vectors.delete(collection, await self._remove_dead([point]))
+
+    def start(self) -> None:
+        """Start the background sweep, if it does not run."""
+        if self._task is None and not self._closed:
+            self._task = asyncio.create_task(self._keep_sweeping())
+
+    async def close(self) -> None:
+        """Stop the background sweep."""
+        self._closed = True
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _remove_dead(self, points: list[Point]) -> list[Point]:
+        """Return the points whose answers are dead, once what was left of those in Redis is removed."""
+        removed = await asyncio.gather(*(self._is_dead_and_removed(point) for point in points))
+        return [point for point, is_removed in zip(points, removed, strict=True) if is_removed]
+
+    async def _is_dead_and_removed(self, point: Point) -> bool:
+        stored = await self._answers.read(point.id)
+        return stored.is_dead and await self._answers.remove(point.id, stored.data)
+
+    async def _keep_sweeping(self) -> None:
+        every = self._declared.sweep_every.total_seconds()
+        while True:
+            await asyncio.sleep(every * random.uniform(0.9, 1.1))
+            try:
+                if not self._vectors.shared or await self._swept.set_if_absent():
+                    await self.sweep()
+            except (*REDIS_ERRORS, VectorStoreUnavailable) as problem:
+                log.warning("%r: the sweep failed, and is repeated later: %s", self._declared, problem)

@@ -1,4 +1,4 @@
-"""The semantic cache of one store: exact match, then neighbours, then one shared call of the model."""
+"""The semantic cache of one store: exact match, then neighbours if any, then one shared call of the model."""
 
 from __future__ import annotations
 
@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, TypeAlias, TypeVar
 from ephemera.errors import VectorStoreUnavailable
 from ephemera.keyspace import REDIS_ERRORS, Stats, Store
 from ephemera.patterns.embedders import Embedder
-from ephemera.patterns.semantic_cache._counters import Counters, Hits, Tally
+from ephemera.patterns.semantic_cache._counters import Counters, Hits, ShadowSampler, Tally
 from ephemera.patterns.semantic_cache._entries import AnswerStore, PromptId, Scope
-from ephemera.patterns.semantic_cache._neighbours import NeighbourSearch
-from ephemera.patterns.semantic_cache._shadow import ShadowSampler
-from ephemera.patterns.semantic_cache._sweeper import Sweeper, SweepReport
+from ephemera.patterns.semantic_cache._neighbours import NeighbourSearch, Sweeper, SweepReport
 from ephemera.patterns.semantic_cache._vector_stores import VectorStore
 
 if TYPE_CHECKING:
@@ -46,18 +44,24 @@ class BoundSemanticCache(Generic[V, S]):
     """The semantic cache of one store: `store[OUTLINES]`."""
 
     def __init__(
-        self, declared: SemanticCache[V, S], store: Store, embedder: Embedder, vectors: VectorStore
+        self,
+        declared: SemanticCache[V, S],
+        store: Store,
+        embedder: Embedder | None = None,
+        vectors: VectorStore | None = None,
     ) -> None:
+        """Bind a cache, which matches exactly unless it has an embedder and vectors."""
         self._declared = declared
         self._client = store.client("cache")
         self.stats: Stats = store[declared.keyspace].stats
         self._cache = store[declared.cache]
         self._answers: AnswerStore[V] = AnswerStore(declared, store)
         self._counters = Counters(declared, store)
-        self._neighbours: NeighbourSearch[V] = NeighbourSearch(
-            declared, self._answers, self._counters, embedder, vectors
-        )
-        self._sweeper = Sweeper(declared, store, self._answers, vectors, self._neighbours.prefix)
+        self._neighbours: NeighbourSearch[V] | None = None
+        self._sweeper: Sweeper | None = None
+        if embedder is not None and vectors is not None:
+            self._neighbours = NeighbourSearch(declared, self._answers, self._counters, embedder, vectors)
+            self._sweeper = Sweeper(declared, store, self._answers, vectors, self._neighbours.prefix)
         timeout = declared.model_calls.timeout.total_seconds()
         self._shadow: ShadowSampler[V] = ShadowSampler(
             declared.match_policy.shadow, self._counters, self._evict, timeout
@@ -85,6 +89,13 @@ class BoundSemanticCache(Generic[V, S]):
         self.stats.misses += found is None
         return found
 
+    async def put(self, prompt: str, scope: S, value: V) -> None:
+        """Store the answer of a model that was asked elsewhere, in place of an earlier one."""
+        scope, prompt_id = self._identified(prompt, scope)
+        answer = self._made(prompt, scope, value)
+        await self._cache.put(answer, **{self._declared.field: prompt_id.id})
+        await self._add_vector(prompt, prompt_id, answer)
+
     async def delete(self, prompt: str, scope: S) -> bool:
         """Remove the answer to a prompt; one that is being asked for is not stored."""
         return await self._evict(self._identified(prompt, scope)[1].id)
@@ -99,6 +110,8 @@ class BoundSemanticCache(Generic[V, S]):
     async def invalidate_source(self, source: str) -> int:
         """Invalidate every answer that is based on this; returns how many were removed at once."""
         await self._cache.invalidate_tag(source)
+        if self._sweeper is None:
+            return 0
         try:
             return (await self._sweeper.sweep(source)).removed
         except VectorStoreUnavailable as problem:
@@ -107,7 +120,7 @@ class BoundSemanticCache(Generic[V, S]):
 
     async def sweep(self) -> SweepReport:
         """Remove the vectors of dead answers."""
-        return await self._sweeper.sweep()
+        return SweepReport(0, 0) if self._sweeper is None else await self._sweeper.sweep()
 
     async def hits(self, answer_id: str) -> Hits:
         """Return how often an answer was used, by `Answer.id`."""
@@ -126,7 +139,7 @@ class BoundSemanticCache(Generic[V, S]):
         if stored is not None:
             self._count("exact", prompt_id.id, stored.tokens)
             return Answer(stored.answer, "exact", prompt_id.id, prompt)
-        near = await self._neighbours.find(prompt, prompt_id, scope)
+        near = None if self._neighbours is None else await self._neighbours.find(prompt, prompt_id, scope)
         if near is None:
             return None
         # A prompt is its own neighbour when it was stored after the read above.
@@ -144,12 +157,9 @@ class BoundSemanticCache(Generic[V, S]):
             asked = True
             value = await ask(prompt)
             self._counters.add(asked=1)
-            tokens = 0 if self._declared.tokens is None else self._declared.tokens(value)
-            answer = self._declared.answer_type(prompt, scope, tokens, value)
-            if self._client.up:
-                # Before the entry: a process that finds the vector first sees that its entry is being stored.
-                await self._neighbours.add(prompt, prompt_id, self._declared.sources_of(answer))
-                self._sweeper.start()
+            answer = self._made(prompt, scope, value)
+            # Before the entry: a process that finds the vector first sees that its entry is being stored.
+            await self._add_vector(prompt, prompt_id, answer)
             return answer
 
         answer = await self._cache.get_or_load(load, **{self._declared.field: prompt_id.id})
@@ -157,6 +167,15 @@ class BoundSemanticCache(Generic[V, S]):
             return Answer(answer.answer, "asked", prompt_id.id, prompt)
         self._counters.count_hit(prompt_id.id, "exact", answer.tokens)
         return Answer(answer.answer, "exact", prompt_id.id, prompt)
+
+    def _made(self, prompt: str, scope: S, value: V) -> Any:
+        tokens = 0 if self._declared.tokens is None else self._declared.tokens(value)
+        return self._declared.answer_type(prompt, scope, tokens, value)
+
+    async def _add_vector(self, prompt: str, prompt_id: PromptId, answer: Any) -> None:
+        if self._neighbours is not None and self._sweeper is not None and self._client.up:
+            await self._neighbours.add(prompt, prompt_id, self._declared._sources_of(answer))
+            self._sweeper.start()
 
     def _count(self, origin: Origin, answer_id: str, tokens: int) -> None:
         self.stats.hits += 1
@@ -166,13 +185,14 @@ class BoundSemanticCache(Generic[V, S]):
         evicted = await self._cache.delete(**{self._declared.field: answer_id})
         await self._answers.remove(answer_id)
         try:
-            await self._sweeper.delete(answer_id)
+            if self._sweeper is not None:
+                await self._sweeper.delete(answer_id)
         except VectorStoreUnavailable as problem:
             log.warning("%r: the vector of an evicted answer is swept later: %s", self._declared, problem)
         return evicted
 
     async def _close(self) -> None:
-        await self._sweeper.close()
-        await self._shadow.close()
-        await self._neighbours.close()
+        for part in (self._sweeper, self._shadow, self._neighbours):
+            if part is not None:
+                await part.close()
         await self._counters.flush()

@@ -68,7 +68,10 @@ class VectorStore(Protocol):
     async def search(
         self, collection: str, vector: Sequence[float], scope: str, *, min_similarity: float, limit: int
     ) -> list[ScoredPoint]:
-        """Return the nearest points of a scope, nearest first."""
+        """Return the nearest points of a scope, nearest first.
+
+        `min_similarity` is a cosine, and `limit` how many at most.
+        """
 
     async def upsert(self, collection: str, point: Point, vector: Sequence[float]) -> None:
         """Write a point, in place of any with its id."""
@@ -82,7 +85,10 @@ class VectorStore(Protocol):
     async def scroll(
         self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
     ) -> PointPage:
-        """Return points in the order of their ids; with `source`, those that are based on it."""
+        """Return points in the order of their ids; with `source`, those that are based on it.
+
+        `size` is how many at most.
+        """
 
     async def collections(self, prefix: str) -> list[str]:
         """Return the collections whose names begin so."""
@@ -99,14 +105,25 @@ class Qdrant:
         location: str = ":memory:",
         *,
         api_key: str | None = None,
+        ca: str | None = None,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
+        """Take a location.
+
+        Args:
+            location: `:memory:`, a folder, or a URL.
+            api_key: Sent to a server.
+            ca: A file with the authority that signed the server's certificate; by default the public ones.
+            timeout: How long a server may take for a request.
+
+        """
         check_durations("Qdrant", timeout=timeout)
         self._location = location
         self.shared = location.startswith(("http://", "https://"))
         self.location = redacted_url(location) if self.shared else location
         """Where it is, without a password."""
         self._api_key = api_key
+        self._verify: dict[str, Any] = {} if ca is None else {"verify": ca}
         self._timeout = timeout.total_seconds()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="qdrant")
         self._opening: asyncio.Future[Any] | None = None
@@ -116,7 +133,10 @@ class Qdrant:
     async def search(
         self, collection: str, vector: Sequence[float], scope: str, *, min_similarity: float, limit: int
     ) -> list[ScoredPoint]:
-        """Return the nearest points of a scope, nearest first."""
+        """Return the nearest points of a scope, nearest first.
+
+        `min_similarity` is a cosine, and `limit` how many at most.
+        """
         await self._collection(collection, len(vector))
         if not self.shared:
             # A filter makes the embedded one read every payload, one by one: 27 ms instead of 2 for a
@@ -158,7 +178,10 @@ class Qdrant:
     async def scroll(
         self, collection: str, offset: str | None, *, source: str | None = None, size: int = 128
     ) -> PointPage:
-        """Return points in the order of their ids; with `source`, those that are based on it."""
+        """Return points in the order of their ids; with `source`, those that are based on it.
+
+        `size` is how many at most.
+        """
         await self._open()
         where = None if source is None else self._filter(sources=source)
         records, following = await self._do(
@@ -277,6 +300,7 @@ class Qdrant:
                 api_key=self._api_key,
                 timeout=math.ceil(self._timeout),
                 check_compatibility=False,  # it would call the server here, and block
+                **self._verify,
             )
         if self.location == ":memory:":
             return package.QdrantClient(":memory:")

@@ -12,8 +12,10 @@
 lists the ids of that user's valid sessions by expiry. All keys of a user share one cluster slot.
 
 *Lifetimes.* Reading a sliding session extends it and its index entry; the index lives as long as its longest
-session. To keep reads cheap, a read within a thousandth of the lifetime (at most a minute) after the last
-extension writes nothing, so a session may expire that much early.
+session. With `absolute_lifetime=timedelta(days=30)` it ends that long after its creation in any case; the end
+is part of the token, by the clock of the process that created it. To keep reads cheap, a read within a
+thousandth of the lifetime (at most a minute) after the last extension writes nothing, so a session may expire
+that much early.
 
 *Atomicity.* Every operation is one Lua script. A session is valid only while its user's index lists it, and
 only `create` and `rotate` add an id to the index, always a fresh one. So revoking all sessions of a user
@@ -28,7 +30,6 @@ keeps one alive. A failover undoes a revocation that the new master had not rece
 failover.
 """
 
-from ephemera.patterns.sessions._declaration import Sessions
-from ephemera.patterns.sessions._runtime import BoundSessions, ListedSession, SessionReader
+from ephemera.patterns.sessions._sessions import BoundSessions, ListedSession, SessionReader, Sessions
 
 __all__ = ["BoundSessions", "ListedSession", "SessionReader", "Sessions"]

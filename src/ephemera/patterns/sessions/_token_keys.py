@@ -3,7 +3,8 @@
 A token is 256 random bits, a dot and the user's id, both in URL-safe base64. Redis never sees it: the
 session's id is a digest of it (BLAKE2b, 160 bits), so a dump of the server opens no session. The user's id is
 part of the token because a session is valid only while its user's index lists it, and one round trip can
-check both only if the token leads to both.
+check both only if the token leads to both. Where sessions have an absolute lifetime, the first 32 bits are
+its end instead, in seconds since 1970: a token with another end is another token, without a session.
 
 The id ends with six octal digits that choose its slot: the session's key falls into the same cluster slot as
 the user's index, whatever the patterns. CRC16 is linear, so for each slot there are digits that lead to it.
@@ -14,6 +15,7 @@ braces.
 from __future__ import annotations
 
 import secrets
+import time
 from binascii import a2b_base64, b2a_base64, crc_hqx
 from functools import cache
 from hashlib import blake2b
@@ -28,6 +30,8 @@ from ephemera.wire import SLOT_COUNT
 
 _SECRET = 32  # bytes: 256 bits
 _SECRET_LENGTH = 43  # characters of base64, without padding
+_END = 4  # bytes of an absolute end
+_END_LENGTH = 8  # characters of base64 that contain it
 _DIGEST = 20  # bytes
 _USERS_CACHED = 4096
 _MAX_TOKEN_LENGTH = 1024  # characters; longer text is not a token
@@ -45,6 +49,8 @@ class SessionKeys(msgspec.Struct, frozen=True, gc=False):
     key: str
     index_key: str
     id: str
+    ends_at: int = 0
+    """The absolute end in milliseconds since 1970; 0 without one."""
 
 
 UserKeys: TypeAlias = tuple[str, int, str, int]
@@ -54,9 +60,13 @@ UserKeys: TypeAlias = tuple[str, int, str, int]
 class TokenKeys:
     """Makes tokens, and finds the keys of their sessions, for one declaration."""
 
-    def __init__(self, session: Keyspace[Any], index: Keyspace[Any], user: str) -> None:
+    def __init__(
+        self, session: Keyspace[Any], index: Keyspace[Any], user: str, absolute_seconds: int = 0
+    ) -> None:
+        self._absolute = absolute_seconds
         self._render_session = session.template.render
         self._render_index = index.template.render
+        self._parse_index = index.template.parse_text
         self._pattern = session.pattern
         (self._index_field,) = index.template.fields
         self._id_field, self._user_field = _fields(session, user)
@@ -64,12 +74,20 @@ class TokenKeys:
         self._prefix = None if self._user_field else self._prefix_of("")
         self._users: BoundedCache[str, UserKeys] = BoundedCache(_USERS_CACHED)
 
-    def mint(self, user: str) -> str:
-        """Make a new token for a user; nothing is stored yet."""
+    def user_text(self, user: FieldValue) -> str:
+        """The user's id as keys and tokens have it, whatever its type: text, bytes, a number or an enum."""
+        fields = self._parse_index(self.index_key(user)) or {}
+        return fields[self._index_field]
+
+    def mint(self, user: str, end: bytes | None = None) -> str:
+        """Make a new token for a user, by `user_text`, optionally with a given end; nothing is stored yet."""
         if not user:
             raise InvalidValue(self._pattern, "a session that belongs to a user", "an empty user id")
-        encoded = b2a_base64(user.encode("utf-8", "surrogatepass"), newline=False).rstrip(b"=")
-        token = f"{secrets.token_urlsafe(_SECRET)}.{encoded.translate(_TO_URL).decode()}"
+        encoded = b2a_base64(user.encode("utf-8", "surrogateescape"), newline=False).rstrip(b"=")
+        secret = secrets.token_bytes(_SECRET)
+        if self._absolute:
+            secret = (end or (int(time.time()) + self._absolute).to_bytes(_END, "big")) + secret[_END:]
+        token = f"{_encoded(secret)}.{encoded.translate(_TO_URL).decode()}"
         if len(token) > _MAX_TOKEN_LENGTH or self.of_token(token) is None:
             self.index_key(user)  # raises a better error if its key is the problem
             raise InvalidValue(
@@ -78,8 +96,8 @@ class TokenKeys:
         return token
 
     def mint_for_same_user(self, token: str) -> str:
-        """Make a new token for the user of a valid token."""
-        return self.mint(_user_of(token[_SECRET_LENGTH:]))
+        """Make a new token for the user of a valid token, with the same end."""
+        return self.mint(_user_of(token[_SECRET_LENGTH:]), _end_of(token) if self._absolute else None)
 
     def of_token(self, token: str) -> SessionKeys | None:
         """Find the keys of a token's session; None for text that is not a token."""
@@ -90,9 +108,11 @@ class TokenKeys:
         user = token[_SECRET_LENGTH:]
         try:
             user_keys = self._users.get(user) or self._cache_user(user)
-            return self._keys(blake2b(token.encode(), digest_size=_DIGEST).hexdigest(), user_keys)
+            keys = self._keys(blake2b(token.encode(), digest_size=_DIGEST).hexdigest(), user_keys)
+            end = _end_of(token) if self._absolute else b""
         except (ValueError, InvalidField):  # no user, not base64, not UTF-8, or an impossible key
             return None
+        return msgspec.structs.replace(keys, ends_at=int.from_bytes(end, "big") * 1000) if end else keys
 
     def of_id(self, user: FieldValue, session_id: str) -> SessionKeys | None:
         """Find the keys of a user's session by its id; None for text that is not an id of theirs."""
@@ -132,12 +152,22 @@ class TokenKeys:
         return prefix, crc_hqx(prefix.encode(), 0)
 
 
+def _encoded(secret: bytes) -> str:
+    return b2a_base64(secret, newline=False).rstrip(b"=").translate(_TO_URL).decode()
+
+
+def _end_of(token: str) -> bytes:
+    """Decode the absolute end from the beginning of a token; ValueError if it has none."""
+    text = token[:_END_LENGTH].encode("ascii").translate(_FROM_URL)
+    return a2b_base64(text, strict_mode=True)[:_END]
+
+
 def _user_of(suffix: str) -> str:
     """Decode the user from the end of a token; ValueError when there is none."""
     text = suffix[1:].encode("ascii").translate(_FROM_URL)
     if suffix[:1] != "." or not text:
         raise ValueError(suffix)
-    return a2b_base64(text + _PADDING[len(text) & 3], strict_mode=True).decode()
+    return a2b_base64(text + _PADDING[len(text) & 3], strict_mode=True).decode("utf-8", "surrogateescape")
 
 
 def _fields(session: Keyspace[Any], user: str) -> tuple[str, str | None]:

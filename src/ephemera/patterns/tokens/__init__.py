@@ -68,7 +68,10 @@ class Claims(msgspec.Struct, frozen=True):
 
 
 class SigningKey:
-    """A private key, named by the thumbprint of its public half (RFC 7638)."""
+    """A private key, named by the thumbprint of its public half (RFC 7638).
+
+    `signs_from` is when it begins to sign, and `verifies_until` when its signatures are no longer accepted.
+    """
 
     __slots__ = ("_private", "kid", "public", "signs_from", "verifies_until")
 
@@ -90,14 +93,20 @@ class SigningKey:
         signs_from: float = 0.0,
         verifies_until: float = _FOREVER,
     ) -> SigningKey:
-        """Load a key that `pem` returned."""
+        """Load a key that `pem` returned.
+
+        `password` decrypts it; `signs_from` and `verifies_until` are its times.
+        """
         private = serialization.load_pem_private_key(pem, password)
         if not isinstance(private, rsa.RSAPrivateKey):
             raise TypeError("RS256 takes an RSA key")
         return cls(private, signs_from=signs_from, verifies_until=verifies_until)
 
     def pem(self, *, password: bytes | None = None) -> bytes:
-        """Return the private key; store it as a secret."""
+        """Return the private key; store it as a secret.
+
+        `password` encrypts it.
+        """
         encryption = (
             serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
         )
@@ -128,7 +137,10 @@ class KeyRing:
 
     @classmethod
     def generate(cls, *, overlap: timedelta) -> KeyRing:
-        """Create a ring with one new key, which takes some milliseconds."""
+        """Create a ring with one new key, which takes some milliseconds.
+
+        `overlap` is how long a key that was replaced still verifies.
+        """
         return cls([SigningKey(_new_key())], overlap)
 
     def rotate(self, *, ahead: timedelta = timedelta(0)) -> SigningKey:
@@ -164,7 +176,7 @@ class Tokens:
     issuer: str
     audience: str
     leeway: timedelta = timedelta(seconds=5)
-    """By how much clocks may differ."""
+    """By how much clocks may differ; `Revocation(leeway=...)` must not be shorter."""
     _parsed: dict[str, rsa.RSAPublicKey] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:

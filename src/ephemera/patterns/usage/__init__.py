@@ -16,8 +16,9 @@ minutes. The number of the shard is the hash tag of them all, and their role is 
 
 *Atomicity.* One script adds to the totals and to the pending counters. One script checks all limits and
 reserves: a denied reservation takes nothing, and one whose work died expires. A settlement counts once, even
-when the reservation has expired. Periods are months or days of UTC, by the server's clock. Totals are SQL
-plus everything pending, in one round trip, and a flush does not change them.
+when the reservation has expired. Periods are hours, days, weeks or months of UTC or of a `Calendar` with a
+time zone and a billing day, by the server's clock. Totals are SQL plus everything pending, in one round trip,
+and a flush does not change them.
 
 *When Redis is down.* Everything raises `Unavailable` at once; after `OutcomeUnknown`, retry with the same
 idempotency key or reservation id. There is no fallback to SQL here: totals that missed an addition would be
@@ -25,12 +26,12 @@ wrong for as long as they live. When totals are lost or evicted, they are rebuil
 counters; what was lost before its flush is not counted.
 """
 
-from ephemera.patterns.usage._reservations import Reservation
-from ephemera.patterns.usage._units import micros, money
-from ephemera.patterns.usage._usage import BoundUsage, Usage, UsageTable, UsageTotals
+from ephemera.patterns.usage._units import Calendar, micros, money
+from ephemera.patterns.usage._usage import BoundUsage, Reservation, Usage, UsageTable, UsageTotals
 
 __all__ = [
     "BoundUsage",
+    "Calendar",
     "Reservation",
     "Usage",
     "UsageTable",

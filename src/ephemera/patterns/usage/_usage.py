@@ -14,11 +14,13 @@ reaches its totals, its reservations and its pending counters. Hence the fourth 
 
 from __future__ import annotations
 
+import logging
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, runtime_checkable
 
 from ephemera.errors import (
     BacklogFull,
@@ -29,16 +31,14 @@ from ephemera.errors import (
     WrongFields,
 )
 from ephemera.keyspace import Catalogue, FieldCodec, Fields, Store, check_declaration, fixed
-from ephemera.patterns.usage._reservations import Reservation
-from ephemera.patterns.usage._units import Period, PeriodClock, PeriodLength
-from ephemera.patterns.write_behind import (
-    BoundCounters,
-    CounterLayout,
-    DeferredCounters,
-    Flusher,
-    Sink,
-)
+from ephemera.patterns.usage._units import LENGTHS, Calendar, Period, PeriodClock, PeriodLength
+from ephemera.patterns.write_behind import BoundCounters, CounterLayout, DeferredCounters, Flusher, Sink
 from ephemera.wire import Client, Script
+
+if TYPE_CHECKING:  # it needs the extra `sql`
+    from ephemera.patterns.write_behind import SinkTables
+
+log = logging.getLogger("ephemera.usage")
 
 RECORD = Script.load("ephemera.patterns.usage", "record")
 RESERVE = Script.load("ephemera.patterns.usage", "reserve")
@@ -47,7 +47,7 @@ READ = Script.load("ephemera.patterns.usage", "read")
 RESTORE = Script.load("ephemera.patterns.usage", "restore")
 
 _KEY = ("organization_id", "period")
-_RESERVED_NAMES = ("limits", "expires_after", "reservation_id", "idempotency_key", "period")
+_RESERVED_NAMES = ("limits", "expires_after", "reservation_id", "idempotency_key", "period", "calendar")
 _SQL_READS = 5  # before SQL's amounts are accepted although a batch seems to be missing
 _ATTEMPTS = 10  # at a period's end, or while keys vanish: each attempt sees something new
 _FORMAT = FieldCodec(":")
@@ -69,10 +69,10 @@ class Usage:
     usage_records, USAGE.counters)})`. The key of the table is `organization_id` and `period`.
 
     - `measures`: the columns that are counted.
-    - `period`: "month" or "day".
+    - `period`: "hour", "day", "week" or "month" of UTC, or a `Calendar` with a time zone and a billing day.
     - `flush_every`: the age at which amounts are flushed to SQL.
     - `retention`: how long the live totals of a period stay in Redis.
-    - `backlog`, `shards`: as for `DeferredCounters`.
+    - `backlog`, `shards`, `tables`: as for `DeferredCounters`.
     """
 
     def __init__(
@@ -82,19 +82,20 @@ class Usage:
         *,
         measures: Sequence[str],
         purpose: str,
-        period: PeriodLength = "month",
+        period: PeriodLength | Calendar = "month",
         flush_every: timedelta = timedelta(minutes=15),
         retention: timedelta = timedelta(days=90),
         backlog: int = 1_000_000,
         shards: int = 4,
+        tables: SinkTables | None = None,
     ) -> None:
         check_declaration(catalogue, name, flush_every=flush_every, retention=retention)
-        if period not in ("month", "day"):
-            raise InvalidDeclaration(name, f"period={period!r}", "use 'month' or 'day'")
+        if not isinstance(period, Calendar) and period not in LENGTHS:
+            raise InvalidDeclaration(name, f"period={period!r}", f"use a Calendar, or one of {LENGTHS}")
         for measure in measures:
             if measure in _RESERVED_NAMES or not measure.isidentifier():
                 raise InvalidDeclaration(name, f"{measure!r} cannot name a measure", "give it another name")
-        self.period = period
+        self.calendar = period if isinstance(period, Calendar) else Calendar(period)
         self.counters = DeferredCounters(
             catalogue,
             name,
@@ -104,6 +105,7 @@ class Usage:
             flush_every=flush_every,
             backlog=backlog,
             shards=shards,
+            tables=tables,
         )
         options: dict[str, Any] = {
             "lifetime": fixed(
@@ -184,7 +186,7 @@ class BoundUsage:
         """The pending amounts: `backlog()` and `backlog_age()` tell how far SQL is behind."""
         self._table = table
         self._run = client.run
-        self._clock = PeriodClock(declared.period)
+        self._clock = PeriodClock()
         self._measures = declared.counters.measures
         self._ttl = str(declared.totals.lifetime.milliseconds)
         self._layout = CounterLayout(declared.counters)
@@ -194,21 +196,34 @@ class BoundUsage:
         return Flusher(self.counters, self._table, **options)
 
     async def record(
-        self, organization_id: str, /, *, idempotency_key: str | None = None, **amounts: int
+        self,
+        organization_id: str,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        calendar: Calendar | None = None,
+        **amounts: int,
     ) -> bool:
-        """Count usage in the current period; False when it was counted before with this idempotency key."""
+        """Count usage in the current period; False when it was counted before with this idempotency key.
+
+        `calendar` is the organization's own, with its billing day and time zone.
+
+        `idempotency_key` is the id of what is counted, such as that of a request.
+        """
         for _ in range(_ATTEMPTS):
-            account = self._account(organization_id)
+            account = self._account(organization_id, calendar=calendar)
             key = None if idempotency_key is None else f"{_FORMAT.encode(organization_id)}:{idempotency_key}"
             recorded = await self._record(account, amounts, key, bounds=account.period[1:])
             if recorded is not None:
                 return recorded
         raise self._unstable(organization_id)
 
-    async def totals(self, organization_id: str, /, *, period: str | None = None) -> UsageTotals:
-        """Return what is used and reserved, in the current period or a named one."""
+    async def totals(
+        self, organization_id: str, /, *, period: str | None = None, calendar: Calendar | None = None
+    ) -> UsageTotals:
+        """Return what is used and reserved, in the current period, by `calendar`, or in a named one."""
         for _ in range(_ATTEMPTS):
-            account = self._account(organization_id, period)
+            account = self._account(organization_id, period, calendar)
             bounds = _ANY_TIME if period else account.period[1:]
             found = await self._run(READ, account.own[:2], (*bounds, *self._measures))
             if found is None:
@@ -227,12 +242,16 @@ class BoundUsage:
         limits: Mapping[str, int | None],
         expires_after: timedelta = timedelta(minutes=30),
         reservation_id: str | None = None,
+        calendar: Calendar | None = None,
         **amounts: int,
     ) -> Reservation:
         """Reserve amounts if used + reserved + requested is within every limit; else `QuotaExceeded`.
 
         A reservation that is neither settled nor released expires after `expires_after`. With a
-        `reservation_id` of your own, retrying returns the same reservation.
+        `reservation_id` of your own, retrying returns the same reservation. `calendar` is the organization's
+        own.
+
+        `limits` has the limit of each measure; None is no limit.
         """
         requested = self._check(amounts)
         if wrong := [name for name, amount in requested.items() if name not in limits or amount < 0]:
@@ -240,13 +259,15 @@ class BoundUsage:
             raise InvalidValue(self.declared.name, expected, ", ".join(wrong))
         identity = self._check_id(reservation_id or secrets.token_hex(8))
         for _ in range(_ATTEMPTS):
-            account = self._account(organization_id)
+            account = self._account(organization_id, calendar=calendar)
             arguments: list[Any] = [identity, round(expires_after.total_seconds() * 1000), self._ttl]
             arguments += account.period[1:]
             for measure, amount in requested.items():
                 limit = limits[measure]
                 arguments += (measure, amount, "" if limit is None else limit)
             reply = await self._run(RESERVE, account.own, arguments)
+            while reply == 0:  # it denies nothing before all expired reservations are cleared
+                reply = await self._run(RESERVE, account.own, arguments)
             if reply == 1:
                 return self._reservation(account, identity)
             if reply is None:
@@ -309,9 +330,14 @@ class BoundUsage:
             if await self._run(RESTORE, keys, arguments):
                 return
 
-    def _account(self, organization_id: str, period: str | None = None) -> _Account:
+    def _account(
+        self, organization_id: str, period: str | None = None, calendar: Calendar | None = None
+    ) -> _Account:
         declared, layout = self.declared, self._layout
-        named = self._clock.period() if period is None else Period(period, 0, 0)
+        calendar = calendar or declared.calendar
+        if calendar.length != declared.calendar.length:
+            raise InvalidValue(declared.name, f"a calendar of {declared.calendar.length}s", repr(calendar))
+        named = self._clock.period(calendar) if period is None else Period(period, 0, 0)
         row = layout.row_name([organization_id, named.name])
         # By the organization alone: an idempotency key also holds across the end of a period.
         number, counters, limits = layout.shard_of(organization_id)
@@ -346,3 +372,61 @@ class BoundUsage:
             f"{self.declared.name!r}: the totals of {organization_id!r} vanished as often as they were "
             "rebuilt; check whether the server evicts keys (its role is queue) or its clock jumps"
         )
+
+
+class Reservation:
+    """Amounts that are set aside: settle them with what was really used, or release them.
+
+    As a block (`async with await store[USAGE].reserve(...) as reservation:`) it is released unless settled.
+    """
+
+    def __init__(
+        self,
+        organization_id: str,
+        period: str,
+        reservation_id: str,
+        settle: Callable[[dict[str, int]], Awaitable[bool]],
+        release: Callable[[], Awaitable[bool]],
+    ) -> None:
+        self.id = reservation_id
+        """Identifies it in another process: see `BoundUsage.reservation`."""
+        self.period = period
+        """The period that it counts for, even when it is settled after the period's end."""
+        self.ended = False
+        self._organization_id = organization_id
+        self._settle = settle
+        self._release = release
+
+    async def settle(self, **amounts: int) -> bool:
+        """Count what was used and end the reservation; False when it was settled before.
+
+        It counts even when the reservation has expired, because the work was done.
+        """
+        settled = await self._settle(amounts)
+        self.ended = True
+        return settled
+
+    async def release(self) -> bool:
+        """End the reservation without any use; False when it had ended or expired."""
+        released = await self._release()
+        self.ended = True
+        return released
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.ended:
+            return
+        try:
+            await self.release()
+        except EphemeraError as problem:
+            if error is None:
+                raise
+            # The body's error is what the caller must see; the reservation expires by itself.
+            log.warning("%r was not released: %s", self, problem)
+
+    def __repr__(self) -> str:
+        return f"<Reservation {self.id!r} of {self._organization_id!r} in {self.period}>"

@@ -31,7 +31,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from time import monotonic
-from typing import Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Annotated, Generic, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -52,13 +52,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 _STALE = timedelta(minutes=5)
 _SOFT_TIMEOUT = timedelta(milliseconds=250)  # wait for newer windows, once per `cached_for`
 _log = logging.getLogger(__name__)
+_LAST = 253_402_300_799_999  # milliseconds since 1970: the end of the year 9999
+_Milliseconds: TypeAlias = Annotated[int, msgspec.Meta(ge=-_LAST, le=_LAST)]
 
 
 class Window(msgspec.Struct, array_like=True, frozen=True):
     """A window, in milliseconds since 1970; its end is not part of it."""
 
-    opens: int
-    closes: int
+    opens: _Milliseconds
+    closes: _Milliseconds
 
 
 class WindowState(NamedTuple):
@@ -142,7 +144,7 @@ class Windows(Generic[S]):
             fresh=cached_for,
             stale=_STALE,
             loading=Loading(jitter=0, soft_timeout=_SOFT_TIMEOUT),
-            local=LocalCache(max_entries=1),
+            local=LocalCache(max_entries=1, values="shared"),  # no caller sees it
             purpose=purpose,
             saves="a query of the schedule at each request",
             invalidated_by=("a changed schedule, where `invalidate` is called",),
@@ -173,7 +175,10 @@ class BoundWindows(Generic[S]):
         """How far this process's windows run ahead of the server's time: for a rehearsal, or for tests."""
 
     def configure(self, *, lead_time: timedelta, grace: timedelta, lookahead: timedelta) -> None:
-        """Change the windows of this store, before they are first used."""
+        """Change the windows of this store, before they are first used.
+
+        `lead_time`, `grace` and `lookahead` are those of the declaration.
+        """
         _check(self._declared, lead_time, grace, lookahead)
         self._lead_time, self._grace, self._lookahead = lead_time, grace, lookahead
 
@@ -236,11 +241,15 @@ class BoundWindows(Generic[S]):
 
 
 def _check(declared: Windows[S], lead_time: timedelta, grace: timedelta, lookahead: timedelta) -> None:
-    given = {"duration": declared.duration, "lead_time": lead_time, "grace": grace}
-    check_durations(declared.pattern, **given, lookahead=lookahead)
-    if min(given.values()) < _NO_TIME or lookahead <= declared.cached_for or declared.cached_for <= _NO_TIME:
+    durations = {"duration": declared.duration, "lead_time": lead_time, "grace": grace}
+    check_durations(declared.pattern, **durations, lookahead=lookahead)
+    if (
+        min(durations.values()) < _NO_TIME
+        or lookahead <= declared.cached_for
+        or declared.cached_for <= _NO_TIME
+    ):
         raise InvalidDeclaration(
             declared.pattern,
-            f"{given}, lookahead={lookahead}, cached_for={declared.cached_for}",
+            f"{durations}, lookahead={lookahead}, cached_for={declared.cached_for}",
             "look ahead further than `cached_for`",
         )

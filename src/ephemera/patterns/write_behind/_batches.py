@@ -14,12 +14,14 @@ applies it once and it is removed once.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
+from hashlib import blake2b
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 from zlib import crc32
 
+from ephemera._stored_numbers import stored_int
 from ephemera.errors import InvalidDeclaration
 from ephemera.keyspace import Catalogue, Keyspace, check_declaration, fixed, permanent
 from ephemera.wire import Client, Script
@@ -27,6 +29,11 @@ from ephemera.wire import Client, Script
 SEAL = Script.load("ephemera.patterns.write_behind", "seal")
 ACKNOWLEDGE = Script.load("ephemera.patterns.write_behind", "acknowledge")
 RENUMBER = Script.load("ephemera.patterns.write_behind", "renumber")
+
+IDS_KEPT = timedelta(days=7)
+"""How long a database remembers ids: longer than callers retry, and than a backlog waits for its flush."""
+_LONGEST_ENTRY = 200  # characters of an entry that are part of its id
+_MOVED_PER_CALL = 500  # counters that one call of `seal` moves: it blocks the server for 1 or 2 ms
 
 UNTIL_IN_SQL = permanent(reason="it is not in SQL yet; a flush removes it")
 IN_SHARD: dict[str, Any] = {"hash_tag": "shard", "role": "queue"}
@@ -53,6 +60,19 @@ class Batch:
     columns: tuple[str, ...]
     rows: list[Row]
     undecodable: tuple[Undecodable, ...] = ()
+    ids: Mapping[int, str] = field(default_factory=dict)
+    """Ids of rows, by their position: the database leaves out a row whose id it has."""
+
+    def rows_except(self, known: Collection[str]) -> list[Row]:
+        """Return the rows, without those whose id is known or comes again."""
+        seen, rows = set(known), list[Row]()
+        for position, row in enumerate(self.rows):
+            if (identity := self.ids.get(position)) is None:
+                rows.append(row)
+            elif identity not in seen:
+                seen.add(identity)
+                rows.append(row)
+        return rows
 
     def records(self) -> list[dict[str, Any]]:
         """Return the rows as dicts by column name."""
@@ -68,6 +88,8 @@ class Applied:
 
     duplicate: bool = False
     rejected: int = 0
+    repeated: int = 0
+    """Rows that were left out because the database has their id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +107,17 @@ class Sink(Protocol):
 
         The number is there when the shard's last one is at least as large and of the same epoch. If it is of
         another epoch, return `SequenceRegressed`. Store rows that the database rejects with the reason, in
-        the same transaction. Any exception means that nothing was written as far as is known: the flusher
+        the same transaction. Store the ids of `batch.ids` there too, for a week, and leave out the rows whose
+        id is stored already. Any exception means that nothing was written as far as is known: the flusher
         brings the batch again.
         """
 
-    async def write(self, columns: tuple[str, ...], rows: Sequence[Row]) -> None:
-        """Write rows immediately, without a batch: the fallback of callers while Redis is down."""
+    async def write(self, columns: tuple[str, ...], rows: Sequence[Row], ids: Sequence[str] = ()) -> bool:
+        """Write rows immediately, without a batch: the fallback of callers while Redis is down.
+
+        With `ids`, one for each row, store them and leave out rows whose id is stored, as in `apply`; False
+        when that left nothing to write.
+        """
 
 
 def shard_of(text: str, shards: int) -> int:
@@ -156,6 +183,16 @@ class Shards:
         """Return the number of the shard that a text belongs to."""
         return shard_of(text, self.count)
 
+    def id_of(self, shard: int, entry: str) -> str:
+        """Return the id under which a database remembers an entry with an idempotency key.
+
+        A long entry, which no index of a database takes, is replaced by its digest. That has no colon, and
+        every entry has one.
+        """
+        if len(entry) > _LONGEST_ENTRY:
+            entry = blake2b(entry.encode(), digest_size=32).hexdigest()
+        return f"{self.name}:{shard}:{entry}"
+
 
 class Sealed(NamedTuple):
     """A sealed batch whose rows have not been read yet."""
@@ -165,10 +202,20 @@ class Sealed(NamedTuple):
     number: int
     size: int
     fresh: bool  # sealed by this call, not by an earlier one
+    more: bool  # entries that were pending then may be left
+    age: float  # seconds since it was sealed
 
 
 NotSealed: TypeAlias = Literal["nothing due", "claimed elsewhere"]
-Fetch: TypeAlias = Callable[[Sealed], Awaitable[tuple[list[Row], tuple[Undecodable, ...]]]]
+Fetch: TypeAlias = Callable[[Sealed], Awaitable["Fetched"]]
+
+
+class Fetched(NamedTuple):
+    """The contents of a sealed batch: rows, what is none, and the ids of rows by their position."""
+
+    rows: list[Row]
+    undecodable: tuple[Undecodable, ...]
+    ids: dict[int, str]
 
 
 class ShardQueue:
@@ -195,25 +242,29 @@ class ShardQueue:
         self._fetch = fetch
 
     async def seal(
-        self, shard: int, flusher: str, claim: int, epoch: str, max_age: int
+        self, shard: int, flusher: str, claim: int, epoch: str, max_age: int, *, new_pass: bool = True
     ) -> Sealed | NotSealed:
-        """Seal the contents of a shard, or claim the batch that is sealed already.
+        """Seal a batch of a shard's contents, or claim the one that is sealed already.
 
         `claim` is how long no other flusher is given the batch, `max_age` the age at which the contents are
-        due, both in milliseconds. `epoch` is used when the shard's state has to be created.
+        due, both in milliseconds. `epoch` is used when the shard's state has to be created. A new pass takes
+        all counters that are pending now, batch by batch, until a batch says that there are no more.
         """
         keys = (*self._states[shard], *self._keys[shard])
-        reply = await self._client.run(SEAL, keys, (flusher, claim, epoch, max_age, self.shards.batch))
+        limits = (flusher, claim, epoch, max_age, self.shards.batch, _MOVED_PER_CALL)
+        reply = await self._client.run(SEAL, keys, (*limits, int(new_pass)))
+        while reply == 1:
+            reply = await self._client.run(SEAL, keys, (*limits, 0))
         if not isinstance(reply, list):
             return "nothing due" if reply is None else "claimed elsewhere"
-        known_epoch, number, count, fresh = reply
-        return Sealed(shard, known_epoch.decode(), number, count, bool(fresh))
+        known_epoch, number, count, fresh, more, age = reply
+        return Sealed(shard, known_epoch.decode(), number, count, bool(fresh), bool(more), age / 1000)
 
     async def read(self, sealed: Sealed) -> Batch:
         """Read the rows of a sealed batch."""
-        rows, undecodable = await self._fetch(sealed)
+        fetched = await self._fetch(sealed)
         identity = (self.shards.name, sealed.shard, sealed.epoch, sealed.number)
-        return Batch(*identity, self._columns, rows, undecodable)
+        return Batch(*identity, self._columns, *fetched)
 
     async def acknowledge(self, batch: Batch) -> bool:
         """Remove a batch that is in SQL; False when it was removed before."""
@@ -232,5 +283,5 @@ class ShardQueue:
         clock, *found = await asyncio.gather(self._client.call("TIME"), *states)
         oldest = now = int(clock[0]) * 1_000_000 + int(clock[1])
         for since, sealed in found:
-            oldest = min(oldest, int(since or 0) * 1000 or now, int(sealed or 0) or now)
+            oldest = min(oldest, (stored_int(since) or 0) * 1000 or now, stored_int(sealed) or now)
         return (now - oldest) / 1e6

@@ -3,6 +3,10 @@
 The counters of a row are fields of its shard's hash, named by the values of the key columns and the measure,
 as in `acme:2026-11:tokens`. Amounts are whole numbers; money is counted in millionths
 (`ephemera.patterns.usage`).
+
+An addition with an idempotency key and a fallback may reach SQL on two ways: through Redis, and, when it is
+retried during an outage, directly. Only SQL sees both. So it is a counter of its own, as in
+`:call-17:acme:2026-11:tokens`, whose name is the id that SQL remembers, and SQL adds it once.
 """
 
 from __future__ import annotations
@@ -11,14 +15,16 @@ import asyncio
 from asyncio import Future
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ephemera._bounded_cache import BoundedCache
+from ephemera._stored_numbers import stored_int
 from ephemera.errors import InvalidDeclaration, InvalidField, InvalidValue, Unavailable, WrongFields
 from ephemera.keyspace import Catalogue, FieldCodec, FieldValue, Stats, Store
 from ephemera.patterns.write_behind._batches import (
     IN_SHARD,
     UNTIL_IN_SQL,
+    Fetched,
     Row,
     Sealed,
     ShardQueue,
@@ -29,8 +35,15 @@ from ephemera.patterns.write_behind._batches import (
 from ephemera.patterns.write_behind._coalesced_calls import Addition, CallSizer, CoalescedCall, ShardBuffer
 from ephemera.wire import Client, Script, ScriptPrefix, pack_argument
 
+if TYPE_CHECKING:  # these need the extra `sql`
+    from ephemera.patterns.write_behind._tables import SinkTables
+    from ephemera.sql import SqlSchema
+
 COUNT = Script.load("ephemera.patterns.write_behind", "count")
+READ_PENDING = Script.load("ephemera.patterns.write_behind", "read_pending")
 _MAX_AMOUNT = 2**53 - 1  # scripts are exact up to here
+_PER_SCAN = 2000  # counters that one HSCAN reads
+_SCANS = 3  # of a batch, when one returns less than was sealed: the server restarted in the middle of it
 _MEMOIZED = 10_000  # additions whose shard and packed counters are remembered
 _FORMAT = FieldCodec(":")
 _RESERVED = frozenset({"idempotency_key", "fallback"})
@@ -42,11 +55,13 @@ class DeferredCounters:
     - `key`: the columns that identify a row.
     - `measures`: the columns that are added to.
     - `flush_every`: the age at which pending amounts are due.
-    - `batch`: the number of pending counters at which a shard is due whatever its age.
+    - `batch`: the number of pending counters at which a shard is due whatever its age, and the most that one
+      transaction writes.
     - `backlog`: the number of counters at which new ones are refused with `BacklogFull`. Counters that are
       pending already can still be added to.
     - `shards`: one is best on a single server; on a cluster, several spread over the nodes.
     - `idempotency_ttl`: how long idempotency keys are remembered.
+    - `tables`: the tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
     """
 
     def __init__(
@@ -58,11 +73,13 @@ class DeferredCounters:
         measures: Sequence[str],
         purpose: str,
         flush_every: timedelta = timedelta(minutes=1),
-        batch: int = 10_000,
+        batch: int = 20_000,
         backlog: int = 1_000_000,
         shards: int = 1,
         idempotency_ttl: timedelta = timedelta(hours=1),
+        tables: SinkTables | None = None,
     ) -> None:
+        self.tables = tables
         self.key, self.measures = tuple(key), tuple(measures)
         names = (*self.key, *self.measures)
         if not self.key or not self.measures or len(set(names)) < len(names):
@@ -103,6 +120,13 @@ class DeferredCounters:
     def name(self) -> str:
         """The prefix of the keys, and the name of the batches in SQL."""
         return self.shards.name
+
+    @property
+    def sql_schema(self) -> SqlSchema:
+        """The tables that the sinks for PostgreSQL need, which declarations can share."""
+        from ephemera.patterns.write_behind._tables import default_tables  # it needs the extra `sql`
+
+        return (self.tables or default_tables()).sql_schema
 
     def bind(self, store: Store) -> BoundCounters:
         """Return the counters of a store; `store[COUNTERS]` calls it."""
@@ -173,7 +197,7 @@ class BoundCounters:
         self._sizer = CallSizer()
         self._buffers = [self._buffer(shard) for shard in self._layout.shards]
         self._filling: list[ShardBuffer] = []
-        self._memo = BoundedCache[tuple[FieldValue, ...], tuple[ShardBuffer, Addition]](_MEMOIZED)
+        self._memo = BoundedCache[tuple[tuple[str, FieldValue], ...], tuple[ShardBuffer, Addition]](_MEMOIZED)
         self._new_future: Callable[[], Future[bool]]
 
     def add(
@@ -186,9 +210,10 @@ class BoundCounters:
         With an `idempotency_key` the addition counts once however often it is retried, for as long as
         `idempotency_ttl`; False when it was counted before. Raises `BacklogFull` when there is no room for a
         new counter. When Redis is down, raises `Unavailable`, or writes to the sink `fallback` if there is
-        one.
+        one. With both, it counts once whichever way it is retried, within a week; give the same fallback
+        each time.
         """
-        buffer, addition = self._memo.get((*values, *values.values())) or self._resolve(values)
+        buffer, addition = self._memo.get(tuple(values.items())) or self._resolve(values)
         if idempotency_key is not None or fallback is not None:
             return self._add_alone(buffer, addition, values, idempotency_key, fallback)
         futures = buffer.futures
@@ -202,14 +227,17 @@ class BoundCounters:
         return future
 
     async def pending(self, /, **key: FieldValue) -> dict[str, int]:
-        """Return the amounts of a row that Redis holds, including those of a sealed batch."""
+        """Return the amounts of a row that Redis holds, including those of a sealed batch.
+
+        Not those with an idempotency key and a fallback: SQL decides whether they count.
+        """
         row = self._layout.row_name([key[name] for name in self._key_names(key)])
-        pending, sealed, _ = self._layout.shard_of(row).keys
-        fields = [f"{row}:{measure}" for measure in self.declared.measures]
-        calls = (self._client.call("HMGET", name, *fields) for name in (pending, sealed))
-        open_amounts, sealed_amounts = await asyncio.gather(*calls)
-        sums = (int(one or 0) + int(two or 0) for one, two in zip(open_amounts, sealed_amounts, strict=True))
-        return dict(zip(self.declared.measures, sums, strict=True))
+        measures = self.declared.measures
+        fields = [f"{row}:{measure}" for measure in measures]
+        found = await self._client.run(READ_PENDING, self._layout.shard_of(row).keys[:2], fields)
+        pairs = zip(found[: len(measures)], found[len(measures) :], strict=True)
+        sums = ((stored_int(one) or 0) + (stored_int(two) or 0) for one, two in pairs)
+        return dict(zip(measures, sums, strict=True))
 
     async def backlog(self) -> int:
         """Return how many counters are not in SQL yet, in all shards."""
@@ -233,11 +261,13 @@ class BoundCounters:
         idempotency_key: str | None,
         fallback: Sink | None,
     ) -> bool:
-        prefix = None
+        prefix, names = None, list[str]()
         if idempotency_key is not None:
             shard = self._layout.shards[buffer.number]
             flag = self._layout.idempotency_key(buffer.number, idempotency_key)
             prefix = ScriptPrefix(COUNT, (*shard.keys, flag), shard.limits)
+            if fallback is not None:
+                addition, names = self._counters_of_its_own(values, idempotency_key)
         future: Future[bool] = asyncio.get_running_loop().create_future()
         CoalescedCall(buffer, [addition], [future]).send(prefix)
         try:
@@ -246,8 +276,22 @@ class BoundCounters:
             if fallback is None:
                 raise
         key, amounts = self._split(values)
-        await fallback.write(self._columns, [(*key, *(amounts.get(m, 0) for m in self.declared.measures))])
-        return True
+        measures = self.declared.measures
+        if not names:
+            return await fallback.write(self._columns, [(*key, *(amounts.get(m, 0) for m in measures))])
+        rows = [(*key, *(amounts[m] if m == one else 0 for m in measures)) for one in amounts]
+        ids = [self.declared.shards.id_of(buffer.number, name) for name in names]
+        return await fallback.write(self._columns, rows, ids)
+
+    def _counters_of_its_own(
+        self, values: dict[str, FieldValue], idempotency_key: str
+    ) -> tuple[Addition, list[str]]:
+        """Return an addition whose counters are named for its idempotency key, and their names."""
+        key, amounts = self._split(values)
+        row = f"{_FORMAT.encode(idempotency_key)}:{self._layout.row_name(key)}"
+        names = [f"{row}:{measure}" for measure in amounts]
+        fields = (pack_argument(f":{name}") for name in names)
+        return tuple(zip(fields, amounts.values(), strict=True)), names
 
     def _resolve(self, values: dict[str, FieldValue]) -> tuple[ShardBuffer, Addition]:
         """Find the shard and the counters of an addition, and remember them."""
@@ -255,7 +299,7 @@ class BoundCounters:
         row = self._layout.row_name(key)
         addition = tuple((pack_argument(f"{row}:{measure}"), amount) for measure, amount in amounts.items())
         resolved = self._buffers[self._layout.shard_of(row).number], addition
-        self._memo[*values, *values.values()] = resolved
+        self._memo[tuple(values.items())] = resolved
         return resolved
 
     def _schedule(self, buffer: ShardBuffer) -> None:
@@ -285,24 +329,47 @@ class BoundCounters:
             raise WrongFields(self.declared.name, self.declared.key, tuple(key))
         return self.declared.key
 
-    async def _fetch(self, sealed: Sealed) -> tuple[list[Row], tuple[Undecodable, ...]]:
+    async def _fetch(self, sealed: Sealed) -> Fetched:
         """Read a sealed batch: rows out of the fields of a hash, and fields that are no counter of ours."""
-        sealed_key = self._layout.shards[sealed.shard].keys[1]
-        stored: Mapping[bytes, bytes] = await self._client.call("HGETALL", sealed_key)
         positions = {measure: position for position, measure in enumerate(self.declared.measures)}
         rows: dict[str, tuple[list[str], list[int]]] = {}
+        ids: dict[str, str] = {}  # by the name of the row, which has the idempotency key in front then
         undecodable = []
-        for field, amount in stored.items():
+        for field, amount in (await self._read_sealed(sealed)).items():
             try:
-                row, _, measure = field.decode().rpartition(":")
+                name = field.decode()
+                row, _, measure = name.rpartition(":")
                 position, added = positions[measure], int(amount)
-                if row not in rows:
+                if name[0] == ":":  # a row for each: the id is that of one counter
+                    row, ids[name] = name, self.declared.shards.id_of(sealed.shard, name[1:])
+                    rows[row] = (
+                        _parse_row_name(name[1:], len(self.declared.key) + 2)[1:-1],
+                        [0] * len(positions),
+                    )
+                elif row not in rows:
                     rows[row] = (_parse_row_name(row, len(self.declared.key)), [0] * len(positions))
                 rows[row][1][position] = added
             except (KeyError, ValueError):
                 data = b"%s=%s" % (field, amount)
                 undecodable.append(Undecodable(data, "it is no counter of this declaration"))
-        return [(*key, *amounts) for key, amounts in rows.values()], tuple(undecodable)
+        found: list[Row] = [(*key, *amounts) for key, amounts in rows.values()]
+        numbered = {position: ids[row] for position, row in enumerate(rows) if row in ids} if ids else {}
+        return Fetched(found, tuple(undecodable), numbered)
+
+    async def _read_sealed(self, sealed: Sealed) -> dict[bytes, bytes]:
+        """Read the sealed hash in bounded pieces; it does not change, so a complete scan returns it all."""
+        key = self._layout.shards[sealed.shard].keys[1]
+        found: dict[bytes, bytes] = {}
+        for _ in range(_SCANS):
+            cursor: Any = b"0"
+            while True:
+                cursor, stored = await self._client.call("HSCAN", key, cursor, "COUNT", _PER_SCAN)
+                found.update(zip(stored[::2], stored[1::2], strict=True))
+                if cursor == b"0":
+                    break
+            if len(found) >= sealed.size:
+                break
+        return found
 
 
 def _parse_row_name(row: str, parts: int) -> list[str]:

@@ -1,10 +1,11 @@
 """The flusher: moves due batches from Redis to SQL, and retries until SQL has them.
 
-For each shard: seal a batch, write it and its number in one SQL transaction, call `on_applied`, remove the
-batch. A crash after any step is harmless: the next flusher is given the same batch under the same number,
-and SQL says whether it has it. Any number of flushers may run in any number of processes; a batch that one
-of them has claimed is given to another only after `claim_timeout`. A failing shard does not delay the
-others. While SQL or Redis fails, the flusher backs off, up to 30 s between attempts.
+For each shard: seal a batch, wait until the seal is safe on the server's disk, write the batch and its number
+in one SQL transaction, call `on_applied`, remove the batch. A crash after any step is harmless: the next
+flusher is given the same batch under the same number, and SQL says whether it has it. Any number of flushers
+may run in any number of processes; a batch that one of them has claimed is given to another only after
+`claim_timeout`. A failing shard does not delay the others. While SQL or Redis fails, the flusher backs off,
+up to 30 s between attempts.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ log = logging.getLogger("ephemera.write_behind")
 _MAX_POLL = 5.0  # seconds between checks for due batches
 _FIRST_BACKOFF = 0.1  # seconds after a failure, doubled each time
 _MAX_BACKOFF = 30.0
+_LAST_FLUSH = 10.0  # seconds that leaving the block may take
 _CONCURRENCY = 4  # shards that one flusher writes at the same time, each on its own SQL connection
 
 
@@ -55,17 +57,20 @@ class Flushed:
 class Flusher:
     """Flushes the counters or records of a store to a sink.
 
-        async with Flusher(store[VIEWS], sink):      # in the background, as long as the block
+        async with Flusher(store[VIEWS], sink):      # in the background, and all of it at the block's end
             ...
         await Flusher(store[VIEWS], sink).flush()    # now, once
+
+    Leaving the block flushes everything, for at most ten seconds. What that leaves stays in Redis for the
+    next flusher; `failure` says why.
 
     - `on_applied`: awaited with each batch that is in SQL, at least once. A batch whose `on_applied` fails is
       kept and brought again.
     - `flush_every`: the age at which batches are due, instead of the declared one.
-    - `claim_timeout`: how long a batch is left to a flusher that does not finish it.
-    - `write_delay`: how long a batch waits between sealing and writing. On a server that may lose its last
-      second (appendfsync everysec, a failover), use two seconds, so that what SQL has cannot come back
-      unsealed.
+    - `claim_timeout`: how long after `write_delay` a batch is left to a flusher that does not finish it.
+    - `write_delay`: how long a batch waits between sealing and writing. Two seconds suit a server that may
+      lose its last second (appendfsync everysec, a failover): what SQL has cannot come back unsealed. Give
+      zero only where every acknowledged write is on disk (appendfsync always) or none needs to be.
     """
 
     def __init__(
@@ -76,25 +81,26 @@ class Flusher:
         on_applied: OnApplied | None = None,
         flush_every: timedelta | None = None,
         claim_timeout: timedelta = timedelta(seconds=30),
-        write_delay: timedelta = timedelta(0),
+        write_delay: timedelta = timedelta(seconds=2),
     ) -> None:
         name, shards = source.declared.name, source.declared.shards
         flush_every = shards.flush_every if flush_every is None else flush_every
         check_durations(name, flush_every=flush_every, claim_timeout=claim_timeout, write_delay=write_delay)
-        if claim_timeout <= write_delay or write_delay < timedelta(0):
+        if write_delay < timedelta(0) or claim_timeout <= timedelta(0):
             given = f"claim_timeout={claim_timeout}, write_delay={write_delay}"
-            raise InvalidValue(name, "claim_timeout longer than write_delay", given)
+            raise InvalidValue(name, "a positive claim_timeout, and no negative write_delay", given)
         if flush_every <= timedelta(0):
             raise InvalidValue(name, "a positive flush_every", str(flush_every))
+        _check_tables(source, sink)
         self.failure: Exception | None = None
-        """Why the last round in the background failed; None when it succeeded."""
+        """Why the last round in the background, or the flush at the block's end, failed; None otherwise."""
         self._name = name
         self._shards = shards
         self._queue = source._queue
         self._sink = sink
         self._on_applied = on_applied
         self._flush_every = flush_every.total_seconds()
-        self._claim = round(claim_timeout.total_seconds() * 1000)
+        self._claim = round((write_delay + claim_timeout).total_seconds() * 1000)
         self._write_delay = write_delay.total_seconds()
         self._id = f"{socket.gethostname()}/{os.getpid()}-{secrets.token_hex(4)}"
         self._slots = asyncio.Semaphore(_CONCURRENCY)
@@ -131,6 +137,14 @@ class Flusher:
         if task is not None:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+        try:
+            async with asyncio.timeout(_LAST_FLUSH):
+                await self.flush()
+        except Exception as problem:  # the backlog stays in Redis; an error of the block must not be hidden
+            self.failure = problem
+            log.warning("%s: the last flush failed, the next flusher continues: %r", self._name, problem)
+        else:
+            self.failure = None
 
     async def _flush_shards(self, max_age: int) -> Flushed:
         flushed = Flushed()
@@ -141,17 +155,20 @@ class Flusher:
         return flushed
 
     async def _flush_shard(self, shard: int, max_age: int, flushed: Flushed) -> None:
-        """Flush batch after batch, until one that was sealed here emptied the shard."""
+        """Flush batch after batch, until one that was sealed here had the last of what was pending."""
+        new_pass = True
         while True:
-            sealed = await self._queue.seal(shard, self._id, self._claim, secrets.token_hex(8), max_age)
+            epoch = secrets.token_hex(8)
+            sealed = await self._queue.seal(shard, self._id, self._claim, epoch, max_age, new_pass=new_pass)
             if not isinstance(sealed, Sealed):
                 flushed.skipped += sealed == "claimed elsewhere"
                 return
-            if self._write_delay:
-                await asyncio.sleep(self._write_delay)
+            new_pass = new_pass and not sealed.fresh
+            if sealed.age < self._write_delay:
+                await asyncio.sleep(self._write_delay - sealed.age)
             async with self._slots:
                 applied = await self._apply(sealed, flushed)
-            if applied and sealed.fresh and sealed.size < self._shards.batch:
+            if applied and sealed.fresh and not sealed.more:
                 return
 
     async def _apply(self, sealed: Sealed, flushed: Flushed) -> bool:
@@ -166,9 +183,17 @@ class Flusher:
             flushed.duplicates += 1
         else:
             flushed.batches += 1
-            flushed.rows += len(batch.rows) - outcome.rejected + len(batch.undecodable)
+            flushed.rows += len(batch.rows) - outcome.repeated - outcome.rejected + len(batch.undecodable)
             flushed.rejected += outcome.rejected
         if self._on_applied is not None:
             await self._on_applied(batch)
         await self._queue.acknowledge(batch)
         return True
+
+
+def _check_tables(source: FlushSource, sink: Sink) -> None:
+    """Refuse a sink for PostgreSQL whose tables are not those that the declaration migrates."""
+    tables = getattr(sink, "tables", None)
+    if tables is not None and tables.sql_schema.key != source.declared.sql_schema.key:
+        declared = source.declared.tables or "the default tables"
+        raise InvalidValue(source.declared.name, f"a sink with {declared}, as it is declared", repr(tables))

@@ -3,6 +3,9 @@
 A record is stored as JSON by field name, without a fingerprint of its type: pending records may have been
 written by the previous version of the program. New fields take their defaults, removed fields are ignored,
 and anything that still does not decode is stored in SQL as rejected, with the reason.
+
+Records with an idempotency key and a fallback may reach SQL on two ways, as in `_counters`. They are stored
+with an id before the JSON (a NUL, the id, a NUL), which SQL remembers, so that it inserts each of them once.
 """
 
 from __future__ import annotations
@@ -12,15 +15,26 @@ import random
 from collections.abc import Callable
 from datetime import timedelta
 from operator import itemgetter
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, is_typeddict
 
 import msgspec
 
 from ephemera.errors import BacklogFull, InvalidValue, Unavailable
-from ephemera.keyspace import Catalogue, Stats, Store
+from ephemera.keyspace import (
+    Catalogue,
+    FieldCodec,
+    RecordField,
+    Stats,
+    Store,
+    encode_json,
+    json_decoder,
+    record_fields,
+    storable,
+)
 from ephemera.patterns.write_behind._batches import (
     IN_SHARD,
     UNTIL_IN_SQL,
+    Fetched,
     Row,
     Sealed,
     ShardQueue,
@@ -30,22 +44,29 @@ from ephemera.patterns.write_behind._batches import (
 )
 from ephemera.wire import Client, Script
 
-S = TypeVar("S", bound=msgspec.Struct)
+if TYPE_CHECKING:  # these need the extra `sql`
+    from ephemera.patterns.write_behind._tables import SinkTables
+    from ephemera.sql import SqlSchema
+
+S = TypeVar("S")
 
 APPEND = Script.load("ephemera.patterns.write_behind", "append")
 _PER_RANGE = 5000  # records that one LRANGE reads
+_FORMAT = FieldCodec(":")
 
 
 class DeferredRecords(Generic[S]):
     """Records that reach a table of SQL in batches. `store[RECORDS]` is a `BoundRecords`.
 
-    - `record`: a msgspec Struct; its fields are the columns.
+    - `record`: a msgspec Struct, a pydantic model, a dataclass, an attrs class or a TypedDict; its
+      fields are the columns.
     - `flush_every`: the age at which pending records are due.
     - `batch`: the number of records at which a shard is due whatever its age, and the most that one
       transaction writes.
     - `backlog`: the number of records at which new ones are refused with `BacklogFull`.
     - `shards`: lists that the records are spread over.
     - `idempotency_ttl`: how long idempotency keys are remembered.
+    - `tables`: the tables of the sinks for PostgreSQL; by default `write_behind_last_batches` and so on.
     """
 
     def __init__(
@@ -60,7 +81,9 @@ class DeferredRecords(Generic[S]):
         backlog: int = 1_000_000,
         shards: int = 4,
         idempotency_ttl: timedelta = timedelta(hours=1),
+        tables: SinkTables | None = None,
     ) -> None:
+        self.tables = tables
         self.record = record
         self.shards = Shards(
             catalogue,
@@ -88,6 +111,13 @@ class DeferredRecords(Generic[S]):
         """The prefix of the keys, and the name of the batches in SQL."""
         return self.shards.name
 
+    @property
+    def sql_schema(self) -> SqlSchema:
+        """The tables that the sinks for PostgreSQL need, which declarations can share."""
+        from ephemera.patterns.write_behind._tables import default_tables  # it needs the extra `sql`
+
+        return (self.tables or default_tables()).sql_schema
+
     def bind(self, store: Store) -> BoundRecords[S]:
         """Return the records of a store; `store[RECORDS]` calls it."""
         for keyspace in (self.pending, self.shards.state, self.shards.idempotency):
@@ -105,16 +135,15 @@ class BoundRecords(Generic[S]):
         self.declared = declared
         self.stats = stats
         shards = declared.shards
-        self._columns = tuple(field.name for field in msgspec.structs.fields(declared.record))
+        self._columns = tuple(field.name for field in record_fields(declared.name, declared.record))
         keys = shards.keys(declared.pending)
         self._queue = ShardQueue(shards, client, "list", keys, self._columns, self._fetch)
         self._client = client
         self._keys = shards.keys(declared.pending, shards.state)
         self._limits = (str(shards.capacity), shards.idempotency_ttl)
-        self._encode = msgspec.json.Encoder().encode
         record: Any = declared.record
-        self._decode_one = msgspec.json.Decoder(record).decode
-        self._decode_all = msgspec.json.Decoder(list[record]).decode
+        self._class = dict if is_typeddict(record) else record
+        self._decode_one, self._decode_all = json_decoder(record), json_decoder(list[record])
         self._row = row_maker(declared.record)
 
     async def append(
@@ -131,17 +160,24 @@ class BoundRecords(Generic[S]):
         `idempotency_key` (and the same `partition_key`) they are appended once however often that is
         retried, for as long as `idempotency_ttl`; False when they were appended before. Raises `BacklogFull`
         when there is no room. When Redis is down, raises `Unavailable`, or writes to the sink `fallback` if
-        there is one.
+        there is one. With both, they are in SQL once whichever way that is retried, within a week; give the
+        same fallback each time.
         """
         data = [self._encoded(record) for record in records]
         shard = self._shard(partition_key if partition_key is not None else idempotency_key)
+        flag, entries = None, list[str]()
+        if idempotency_key is not None:
+            flag = self.declared.shards.idempotency.key(shard=shard, idempotency_key=idempotency_key)
+        if idempotency_key is not None and fallback is not None:
+            entries = [f"{_FORMAT.encode(idempotency_key)}:{position}" for position in range(len(records))]
+            data = [b"\x00%s\x00%s" % (one.encode(), each) for one, each in zip(entries, data, strict=True)]
         try:
-            return await self._append(data, shard, idempotency_key)
+            return await self._append(data, shard, flag)
         except Unavailable:
             if fallback is None:
                 raise
-        await fallback.write(self._columns, [self._row(record) for record in records])
-        return True
+        ids = [self.declared.shards.id_of(shard, entry) for entry in entries]
+        return await fallback.write(self._columns, [self._row(record) for record in records], ids)
 
     async def backlog(self) -> int:
         """Return how many records are not in SQL yet, in all shards."""
@@ -151,38 +187,44 @@ class BoundRecords(Generic[S]):
         """Return the age of the oldest pending record in seconds, in one round trip."""
         return await self._queue.age()
 
-    async def _fetch(self, sealed: Sealed) -> tuple[list[Row], tuple[Undecodable, ...]]:
+    async def _fetch(self, sealed: Sealed) -> Fetched:
         """Read the records of a sealed batch."""
         key = self._keys[sealed.shard][0]
         ranges = (
             self._client.call("LRANGE", key, first, min(first + _PER_RANGE, sealed.size) - 1)
             for first in range(0, sealed.size, _PER_RANGE)
         )
-        rows: list[Row] = []
-        undecodable: list[Undecodable] = []
+        fetched, undecodable = Fetched([], (), {}), list[Undecodable]()
         for stored in await asyncio.gather(*ranges):
-            self._decode(stored, rows, undecodable)
-        return rows, tuple(undecodable)
+            try:  # all at once is several times as fast as one by one
+                fetched.rows.extend(map(self._row, self._decode_all(b"[%s]" % b",".join(stored))))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                self._decode_each(stored, sealed.shard, fetched, undecodable)
+        return fetched._replace(undecodable=tuple(undecodable))
 
-    def _decode(self, stored: list[bytes], rows: list[Row], undecodable: list[Undecodable]) -> None:
-        try:  # all at once is several times as fast as one by one
-            rows.extend(map(self._row, self._decode_all(b"[%s]" % b",".join(stored))))
-        except (msgspec.MsgspecError, UnicodeDecodeError):
-            for data in stored:
-                try:
-                    rows.append(self._row(self._decode_one(data)))
-                except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
-                    reason = f"it is no {self.declared.record.__name__}: {problem}"
-                    undecodable.append(Undecodable(data, reason))
+    def _decode_each(
+        self, stored: list[bytes], shard: int, fetched: Fetched, undecodable: list[Undecodable]
+    ) -> None:
+        for data in stored:
+            entry, text = b"", data
+            if data[:1] == b"\x00":
+                entry, _, text = data[1:].partition(b"\x00")
+            try:
+                row = self._row(self._decode_one(text))
+                if entry:
+                    position = len(fetched.rows)
+                    fetched.ids[position] = self.declared.shards.id_of(shard, entry.decode())
+                fetched.rows.append(row)
+            except (msgspec.MsgspecError, UnicodeDecodeError) as problem:
+                reason = f"it is no {self.declared.record.__name__}: {problem}"
+                undecodable.append(Undecodable(data, reason))
 
-    async def _append(self, data: list[bytes], shard: int, idempotency_key: str | None) -> bool:
-        keys, shards = self._keys[shard], self.declared.shards
-        if idempotency_key is not None:
-            keys = (*keys, shards.idempotency.key(shard=shard, idempotency_key=idempotency_key))
+    async def _append(self, data: list[bytes], shard: int, flag: str | None) -> bool:
+        keys = self._keys[shard] if flag is None else (*self._keys[shard], flag)
         with self.stats.counting_errors:
             added = await self._client.run(APPEND, keys, (*self._limits, *data))
         if added < 0:
-            raise BacklogFull(self.declared.name, shard, shards.capacity)
+            raise BacklogFull(self.declared.name, shard, self.declared.shards.capacity)
         self.stats.writes += added
         self.stats.bytes_written += sum(map(len, data))
         return bool(added)
@@ -193,33 +235,40 @@ class BoundRecords(Generic[S]):
 
     def _encoded(self, record: S) -> bytes:
         expected = self.declared.record
-        if not isinstance(record, expected):
+        if not isinstance(record, self._class):
             raise InvalidValue(self.declared.name, expected.__name__, type(record).__name__)
         try:
-            data = self._encode(record)
+            data = encode_json(record)
             self._decode_one(data)  # refuse here what could never be read back
-        except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as problem:
+        except (msgspec.MsgspecError, TypeError, ValueError) as problem:
             raise InvalidValue(self.declared.name, expected.__name__, f"one that is not: {problem}") from None
         return data
 
 
 def row_maker(record: type[S]) -> Callable[[S], Row]:
     """Return what turns a record into a row: its values, as JSON where SQL has no type for them."""
-    fields = msgspec.structs.fields(record)
-    nested = [position for position, field in enumerate(fields) if not _has_sql_type(field.type)]
-    as_tuple: Callable[[S], Row] = msgspec.structs.astuple
+    fields = record_fields("row", record)
+    nested = [position for position, field in enumerate(fields) if not _has_sql_type(storable(field.type))]
+    as_tuple: Any = msgspec.structs.astuple if issubclass(record, msgspec.Struct) else _getter(fields)
     if not nested:
-        return as_tuple
-    to_json = msgspec.json.encode
+        made: Callable[[S], Row] = as_tuple
+        return made
 
     def row(value: S) -> Row:
         values = list(as_tuple(value))
         for position in nested:
             if values[position] is not None:
-                values[position] = to_json(values[position]).decode()
+                values[position] = encode_json(values[position]).decode()
         return tuple(values)
 
     return row
+
+
+def _getter(fields: tuple[RecordField, ...]) -> Callable[[Any], Row]:
+    names = [field.name for field in fields]
+    return lambda record: tuple(
+        record.get(name) if isinstance(record, dict) else getattr(record, name) for name in names
+    )
 
 
 def _has_sql_type(annotation: Any) -> bool:

@@ -9,7 +9,8 @@ local entry = redis.call('GET', KEYS[1])
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if entry and ARGV[3] == '' then return {'', 0, entry, now} end
-local token = redis.call('GET', KEYS[2])
-if token and (token ~= '-' or (entry and ARGV[3] ~= '2')) then return {token, redis.call('PTTL', KEYS[2]), entry, now} end
+local token, left = redis.call('GET', KEYS[2]), redis.call('PTTL', KEYS[2])
+-- One without a TTL is another program's, and would prevent every load.
+if token and left > 0 and (token ~= '-' or (entry and ARGV[3] ~= '2')) then return {token, left, entry, now} end
 redis.call('SET', KEYS[2], ARGV[1], 'PX', ARGV[2])
 return {ARGV[1], tonumber(ARGV[2]), entry, now}

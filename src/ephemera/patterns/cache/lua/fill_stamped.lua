@@ -16,8 +16,8 @@ for i = 1, entries do
   if entry ~= '' and at >= 0 then
     local old = redis.call('GETRANGE', KEYS[i * 2 - 1], at, at + 31)
     local digits = string.match(old, '^(%d+)', 1)
-    if digits and #digits >= 16 then
-      digits = string.sub(digits, 1, 16)
+    digits = digits and string.sub(digits, 1, 16)
+    if digits and #digits == 16 and digits < '8' then -- above it, in the year 2223, only another program's
       if string.sub(old, 17) == string.sub(entry, at + 17, at + 32) then
         kept[i] = digits -- the same content keeps its number
       elseif tonumber(digits) >= number then

@@ -5,5 +5,6 @@
 -- ARGV[3]  its lifetime in milliseconds
 -- ARGV[4]  the channel that wakes listeners
 -- ARGV[5]  the message to publish there: the stream's key
+-- ARGV[6]  '1' if nothing follows the entry
 -- RETURNS  the entry's id
-return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5])
+return append_entry(KEYS[1], ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6])

@@ -4,7 +4,8 @@
 -- ARGV[2]  and on, for each claim: its id, and by its algorithm
 --          'fixed' units expiry          ms since 1970: when the key expires
 --          'sliding' units per stamp     ms: the end of the grain that the units were taken in
---          'bucket' units interval parts one unit takes interval/parts us to come back
+--          'bucket' units interval parts ends  one unit takes interval/parts us to come back; all that the claim took
+--                                              had come back at `ends`, in us since 1970
 --          units are added when above 0, whatever the limit, and given back when below
 -- RETURNS  how many claims were corrected; units whose time is over need no correction
 local clock = redis.call('TIME')
@@ -26,12 +27,18 @@ for claim = 1, #KEYS do
 
   elseif kind == 'sliding' then
     local per, stamp = tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-    local log, total, last, before = '', 0, 0, nil
+    local log, total, last, before, left = '', 0, 0, nil, stamp > now - per and -units or 0
     local position = state and #state % 12 == 6 and 7 or math.huge
     while position < #(state or '') do
       local moment, count = struct.unpack('>I6I6', state, position)
       position = position + 12
-      if moment == stamp then before, count = count, math.max(0, count + units) end
+      if units > 0 then
+        if moment == stamp then before, count = count, count + units end
+      elseif moment >= stamp and moment - stamp <= math.ceil(per / 60) and left > 0 and count > 0 then
+        -- A tier with longer grains may have written the newest entry: units taken after that are in it.
+        before = math.min(count, left)
+        count, left = count - before, left - before
+      end
       if moment > now - per and count > 0 then
         log, total, last = log .. struct.pack('>I6I6', moment, count), total + count, moment
       end
@@ -51,14 +58,16 @@ for claim = 1, #KEYS do
   else
     local present = clock[1] * 1000000 + clock[2]
     local full = math.max(present, state and tonumber(state) or 0)
-    local left = full + math.ceil(units * ARGV[at + 3] / ARGV[at + 4])
-    done = left > present or full > present
+    local change = math.ceil(units * ARGV[at + 3] / ARGV[at + 4])
+    if change < 0 then change = math.max(change, math.min(0, present - ARGV[at + 5])) end -- the rest has come back
+    local left = full + change
+    done = change ~= 0 and (left > present or full > present)
     if left > present then
       redis.call('SET', key, left, 'PXAT', math.floor(left / 1000) + 1)
     elseif done then
       redis.call('DEL', key)
     end
-    at = at + 5
+    at = at + 6
   end
 
   if done then

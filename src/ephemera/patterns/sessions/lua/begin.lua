@@ -5,6 +5,10 @@
 -- RETURNS  the marker, which a revocation removes
 local index = KEYS[1]
 local marker = redis.call('ZRANGE', index, 'inf', 'inf', 'BYSCORE')[1]
+if marker and not string.find(marker, '^~[%w_-]+$') then -- another program wrote it
+  redis.call('ZREM', index, marker)
+  marker = nil
+end
 if not marker then
   marker = ARGV[1]
   redis.call('ZADD', index, 'inf', marker)

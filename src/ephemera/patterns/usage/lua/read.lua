@@ -14,7 +14,13 @@ end
 if redis.call('EXISTS', KEYS[1]) == 0 then return false end
 local found = {}
 for i = 3, #ARGV do
-  found[#found + 1] = tonumber(redis.call('HGET', KEYS[1], ARGV[i]) or 0)
-  found[#found + 1] = tonumber(redis.call('HGET', KEYS[2], '=' .. ARGV[i]) or 0)
+  local text = redis.call('HGET', KEYS[1], ARGV[i]) or '0'
+  local used = #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text)
+  if not used then  -- not written by us: the caller rebuilds them from SQL
+    redis.call('DEL', KEYS[1])
+    return false
+  end
+  found[#found + 1] = used
+  found[#found + 1] = tonumber(redis.call('HGET', KEYS[2], '=' .. ARGV[i]) or 0) or 0
 end
 return found

@@ -45,10 +45,22 @@ if room < (#ARGV - 6) / 2 then
     end
   end
 end
+-- The number that HINCRBY would change; nil for anything else, which we did not write.
+local function whole(key, field)
+  local text = redis.call('HGET', key, field) or '0'
+  return #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text) or nil
+end
 local has_totals = redis.call('EXISTS', totals) == 1
 for i = 7, #ARGV, 2 do  -- check everything before the first write
-  local largest = tonumber(redis.call('HGET', pending, row .. ARGV[i]) or 0)
-  if has_totals then largest = math.max(largest, tonumber(redis.call('HGET', totals, ARGV[i]) or 0)) end
+  local largest = whole(pending, row .. ARGV[i])
+  if not largest then return redis.error_reply('ERR a pending counter of ' .. ARGV[i] .. ' is no number') end
+  local total = has_totals and whole(totals, ARGV[i])
+  if total then
+    largest = math.max(largest, total)
+  elseif has_totals then  -- the next reader rebuilds them from SQL
+    redis.call('DEL', totals)
+    has_totals = false
+  end
   if largest + ARGV[i + 1] > 9007199254740991 then
     return redis.error_reply('ERR the total of ' .. ARGV[i] .. ' would exceed 2^53')
   end

@@ -8,29 +8,44 @@
 -- ARGV[4]  the period's start and
 -- ARGV[5]  end in milliseconds since 1970
 -- ARGV[6]  and on: measure, amount, limit ('' for none), measure, amount, limit ...
--- RETURNS  1 reserved, now or before; nil the totals are missing; {now in milliseconds} the period is not the current
---          one; {the measure that exceeds its limit, used, reserved}
+-- RETURNS  1 reserved, now or before; 0 call again: expired reservations are left, without which it may fit; nil the
+--          totals are missing; {now in milliseconds} the period is not the current one; {the measure that exceeds its
+--          limit, used, reserved}
 local totals, held, expiries, id = KEYS[1], KEYS[2], KEYS[3], ARGV[1]
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 if now < tonumber(ARGV[4]) or now >= tonumber(ARGV[5]) then return {now} end
 if redis.call('EXISTS', totals) == 0 then return false end
 
-for _, expired in ipairs(redis.call('ZRANGE', expiries, '-inf', now, 'BYSCORE', 'LIMIT', 0, 100)) do
-  for measure, amount in string.gmatch(redis.call('HGET', held, expired) or '', '(%S+) (%S+)') do
-    redis.call('HINCRBY', held, '=' .. measure, -amount)
+-- Expired reservations are cleared, a bounded number per call.
+local at_most = 1000
+local expired = redis.call('ZRANGE', expiries, '-inf', now, 'BYSCORE', 'LIMIT', 0, at_most)
+if #expired > 0 then
+  local freed = {}
+  for _, reserved in ipairs(redis.call('HMGET', held, unpack(expired))) do
+    for measure, amount in string.gmatch(reserved or '', '(%S+) (%S+)') do
+      freed[measure] = (freed[measure] or 0) + (tonumber(amount) or 0)
+    end
   end
-  redis.call('HDEL', held, expired)
-  redis.call('ZREM', expiries, expired)
+  for measure, amount in pairs(freed) do redis.call('HINCRBY', held, '=' .. measure, string.format('%.0f', -amount)) end
+  redis.call('HDEL', held, unpack(expired))
+  redis.call('ZREM', expiries, unpack(expired))
 end
 if redis.call('HEXISTS', held, id) == 1 then return 1 end
 
 local parts = {}
 for i = 6, #ARGV, 3 do
   local measure, amount, limit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
-  local used = tonumber(redis.call('HGET', totals, measure) or 0)
-  local reserved = tonumber(redis.call('HGET', held, '=' .. measure) or 0)
-  if limit ~= '' and used + reserved + amount > tonumber(limit) then return {measure, used, reserved} end
+  local text = redis.call('HGET', totals, measure) or '0'
+  local used = #text <= 17 and string.find(text, '^%-?%d+$') and tonumber(text)
+  if not used then  -- not written by us: the caller rebuilds them from SQL
+    redis.call('DEL', totals)
+    return false
+  end
+  local reserved = tonumber(redis.call('HGET', held, '=' .. measure) or 0) or 0
+  if limit ~= '' and used + reserved + amount > tonumber(limit) then
+    return #expired == at_most and 0 or {measure, used, reserved}
+  end
   parts[#parts + 1] = measure .. ' ' .. amount
 end
 for i = 6, #ARGV, 3 do redis.call('HINCRBY', held, '=' .. ARGV[i], ARGV[i + 1]) end

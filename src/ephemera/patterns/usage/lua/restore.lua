@@ -14,10 +14,11 @@
 -- RETURNS  1 the totals exist; 0 read SQL again
 local pending, sealed, state, totals = unpack(KEYS)
 if redis.call('EXISTS', totals) == 1 then return 1 end
-local epoch, acknowledged, number = unpack(redis.call('HMGET', state, 'epoch', 'acknowledged', 'sealed'))
+local epoch, acknowledged, number, filling = unpack(redis.call('HMGET', state, 'epoch', 'acknowledged', 'sealed',
+  'filling'))
 local in_sql = epoch == ARGV[2] and tonumber(ARGV[3]) or 0
 if ARGV[4] ~= '1' and (tonumber(acknowledged) or 0) > in_sql then return 0 end
-local add_sealed = number and tonumber(number) > in_sql
+local add_sealed = filling or number and tonumber(number) > in_sql
 
 for i = 6, #ARGV, 2 do
   local field, total = ARGV[5] .. ':' .. ARGV[i], tonumber(ARGV[i + 1])

@@ -1,17 +1,36 @@
-"""Revoking and checking. The package's docstring has the guarantees and the failure behaviour."""
+"""The declaration of what can be revoked, and revoking and checking it.
+
+The package's docstring has the guarantees and the failure behaviour.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import time
+from collections.abc import Mapping
 from contextlib import suppress
-from datetime import timedelta
+from dataclasses import dataclass
+from datetime import datetime, timedelta
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeAlias, cast
+from typing import Any, Literal, NamedTuple, TypeAlias, cast, get_args
 
-from ephemera.errors import ConnectionFailed, InvalidValue
-from ephemera.keyspace import REDIS_ERRORS, Codec, FieldValue, Instant, Keyspace, Store
-from ephemera.patterns.revocation._event_cache import (
+from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidValue
+from ephemera.keyspace import (
+    REDIS_ERRORS,
+    Catalogue,
+    Codec,
+    FieldValue,
+    FlagAccessor,
+    Instant,
+    Keyspace,
+    Role,
+    Store,
+    check_declaration,
+    check_durations,
+    fixed,
+    until,
+)
+from ephemera.patterns._server_clock import ServerClock
+from ephemera.patterns.revocation._revocation_cache import (
     RecentWrites,
     RevocationCache,
     RevocationEvent,
@@ -21,8 +40,7 @@ from ephemera.patterns.revocation._event_cache import (
 )
 from ephemera.wire import Arg, Script
 
-if TYPE_CHECKING:
-    from ephemera.patterns.revocation._declaration import Revocation
+_ISSUE_MARGIN = timedelta(hours=1)  # by which marks outlive a token that was issued when they were made
 
 WhenDown: TypeAlias = Literal["closed", "open", "local"]
 """The result of a check while Redis is down: void, valid, or what this process knows."""
@@ -33,6 +51,122 @@ SPEND = Script.load("ephemera.patterns.revocation", "spend")
 
 _TOKENS_CACHED = 4096  # whose keys are cached
 _SPEND_RESULTS: dict[int, Literal["spent", "reused", "expired"]] = {1: "spent", 0: "reused", -1: "expired"}
+
+
+@dataclass(frozen=True, slots=True)
+class TokenKind:
+    """One kind of token: the pattern of its marks, with the token's id as field, and its longest lifetime."""
+
+    pattern: str
+    lifetime: timedelta
+    when_down: WhenDown = "closed"
+
+
+class Revocation:
+    """The declaration of what can be revoked: `store[REVOKED]` gives the `BoundRevocation` of a store."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        *,
+        tokens: Mapping[str, TokenKind],
+        users: str = "revoked:user:{user_id}",
+        families: str = "revoked:family:{family}",
+        channel: str = "revoked:events",
+        skew: timedelta = timedelta(0),
+        leeway: timedelta = timedelta(minutes=1),
+        cached: int = 10_000,
+        role: Role = "queue",
+    ) -> None:
+        """Declare the marks of tokens, users and families, and the channel of revocations.
+
+        `tokens` are the kinds of tokens by name. `skew` is by how much the clocks that `issued_at` comes from
+        may be ahead of the server's. `leeway` is how long after its expiry a token may still be accepted; it
+        must not be shorter than that of the `Tokens` that verify it. `cached` is how many revocations each
+        process keeps in memory.
+        """
+        check_declaration(catalogue, users, skew=skew, leeway=leeway)
+        _check(users, tokens, skew, leeway, cached)
+        self.kinds = dict(tokens)
+        self.skew = skew
+        self.leeway = leeway
+        self.cached = cached
+        self.longest_lifetime = max(kind.lifetime for kind in tokens.values()) + leeway + _ISSUE_MARGIN
+        self.tokens: dict[str, Keyspace[FlagAccessor]] = {
+            name: catalogue.flag(
+                kind.pattern,
+                lifetime=until(at_most=kind.lifetime + skew + leeway, outlives="the token that it revokes"),
+                role=role,
+                purpose=f"A revoked or used-up {name} token",
+                if_lost="the token is valid again until it expires",
+            )
+            for name, kind in tokens.items()
+        }
+        for keyspace in self.tokens.values():
+            _single_field(keyspace)
+        lifetime = fixed(
+            milliseconds=self.longest_lifetime // timedelta(milliseconds=1),
+            outlives="every token that it revokes",
+        )
+        self.users = catalogue.value(
+            users,
+            int,
+            lifetime=lifetime,
+            role=role,
+            purpose="The instant up to which a user's tokens are void, in microseconds since 1970",
+            if_lost="the user's older tokens are valid again until they expire",
+        )
+        self.families = catalogue.flag(
+            families,
+            lifetime=lifetime,
+            role=role,
+            purpose="A revoked family of refresh tokens",
+            if_lost="the family's tokens are valid again until they expire",
+        )
+        _single_field(self.users)
+        _single_field(self.families)
+        self.channel = catalogue.channel(
+            channel, RevocationEvent, role=role, purpose="Revocations, for the cache of every process"
+        )
+        catalogue.patterns.append(self)
+
+    def bind(self, store: Store) -> BoundRevocation:
+        """Bind the revocations to a store."""
+        return BoundRevocation(self, store)
+
+    def __repr__(self) -> str:
+        return f"<Revocation of {', '.join(self.kinds)} tokens>"
+
+
+def _check(
+    pattern: str, tokens: Mapping[str, TokenKind], skew: timedelta, leeway: timedelta, cached: int
+) -> None:
+    if not tokens:
+        raise InvalidDeclaration(
+            pattern, "it has no kinds of tokens", "give tokens={'access': TokenKind(...)}"
+        )
+    for name, kind in tokens.items():
+        check_durations(kind.pattern, lifetime=kind.lifetime)
+        if kind.lifetime <= timedelta(0):
+            raise InvalidDeclaration(
+                kind.pattern, f"{name} tokens have the lifetime {kind.lifetime}", "give a positive one"
+            )
+        if kind.when_down not in get_args(WhenDown):
+            known = ", ".join(map(repr, get_args(WhenDown)))
+            raise InvalidDeclaration(kind.pattern, f"when_down={kind.when_down!r} is unknown", f"use {known}")
+    if min(skew, leeway) < timedelta(0) or cached < 1:
+        raise InvalidDeclaration(
+            pattern,
+            f"skew={skew}, leeway={leeway}, cached={cached}",
+            "give a skew and a leeway of at least 0, and cache at least one",
+        )
+
+
+def _single_field(keyspace: Keyspace[Any]) -> None:
+    if len(keyspace.template.fields) != 1:
+        raise InvalidDeclaration(
+            keyspace.pattern, "it must have exactly one field", "a mark is of one token, user or family"
+        )
 
 
 class TokenStatus(NamedTuple):
@@ -59,13 +193,17 @@ class BoundRevocation:
         self._decode_instant = cast("Codec[int]", declaration.users.codec).decode
         self._longest = declaration.longest_lifetime
         self._skew = declaration.skew // timedelta(microseconds=1)
+        self._leeway = declaration.leeway
         client = store.client(declaration.users.role)
         self._call, self._run = client.call, client.run
         self._one_server = list(client.nodes()) == [client]
-        lifetimes = {name: kind.lifetime.total_seconds() for name, kind in declaration.kinds.items()}
+        lifetimes = {
+            name: (kind.lifetime + self._leeway).total_seconds() for name, kind in declaration.kinds.items()
+        }
         self._cache = RevocationCache(declaration.cached, lifetimes, self._longest.total_seconds())
         self._recent_writes = RecentWrites()
-        self._subscriber = Subscriber(client, self._channel, self._cache, self._recent_writes)
+        self._clock = ServerClock(client)
+        self._subscriber = Subscriber(client, self._channel, self._cache, self._recent_writes, self._clock)
         # A token returns with every request: its keys need not be rendered for each.
         self._cached_marks = lru_cache(_TOKENS_CACHED, typed=True)(self._marks)
         store.before_close(self._subscriber.stop)
@@ -83,6 +221,8 @@ class BoundRevocation:
         """Check whether a token is void: by its id, its user or its family, in one round trip.
 
         `issued_at` is the token's `iat`, required with `user`. `when_down` overrides the kind's policy.
+
+        `jti` is the token's id.
         """
         if kind not in self._kinds or (user is None) != (issued_at is None):
             raise self._misuse(f"kind {kind!r}, user {user!r}, issued_at {issued_at!r}")
@@ -104,12 +244,13 @@ class BoundRevocation:
         return _VALID
 
     async def revoke_token(self, kind: str, jti: str, *, until: Instant) -> bool:
-        """Revoke a token until it expires; False when it has expired already."""
+        """Revoke a token until it expires, its leeway included; False when it has expired already."""
         fields: dict[str, Any] = {self._id_fields[kind]: jti}
         self._cache.add(event := RevocationEvent("token", kind, jti))
+        end = self._end(until)
 
         async def write() -> bool:
-            return await self._flags[kind].set(until=until, **fields)
+            return await self._flags[kind].set(until=end, **fields)
 
         revoked = await write()
         if revoked:
@@ -119,6 +260,7 @@ class BoundRevocation:
     async def revoke_user(self, user: FieldValue) -> float:
         """Revoke every token issued to a user until now; return the instant, in seconds since 1970."""
         key = self._users.key(**{self._user_field: user})
+        user_id = self._user_text(key)
 
         async def write(at: int | str = "") -> int:
             lifetime = self._longest // timedelta(milliseconds=1)
@@ -127,10 +269,11 @@ class BoundRevocation:
         try:
             instant = await write()
         except REDIS_ERRORS:
-            self._cache.add(RevocationEvent("user", "", str(user), round(time.time() * 1e6)))
+            # By the server's clock, as far as it is known: this machine's may be wrong by any amount.
+            self._cache.add(RevocationEvent("user", "", user_id, round(self._clock.now() * 1000)))
             raise
         self._users.stats.writes += 1
-        self._cache.add(event := RevocationEvent("user", "", str(user), instant))
+        self._cache.add(event := RevocationEvent("user", "", user_id, instant))
         await self._publish(event, partial(write, instant))
         return instant / 1e6
 
@@ -148,13 +291,16 @@ class BoundRevocation:
         """Use up a token that may be used once; of all callers, one gets "spent".
 
         "reused" means that the token was copied: its family, if given, is revoked before this returns.
+
+        `until` is when the token expires: it is remembered until then.
         """
-        key = self._flags[kind].key(**{self._id_fields[kind]: jti})
-        end = await self._flags[kind].expiry(until)
-        outcome = _SPEND_RESULTS[await self._run_script(SPEND, key, end)]
+        fields: dict[str, Any] = {self._id_fields[kind]: jti}
+        key, end = self._flags[kind].key(**fields), self._end(until)
+        expiry = await self._flags[kind].expiry(end)
+        outcome = _SPEND_RESULTS[await self._run_script(SPEND, key, expiry)]
         if outcome == "spent":
             self._flags[kind].stats.writes += 1
-            self._keep_write(partial(self._flags[kind].set, until=until, **{self._id_fields[kind]: jti}))
+            self._keep_write(partial(self._flags[kind].set, until=end, **fields))
         if outcome == "reused" and family is not None:
             await self.revoke_family(family)
         return outcome
@@ -177,7 +323,8 @@ class BoundRevocation:
         if jti is not None:
             marks.append(("token", jti, self._flags[kind].key(**{self._id_fields[kind]: jti})))
         if user is not None:
-            marks.append(("user", str(user), self._users.key(**{self._user_field: user})))
+            key = self._users.key(**{self._user_field: user})
+            marks.append(("user", self._user_text(key), key))
         if family is not None:
             marks.append(("family", family, self._families.key(**{self._family_field: family})))
         if not marks:
@@ -208,12 +355,23 @@ class BoundRevocation:
             before = issued if instant is None else instant
             event = RevocationEvent(by, "", identity, before)
         self._cache.add(event)
-        return by != "user" or issued - self._skew <= event.before
+        return by != "user" or issued - self._skew <= event.issued_until
 
-    def _misuse(self, given: str) -> InvalidValue:
+    def _user_text(self, key: str) -> str:
+        """The user's id as every process has it, from a mark's key, whatever type a caller gave it in."""
+        fields = self._users.keyspace.template.parse_text(key) or {}
+        return fields[self._user_field]
+
+    def _end(self, until: Instant) -> Instant:
+        """When a token that expires then is no longer accepted."""
+        if isinstance(until, datetime):
+            return until + self._leeway
+        return until + self._leeway.total_seconds()
+
+    def _misuse(self, value: str) -> InvalidValue:
         kinds = ", ".join(self._kinds)
         expected = f"checks of {kinds} tokens by jti, by user together with issued_at, or by family"
-        return InvalidValue(self._users.keyspace.pattern, expected, given)
+        return InvalidValue(self._users.keyspace.pattern, expected, value)
 
     async def _run_script(self, script: Script, key: str, *arguments: Arg) -> Any:
         with self._users.stats.counting_errors:

@@ -22,6 +22,7 @@ import msgspec
 
 from ephemera.errors import EphemeraError
 from ephemera.keyspace import REDIS_ERRORS, ChannelAccessor
+from ephemera.patterns._server_clock import ServerClock
 from ephemera.wire import Client
 
 RevokedBy: TypeAlias = Literal["token", "user", "family"]
@@ -30,7 +31,7 @@ RevokedBy: TypeAlias = Literal["token", "user", "family"]
 Write: TypeAlias = Callable[[], Awaitable[Any]]
 
 _RETRY_AFTER = 1.0  # seconds between attempts to subscribe
-_REPEATED_FOR = 300.0  # seconds after which a write was replicated, or its master was replaced
+_REPLAY_WINDOW = 300.0  # seconds after which a write was replicated, or its master was replaced
 _MAX_RECENT_WRITES = 1000
 
 
@@ -40,7 +41,7 @@ class RevocationEvent(msgspec.Struct, array_like=True, frozen=True):
     by: RevokedBy
     kind: str  # of a token: "access" or "refresh"; empty for users and families
     id: str
-    before: int = 0  # microseconds since 1970; a user's tokens issued up to then are revoked
+    issued_until: int = 0  # microseconds since 1970; a user's tokens issued up to then are revoked
 
 
 class RevocationCache:
@@ -58,9 +59,9 @@ class RevocationCache:
     def add(self, event: RevocationEvent) -> None:
         """Remember a revocation; the oldest is dropped when there are too many."""
         name = (event.by, event.kind, event.id)
-        _, before = self._known.pop(name, (0.0, 0))
+        _, issued_until = self._known.pop(name, (0.0, 0))
         expires = monotonic() + self._lifetimes.get(event.kind, self._longest)
-        self._known[name] = (expires, max(before, event.before))
+        self._known[name] = (expires, max(issued_until, event.issued_until))
         if len(self._known) > self._size:
             self._known.popitem(last=False)
 
@@ -69,11 +70,11 @@ class RevocationCache:
         known = self._known.get((by, kind, identity))
         if known is None:
             return False
-        expires, before = known
+        expires, issued_until = known
         if expires < monotonic():
             del self._known[by, kind, identity]
             return False
-        return by != "user" or issued <= before
+        return by != "user" or issued <= issued_until
 
 
 class RecentWrites:
@@ -89,13 +90,13 @@ class RecentWrites:
     async def repeat(self) -> None:
         """Repeat all of them, the newest first, waiting for the server where necessary."""
         for at, write in reversed(tuple(self._recent)):
-            while monotonic() - at < _REPEATED_FOR:
-                if await _done(write):
+            while monotonic() - at < _REPLAY_WINDOW:
+                if await _try_write(write):
                     break
                 await asyncio.sleep(_RETRY_AFTER)
 
 
-async def _done(write: Write) -> bool:
+async def _try_write(write: Write) -> bool:
     """Write; False when the server is unavailable."""
     try:
         await write()
@@ -115,11 +116,13 @@ class Subscriber:
         channel: ChannelAccessor[RevocationEvent],
         cache: RevocationCache,
         writes: RecentWrites,
+        clock: ServerClock,
     ) -> None:
         self._client = client
         self._channel = channel
         self._cache = cache
         self._writes = writes
+        self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._lost = asyncio.Event()
         self.subscribed = asyncio.Event()
@@ -129,8 +132,8 @@ class Subscriber:
         """Subscribe, if this has not happened yet; needs a running loop."""
         if not self._tasks:
             loop = asyncio.get_running_loop()
-            works = (self._receive(), self._repeat_writes())
-            self._tasks = [loop.create_task(work, name="ephemera-revocation") for work in works]
+            coroutines = (self._receive(), self._repeat_writes())
+            self._tasks = [loop.create_task(each, name="ephemera-revocation") for each in coroutines]
 
     async def stop(self) -> None:
         """Unsubscribe."""
@@ -144,6 +147,8 @@ class Subscriber:
                 async with self._client.subscribe(self._channel.name()) as messages:
                     if self.subscribed.is_set():
                         self._lost.set()
+                    with suppress(*REDIS_ERRORS):
+                        await self._clock.sync()
                     self.subscribed.set()
                     async for message in messages:
                         if message.lost:

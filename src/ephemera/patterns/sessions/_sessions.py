@@ -1,4 +1,7 @@
-"""The operations on sessions. The package's docstring has their guarantees and failure behaviour."""
+"""The declaration of sessions, and the operations on them.
+
+The package's docstring has their guarantees and failure behaviour.
+"""
 
 from __future__ import annotations
 
@@ -6,22 +9,37 @@ import asyncio
 import secrets
 from collections.abc import Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar, cast
-
-import msgspec
+from datetime import UTC, datetime, timedelta
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from ephemera._bounded_cache import BoundedCache
-from ephemera.errors import ConnectionFailed, InvalidValue, SessionsRevoked
-from ephemera.keyspace import REDIS_ERRORS, FieldValue, Sliding, Store, payload_size
-from ephemera.patterns._stored_records import RecordFormat, load_change_script, record_format
-from ephemera.patterns.sessions._token_keys import SessionKeys
+from ephemera.errors import ConnectionFailed, InvalidDeclaration, InvalidValue, SessionsRevoked
+from ephemera.keyspace import (
+    REDIS_ERRORS,
+    Catalogue,
+    FieldValue,
+    Fixed,
+    Keyspace,
+    Role,
+    Sliding,
+    Stats,
+    Store,
+    check_declaration,
+    check_durations,
+    field_value,
+    payload_size,
+    record_fields,
+)
+from ephemera.patterns._stored_records import RecordFormat, RecordKind, load_change_script, record_format
+from ephemera.patterns.sessions._token_keys import SessionKeys, TokenKeys
 from ephemera.wire import Arg, PreparedScript, Script
 
-if TYPE_CHECKING:
-    from ephemera.patterns.sessions._declaration import Sessions
+S = TypeVar("S")
 
-S = TypeVar("S", bound=msgspec.Struct)
+_SECRET_FIELDS = frozenset(
+    ("access_token", "api_key", "id_token", "password", "refresh_token", "secret", "session_token", "token")
+)
+"""Fields that would let a reader of the server act as the user; store ids and expiries instead."""
 
 CREATE = Script.load("ephemera.patterns.sessions", "create")
 GET = Script.load("ephemera.patterns.sessions", "get")
@@ -35,6 +53,115 @@ BEGIN = Script.load("ephemera.patterns.sessions", "begin")
 _MAX_SIGN_IN = 600_000  # milliseconds from `begin_sign_in` to `create`
 _MAX_SLIDE_STEP = 60_000  # milliseconds
 _READS_CACHED = 4096  # prepared reads, by token
+
+
+_YEAR_9999 = 253_370_764_800  # seconds; later times have no datetime
+
+
+class Sessions(Generic[S]):
+    """The declaration of a service's sessions: `store[SESSIONS]` gives the `BoundSessions` of a store."""
+
+    def __init__(
+        self,
+        catalogue: Catalogue,
+        pattern: str,
+        record: type[S],
+        *,
+        user: str,
+        lifetime: Sliding | Fixed,
+        absolute_lifetime: timedelta | None = None,
+        kind: RecordKind = "hash",
+        index: str | None = None,
+        max_per_user: int = 100,
+        role: Role = "cache",
+        purpose: str = "Who is signed in",
+        saves: str = "a SQL read on every request",
+        if_lost: str = "users sign in again",
+    ) -> None:
+        """Declare the keys of sessions and of the users' indexes.
+
+        `user` names the field of the record, of the index pattern and, if present, of the session pattern
+        that holds the user's id. `lifetime` is sliding or fixed. `kind` is "hash" or "value" (JSON). `index`
+        is the pattern of the users' indexes. `absolute_lifetime` ends a sliding session that long after its
+        creation, however often it is used. When a user has `max_per_user` sessions, a new one ends the one
+        that would expire first.
+        """
+        check_declaration(catalogue, pattern)
+        _check(pattern, record, user, lifetime, max_per_user)
+        declare: Any = {"hash": catalogue.hash, "value": catalogue.value}[kind]
+        self.keyspace: Keyspace[Any] = declare(
+            pattern,
+            record,
+            lifetime=lifetime,
+            role=role,
+            purpose=purpose,
+            saves=saves,
+            invalidated_by=("signing out", "revoking all", "a new id", "too many sessions of one user"),
+            if_lost=if_lost,
+            sensitive=True,
+        )
+        self.index = catalogue.sorted_set(
+            index or f"user_sessions:{{{user}}}",
+            str,
+            lifetime=lifetime,
+            role=role,
+            purpose="Which sessions of a user are valid, by expiry",
+            saves="a scan of all sessions when one user's are revoked",
+            invalidated_by=("revoking all",),
+            if_lost=if_lost,
+            sensitive=True,
+        )
+        self.record = record
+        self.user_field = user
+        self.max_per_user = max_per_user
+        self.absolute_lifetime = _absolute_seconds(pattern, lifetime, absolute_lifetime)
+        """In seconds; 0 without one."""
+        self.keys = TokenKeys(self.keyspace, self.index, user, self.absolute_lifetime)
+        catalogue.patterns.append(self)
+
+    def bind(self, store: Store) -> BoundSessions[S]:
+        """Bind the sessions to a store."""
+        return BoundSessions(self, store)
+
+    def __repr__(self) -> str:
+        return f"<Sessions {self.keyspace.pattern!r} of {self.keyspace.catalogue}>"
+
+
+def _absolute_seconds(pattern: str, lifetime: Sliding | Fixed, absolute: timedelta | None) -> int:
+    if absolute is None:
+        return 0
+    check_durations(pattern, absolute_lifetime=absolute)
+    if not isinstance(lifetime, Sliding) or absolute < timedelta(seconds=1):
+        raise InvalidDeclaration(
+            pattern,
+            f"absolute_lifetime={absolute} with the lifetime {lifetime}",
+            "give a sliding lifetime an absolute one of at least a second; a fixed one is absolute already",
+        )
+    return int(absolute.total_seconds())
+
+
+def _check(pattern: str, record: type[Any], user: str, lifetime: Any, max_per_user: int) -> None:
+    names = {field.name for field in record_fields(pattern, record)}
+    if user not in names:
+        raise InvalidDeclaration(
+            pattern, f"{record.__name__} has no field {user!r}", f"user= is one of {', '.join(sorted(names))}"
+        )
+    if secrets := names & _SECRET_FIELDS:
+        raise InvalidDeclaration(
+            pattern,
+            f"{record.__name__} would store {', '.join(sorted(secrets))}, usable by anyone who sees a dump",
+            "store the token's id and expiry, never the secret itself",
+        )
+    if not isinstance(lifetime, (Sliding, Fixed)):
+        raise InvalidDeclaration(
+            pattern,
+            f"a session cannot have the lifetime {lifetime}",
+            "use sliding(hours=24) or fixed(hours=1)",
+        )
+    if max_per_user < 1:
+        raise InvalidDeclaration(
+            pattern, f"max_per_user={max_per_user} allows no sessions", "give a positive number"
+        )
 
 
 class ListedSession(NamedTuple, Generic[S]):
@@ -53,7 +180,7 @@ class SessionReader(Generic[S]):
     """
 
     def __init__(self, declaration: Sessions[S], store: Store) -> None:
-        self.stats = store[declaration.keyspace].stats
+        self.stats: Stats = store[declaration.keyspace].stats
         self._send = store.client(declaration.keyspace.role).send
         self._keys = declaration.keys
         self._reads: BoundedCache[str, PreparedScript] = BoundedCache(_READS_CACHED)
@@ -100,10 +227,14 @@ class SessionReader(Generic[S]):
         return None
 
     def prepare(self, keys: SessionKeys | None, *, extend: bool = True) -> PreparedScript | None:
-        """Prepare the read of one session, which is the same each time; None without keys."""
+        """Prepare the read of one session, which is the same each time; None without keys.
+
+        `extend` is False for a read that is no use of the session.
+        """
         if keys is None:
             return None
-        arguments = (keys.id, self._command, self._extend_below if extend else 0, self._lifetime)
+        extend_below = self._extend_below if extend else 0
+        arguments = (keys.id, self._command, extend_below, self._lifetime, keys.ends_at)
         return PreparedScript(GET, (keys.key, keys.index_key), arguments)
 
     def send_prepared(self, read: PreparedScript | None) -> asyncio.Future[Any] | None:
@@ -133,7 +264,8 @@ class BoundSessions(Generic[S]):
         self._keyspace, self._user_field = declaration.keyspace, declaration.user_field
         self.reader = SessionReader(declaration, store)
         """Reads in two steps, for a middleware."""
-        self.stats = self.reader.stats
+        self.stats: Stats = self.reader.stats
+        """How often sessions were found, missed and written."""
         client = store.client(declaration.keyspace.role)
         self._run, self._call = client.run, client.call
         self._keys = declaration.keys
@@ -143,6 +275,7 @@ class BoundSessions(Generic[S]):
         self.lifetime = cast("int", lifetime.milliseconds)
         """Milliseconds; of a sliding session from its last use."""
         self._extend_to = self.lifetime if isinstance(lifetime, Sliding) else 0
+        self._absolute = declaration.absolute_lifetime * 1000
 
     async def begin_sign_in(self, user: FieldValue) -> str:
         """Announce a sign-in before you read the account, for `create(..., sign_in=...)`."""
@@ -158,12 +291,13 @@ class BoundSessions(Generic[S]):
         sign-in.
         """
         write = self._records.write(session)
-        user = str(getattr(session, self._user_field))
+        user = self._keys.user_text(field_value(session, self._user_field))
         token = self._keys.mint(user)
         keys = cast("SessionKeys", self._keys.of_token(token))
         if replacing is not None:
             await self.end(replacing)
-        arguments = (keys.id, self.lifetime, self._max_per_user, sign_in or "", *write)
+        lifetime = min(self.lifetime, self._absolute or self.lifetime)
+        arguments = (keys.id, lifetime, self._max_per_user, sign_in or "", *write)
         evicted = await self._run_script(CREATE, (keys.key, keys.index_key), *arguments)
         if evicted is None:
             raise SessionsRevoked(self._keyspace.pattern, user)
@@ -181,7 +315,9 @@ class BoundSessions(Generic[S]):
         """Read a session by id, where the user is authenticated otherwise, such as by a signed token."""
         reader = self.reader
         keys = self._keys.of_id(user, session_id)
-        return await reader.receive(reader.send_prepared(reader.prepare(keys)))
+        # Only a token knows the absolute end, so without one the session is not extended.
+        read = reader.prepare(keys, extend=not self._absolute)
+        return await reader.receive(reader.send_prepared(read))
 
     async def peek(self, token: str) -> S | None:
         """Read a session like `get`, but without extending it: an open page is not a use."""
@@ -197,9 +333,8 @@ class BoundSessions(Generic[S]):
         keys = self._keys.of_token(token)
         if keys is None:
             return False
-        updated = bool(
-            await self._run_script(UPDATE, (keys.key, keys.index_key), keys.id, self._extend_to, *change)
-        )
+        arguments = (keys.id, self._extend_to, keys.ends_at, *change)
+        updated = bool(await self._run_script(UPDATE, (keys.key, keys.index_key), *arguments))
         self.stats.writes += updated
         self.stats.bytes_written += payload_size(change)
         return updated
@@ -240,12 +375,16 @@ class BoundSessions(Generic[S]):
     async def of_user(self, user: FieldValue) -> list[ListedSession[S]]:
         """List a user's sessions by expiry, without extending them."""
         flat = await self._run_script(LIST, (self._keys.index_key(user),))
-        ids = [session_id.decode() for session_id in flat[::2]]
-        reads = (self._call(self._records.read, self._keys.session_key(user, each)) for each in ids)
-        found = zip(ids, await asyncio.gather(*reads), flat[1::2], strict=True)
+        listed = [
+            (keys, datetime.fromtimestamp(seconds, UTC))
+            for member, ends in zip(flat[::2], flat[1::2], strict=True)
+            if (keys := self._keys.of_id(user, member.decode(errors="replace"))) is not None
+            and 0 <= (seconds := float(ends) / 1000) < _YEAR_9999  # else another program wrote it
+        ]
+        replies = await asyncio.gather(*(self._call(self._records.read, keys.key) for keys, _ in listed))
         return [
-            ListedSession(session_id, session, datetime.fromtimestamp(float(ends) / 1000, UTC))
-            for session_id, reply, ends in found
+            ListedSession(keys.id, session, ends)
+            for (keys, ends), reply in zip(listed, replies, strict=True)
             if reply and (session := self._records.decode(reply)) is not None
         ]
 
@@ -267,6 +406,8 @@ class BoundSessions(Generic[S]):
 
     async def _unlink(self, user: FieldValue, ids: list[bytes]) -> None:
         """Free the memory of sessions that no index lists; they are void already, so this may fail."""
-        if ids:
+        found = [self._keys.of_id(user, each.decode(errors="replace")) for each in ids]
+        keys = [each.key for each in found if each is not None]  # else another program wrote it
+        if keys:
             with suppress(ConnectionFailed):
-                await self._call("UNLINK", *(self._keys.session_key(user, each.decode()) for each in ids))
+                await self._call("UNLINK", *keys)
