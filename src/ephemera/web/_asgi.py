@@ -6,6 +6,7 @@ the response has not started, or send it with `await problem(scope, receive, sen
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from typing import Any, TypeAlias
 
@@ -28,6 +29,7 @@ RESPONSE_STARTS = frozenset(("http.response.start", "websocket.accept", "websock
 """The types of messages that start a response, and may carry headers."""
 
 _POLICY_VIOLATION, _TRY_AGAIN_LATER = 1008, 1013  # WebSocket close codes
+_log = logging.getLogger(__name__)
 
 
 class Problem(Exception):
@@ -61,8 +63,17 @@ class Problem(Exception):
 def unavailable(
     detail: str = "This is not possible at the moment; please try again.", *, retry_after: int = 1
 ) -> Problem:
-    """503: a server is down, and the same request may succeed in some seconds."""
+    """503: a server is down, and the same request may succeed in some seconds.
+
+    `retry_after` is in seconds.
+    """
     return Problem(503, "Service Unavailable", detail, headers=[(b"retry-after", b"%d" % retry_after)])
+
+
+def unavailable_because(reason: Exception) -> Problem:
+    """503, and the reason in the log: clients do not learn which server is down."""
+    _log.warning("answered with 503: %s: %s", type(reason).__name__, reason)
+    return unavailable()
 
 
 async def send_response(

@@ -35,7 +35,11 @@ _UNKNOWN = "unknown"
 
 
 class ClientAddress:
-    """Finds the client of an ASGI scope; `trusted` are addresses and networks of proxies."""
+    """Finds the client of an ASGI scope; `trusted` are addresses and networks of proxies.
+
+    `header` is the one that your proxies set, and `ipv6_prefix` the length of the networks of `network`, in
+    bits.
+    """
 
     def __init__(
         self,

@@ -22,18 +22,16 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import hmac
-import logging
 from collections.abc import Callable
 from time import monotonic
 from typing import Any
 
 import msgspec
 
-from ephemera.errors import EphemeraError
 from ephemera.keyspace import Role, Store
 from ephemera.operations.health import Health, check_client, worst_status
 from ephemera.operations.metrics import StoreMetrics
-from ephemera.patterns.http_cache import BoundHttpCache, HttpCache
+from ephemera.patterns.http_cache import HttpCache
 from ephemera.web._asgi import Problem, Receive, Scope, Send, send_response
 from ephemera.web._http_cache import store_from_state
 
@@ -44,11 +42,13 @@ _METHODS = ("GET", "HEAD")
 _SHORTEST_TOKEN = 16  # characters
 _JSON = (b"content-type", b"application/json")
 _NO_STORE = (b"cache-control", b"no-store")
-_log = logging.getLogger(__name__)
 
 
 class HealthEndpoint:
-    """Responds with the health of a store's servers; `store` finds the store of a scope."""
+    """Responds with the health of a store's servers; `store` finds the store of a scope.
+
+    With `details=False` it returns only the status.
+    """
 
     def __init__(self, store: Callable[[Scope], Store] = store_from_state, *, details: bool = True) -> None:
         self._store = store
@@ -109,7 +109,10 @@ class MetricsEndpoint:
 
 
 class PrewarmEndpoint:
-    """Prewarms a site for requests that have the token."""
+    """Prewarms a site for requests that have the token.
+
+    `store` finds the store of a scope.
+    """
 
     def __init__(
         self, site: HttpCache[Any], token: str, *, store: Callable[[Scope], Store] = store_from_state
@@ -130,19 +133,10 @@ class PrewarmEndpoint:
         if not self._is_authorized(scope):
             detail = "Send the prewarm token in the header x-prewarm-token."
             return await Problem(403, "Forbidden", detail)(scope, receive, send)
-        site = self._store(scope)[self._site]
-        site.run_in_background(self._run(site), f"prewarming {self._site.name}")
+        self._store(scope)[self._site].prewarm_in_background()
         return await send_response(send, 202, (_JSON,), b'{"status":"prewarming"}')
 
     def _is_authorized(self, scope: Scope) -> bool:
         given = next((value for name, value in scope["headers"] if name == b"x-prewarm-token"), b"")
         # Digests have one length, so not even the token's length can be measured.
         return hmac.compare_digest(hashlib.sha256(given).digest(), self._digest)
-
-    async def _run(self, site: BoundHttpCache[Any]) -> None:
-        try:
-            report = await site.prewarm()
-            if report is not None:
-                _log.info("prewarmed %s: %s", self._site.name, report)
-        except EphemeraError as problem:
-            _log.warning("prewarming %s failed: %s", self._site.name, problem)

@@ -27,16 +27,9 @@ from ephemera.patterns.http_cache import HttpCache, Resource
 from ephemera.web._asgi import ASGIApp, Receive, Scope, Send
 from ephemera.web._endpoints import PrewarmEndpoint
 from ephemera.web._http_cache import ResourceApp, UserOf, store_from_state
+from ephemera.web._openapi import PAGE_HEADERS, PAGE_RESPONSES, PROBLEM_CONTENT, Responses
 
 _EMPTY: dict[str, Any] = {}
-_PROBLEM = {"application/problem+json": {"schema": {"type": "object"}}}
-_WAIT = {"Retry-After": {"description": "Seconds to wait", "schema": {"type": "integer"}}}
-_PAGE_HEADERS = {
-    "ETag": {"description": "The tag of this content", "schema": {"type": "string"}},
-    "X-Resource-Version": {"description": "Grows with every change", "schema": {"type": "string"}},
-    "Cache-Control": {"schema": {"type": "string"}},
-    "Vary": {"schema": {"type": "string"}},
-}
 
 
 class _AppRoute(APIRoute):
@@ -75,6 +68,10 @@ def add_resource(
     """Serve a resource at a path; `options` are those of a FastAPI route, such as tags and summary.
 
     `responses` adds to those of the resource itself, such as the 429 of a middleware.
+
+    `store` finds the store of a scope, and `user` the id of its user, for a private resource. The fields of
+    the key come from the path; `query` names those that come from the query, each with its default, and
+    `fields` is a function of the scope for others.
     """
     choose = _from_query(query, fields) if query else fields
     served = ResourceApp(resource, store=store, fields=choose, user=user)
@@ -109,10 +106,13 @@ def add_prewarm(
     store: Callable[[Scope], Store] = store_from_state,
     **options: Any,
 ) -> None:
-    """Let a POST with the token prewarm the site."""
+    """Let a POST with the token prewarm the site.
+
+    `store` finds the store of a scope.
+    """
     responses = {
         202: {"description": "It has started, or is running already"},
-        403: {"description": "The token is missing or wrong", "content": _PROBLEM},
+        403: {"description": "The token is missing or wrong", "content": PROBLEM_CONTENT},
     }
     options = {"status_code": 202, "summary": f"Prewarm {site.name}", "responses": responses, **options}
     _add(app, path, PrewarmEndpoint(site, token, store=store), [], {"methods": ["POST"], **options})
@@ -159,25 +159,15 @@ def _from_query(
     return choose
 
 
-def _responses(resource: Resource[Any]) -> dict[int | str, dict[str, Any]]:
+def _responses(resource: Resource[Any]) -> Responses:
     """Every status of a `ResourceApp`."""
-    found: dict[int | str, dict[str, Any]] = {
-        200: {
-            "description": "The page",
-            "headers": _PAGE_HEADERS,
-            "content": {resource.representation.media_type: {}},
-        },
-        202: {"description": "The page is being prepared", "headers": _WAIT},
-        304: {"description": "The client has the page", "headers": _PAGE_HEADERS},
-        404: {"description": "There is no such page", "content": _PROBLEM},
-        503: {
-            "description": "The page cannot be loaded at the moment",
-            "headers": _WAIT,
-            "content": _PROBLEM,
-        },
+    content: dict[str, Any] = {resource.representation.media_type: {}}
+    found: Responses = {
+        200: {"description": "The page", "headers": PAGE_HEADERS, "content": content},
+        **PAGE_RESPONSES,
     }
     if resource.fields:
-        found[400] = {"description": "A field of the page is invalid", "content": _PROBLEM}
+        found[400] = {"description": "A field of the page is invalid", "content": PROBLEM_CONTENT}
     if resource.private is not None:
-        found[401] = {"description": "No user is signed in", "content": _PROBLEM}
+        found[401] = {"description": "No user is signed in", "content": PROBLEM_CONTENT}
     return found

@@ -32,8 +32,10 @@ and `*` matches any page. A value that is not a list of tags is ignored, and the
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from math import ceil
 from typing import Any
 
@@ -44,6 +46,7 @@ from ephemera.keyspace import FieldValue, Store
 from ephemera.patterns.http_cache import BoundResource, Page, Resource
 from ephemera.web._asgi import Header, Problem, Receive, Scope, Send, unavailable
 
+_log = logging.getLogger("ephemera.web")
 UserOf = Callable[[Scope], str | Awaitable[str | None] | None]
 
 """Finds the user of a scope; None when no user is signed in."""
@@ -73,7 +76,11 @@ def store_from_state(scope: Scope) -> Store:
 
 
 class ResourceApp:
-    """An ASGI application that serves a cached resource."""
+    """An ASGI application that serves a cached resource.
+
+    `store` finds the store of a scope, `fields` those of the key, by default from the path, and `user` the id
+    of the user, for a private resource.
+    """
 
     def __init__(
         self,
@@ -133,7 +140,7 @@ class ResourceApp:
         fields = await self._page_fields(scope)
         key = _key(bound, fields)
         page = bound.peek(key)
-        if page is None and tags is not None:
+        if page is None and tags is not None and bound.accepts(fields):
             head = await bound.head(key)
             etag = None if head is None else _matching_tag(tags, head.stamp)
             if head is not None and etag is not None:
@@ -153,9 +160,19 @@ class ResourceApp:
             if _accepts_gzip(scope["headers"]):
                 headers.append((b"content-encoding", b"gzip"))
             else:
-                body = page.body
+                body = await self._decompressed(scope, fields, page)
         headers += (b"content-type", page.media_type.encode()), (b"content-length", b"%d" % len(body))
         return await _send(send, 200, headers, b"" if scope["method"] == "HEAD" else body)
+
+    async def _decompressed(self, scope: Scope, fields: Mapping[str, FieldValue], page: Page) -> bytes:
+        """The body of a compressed page; one that is damaged is removed, and the client may ask again."""
+        try:
+            return page.body
+        except ValueError as problem:
+            _log.warning("%r: %s; it is removed", self.resource, problem)
+        with suppress(EphemeraError):
+            await self._store(scope)[self.resource.site].delete(self.resource.at(**fields))
+        raise unavailable("The page cannot be read at the moment; please try again.", retry_after=1)
 
     def _client_max_age(self, bound: BoundResource, page: Page) -> int:
         """Seconds that a client may use a page without asking: never beyond its freshness."""

@@ -27,15 +27,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 from math import ceil
-from time import monotonic
 from typing import TypeAlias
 
 from ephemera.errors import InvalidField
 from ephemera.patterns.rate_limits import BoundRateLimits, Claim, Decision
+from ephemera.patterns.rate_limits import limit_headers as limit_headers  # also public in ephemera.web
 from ephemera.web._asgi import (
     RESPONSE_STARTS,
     ASGIApp,
-    Header,
     Message,
     Problem,
     Receive,
@@ -117,26 +116,6 @@ def _bad_request(problem: InvalidField) -> Problem:
     return Problem(400, "Bad Request", detail)
 
 
-def limit_headers(decision: Decision) -> list[Header]:
-    """The headers with the state of a request's limits; none when the server was down."""
-    claims = decision.claims
-    if decision.taken and len(claims) == 1:  # the usual case
-        remaining, reset = decision.single_state()
-        name, policy = claims[0].header_memo or _render(claims[0])
-        return [policy, (b"ratelimit", b"%b;r=%d;t=%d" % (name, remaining, -(-reset // 1000)))]
-    if not claims:
-        return []
-    # An admission is new; a denial may have been cached for a while.
-    since = 0 if decision.taken else int((monotonic() - decision.decided_at) * 1000)
-    policies, states = [], []
-    for claim, (remaining, wait, reset) in zip(claims, decision.states(), strict=True):
-        seconds = -((since - (wait if wait > 0 else reset)) // 1000)
-        name, (_, policy) = claim.header_memo or _render(claim)
-        policies.append(policy)
-        states.append(b"%b;r=%d;t=%d" % (name, remaining, max(0, seconds)))
-    return [(b"ratelimit-policy", b", ".join(policies)), (b"ratelimit", b", ".join(states))]
-
-
 def limit_refusal(decision: Decision) -> Problem:
     """The response to a request that was denied."""
     violated = decision.violated
@@ -166,15 +145,6 @@ def limit_refusal(decision: Decision) -> Problem:
         headers=headers,
         **{"violated-policies": names},
     )
-
-
-def _render(claim: Claim) -> tuple[bytes, Header]:
-    """Render the name of a claim's rule and its RateLimit-Policy, once."""
-    rule = claim.rule
-    name = f'"{rule.name}"'.encode()
-    policy = name + f";q={claim.limit};w={_window(rule.algorithm.per)}".encode()
-    claim.header_memo = rendered = name, (b"ratelimit-policy", policy)
-    return rendered
 
 
 def _window(per: int) -> int:

@@ -33,7 +33,7 @@ import msgspec
 
 from ephemera._futures import discard
 from ephemera.errors import ConnectionFailed
-from ephemera.keyspace import REDIS_ERRORS
+from ephemera.keyspace import REDIS_ERRORS, replaced
 from ephemera.patterns.sessions import BoundSessions
 from ephemera.web._asgi import (
     RESPONSE_STARTS,
@@ -44,19 +44,24 @@ from ephemera.web._asgi import (
     Scope,
     Send,
     unavailable,
+    unavailable_because,
 )
 from ephemera.web._cookies import DEFAULT_COOKIE, Cookie, private_headers
 
 if TYPE_CHECKING:
     from starlette.requests import HTTPConnection
 
-S = TypeVar("S", bound=msgspec.Struct)
+S = TypeVar("S")
 
 _UNREADABLE = "The sessions cannot be read at the moment; please try again."
 
 
 class SessionMiddleware:
-    """Gives every request its `RequestSession`; `sessions` finds the store's sessions for a scope."""
+    """Gives every request its `RequestSession`; `sessions` finds the store's sessions for a scope.
+
+    `cookie` is the cookie of the token. While Redis is down, `when_down` is to "refuse" a request that needs
+    its session with 503, or to treat it as "anonymous".
+    """
 
     def __init__(
         self,
@@ -90,10 +95,10 @@ class SessionMiddleware:
             if handle.response_started:
                 raise
             await problem(scope, receive, handle._send_message)
-        except ConnectionFailed:
+        except ConnectionFailed as error:
             if handle.response_started:
                 raise
-            await unavailable()(scope, receive, handle._send_message)
+            await unavailable_because(error)(scope, receive, handle._send_message)
         finally:
             handle._close()
 
@@ -160,7 +165,10 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         return await self._sessions.begin_sign_in(user)
 
     async def start(self, session: S, *, sign_in: str | None = None) -> None:
-        """Sign in: create a session with a new token, and end the one before it."""
+        """Sign in: create a session with a new token, and end the one before it.
+
+        `sign_in` is what `begin_sign_in` returned.
+        """
         token = await self._sessions.create(session, sign_in=sign_in, replacing=self._token)
         self._use(token)
         self._value = session
@@ -178,7 +186,7 @@ class RequestSession(msgspec.Struct, Generic[S], eq=False):
         session = await self.get()
         if session is None or self._token is None or not await self._sessions.update(self._token, **changes):
             return False
-        self._value = msgspec.structs.replace(session, **changes)
+        self._value = replaced(session, changes)
         return True
 
     async def end(self) -> None:

@@ -52,10 +52,19 @@ EVENT_RESPONSES: dict[int | str, dict[str, Any]] = {
 
 
 class ProgressResponse(Response):
-    """A response that continues as long as there is progress."""
+    """A response that continues as long as there is progress.
 
-    def __init__(self, listener: Listener[Any], *, allowed: Allowed | None = None) -> None:
-        self.status_code = 200
+    `allowed` is asked every ten seconds whether the client may still listen; `status_code` is for
+    documentation.
+    """
+
+    media_type = "text/event-stream"
+
+    def __init__(
+        self, listener: Listener[Any], *, allowed: Allowed | None = None, status_code: int = 200
+    ) -> None:
+        # FastAPI documents the default of `status_code`; with nothing left to send it is 204 anyway.
+        self.status_code = status_code
         self.background = None
         self.init_headers({name.decode(): value.decode() for name, value in SSE_HEADERS})
         self._listener = listener

@@ -5,10 +5,11 @@
         await send_progress_sse(listener, receive, send)
 
 *Progress by server-sent events (SSE).* An event is a message with its id and its JSON as data. Where events
-may be missing there is an event named `snapshot`: `{"recovered": false, "ended": ..., "state": ...}`. The
-last one is named `end`, after which the client should close; a browser that reconnects with the id of the end
-gets 204, which tells it not to reconnect. A comment now and then keeps proxies and the connection awake.
-`retry` tells browsers to reconnect after one to three seconds, not all at once.
+may be missing there is an event named `snapshot`: `{"recovered": false, "ended": ..., "state": ...}`; a new
+client of an empty stream begins with one, too, that says `recovered: true`. The last one is named `end`,
+after which the client should close; a browser that reconnects with the id of the end gets 204, which tells it
+not to reconnect. A comment now and then keeps proxies and the connection awake. `retry` tells browsers to
+reconnect after one to three seconds, not all at once.
 
 *Progress by WebSocket.* The client gives its position by `?last_event_id=`. It gets JSON texts: `{"id": ...,
 "event": {...}}` for each event, and `{"id": ..., "recovered": false, "ended": ..., "state": {...}}` where
@@ -27,6 +28,9 @@ What a client sends over a WebSocket is ignored; the server's own pings find dea
 disconnects is noticed at once, and its listener closed; a client of progress that reads slowly is waited for,
 and nothing is buffered for it.
 
+*Stopping.* A process that is asked to stop calls `end_streams`: every stream ends at once with a clean close,
+and clients resume at another process, instead of being cut when the server's patience ends.
+
 *Reauthorization.* A connection may stay open for long after its user was signed out or blocked, so
 `while_allowed` repeats the check behind `allowed=` and closes the connection when the answer is no.
 """
@@ -41,9 +45,8 @@ from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
-import msgspec
-
 from ephemera.errors import ConnectionFailed, SlowConsumer
+from ephemera.keyspace import encode_json
 from ephemera.patterns.fanout import MISSED, FanoutConnection
 from ephemera.patterns.progress import ENDED, Listener, Missed, Update
 from ephemera.web._asgi import Header, Receive, Scope, Send
@@ -66,6 +69,8 @@ _RESTARTING = {"type": "websocket.close", "code": 1012, "reason": "restarting"}
 _TOO_SLOW = {"type": "websocket.close", "code": 1013, "reason": "too slow"}
 _MISSED = '{"missed":true}'
 _CLOSE_TIMEOUT = 1.0  # seconds that a client has to receive the close code
+
+_open_streams: dict[object, Callable[[], None]] = {}
 
 log = logging.getLogger("ephemera.web")
 
@@ -134,15 +139,25 @@ async def send_fanout_websocket(connection: FanoutConnection[Any], receive: Rece
 
 @asynccontextmanager
 async def while_allowed(allowed: Allowed | None, close: Callable[[], None]) -> AsyncIterator[None]:
-    """Repeat the check during the block, and call `close` when it fails."""
-    if allowed is None:
-        yield
-        return
-    checking = asyncio.get_running_loop().create_task(_reauthorize(allowed, close))
+    """Repeat the check during the block, and call `close` when it fails, or when all streams are ended."""
+    checking = allowed and asyncio.get_running_loop().create_task(_reauthorize(allowed, close))
+    stream = object()
+    _open_streams[stream] = close
     try:
         yield
     finally:
-        checking.cancel()
+        del _open_streams[stream]
+        if checking is not None:
+            checking.cancel()
+
+
+def end_streams() -> None:
+    """End every stream of this process with a clean close; call it when the process is asked to stop.
+
+    Clients of progress resume at another process with the last id they got, others reconnect.
+    """
+    for close in list(_open_streams.values()):
+        close()
 
 
 async def _reauthorize(allowed: Allowed, close: Callable[[], None]) -> None:
@@ -181,7 +196,7 @@ async def _send_texts(listener: Listener[Any], updates: list[Update[Any]], send:
 async def _send_messages(connection: FanoutConnection[Any], send: Send) -> None:
     with suppress(SlowConsumer, OSError):
         async for message in connection:
-            text = _MISSED if message is MISSED else f'{{"message":{msgspec.json.encode(message).decode()}}}'
+            text = _MISSED if message is MISSED else f'{{"message":{encode_json(message).decode()}}}'
             await send({"type": "websocket.send", "text": text})
 
 

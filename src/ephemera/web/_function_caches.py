@@ -1,0 +1,127 @@
+"""A cache written beside the function whose results it keeps: its keys are the function's parameters.
+
+No framework is named here; `ephemera.web.fastapi` and the adapters of other frameworks share it.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from datetime import timedelta
+from functools import reduce
+from operator import or_
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
+
+from ephemera.errors import InvalidDeclaration
+from ephemera.keyspace import Catalogue
+from ephemera.patterns.cache import Cache, LocalCache
+
+_NO_TIME = timedelta(0)
+
+
+def check_cache_options(
+    cache: Cache[Any] | str,
+    fresh: timedelta | None,
+    *options: object,
+) -> None:
+    """Refuse a pattern without `fresh`, and a declared cache with options."""
+    declared_again = isinstance(cache, Cache) and (fresh is not None or any(options))
+    if declared_again or (isinstance(cache, str) and fresh is None):
+        problem = "a pattern needs fresh=, and a declared Cache has its options already"
+        raise InvalidDeclaration(str(cache), problem, "give a pattern with options, or a Cache alone")
+
+
+def declare_cache(
+    catalogue: Catalogue,
+    cache: Cache[Any] | str,
+    function: Callable[..., Any],
+    *,
+    value_type: Any = None,
+    fresh: timedelta | None = None,
+    stale: timedelta = _NO_TIME,
+    missing: timedelta = _NO_TIME,
+    local: LocalCache | None = None,
+    sensitive: bool = False,
+) -> Cache[Any]:
+    """Declare the cache of a function's results, whose key has a field for each parameter.
+
+    Args:
+        catalogue: Where its keys are declared.
+        cache: The pattern of the keys, such as `"profile:{user_id}"`, or a `Cache` that is declared.
+        function: The function; the first line of its docstring is the purpose of the cache.
+        value_type: The type of the cached values: by default, what the function returns.
+        fresh: How long a result is fresh.
+        stale: How long it is kept after that.
+        missing: How long to remember that the result is None.
+        local: Keep results in this process, too.
+        sensitive: Whether results are personal or secret.
+
+    """
+    if isinstance(cache, str):
+        cache = Cache(
+            catalogue,
+            cache,
+            value_type or result_type(cache, function),
+            fresh=fresh or _NO_TIME,
+            stale=stale,
+            missing=missing,
+            local=local,
+            sensitive=sensitive,
+            purpose=purpose_of(function),
+        )
+    check_parameters(cache.keyspace.pattern, function, cache.keyspace.template.fields)
+    return cache
+
+
+def key_fields(function: Callable[..., Any]) -> Callable[..., dict[str, Any]]:
+    """A function that returns the arguments of a call by name: the fields of its key."""
+    signature = inspect.signature(function)
+
+    def fields_of(*args: Any, **kwargs: Any) -> dict[str, Any]:
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
+        return bound.arguments
+
+    return fields_of
+
+
+def check_parameters(pattern: str, function: Callable[..., Any], fields: tuple[str, ...]) -> None:
+    """Refuse a function whose parameters are not the fields of the key."""
+    given = tuple(inspect.signature(function).parameters)
+    if {*given} != {*fields}:
+        raise InvalidDeclaration(
+            pattern,
+            f"its fields are {', '.join(fields) or 'none'}, and {_name(function)} takes "
+            f"{', '.join(given) or 'nothing'}",
+            "name a field for each parameter, and no other; a Cache of your own takes any loader",
+        )
+
+
+def result_type(pattern: str, function: Callable[..., Any]) -> Any:
+    """The type of a function's results, without None: what the cache stores."""
+    returned = evaluated_signature(function).return_annotation
+    if isinstance(returned, str) or returned is inspect.Signature.empty:
+        problem = f"the return type of {_name(function)} is {'missing' if callable(returned) else 'unknown'}"
+        raise InvalidDeclaration(pattern, problem, "annotate it with the type of the cached values")
+    if get_origin(returned) in (Union, UnionType):
+        return reduce(or_, (each for each in get_args(returned) if each is not NoneType))
+    return returned
+
+
+def purpose_of(function: Callable[..., Any]) -> str:
+    """What a cache is for, by the function's docstring or name."""
+    described = inspect.getdoc(function) or f"Results of {_name(function)}"
+    return described.partition("\n")[0].rstrip(".")
+
+
+def evaluated_signature(function: Callable[..., Any]) -> inspect.Signature:
+    """The signature of a function, its annotations evaluated where that is possible already."""
+    try:
+        return inspect.signature(function, eval_str=True)
+    except NameError:
+        return inspect.signature(function)
+
+
+def _name(function: Callable[..., Any]) -> str:
+    return str(getattr(function, "__name__", function))
