@@ -1,0 +1,1 @@
+"""What Django looks for: the commands of `manage.py`."""
