@@ -15,48 +15,64 @@ never shown, nor values of any.
 audit leaves a report of what was seen until then.
 """
 
+from ephemera.operations.audit._acceptance import Acceptance, read_acceptances
 from ephemera.operations.audit._audit import audit, coverage_of, estimate_all_keys
+from ephemera.operations.audit._comparison import compare_reports, read_report
 from ephemera.operations.audit._decoder import decodability_reader
+from ephemera.operations.audit._html import as_html
+from ephemera.operations.audit._junit import as_junit
 from ephemera.operations.audit._keyspaces import NO_TTL, TTL_BUCKETS, keyspace_report
+from ephemera.operations.audit._kinds import KINDS, FindingKind, Severity, parse_kinds
 from ephemera.operations.audit._report import (
-    KINDS,
     AuditReport,
+    Comparison,
     Coverage,
     Finding,
     Impact,
+    KeyspaceGrowth,
     KeyspaceReport,
     LargeKey,
-    Severity,
+    SlowCommand,
     StreamReport,
     UnknownKeys,
     UnknownShape,
     make_finding,
-    parse_kinds,
 )
-from ephemera.operations.audit._servers import server_findings
+from ephemera.operations.audit._servers import KeyUse, server_findings
 from ephemera.operations.audit._unknown_keys import unknown_keys
 
 __all__ = [
     "KINDS",
     "NO_TTL",
     "TTL_BUCKETS",
+    "Acceptance",
     "AuditReport",
+    "Comparison",
     "Coverage",
     "Finding",
+    "FindingKind",
     "Impact",
+    "KeyUse",
+    "KeyspaceGrowth",
     "KeyspaceReport",
     "LargeKey",
     "Severity",
+    "SlowCommand",
     "StreamReport",
     "UnknownKeys",
     "UnknownShape",
+    "as_html",
+    "as_junit",
     "audit",
+    "compare_reports",
     "coverage_of",
     "decodability_reader",
     "estimate_all_keys",
     "keyspace_report",
     "make_finding",
     "parse_kinds",
+    "read_acceptances",
+    "read_report",
     "server_findings",
     "unknown_keys",
 ]

@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from ephemera.keyspace import RESERVED, Catalogue, Keyspace, Role, check_overlap
+from ephemera.operations.audit._acceptance import Acceptance, accept, accept_unknown
 from ephemera.operations.audit._decoder import decodability_reader
 from ephemera.operations.audit._keyspaces import keyspace_findings, keyspace_report
+from ephemera.operations.audit._kinds import KINDS, SEVERITIES
 from ephemera.operations.audit._report import (
-    KINDS,
-    SEVERITIES,
     AuditReport,
     Coverage,
     Finding,
     Impact,
     make_finding,
 )
-from ephemera.operations.audit._servers import server_findings
-from ephemera.operations.audit._unknown_keys import unknown_findings, unknown_keys
+from ephemera.operations.audit._servers import KeyUse, server_findings
+from ephemera.operations.audit._slow_commands import slow_commands
+from ephemera.operations.audit._unknown_keys import undeclared_uses, unknown_findings, unknown_keys
 from ephemera.operations.formatting import format_count
 from ephemera.operations.survey import (
     Interval,
@@ -37,15 +41,26 @@ async def audit(
     options: SurveyOptions | None = None,
     *,
     role: Role | None = None,
+    neighbours: Sequence[Catalogue] = (),
+    acceptances: Sequence[Acceptance] = (),
+    slow_log: bool = False,
     on_progress: ProgressCallback = lambda *_: None,
 ) -> AuditReport:
-    """Audit the server at a URL against these catalogues; `role`: the only role that it carries."""
-    keyspaces = _keyspaces((RESERVED, *catalogues))
+    """Audit the server at a URL against these catalogues; `role`: the only role that it carries.
+
+    `neighbours` are catalogues of other services on it: their keys are known, and count for its settings, but
+    are not judged. Findings that `acceptances` cover are marked as accepted; see `read_acceptances`. With
+    `slow_log` the servers' slow logs are read, too, which the generated monitoring user may not: they have
+    the arguments of every client.
+    """
+    keyspaces = _keyspaces((RESERVED, *catalogues, *neighbours))
     async with open_servers(url) as servers:
         result = await survey(
             servers, keyspaces, options or SurveyOptions(), decodability_reader, on_progress
         )
-    return _report(result, catalogues, role)
+        nodes = [scan.node for scan in result.scans if slow_log and not scan.error]
+        slow = await slow_commands(nodes, keyspaces)
+    return msgspec.structs.replace(_report(result, catalogues, role, acceptances), slow_commands=slow)
 
 
 def coverage_of(result: Survey) -> Coverage:
@@ -84,7 +99,10 @@ def _keyspaces(catalogues: Iterable[Catalogue]) -> list[Keyspace[Any]]:
     return found
 
 
-def _report(result: Survey, catalogues: Sequence[Catalogue], role: Role | None) -> AuditReport:
+def _report(
+    result: Survey, catalogues: Sequence[Catalogue], role: Role | None, acceptances: Sequence[Acceptance]
+) -> AuditReport:
+    now = datetime.now(UTC)
     order = {
         keyspace: position
         for position, keyspace in enumerate(keyspace for each in catalogues for keyspace in each)
@@ -97,6 +115,7 @@ def _report(result: Survey, catalogues: Sequence[Catalogue], role: Role | None) 
     declared.sort(key=lambda pair: order[pair[1]])
     coverage = coverage_of(result)
     unknown = unknown_keys(result, [keyspace for _, keyspace in declared])
+    unknown = accept_unknown(unknown, acceptances, now.date())
     findings = [
         *unknown_findings(unknown),
         *(each for sample, keyspace in declared for each in keyspace_findings(sample, keyspace)),
@@ -105,7 +124,7 @@ def _report(result: Survey, catalogues: Sequence[Catalogue], role: Role | None) 
             for sample, keyspace in declared
             for each in _presence_findings(sample.count, keyspace, role, coverage)
         ),
-        *_server_findings(result),
+        *_server_findings(result, undeclared_uses(unknown)),
         *_coverage_findings(coverage),
     ]
     return AuditReport(
@@ -118,8 +137,9 @@ def _report(result: Survey, catalogues: Sequence[Catalogue], role: Role | None) 
             for sample, keyspace in declared
         ],
         unknown=unknown,
-        findings=sorted(findings, key=_sort_key),
+        findings=sorted(accept(findings, acceptances, now.date()), key=_sort_key),
         impact=_impact(result),
+        at=now.isoformat(timespec="seconds"),
     )
 
 
@@ -144,11 +164,11 @@ def _presence_findings(
         yield make_finding("empty-keyspace", "declared, but has no keys", keyspace=keyspace.pattern)
 
 
-def _server_findings(result: Survey) -> Iterator[Finding]:
+def _server_findings(result: Survey, undeclared: Sequence[KeyUse]) -> Iterator[Finding]:
     present = [sample.keyspace for sample in result.samples if sample.keyspace is not None and sample.count]
     keyspaces = [keyspace for keyspace in present if keyspace.catalogue != RESERVED.name]
     for scan in result.scans:
-        yield from server_findings(scan.info, keyspaces)
+        yield from server_findings(scan.info, keyspaces, undeclared)
 
 
 def _coverage_findings(coverage: Coverage) -> Iterator[Finding]:
@@ -156,8 +176,8 @@ def _coverage_findings(coverage: Coverage) -> Iterator[Finding]:
         yield make_finding("incomplete", "; ".join(coverage.not_seen))
 
 
-def _sort_key(finding: Finding) -> tuple[int, int]:
-    return SEVERITIES.index(finding.severity), list(KINDS).index(finding.kind)
+def _sort_key(finding: Finding) -> tuple[bool, int, int]:
+    return finding.accepted is not None, SEVERITIES.index(finding.severity), list(KINDS).index(finding.kind)
 
 
 def _not_seen(result: Survey) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 from typing import Any, cast
 
@@ -10,9 +11,14 @@ from ephemera.operations.survey import ContentReader, SampledKey
 
 
 def decodability_reader(keyspace: Keyspace[Any]) -> ContentReader:
-    """A reader that returns whether contents decode as declared; None when a partial read cannot show it."""
+    """A reader that returns whether contents decode as declared; None when a partial read cannot show it.
+
+    It also tries how much smaller a value would be compressed.
+    """
 
     def read(key: SampledKey, content: Any) -> bool | None:
+        if isinstance(content, bytes):
+            key.compression_saves = max(0, len(content) - len(zlib.compress(content, level=1)))
         return _decodes(keyspace, content) if key.type == keyspace.redis_type else None
 
     return read

@@ -63,7 +63,24 @@ def keyspace_report(
             for key in keys
             if key.type == "stream"
         ],
+        half_lifetime_saves=_half_lifetime_saves(sample, keyspace),
+        compression_saves=_compression_saves(sample),
     )
+
+
+def _half_lifetime_saves(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> float | None:
+    """What half the lifetime would save: keys in the second half of theirs would be gone."""
+    whole = keyspace.lifetime.milliseconds
+    if whole is None or not sample.keys:
+        return None
+    gone = [key.size or 0 for key in sample.keys if 0 <= key.ttl <= whole / 2]
+    return sum(gone) / len(sample.keys) * sample.count
+
+
+def _compression_saves(sample: KeyspaceSample) -> float | None:
+    """What compressing the values would save, as far as they were read."""
+    tried = [key.compression_saves for key in sample.keys if key.compression_saves is not None]
+    return sum(tried) / len(tried) * sample.count if tried else None
 
 
 def keyspace_findings(sample: KeyspaceSample, keyspace: Keyspace[Any]) -> Iterator[Finding]:

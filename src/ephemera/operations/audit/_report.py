@@ -2,50 +2,15 @@
 
 Sizes are in bytes, TTLs in milliseconds unless their name says otherwise. `keys` of a keyspace were all
 counted; types, TTLs, sizes and contents come from a sample of `sampled` keys.
-
-`KINDS` lists every kind of finding; `--fail-on` takes their names.
 """
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
 
 import msgspec
 
+from ephemera.keyspace import Role
+from ephemera.operations.audit._kinds import KINDS, Severity
 from ephemera.operations.survey import ConsumerGroup, Interval, ServerInfo
-
-Severity: TypeAlias = Literal["problem", "warning", "note"]
-"""How serious a finding is."""
-SEVERITIES: tuple[Severity, ...] = ("problem", "warning", "note")
-
-KINDS: dict[str, tuple[Severity, str]] = {
-    "unknown": ("problem", "keys that no catalogue declares"),
-    "misplaced": ("problem", "keys of a role that this server does not carry"),
-    "wrong-type": ("problem", "keys of another type than declared"),
-    "no-ttl": ("problem", "keys without a TTL that should have one"),
-    "ttl-above-policy": ("problem", "keys with a longer TTL than declared"),
-    "unexpected-ttl": ("warning", "keys with a TTL that are declared permanent"),
-    "undecodable": ("problem", "values that do not decode as the declared type"),
-    "big-key": ("warning", "keys above 1 MiB"),
-    "long-stream": ("problem", "streams longer than declared"),
-    "stream-lag": ("note", "consumer groups with undelivered or pending entries"),
-    "empty-keyspace": ("note", "declared keyspaces without keys"),
-    "evictable-queue": ("problem", "keyspaces of role queue that the server may evict"),
-    "unevictable-cache": ("warning", "keyspaces of role cache that the server never evicts"),
-    "no-memory-limit": ("warning", "a server with cache keyspaces and no maxmemory"),
-    "memory-full": ("warning", "a server above 90 % of its maxmemory that does not evict"),
-    "fragmented": ("warning", "a server with badly fragmented memory"),
-    "unpersisted-queue": ("problem", "keyspaces of role queue without an append-only file"),
-    "persisted-cache": ("note", "an append-only file on a server that holds only caches"),
-    "persistence-failing": ("problem", "a server whose snapshots or append-only file fail"),
-    "incomplete": ("note", "something was not inspected"),
-}
-"""Every kind of finding, most important subjects first: its severity and its meaning."""
-
-_KIND_GROUPS: dict[str, tuple[Severity, ...]] = {
-    "problems": ("problem",),
-    "warnings": ("problem", "warning"),
-    "any": SEVERITIES,
-}
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,11 +19,14 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     severity: Severity
     message: str
+    why: str = ""
     advice: str = ""
+    commands: list[str] = []  # to type: for the server (CONFIG SET ...), or for a shell (ephemera ...)
     keyspace: str | None = None
     server: str | None = None
     keys: Interval | None = None
     examples: list[str] = []
+    accepted: str | None = None  # until when, and why
 
 
 class LargeKey(msgspec.Struct, frozen=True, kw_only=True):
@@ -98,6 +66,18 @@ class KeyspaceReport(msgspec.Struct, frozen=True, kw_only=True):
     too_large_to_read: int
     largest: list[LargeKey]
     streams: list[StreamReport]
+    half_lifetime_saves: float | None = None  # bytes, about; of keys that have a TTL
+    compression_saves: float | None = None  # bytes, about; of string values
+
+
+class SlowCommand(msgspec.Struct, frozen=True, kw_only=True):
+    """A command of the slow logs on keys of one keyspace; None: of none that is declared."""
+
+    command: str
+    keyspace: str | None
+    times: int
+    total_ms: float
+    longest_ms: float
 
 
 class UnknownShape(msgspec.Struct, frozen=True, kw_only=True):
@@ -108,6 +88,11 @@ class UnknownShape(msgspec.Struct, frozen=True, kw_only=True):
     keys: int
     examples: list[str]  # empty when they look like secrets
     types: list[str]  # seen in the sample
+    library: str | None = None  # that writes them
+    purpose: str = ""
+    role: Role | None = None
+    permanent: bool = False  # some of the inspected have no TTL
+    accepted: str | None = None  # until when, and why
 
 
 class UnknownKeys(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,6 +125,28 @@ class Impact(msgspec.Struct, frozen=True, kw_only=True):
     access_times_kept: bool  # otherwise those keys count as accessed at the time of the audit
 
 
+class KeyspaceGrowth(msgspec.Struct, frozen=True, kw_only=True):
+    """The growth of one keyspace, or shape of undeclared keys."""
+
+    pattern: str
+    keys_before: int
+    keys: int
+    size_before: float
+    size: float
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """What has changed since an earlier report."""
+
+    at: str
+    days: float
+    memory_before: int
+    memory: int
+    changes: list[KeyspaceGrowth]  # what grew most first
+    new_findings: list[str]
+    gone_findings: list[str]
+
+
 class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     """Everything an audit found."""
 
@@ -151,12 +158,16 @@ class AuditReport(msgspec.Struct, frozen=True, kw_only=True):
     unknown: UnknownKeys
     findings: list[Finding]  # most severe first
     impact: Impact
+    at: str = ""  # UTC, in ISO 8601
+    slow_commands: list[SlowCommand] = []  # slowest in total first
+    since: Comparison | None = None  # with an earlier report
 
 
 def make_finding(
     kind: str,
     message: str,
     advice: str = "",
+    commands: Sequence[str] = (),
     *,
     keyspace: str | None = None,
     server: str | None = None,
@@ -166,24 +177,13 @@ def make_finding(
     """Make a finding with the severity of its kind."""
     return Finding(
         kind=kind,
-        severity=KINDS[kind][0],
+        severity=KINDS[kind].severity,
         message=message,
+        why=KINDS[kind].why,
         advice=advice,
+        commands=list(commands),
         keyspace=keyspace,
         server=server,
         keys=keys,
         examples=list(examples),
     )
-
-
-def parse_kinds(names: list[str]) -> set[str]:
-    """Expand kinds and groups (`problems`, `warnings`, `any`); ValueError for another name."""
-    kinds: set[str] = set()
-    for name in names:
-        if name in KINDS:
-            kinds.add(name)
-        elif name in _KIND_GROUPS:
-            kinds |= {kind for kind, (severity, _) in KINDS.items() if severity in _KIND_GROUPS[name]}
-        else:
-            raise ValueError(name)
-    return kinds

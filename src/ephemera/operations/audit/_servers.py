@@ -1,15 +1,17 @@
-"""A server compared with the roles of the keyspaces make_finding on it.
+"""A server compared with the roles of the keys found on it, and what to set so that they fit.
 
-Role `cache` needs a memory limit, eviction and no persistence; role `queue` needs the opposite. `ephemera
-server-config` writes a configuration for either.
+Role `cache` needs a memory limit, eviction and no persistence; role `queue` needs the opposite. All advice
+comes from one decision, `_policy`, so that no piece of it contradicts another: on a server with a queue, or
+with keys of unknown purpose that have no TTL, `allkeys-*` is never recommended. Where no setting serves
+all keys, the advice is a server for each role; `ephemera server-config` writes its configuration.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
-from ephemera.keyspace import Keyspace, Permanent
+from ephemera.keyspace import Keyspace, Permanent, Role
 from ephemera.operations.audit._report import Finding, make_finding
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.survey import ServerInfo
@@ -18,77 +20,101 @@ _NAMED = 3  # keyspaces that a message names
 _NEARLY_FULL = 0.9
 _FRAGMENTED = 1.5  # resident memory by used memory
 _FRAGMENTATION_COST = 64 * 1024 * 1024  # bytes that fragmentation must cost to be reported
+_MEMORY_STEP = 64 * 1024 * 1024
+_SEPARATE = (
+    "no policy suits both: give role queue a server of its own, connect(..., queue_url=...)",
+    ["ephemera server-config --role queue > queue.conf", "ephemera server-config --role cache > cache.conf"],
+)
 
 
-def server_findings(server: ServerInfo, keyspaces: Sequence[Keyspace[Any]]) -> Iterator[Finding]:
-    """The deviations of a server that holds keys of these keyspaces."""
-    queues = [keyspace for keyspace in keyspaces if keyspace.role == "queue"]
-    caches = [keyspace for keyspace in keyspaces if keyspace.role == "cache"]
-    yield from _eviction(server, queues, caches)
-    yield from _persistence(server, queues, caches)
+class KeyUse(NamedTuple):
+    """What matters of keys to the server that holds them; role None: unknown."""
+
+    pattern: str
+    role: Role | None
+    permanent: bool  # some have no TTL
+
+
+def server_findings(
+    server: ServerInfo, keyspaces: Sequence[Keyspace[Any]], undeclared: Sequence[KeyUse] = ()
+) -> Iterator[Finding]:
+    """The deviations of a server that holds keys of these keyspaces, and undeclared ones of these uses."""
+    declared = (KeyUse(each.pattern, each.role, isinstance(each.lifetime, Permanent)) for each in keyspaces)
+    uses = [*declared, *undeclared]
+    yield from _eviction(server, uses)
+    yield from _persistence(server, uses)
     yield from _memory(server)
 
 
-def _eviction(
-    server: ServerInfo, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
-) -> Iterator[Finding]:
+def _policy(uses: Sequence[KeyUse]) -> str | None:
+    """The eviction policy that suits all of these keys; None when there is none."""
+    kept = [use for use in uses if use.role == "queue" or (use.role is None and use.permanent)]
+    caches = [use for use in uses if use.role == "cache"]
+    if not kept:
+        return "allkeys-lru"
+    if not caches:
+        return "noeviction"
+    separable = all(use.permanent for use in kept) and not any(use.permanent for use in caches)
+    return "volatile-lru" if separable else None
+
+
+def _advice(uses: Sequence[KeyUse], *before: str) -> tuple[str, list[str]]:
+    """What to do about eviction, and the commands."""
+    policy = _policy(uses)
+    if policy is None:
+        return _SEPARATE
+    reasons = {
+        "allkeys-lru": "everything here may be evicted",
+        "volatile-lru": "what must stay has no TTL, and what may go has one",
+        "noeviction": "nothing here may be evicted",
+    }
+    return f"use {policy}: {reasons[policy]}", [f"CONFIG SET maxmemory-policy {policy}", *before]
+
+
+def _eviction(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding]:
     volatile = server.policy.startswith("volatile")
-    evictable = [s for s in queues if not (volatile and isinstance(s.lifetime, Permanent))]
+    caches = [use for use in uses if use.role == "cache"]
+    evictable = [use for use in uses if use.role == "queue" and not (volatile and use.permanent)]
     if server.evicts and evictable:
-        yield make_finding(
-            "evictable-queue",
-            f"maxmemory-policy {server.policy} may evict {_patterns(evictable)}"
-            + (f"; {server.evicted:,} keys were already evicted from this server" if server.evicted else ""),
-            "keep role queue on a server with noeviction: connect(..., queue_url=...)",
-            server=server.name,
-        )
+        evicted = f"; {server.evicted:,} keys were already evicted" if server.evicted else ""
+        message = f"maxmemory-policy {server.policy} may evict {_patterns(evictable)}{evicted}"
+        yield make_finding("evictable-queue", message, *_advice(uses), server=server.name)
     if not server.max_memory and caches:
-        yield make_finding(
-            "no-memory-limit",
-            f"no maxmemory: {_patterns(caches)} may grow until the machine runs out of memory",
-            "set maxmemory, and maxmemory-policy allkeys-lru",
-            server=server.name,
-        )
-    kept = [s for s in caches if volatile and isinstance(s.lifetime, Permanent)]
+        message = f"no maxmemory: {_patterns(caches)} may grow until the machine runs out of memory"
+        limit = f"CONFIG SET maxmemory {_room(2 * server.used_memory)}"
+        yield make_finding("no-memory-limit", message, *_advice(uses, limit), server=server.name)
+    kept = [use for use in caches if volatile and use.permanent]
     if server.max_memory and (kept or (caches and not server.evicts)):
-        yield make_finding(
-            "unevictable-cache",
+        message = (
             f"maxmemory-policy {server.policy} never evicts {_patterns(kept or caches)}: "
-            "when memory is full, writes fail",
-            "use maxmemory-policy allkeys-lru for role cache",
-            server=server.name,
+            "when memory is full, writes fail"
         )
+        yield make_finding("unevictable-cache", message, *_advice(uses), server=server.name)
 
 
-def _persistence(
-    server: ServerInfo, queues: Sequence[Keyspace[Any]], caches: Sequence[Keyspace[Any]]
-) -> Iterator[Finding]:
+def _persistence(server: ServerInfo, uses: Sequence[KeyUse]) -> Iterator[Finding]:
+    queues = [use for use in uses if use.role == "queue"]
     if queues and not server.append_only:
         yield make_finding(
             "unpersisted-queue",
             f"no append-only file: a restart loses {_patterns(queues)}",
-            "set appendonly yes, appendfsync everysec",
+            "keep an append-only file",
+            ["CONFIG SET appendonly yes", "CONFIG SET appendfsync everysec"],
             server=server.name,
         )
-    if caches and not queues and server.append_only:
+    if uses and all(use.role == "cache" for use in uses) and server.append_only:
         yield make_finding(
             "persisted-cache",
             "every write goes to an append-only file, although the server holds only caches",
-            "set appendonly no",
+            "write none",
+            ["CONFIG SET appendonly no"],
             server=server.name,
         )
-    failing = [
-        name
-        for name, fails in (
-            ("snapshots", server.snapshots_fail),
-            ("the append-only file", server.append_fails),
-        )
-        if fails
-    ]
-    if failing:
+    failing = {"snapshots": server.snapshots_fail, "the append-only file": server.append_fails}
+    if any(failing.values()):
         yield make_finding(
             "persistence-failing",
-            f"the last write of {' and '.join(failing)} failed",
+            f"the last write of {' and '.join(name for name, fails in failing.items() if fails)} failed",
             "see the server's log: is its disk full, or its directory not writable?",
             server=server.name,
         )
@@ -101,6 +127,7 @@ def _memory(server: ServerInfo) -> Iterator[Finding]:
             f"{format_size(server.used_memory)} of {format_size(server.max_memory)} are used, "
             "and nothing is evicted: writes are about to fail",
             "raise maxmemory, or find out what grows: see the sizes above",
+            [f"CONFIG SET maxmemory {_room(2 * server.max_memory)}"],
             server=server.name,
         )
     wasted = server.resident_memory - server.used_memory
@@ -108,12 +135,18 @@ def _memory(server: ServerInfo) -> Iterator[Finding]:
         yield make_finding(
             "fragmented",
             f"{format_size(wasted)} of memory is lost to fragmentation (ratio {server.fragmentation:.2f})",
-            "set activedefrag yes, or restart the server at a quiet time",
+            "defragment, or restart the server at a quiet time",
+            ["CONFIG SET activedefrag yes"],
             server=server.name,
         )
 
 
-def _patterns(keyspaces: Sequence[Keyspace[Any]]) -> str:
-    named = ", ".join(keyspace.pattern for keyspace in keyspaces[:_NAMED])
-    more = len(keyspaces) - _NAMED
+def _room(size: int) -> str:
+    """At least this many bytes, in the server's notation."""
+    return f"{(size // _MEMORY_STEP + 1) * 64}mb"
+
+
+def _patterns(uses: Sequence[KeyUse]) -> str:
+    named = ", ".join(use.pattern for use in uses[:_NAMED])
+    more = len(uses) - _NAMED
     return named if more <= 0 else f"{named} and {format_count(more, 'other keyspace')}"

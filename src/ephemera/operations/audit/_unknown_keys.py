@@ -1,17 +1,19 @@
-"""Undeclared keys: their shapes and sizes.
+"""Undeclared keys: their shapes and sizes, and the libraries that write them.
 
-Examples are shown unless they look like secrets, or share a prefix with a sensitive keyspace.
+Examples are shown unless they may be secrets, or share a prefix with a sensitive keyspace.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
-from ephemera.keyspace import Classifier, Keyspace, Template
+from ephemera.keyspace import Classifier, Keyspace, Role, Template
 from ephemera.operations.audit._report import Finding, UnknownKeys, UnknownShape, make_finding
+from ephemera.operations.audit._servers import KeyUse
 from ephemera.operations.formatting import format_count, format_keys
-from ephemera.operations.survey import Interval, Survey, estimate_matches, estimate_sum, looks_secret
+from ephemera.operations.libraries import Identified, confirmed, identify
+from ephemera.operations.survey import Interval, Survey, estimate_matches, estimate_sum
 
 _MAX_EXAMPLES = 5
 
@@ -31,22 +33,36 @@ def unknown_keys(result: Survey, keyspaces: Iterable[Keyspace[Any]]) -> UnknownK
 
 
 def unknown_findings(unknown: UnknownKeys) -> Iterator[Finding]:
-    """A finding, if there are undeclared keys."""
-    if unknown.keys:
-        largest = unknown.shapes[:_MAX_EXAMPLES]
+    """A finding, if there are undeclared keys that were not accepted."""
+    open_shapes = [shape for shape in unknown.shapes if shape.accepted is None]
+    keys = sum(shape.keys for shape in open_shapes)
+    if keys:
+        libraries = list(dict.fromkeys(shape.library for shape in open_shapes if shape.library))
+        shapes = format_count(len(open_shapes), "shape")
+        by = f", some written by {', '.join(libraries)}" if libraries else ""
         yield make_finding(
             "unknown",
-            f"{format_count(unknown.keys, 'undeclared key')} of {format_count(len(unknown.shapes), 'shape')}",
-            "declare them, or find out what writes them; `ephemera infer` proposes declarations",
-            keys=Interval(unknown.keys, unknown.keys, unknown.keys),
-            examples=[shape.pattern or (shape.reason or "") for shape in largest],
+            f"{format_count(keys, 'undeclared key')} of {shapes}{by}",
+            "declare them, or find out what writes them",
+            ["ephemera infer --url URL > keys.py", *(["ephemera adopt --url URL"] if libraries else [])],
+            keys=Interval(keys, keys, keys),
+            examples=[shape.pattern or (shape.reason or "") for shape in open_shapes[:_MAX_EXAMPLES]],
         )
 
 
+def undeclared_uses(unknown: UnknownKeys) -> list[KeyUse]:
+    """What the undeclared keys need of their server."""
+    return [
+        KeyUse(shape.pattern or (shape.reason or ""), shape.role, shape.permanent) for shape in unknown.shapes
+    ]
+
+
 def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
-    shapes = result.shapes.shapes()
-    templates = [Template(shape.pattern, hash_tag=shape.hash_tag) for shape in shapes]
+    shapes, others = result.shapes.shapes(), result.shapes.undeclarable()
+    templates = [shape.template for shape in shapes]
     types = _types(result, templates)
+    examples = [*(shape.examples for shape in shapes), *(each.examples for each in others)]
+    found = confirmed(_identify(result, each) for each in examples)
     fitting = [
         UnknownShape(
             pattern=shape.pattern,
@@ -54,27 +70,53 @@ def _shapes(result: Survey, sensitive: set[str]) -> list[UnknownShape]:
             keys=shape.count,
             examples=[] if shape.secret or _head(template) in sensitive else format_keys(shape.examples),
             types=sorted(types[position]),
+            **_writer(result, shape.examples, found[position]),
         )
         for position, (shape, template) in enumerate(zip(shapes, templates, strict=True))
     ]
-    others = [
+    refused = [
         UnknownShape(
             pattern=None,
             reason=each.reason,
             keys=each.count,
-            examples=[] if _hidden(each.examples, sensitive) else format_keys(each.examples),
+            examples=format_keys(key for key in each.examples if not _starts_like(key, sensitive)),
             types=sorted(types[len(shapes)]),
+            **_writer(result, each.examples, identified),
         )
-        for each in result.shapes.undeclarable()
+        for each, identified in zip(others, found[len(shapes) :], strict=True)
     ]
-    return sorted([*fitting, *others], key=lambda shape: -shape.keys)
+    return sorted([*fitting, *refused], key=lambda shape: -shape.keys)
+
+
+class _Writer(TypedDict):
+    library: str | None
+    purpose: str
+    role: Role | None
+    permanent: bool
+
+
+def _identify(result: Survey, examples: Iterable[bytes]) -> Identified | None:
+    """The library that wrote these keys: of several, the one whose keys a server must keep."""
+    inspected = (result.examples[key] for key in examples if key in result.examples)
+    found = [each for key in inspected if (each := identify(key.key, key.type))]
+    return min(found, key=lambda each: each.keys.role != "queue", default=None)
+
+
+def _writer(result: Survey, examples: Iterable[bytes], found: Identified | None) -> _Writer:
+    inspected = [result.examples[key] for key in examples if key in result.examples]
+    return _Writer(
+        library=found.library.name if found else None,
+        purpose=found.keys.purpose if found else "",
+        role=found.keys.role if found else None,
+        permanent=any(key.ttl == -1 for key in inspected),
+    )
 
 
 def _types(result: Survey, templates: Sequence[Template]) -> list[set[str]]:
     """The types of the sampled keys by shape, the last for those that fit none."""
     which = Classifier((template, position) for position, template in enumerate(templates))
     types: list[set[str]] = [set() for _ in range(len(templates) + 1)]
-    for key in result.unknown.keys:
+    for key in (*result.unknown.keys, *result.examples.values()):
         position = which(key.key)
         types[len(templates) if position is None else position].add(key.type)
     return types
@@ -84,6 +126,5 @@ def _head(template: Template) -> str:
     return template.literals[0].partition(":")[0]
 
 
-def _hidden(keys: Iterable[bytes], sensitive: set[str]) -> bool:
-    texts = [key.decode("utf-8", "replace") for key in keys]
-    return looks_secret(*texts) or any(text.partition(":")[0] in sensitive for text in texts)
+def _starts_like(key: bytes, sensitive: set[str]) -> bool:
+    return key.decode("utf-8", "replace").partition(":")[0] in sensitive

@@ -8,7 +8,7 @@ Access rules and server configuration are computed from declarations and need no
 one key, and raises `ConnectionFailed` when the server is down.
 """
 
-from ephemera.operations.configuration._acl import PURPOSES, AccessRules, access_rules
+from ephemera.operations.configuration._acl import PURPOSES, AccessRules, access_rules, has_local_caches
 from ephemera.operations.configuration._server_config import (
     DEFAULT_MEMORY,
     Setting,
@@ -24,6 +24,7 @@ __all__ = [
     "ServerMark",
     "Setting",
     "access_rules",
+    "has_local_caches",
     "loaded_modules",
     "mark_server",
     "server_config",

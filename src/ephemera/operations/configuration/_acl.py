@@ -11,6 +11,10 @@ A user has one or more purposes:
 - `metrics`: INFO, for the server figures in a service's `/metrics`. No keys.
 - `monitoring`: what `ephemera audit`, `doctor`, `locks list` and `events groups`, `pending`, `dead` need, and
   no command that writes: names, types, TTLs and sizes of every key, contents of the catalogue's keys only.
+- `tracking`: CLIENT TRACKING, which notifies local caches of changes. No server limits it to a user's own
+  keys before Redis 8.10: with BCAST the user follows the names of all keys that change on the server. So it
+  is a purpose of its own, for a server that no other service uses. Queue servers have no caches, so their
+  users do not get it.
 
 Not included: commands that read or change the whole server (KEYS, FLUSHALL, CONFIG), and PERSIST, which
 removes a TTL; a service does not get SCAN, which lists the names of all keys.
@@ -31,7 +35,7 @@ from ephemera.errors import InvalidValue
 from ephemera.keyspace import SERVER_IDENTITY, Catalogue, Keyspace, Role
 from ephemera.operations._optional_types import is_instance
 
-PURPOSES = ("service", "metrics", "monitoring")
+PURPOSES = ("service", "metrics", "monitoring", "tracking")
 """What a user may be for."""
 
 BY_TYPE = {
@@ -54,10 +58,11 @@ ANY_KEY = (
     "type unlink"
 )
 SCRIPTS = "eval evalsha time"  # EVAL loads an unknown script; TIME is the clock of every script
-CONNECTION = "asking client|tracking cluster|slots hello ping readonly select"
+CONNECTION = "asking cluster|slots hello ping readonly select"
 IDENTITY = "dbsize get module|list set"  # what the identity check reads, and how it restores a mark
 CELERY = "discard exec multi script|load unwatch watch"  # kombu's transactions, and redis-py's lock
 METRICS = "info"
+TRACKING = "client|tracking"
 SERVER_READS = "info scan slowlog|len time"
 METADATA = "memory|usage pttl type"  # that monitoring may read of every key
 CONTENTS = (
@@ -126,6 +131,8 @@ def access_rules(
         groups += _service_commands(catalogue, keyspaces, with_keys, role)
     if "metrics" in purposes:
         groups.append(METRICS)
+    if "tracking" in purposes and role != "queue":
+        groups.append(TRACKING)
     if "monitoring" in purposes:
         readable = tuple(glob for glob in _globs([*with_keys, SERVER_IDENTITY]) if glob not in keys)
         groups += [SERVER_READS, CONTENTS]
@@ -137,6 +144,14 @@ def access_rules(
         readable=readable,
         on_any_key=_merge([METADATA]) if "monitoring" in purposes else (),
         password_sha256=password_sha256,
+    )
+
+
+def has_local_caches(catalogue: Catalogue) -> bool:
+    """Whether a cache of the catalogue keeps entries in the process, which tracking saves a round trip."""
+    return any(
+        is_instance(pattern, "ephemera.patterns.cache", "Cache") and getattr(pattern, "local", None)
+        for pattern in catalogue.patterns
     )
 
 

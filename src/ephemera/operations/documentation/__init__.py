@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, NamedTuple, Union, get_args, get_ori
 
 import msgspec
 
-from ephemera.keyspace import Catalogue, Keyspace, RecordCodec, declared_type
+from ephemera.keyspace import Catalogue, Keyspace, RecordCodec, declared_type, is_record, record_fields
 
 __all__ = [
     "FieldDoc",
@@ -52,6 +52,7 @@ class KeyspaceDoc(msgspec.Struct, frozen=True):
     max_length: int | None
     hash_tag: str | None
     fields: tuple[FieldDoc, ...]
+    lifetime_ms: int | None = None  # None: no fixed one
 
 
 class Table(NamedTuple):
@@ -113,19 +114,25 @@ def _keyspace_doc(keyspace: Keyspace[Any]) -> KeyspaceDoc:
         max_length=keyspace.max_length,
         hash_tag=keyspace.template.hash_tag,
         fields=_fields(held),
+        lifetime_ms=keyspace.lifetime.milliseconds,
     )
 
 
 def _held_type(keyspace: Keyspace[Any]) -> Any:
     codec = keyspace.codec
     if isinstance(codec, RecordCodec):
-        return declared_type(codec.struct)
+        return declared_type(codec.record)
     return codec.value_type if codec is not None else None
 
 
 def _fields(held: Any) -> tuple[FieldDoc, ...]:
-    if not (isinstance(held, type) and issubclass(held, msgspec.Struct)):
+    if not is_record(held):
         return ()
+    if not issubclass(held, msgspec.Struct):
+        return tuple(
+            FieldDoc(each.name, format_type(each.type), None if each.required else "...")
+            for each in record_fields("", held)
+        )
     return tuple(
         FieldDoc(each.encode_name, format_type(each.type), _default(each))
         for each in msgspec.structs.fields(held)

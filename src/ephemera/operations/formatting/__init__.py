@@ -1,4 +1,9 @@
-"""Keys, counts, sizes and durations as people read them; keys of sensitive keyspaces are never shown."""
+"""Keys, counts, sizes and durations as people read them; a key that may be a secret is never shown.
+
+Each key is judged by itself. Of a declared keyspace, keys are hidden if it is sensitive, or if a field's
+value looks like a secret: a pattern as wide as `:1:{id}` holds Django's sessions beside harmless pages.
+Undeclared keys are also hidden if they contain a random id, because it may be a bearer's.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +11,17 @@ from collections.abc import Iterable
 from typing import Any
 
 from ephemera.keyspace import Keyspace
+from ephemera.operations.survey import looks_random, looks_secret
 
-__all__ = ["MAX_EXAMPLES", "format_count", "format_duration", "format_key", "format_keys", "format_size"]
+__all__ = [
+    "MAX_EXAMPLES",
+    "format_count",
+    "format_duration",
+    "format_key",
+    "format_keys",
+    "format_latency",
+    "format_size",
+]
 
 MAX_EXAMPLES = 3
 """Keys that are shown as examples."""
@@ -16,19 +30,29 @@ _MAX_KEY_LENGTH = 100  # characters
 
 
 def format_key(key: bytes, keyspace: Keyspace[Any] | None = None) -> str:
-    """A readable, shortened key; for a sensitive keyspace its pattern, because ids may be secrets, too."""
-    if keyspace is not None and keyspace.sensitive:
-        return keyspace.pattern
+    """A readable, shortened key; the pattern, or nothing if undeclared, of a key that may be a secret."""
     text = "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode()
         for char in key.decode("utf-8", "backslashreplace")
     )
+    if _is_hidden(key, text, keyspace):
+        return "" if keyspace is None else keyspace.pattern
     return text if len(text) <= _MAX_KEY_LENGTH else f"{text[: _MAX_KEY_LENGTH - 1]}…"
 
 
 def format_keys(keys: Iterable[bytes], keyspace: Keyspace[Any] | None = None) -> list[str]:
-    """A few different keys as examples."""
-    return list(dict.fromkeys(format_key(key, keyspace) for key in keys))[:MAX_EXAMPLES]
+    """A few different keys as examples, without those that may be secrets."""
+    shown = dict.fromkeys(format_key(key, keyspace) for key in keys)
+    return [key for key in shown if key][:MAX_EXAMPLES]
+
+
+def _is_hidden(key: bytes, text: str, keyspace: Keyspace[Any] | None) -> bool:
+    if keyspace is None:
+        return looks_secret(text, *text.split(":")) or looks_random(text)
+    if keyspace.sensitive:
+        return True
+    fields = keyspace.parse(key)
+    return looks_secret(*map(str, fields.values())) if fields else looks_secret(text)
 
 
 def format_duration(milliseconds: float) -> str:
@@ -38,6 +62,13 @@ def format_duration(milliseconds: float) -> str:
         if seconds >= 1.9 * size:
             return f"{seconds / size:.0f} {unit}"
     return f"{seconds:.0f} s"
+
+
+def format_latency(seconds: float) -> str:
+    """A duration to the digit that matters: '12 ms', '3.4 s', '5 min'."""
+    if seconds < 1:
+        return f"{1000 * seconds:.0f} ms"
+    return f"{seconds:.1f} s" if seconds < 10 else format_duration(1000 * seconds)
 
 
 def format_count(count: int, noun: str) -> str:

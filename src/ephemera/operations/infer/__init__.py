@@ -4,10 +4,13 @@ r"""Inference: propose a catalogue that declares every key of an undocumented se
     print(proposal.source)
 
 *How.* The names are scanned twice: first to find their shapes, then to draw a random sample of each shape,
-whose types, TTLs and contents decide kind, value type and lifetime. Like an audit it only reads, keeps to a
-time budget and reports what it did not see.
+whose types, TTLs and contents decide kind, value type and lifetime. Like an audit it only reads. It reads all
+names, unless it is given a time budget; a proposal from a part of them says so first.
 
-*Coverage.* An audit against the proposal finds no unknown keys, if the budget was sufficient: every key that
+*Libraries.* Keys that a known library writes (`libraries`) get its role and purpose; the module's docstring
+lists its hazards.
+
+*Coverage.* An audit against the proposal finds no unknown keys, if all names were read: every key that
 a pattern can render is covered. Keys that no pattern can render are listed with the reason: bytes that are
 not UTF-8, control characters, `* ? [ ] \`, braces that are not a hash tag, a start that is not printable
 ASCII, a `%` that Ephemera does not write. One sort of key that Ephemera can render may be left out and is

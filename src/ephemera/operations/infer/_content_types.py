@@ -12,12 +12,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ephemera.keyspace import FINGERPRINT_LENGTH
+from ephemera.keyspace import JSON_HEAD
 from ephemera.operations.survey import SampledKey, form_of, looks_secret
 
 _WHOLE = re.compile(rb"-?(?:0|[1-9]\d{0,17})")
 _DECIMAL = re.compile(rb"-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?")
-_ENVELOPE = re.compile(rb'\["1[\w-]{%d}",' % FINGERPRINT_LENGTH)
 _LONGEST_EXAMPLE = 40
 _SECRET_FORMS = ("token", "hash", "hex", "uuid", "email")
 
@@ -44,7 +43,7 @@ def detect_content(key: SampledKey, content: Any) -> ContentType:
                 [pair for _, flat in content for pair in zip(flat[::2], flat[1::2], strict=True)]
             )
         case "set" | "zset" | "list":
-            return ContentType(frozenset(map(value_type, content)))
+            return _members_content(content)
         case _:
             return ContentType(frozenset())
 
@@ -62,7 +61,9 @@ def value_type(data: bytes) -> str:
             decoded = msgspec.json.decode(data)
         except msgspec.MsgspecError:
             return _text_or_bytes(data)
-        return "object" if isinstance(decoded, dict) else "envelope" if _ENVELOPE.match(data) else "array"
+        return (
+            "object" if isinstance(decoded, dict) else "envelope" if data.startswith(JSON_HEAD) else "array"
+        )
     return _text_or_bytes(data)
 
 
@@ -91,6 +92,15 @@ def _fields_content(pairs: Iterable[tuple[bytes, bytes]]) -> ContentType:
             continue
         types.add(value_type(value))
         names[name.decode("utf-8", "backslashreplace")] = None
+    return ContentType(frozenset(types), tuple(names), secret=looks_secret(*names))
+
+
+def _members_content(members: Iterable[bytes]) -> ContentType:
+    """The content of a collection; of JSON objects, the field names tell which library wrote them."""
+    members = list(members)
+    types = [value_type(member) for member in members]
+    objects = [member for member, kind in zip(members, types, strict=True) if kind == "object"]
+    names = dict.fromkeys(str(name) for member in objects for name in msgspec.json.decode(member))
     return ContentType(frozenset(types), tuple(names), secret=looks_secret(*names))
 
 

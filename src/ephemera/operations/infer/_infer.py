@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -9,16 +10,15 @@ from typing import Any
 
 from ephemera.keyspace import RESERVED, Catalogue, Keyspace, KeyspaceOptions, permanent
 from ephemera.operations.audit import Coverage, coverage_of
-from ephemera.operations.formatting import format_key
 from ephemera.operations.infer._content_types import detect_content
-from ephemera.operations.infer._proposals import ProposedKeyspace, propose
+from ephemera.operations.infer._proposals import ProposedKeyspace, identify_writer, propose
 from ephemera.operations.infer._source_writer import write_source
+from ephemera.operations.libraries import confirmed
 from ephemera.operations.survey import (
     ProgressCallback,
     Shape,
     SurveyOptions,
     Undeclarable,
-    looks_secret,
     open_servers,
     survey,
 )
@@ -43,8 +43,8 @@ async def infer(
     options: SurveyOptions | None = None,
     on_progress: ProgressCallback = lambda *_: None,
 ) -> Proposal:
-    """Propose a catalogue for the keys of a server."""
-    options = options or SurveyOptions()
+    """Propose a catalogue for the keys of a server; without options there is no time limit."""
+    options = options or SurveyOptions(budget=math.inf)
     started = time.monotonic()
     async with open_servers(url) as servers:
         for_shapes = replace(options, sample=0, budget=options.budget * _SHAPES_SHARE)
@@ -56,13 +56,15 @@ async def infer(
             servers, [*RESERVED, *provisional], remaining, lambda _: detect_content, on_progress
         )
     samples = {sample.keyspace: sample for sample in second.samples}
+    sampled = [samples[keyspace] for keyspace in provisional]
+    writers = confirmed(identify_writer(sample.keys) for sample in sampled)
     proposed = [
-        propose(shape, samples[keyspace].count, samples[keyspace].keys)
-        for shape, keyspace in zip(shapes, provisional, strict=True)
+        propose(shape, sample.count, sample.keys, writer)
+        for shape, sample, writer in zip(shapes, sampled, writers, strict=True)
     ]
-    left_out = [*_without_secrets(first.shapes.undeclarable()), *_uncovered(second.shapes.shapes())]
+    left_out = [*first.shapes.undeclarable(), *_uncovered(second.shapes.shapes())]
     coverage = coverage_of(second if first.complete else first)
-    notes = _notes(coverage, second.names, [scan.info.name for scan in second.scans])
+    notes = _notes(coverage, [scan.info.name for scan in second.scans])
     return Proposal(name, coverage, proposed, left_out, write_source(name, notes, proposed, left_out))
 
 
@@ -87,16 +89,11 @@ def _uncovered(shapes: Iterable[Shape]) -> list[Undeclarable]:
     ]
 
 
-def _without_secrets(left_out: Iterable[Undeclarable]) -> list[Undeclarable]:
+def _notes(coverage: Coverage, servers: Sequence[str]) -> list[str]:
+    seen = f"all {coverage.names:,}" if coverage.complete else f"{coverage.names:,} of the {coverage.keys:,}"
     return [
-        replace(each, examples=[key for key in each.examples if not looks_secret(format_key(key))])
-        for each in left_out
-    ]
-
-
-def _notes(coverage: Coverage, names: int, servers: Sequence[str]) -> list[str]:
-    return [
-        f"Made from the {names:,} keys on {', '.join(servers)}.",
+        *([] if coverage.complete else ["INCOMPLETE: other keys may not be declared.", ""]),
+        f"Made from {seen} keys on {', '.join(servers)}.",
         *(f"Not seen: {each}." for each in coverage.not_seen),
         "",
         "Patterns, kinds and lifetimes are guesses from names and from a sample. Values are declared as",

@@ -15,17 +15,19 @@ from dataclasses import dataclass, field
 from ephemera.keyspace import MAX_KEY_LENGTH
 from ephemera.operations.formatting import format_duration, format_keys, format_size
 from ephemera.operations.infer._content_types import ContentType
-from ephemera.operations.survey import SampledKey, Shape
+from ephemera.operations.libraries import Identified, identify
+from ephemera.operations.survey import SampledKey, Shape, looks_secret
 
 _USUAL_LIFETIMES = {
-    "seconds": (1, (1, 2, 5, 10, 15, 30)),
-    "minutes": (60, (1, 2, 5, 10, 15, 30)),
-    "hours": (3600, (1, 2, 3, 6, 12)),
-    "days": (86_400, (1, 2, 3, 7, 14, 30, 60, 90, 180, 365)),
+    "seconds": (1, (1, 2, 3, 5, 10, 15, 20, 30, 45)),
+    "minutes": (60, (1, 2, 3, 5, 10, 15, 20, 30, 45)),
+    "hours": (3600, (1, 2, 3, 4, 6, 8, 12)),
+    "days": (86_400, (1, 2, 3, 5, 7, 10, 14, 21, 30, 31, 60, 90, 180, 365)),
 }
 _COUNTS = re.compile(r"count|rate|limit|hits|views|seq|total|num|quota|usage|attempt", re.IGNORECASE)
 _KINDS = {"hash": "mapping", "set": "set", "zset": "sorted_set", "list": "list", "stream": "stream"}
 _MAX_NAMES = 12
+_OUTLIVES = "TODO: what reads it"
 
 
 @dataclass(frozen=True)
@@ -45,35 +47,63 @@ class ProposedKeyspace:
     fields: list[str] = field(default_factory=list)  # of a stream's entries
     examples: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    library: str | None = None  # that writes them
+    purpose: str = ""
 
 
-def propose(shape: Shape, count: int, keys: Sequence[SampledKey]) -> ProposedKeyspace:
-    """Propose a keyspace for the keys of one shape."""
+def identify_writer(keys: Sequence[SampledKey]) -> Identified | None:
+    """The library that wrote these keys; of several, one whose keys must not be lost, or are secret."""
+    found = [each for key in keys if (each := identify(key.key, key.type, _json_fields(key)))]
+    return min(found, key=lambda each: (each.keys.role != "queue", not each.keys.sensitive), default=None)
+
+
+def _json_fields(key: SampledKey) -> tuple[str, ...]:
+    return key.content.names if isinstance(key.content, ContentType) else ()
+
+
+def propose(
+    shape: Shape, count: int, keys: Sequence[SampledKey], writer: Identified | None
+) -> ProposedKeyspace:
+    """Propose a keyspace for the keys of one shape, that this library writes if any is known."""
     kinds = Counter(key.type for key in keys)
     main = kinds.most_common(1)[0][0] if kinds else ""
     contents: list[ContentType] = [
         key.content for key in keys if key.type == main and key.content is not None
     ]
     kind, value_type = _kind(main, shape.pattern, contents)
-    secret = shape.secret or any(each.secret for each in contents)
+    secret = (
+        shape.secret
+        or any(each.secret for each in contents)
+        or any(map(_has_secret_name, keys))
+        or (writer is not None and writer.keys.sensitive)
+    )
     lifetime = _lifetime([key.ttl for key in keys])
     is_queue = kind in ("list", "stream") and lifetime.startswith("permanent")
+    role = writer.keys.role if writer else "queue" if is_queue else "cache"
     names = dict.fromkeys(name for each in contents for name in each.names)
     return ProposedKeyspace(
         pattern=shape.pattern,
         kind=kind,
         value_type=value_type,
-        lifetime=lifetime,
+        lifetime=_outliving(lifetime) if role == "queue" else lifetime,
         keys=count,
         sampled=len(keys),
-        role="queue" if is_queue else "cache",
+        role=role,
         hash_tag=shape.hash_tag,
         max_key_length=_key_length_limit(shape.longest),
         sensitive=secret,
         fields=list(names) if kind == "stream" else [],
         examples=[] if secret else format_keys(shape.examples),
         notes=[*_sample_notes(keys, kinds), *_content_notes(contents, list(names), secret=secret)],
+        library=writer.library.name if writer else None,
+        purpose=f"{writer.library.name}: {writer.keys.purpose}" if writer else "",
     )
+
+
+def _has_secret_name(key: SampledKey) -> bool:
+    """Whether this key alone looks like a secret: a session among the pages that share its pattern."""
+    text = key.key.decode("utf-8", "replace")
+    return looks_secret(text, *text.split(":"))
 
 
 def _kind(main: str, pattern: str, contents: Sequence[ContentType]) -> tuple[str, str | None]:
@@ -116,6 +146,11 @@ def _lifetime(ttls: Sequence[int]) -> str:
     return f"fixed(days={math.ceil(seconds / 86_400)})"
 
 
+def _outliving(lifetime: str) -> str:
+    """The same for a queue, which must say what its keys outlive."""
+    return lifetime.replace(")", f', outlives="{_OUTLIVES}")') if lifetime.startswith("fixed") else lifetime
+
+
 def _key_length_limit(longest: int) -> int | None:
     """The key length limit, where the default is too low: the next power of two."""
     return 1 << (longest - 1).bit_length() if longest > MAX_KEY_LENGTH else None
@@ -151,7 +186,7 @@ def _content_notes(contents: Sequence[ContentType], names: list[str], *, secret:
     elif names:
         yield "many or varying field names"
     if secret:
-        yield "judging by its names it holds secrets: keys and values are not shown"
+        yield "it may hold secrets: keys and values are not shown"
         return
     examples = list(dict.fromkeys(each.example for each in contents if each.example))[:2]
     if examples:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from ephemera.operations.formatting import format_count, format_keys
 from ephemera.operations.infer._proposals import ProposedKeyspace
+from ephemera.operations.libraries import library_of
 from ephemera.operations.survey import Undeclarable
 
 _WIDTH = 110
@@ -22,13 +23,21 @@ def write_source(
         '"""A catalogue proposed by `ephemera infer`: check it, choose names, describe each purpose.',
         "",
     ]
-    lines += [*(ascii(line)[1:-1].replace('"', "'") for line in notes), '"""', ""]
+    lines += [*(ascii(line)[1:-1].replace('"', "'") for line in notes), *_libraries(keyspaces), '"""', ""]
     lines += [*_imports(keyspaces), "", f"catalogue = Catalogue({quoted(name)})"]
     taken: set[str] = set()
     for proposed in keyspaces:
         lines += _declaration_lines(_constant(proposed, taken), proposed)
     lines += _comments(left_out)
     return "\n".join(lines) + "\n"
+
+
+def _libraries(keyspaces: Sequence[ProposedKeyspace]) -> Iterator[str]:
+    """The libraries that write here, and what to know about them."""
+    for name in dict.fromkeys(each.library for each in keyspaces if each.library):
+        library = library_of(name)
+        yield from ("", f"{name} writes here.")
+        yield from (f"- {hazard}" for hazard in library.hazards)
 
 
 def quoted(text: str) -> str:
@@ -71,7 +80,7 @@ def _arguments(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:
         yield "sensitive=True"
     if proposed.max_key_length is not None:
         yield f"max_key_length={proposed.max_key_length}"
-    yield f"purpose={quoted(_PURPOSE)}"
+    yield f"purpose={quoted(proposed.purpose or _PURPOSE)}"
 
 
 def _entry(constant: str, proposed: ProposedKeyspace) -> Iterator[str]:

@@ -2,7 +2,7 @@
 
 What `ephemera locks`, `events` and `jobs` print and the console shows. Everything is read through bounded
 requests, so a server with millions of keys costs no more than a small one; contents of sensitive keyspaces
-are never read. Only `replay_dead_letters`, `change_jobs` and `reset_limit` change anything.
+are never read. Only `replay_dead_letters`, `replay_events`, `change_jobs` and `reset_limit` change anything.
 
 Jobs and the planner need the extra `sql`, and are imported on first use.
 
@@ -19,6 +19,7 @@ from ephemera.operations.inspect._events import (
     dead_letters,
     pending_events,
     replay_dead_letters,
+    replay_events,
     stream_infos,
 )
 from ephemera.operations.inspect._key_finder import KeyFinder
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
         count_jobs,
         get_job,
         list_jobs,
+        list_queues,
+        list_schedules,
+        set_paused,
     )
     from ephemera.operations.inspect._planner import (
         MAX_COUNTED_USERS,
@@ -87,19 +91,24 @@ __all__ = [
     "held_locks",
     "limit_status",
     "list_jobs",
+    "list_queues",
+    "list_schedules",
     "list_sessions",
     "pending_events",
     "planner_state",
     "read_locks",
     "replay_dead_letters",
+    "replay_events",
     "reset_limit",
+    "set_paused",
     "stream_infos",
     "throttled_subjects",
     "tokens_revoked_until",
 ]
 
 _SQL_NAMES = {
-    "_jobs": "MAX_COUNTED_JOBS JobCounts JobServers JobSteps change_jobs count_jobs get_job list_jobs",
+    "_jobs": "MAX_COUNTED_JOBS JobCounts JobServers JobSteps change_jobs count_jobs get_job list_jobs "
+    "list_queues list_schedules set_paused",
     "_planner": "MAX_COUNTED_USERS DirtyChannels EnqueuedUser PlannerState dirty_channels planner_state",
 }
 _MODULES = {name: module for module, names in _SQL_NAMES.items() for name in names.split()}

@@ -1,7 +1,7 @@
 """The event streams of a catalogue on a server: groups, pending events, dead letters; and their replay.
 
 A stream without fields is one key; the streams of a pattern with fields are found by SCAN, in pages that keep
-the server busy for less than a millisecond each. Only `replay` changes anything.
+the server busy for less than a millisecond each. Only the replays change anything.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from ephemera.errors import InvalidValue, ServerError
 from ephemera.keyspace import Catalogue, Store
 from ephemera.operations.inspect._key_finder import KeyFinder
-from ephemera.patterns.events import DeadLetter, Events, StreamInfo
+from ephemera.patterns.events import DeadLetter, Events, IdleTime, ReplayedEvents, StreamInfo
 from ephemera.wire import Client, open_client
 
 _PAGE = 1000  # dead letters read by one command
@@ -32,18 +33,20 @@ class PendingEvent(msgspec.Struct, frozen=True):
     id: str
     consumer: str
     idle: float
-    """Seconds since it was delivered or claimed; a retry is due when it reaches the lease."""
+    """Seconds since its consumer's last heartbeat; after a lease another one claims it."""
     deliveries: int
+    retry_in: float | None = None
+    """Seconds until its retry is due; None if it is being handled."""
 
 
 class EventStream:
     """One stream on a store: its state, its dead letters, and their replay."""
 
     def __init__(self, store: Store, events: Events[Any], key: str) -> None:
-        self.fields: dict[str, Any] = events.keyspace.parse(key) or {}
+        self.fields: dict[str, Any] = events.keyspace.template.parse_text(key) or {}
         self.events = events
         self._bound = store[events]
-        self.key, _ = events.keys(self.fields)
+        self.key = events.keys(self.fields).stream
         self.client: Client = store.client("queue")
 
     async def info(self) -> StreamInfo:
@@ -58,17 +61,12 @@ class EventStream:
             if error.code == "NOGROUP":
                 return []  # the group was deleted meanwhile
             raise
-        return [
-            PendingEvent(
-                self.key,
-                group,
-                entry_id.decode(),
-                consumer.decode("utf-8", "backslashreplace"),
-                idle / 1000,
-                deliveries,
-            )
-            for entry_id, consumer, idle, deliveries in found
-        ]
+        pending = []
+        for entry_id, consumer, milliseconds, deliveries in found:
+            name, state = consumer.decode("utf-8", "backslashreplace"), IdleTime.decode(milliseconds)
+            known = (self.key, group, entry_id.decode(), name, state.idle, deliveries, state.retry_in)
+            pending.append(PendingEvent(*known))
+        return pending
 
     async def dead_letters(self, limit: int) -> list[DeadLetter]:
         """The oldest dead letters; events of a sensitive stream are hidden."""
@@ -94,6 +92,15 @@ class EventStream:
             if on_progress is not None:
                 on_progress(min(start + _REPLAY_BATCH, len(named)), len(named))
         return replayed
+
+    async def replay_since(
+        self, group: str, bounds: tuple[datetime | str, datetime | str | None], limit: int, *, again: bool
+    ) -> ReplayedEvents:
+        """Replay handled events to a group, from a time or an id on."""
+        since, until = bounds
+        return await self._bound.replay_since(
+            group, since, until=until, limit=limit, again=again, **self.fields
+        )
 
     async def _all_letters(self) -> AsyncIterator[DeadLetter]:
         """All dead letters; some that are added meanwhile may be included."""
@@ -139,6 +146,22 @@ async def replay_dead_letters(
     async with _open_streams(url, catalogue, key) as streams:
         (stream,) = streams
         return await stream.replay(ids, on_progress)
+
+
+async def replay_events(
+    url: str,
+    catalogue: Catalogue,
+    key: str,
+    group: str,
+    bounds: tuple[datetime | str, datetime | str | None],
+    *,
+    limit: int = 10_000,
+    again: bool = False,
+) -> ReplayedEvents:
+    """Replay handled events of one stream to a group: from a time or an id, to another if it is not None."""
+    async with _open_streams(url, catalogue, key) as streams:
+        (stream,) = streams
+        return await stream.replay_since(group, bounds, limit, again=again)
 
 
 @asynccontextmanager

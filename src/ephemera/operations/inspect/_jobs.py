@@ -1,4 +1,4 @@
-"""List, count, show, retry and cancel jobs.
+"""List, count, show, retry and cancel jobs; list schedules; list, pause and resume queues.
 
 Reading needs the database only. Retrying and cancelling notify workers and listeners through Redis; when it
 is down, they learn of it from SQL, the workers within about a second.
@@ -24,6 +24,10 @@ from ephemera.patterns.jobs import (
     JobQueries,
     JobRow,
     Jobs,
+    QueueSettings,
+    QueueStats,
+    ScheduleRow,
+    read_queue_stats,
     sql_engine,
 )
 from ephemera.wire import open_client
@@ -68,6 +72,31 @@ async def list_jobs(
     """The newest jobs of these states and this kind."""
     async with _rows(jobs, database_url) as rows:
         return await rows.find(states=states, kind=kind, limit=limit)
+
+
+async def list_schedules(jobs: Jobs, database_url: str) -> list[ScheduleRow]:
+    """The schedules of these jobs, the one that runs next first."""
+    async with _rows(jobs, database_url) as rows:
+        return await rows.schedules()
+
+
+async def list_queues(jobs: Jobs, database_url: str) -> list[QueueStats]:
+    """The queues of these jobs: what is in them, what they did in the last hour, and their limits."""
+    engine = sql_engine(database_url)
+    try:
+        return await read_queue_stats(jobs.tables, engine, jobs.queues)
+    finally:
+        await engine.dispose()
+
+
+async def set_paused(
+    jobs: Jobs, servers: JobServers, queues: Sequence[str], *, paused: bool
+) -> list[QueueSettings]:
+    """Pause or resume queues, on all workers; returns the settings of all queues."""
+    async with _open_jobs(jobs, servers) as bound:
+        for queue in queues:
+            await (bound.pause if paused else bound.resume)(queue)
+        return await bound.queues()
 
 
 async def count_jobs(jobs: Jobs, engine: AsyncEngine, limit: int = MAX_COUNTED_JOBS) -> JobCounts:

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from ephemera._stored_numbers import stored_time
 from ephemera.keyspace import Keyspace, Sliding, Store
 from ephemera.operations.inspect._key_finder import KeyFinder
 from ephemera.patterns.revocation import Revocation
@@ -73,7 +74,11 @@ async def list_sessions(
         client.call("TIME"), client.call("ZRANGE", sessions.keys.index_key(user), *newest)
     )
     now = int(clock[0]) * 1000 + int(clock[1]) // 1000
-    ends = {session_id.decode(): float(score) for session_id, score in listed if float(score) > now}
+    ends = {
+        session_id.decode(): float(score)
+        for session_id, score in listed
+        if float(score) > now and session_id.isascii() and stored_time(float(score) / 1000)
+    }
     there = await asyncio.gather(
         *(client.call("EXISTS", sessions.keys.session_key(user, each)) for each in ends)
     )
@@ -95,7 +100,7 @@ async def tokens_revoked_until(store: Store, revocation: Revocation, user: str) 
     (field,) = revocation.users.template.fields
     named: dict[str, Any] = {field: user}
     instant = await store[revocation.users].get(**named)
-    return None if instant is None else datetime.fromtimestamp(instant / 1e6, UTC)
+    return None if instant is None else stored_time(instant / 1e6) or datetime.max.replace(tzinfo=UTC)
 
 
 class RevocationFinder:
@@ -127,5 +132,5 @@ class RevocationFinder:
 
 
 def _only_field(keyspace: Keyspace[Any], key: str) -> str:
-    (value,) = (keyspace.parse(key) or {"": key}).values()
+    (value,) = (keyspace.template.parse_text(key) or {"": key}).values()
     return value

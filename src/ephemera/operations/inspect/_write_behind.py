@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from ephemera._stored_numbers import stored_int, stored_time
 from ephemera.keyspace import Store
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
 from ephemera.wire import Client
@@ -64,7 +65,7 @@ async def backlog(store: Store, declared: DeferredCounters | DeferredRecords[Any
         oldest_age=oldest,
         flush_every=shards.flush_every.total_seconds(),
         shards=shards.count,
-        last_flush=datetime.fromtimestamp(last[0] / 1000, UTC) if last[0] else None,
+        last_flush=stored_time(last[0] / 1000) if last[0] else None,
         last_flush_size=last[1],
         flushing=tuple(
             FlushingBatch(shard, _number(count), (by or b"").decode("utf-8", "replace"), _moment(sealed))
@@ -80,9 +81,9 @@ async def _states(client: Client, keys: list[tuple[str, ...]]) -> list[list[byte
 
 
 def _number(text: bytes | None) -> int:
-    return int(text) if text and text.isdigit() else 0
+    return max(0, stored_int(text) or 0)
 
 
 def _moment(number: bytes) -> datetime:
     """When a batch was sealed: its number is the server's time in microseconds."""
-    return datetime.fromtimestamp(_number(number) / 1e6, UTC)
+    return stored_time(_number(number) / 1e6) or datetime.max.replace(tzinfo=UTC)

@@ -12,9 +12,9 @@ from ephemera.keyspace import Role, Store
 from ephemera.operations._optional_types import is_instance
 from ephemera.operations.metrics import _families as f
 from ephemera.operations.metrics._families import Buckets, Sample
-from ephemera.patterns.cache import BoundCache
+from ephemera.patterns.cache import BoundCache, cache_engine
 from ephemera.patterns.events import BoundEvents
-from ephemera.patterns.locks import BoundLocks
+from ephemera.patterns.locks import LockRuntime
 from ephemera.patterns.rate_limits import BoundRateLimits
 from ephemera.wire import LATENCY_BOUNDS, Client, NodeClient
 
@@ -36,7 +36,7 @@ def client_samples(store: Store) -> Iterator[Sample]:
             yield from _local_cache(bound)
         elif isinstance(bound, BoundRateLimits):
             yield from _limits(bound)
-        elif isinstance(bound, BoundLocks):
+        elif isinstance(bound, LockRuntime):
             yield from _locks(bound)
         elif isinstance(bound, BoundEvents):
             yield from _events(bound)
@@ -53,7 +53,7 @@ def nodes(store: Store) -> list[NodeClient]:
     """Every server that the store sends commands to, each once."""
     found: dict[Any, None] = {}
     for client in clients(store):
-        found.update(dict.fromkeys([*client.nodes(), *client.readers()]))
+        found.update(dict.fromkeys([*client.nodes(), *client.read_nodes()]))
     return list(found)
 
 
@@ -82,18 +82,19 @@ def _keyspaces(store: Store) -> Iterator[Sample]:
 def _connection(node: NodeClient) -> Iterator[Sample]:
     labels, link = (str(node.endpoint),), node.link
     yield Sample(f.CONNECTION_UP, labels, link.up)
-    yield Sample(f.RECONNECTIONS, labels, max(0, link.connects - 1))
+    first = 0 if link.replaces else 1
+    yield Sample(f.RECONNECTIONS, labels, max(0, link.connection_count - first))
     yield Sample(f.IN_FLIGHT, labels, link.in_flight)
     took = link.latencies
     yield Sample(f.CALL_DURATION, labels, Buckets(LATENCY_BOUNDS, tuple(took.counts), took.seconds))
 
 
 def _local_cache(cache: BoundCache[Any]) -> Iterator[Sample]:
-    labels, copies = (cache.declared.keyspace.pattern,), cache.local
-    if copies is not None:
-        yield Sample(f.LOCAL_ENTRIES, labels, len(copies))
-        yield Sample(f.LOCAL_BYTES, labels, copies.bytes)
-        yield Sample(f.LOCAL_EVICTIONS, labels, copies.evictions)
+    labels, local = (cache.declared.keyspace.pattern,), cache_engine(cache).entries.local
+    if local is not None:
+        yield Sample(f.LOCAL_ENTRIES, labels, len(local))
+        yield Sample(f.LOCAL_BYTES, labels, local.bytes)
+        yield Sample(f.LOCAL_EVICTIONS, labels, local.evictions)
 
 
 def _limits(limiter: BoundRateLimits) -> Iterator[Sample]:
@@ -102,7 +103,7 @@ def _limits(limiter: BoundRateLimits) -> Iterator[Sample]:
             yield Sample(f.LIMIT_DECISIONS, (rule.name, decision), getattr(counts, decision))
 
 
-def _locks(locks: BoundLocks) -> Iterator[Sample]:
+def _locks(locks: LockRuntime) -> Iterator[Sample]:
     labels = (locks.declaration.keyspace.pattern,)
     yield Sample(f.LOCKS_HELD, labels, locks.held)
     yield Sample(f.LOCKS_ACQUIRED, labels, locks.acquired)
@@ -115,6 +116,7 @@ def _events(events: BoundEvents[Any]) -> Iterator[Sample]:
         yield Sample(f.EVENTS_HANDLED, labels, counts.handled)
         yield Sample(f.EVENTS_FAILED, labels, counts.failed)
         yield Sample(f.EVENTS_DEAD, labels, counts.dead)
+        yield Sample(f.EVENTS_DROPPED, labels, counts.dropped)
 
 
 def planner_name(planner: BoundPlanner) -> str:

@@ -13,7 +13,7 @@ from ephemera.operations.metrics._dashboard_panels import PANELS, Panel
 from ephemera.operations.metrics._families import CONNECTION_UP, Section
 from ephemera.patterns.cache import Cache
 from ephemera.patterns.events import Events
-from ephemera.patterns.locks import Locks
+from ephemera.patterns.locks import LockDeclaration
 from ephemera.patterns.rate_limits import RateLimits
 from ephemera.patterns.write_behind import DeferredCounters, DeferredRecords
 
@@ -45,7 +45,7 @@ def dashboard_sections(catalogue: Catalogue) -> set[Section]:
                 sections |= {"local-cache"} if local is not None else set()
             case RateLimits():
                 sections.add("limits")
-            case Locks():
+            case LockDeclaration():
                 sections.add("locks")
             case Events():
                 sections.add("events")

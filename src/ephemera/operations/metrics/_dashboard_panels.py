@@ -39,6 +39,12 @@ def level(metric: Metric, *by: str, legend: str = "") -> Query:
     return Query(f"{_total(metric, by)} ({_selector(metric)})", _legend(by, legend))
 
 
+def worst(metric: Metric, *by: str, legend: str = "") -> Query:
+    """The highest value of a gauge that processes have each for itself, such as an age."""
+    query = level(metric, *by, legend=legend)
+    return Query(query.expression.replace("sum by", "max by", 1), query.legend)
+
+
 def quantile(share: float, metric: Metric, *by: str) -> Query:
     """A percentile of a histogram."""
     total = _total(metric, ("le", *by))
@@ -121,6 +127,7 @@ PANELS = (
         "short",
         level(f.STREAM_LAG, "keyspace", "group", legend="lag"),
         level(f.STREAM_PENDING, "keyspace", "group", legend="pending"),
+        level(f.STREAM_PAUSED, "keyspace", "group", legend="paused"),
     ),
     _panel(
         "events",
@@ -129,6 +136,7 @@ PANELS = (
         rate(f.EVENTS_HANDLED, "keyspace", "group", legend="handled"),
         rate(f.EVENTS_FAILED, "keyspace", "group", legend="failed"),
         rate(f.EVENTS_DEAD, "keyspace", "group", legend="dead"),
+        rate(f.EVENTS_DROPPED, "keyspace", "group", legend="dropped"),
     ),
     _panel(
         "events",
@@ -196,7 +204,7 @@ PANELS = (
     _panel("servers", "Commands", "ops", rate(f.SERVER_COMMANDS, "server")),
     _panel("servers", "Server hit ratio", "percentunit", ratio(f.SERVER_HITS, f.SERVER_MISSES, "server")),
     _panel("servers", "Keys", "short", level(f.SERVER_KEYS, "server")),
-    _panel("samples", "Age of samples", "s", level(f.SAMPLE_AGE, "source")),
+    _panel("samples", "Age of samples", "s", worst(f.SAMPLE_AGE, "source")),
     _panel("samples", "Failed samples", "ops", rate(f.SAMPLE_FAILURES, "source")),
 )
 """Every panel, in the order of the dashboard."""

@@ -98,7 +98,11 @@ CONNECTION_UP = _metric(
     "1 while the connection is usable, 0 while the server is unavailable.",
 )
 RECONNECTIONS = _metric(
-    "connections", "reconnections_total", "counter", _SERVER, "Connections made after the first."
+    "connections",
+    "reconnections_total",
+    "counter",
+    _SERVER,
+    "Connections after the first, or to a server that took over.",
 )
 IN_FLIGHT = _metric("connections", "calls_in_flight", "gauge", _SERVER, "Commands sent and not answered yet.")
 CALL_DURATION = _metric(
@@ -126,10 +130,10 @@ LIMIT_DECISIONS = _metric(
     "or degraded (decided by policy while the server is unavailable).",
 )  # fmt: skip
 
-LOCKS_HELD = _metric("locks", "locks_held", "gauge", _KEYSPACE, "Locks that this process holds.")
-LOCKS_ACQUIRED = _metric("locks", "locks_acquired_total", "counter", _KEYSPACE, "Locks acquired.")
+LOCKS_HELD = _metric("locks", "locks_held", "gauge", _KEYSPACE, "Locks and permits that this process holds.")
+LOCKS_ACQUIRED = _metric("locks", "locks_acquired_total", "counter", _KEYSPACE, "Locks and permits acquired.")
 LOCKS_LOST = _metric(
-    "locks", "locks_lost_total", "counter", _KEYSPACE, "Locks lost before they were released."
+    "locks", "locks_lost_total", "counter", _KEYSPACE, "Locks and permits lost before they were released."
 )
 
 _GROUP = ("keyspace", "group")
@@ -150,6 +154,15 @@ STREAM_PENDING = _metric(
 STREAM_CONSUMERS = _metric(
     "events", "stream_consumers", "gauge", _GROUP, "Consumers in the group.", shared=True
 )
+
+STREAM_PAUSED = _metric(
+    "events", "stream_paused", "gauge", _GROUP,
+    "Streams on which the group is paused because a dependency is down.", shared=True,
+)  # fmt: skip
+EVENTS_DROPPED = _metric(
+    "events", "events_dropped_total", "counter", _GROUP,
+    "Events that failed and were acknowledged, as the consumer's on_error says.",
+)  # fmt: skip
 
 JOBS_OPEN = _metric(
     "jobs", "jobs_open", "gauge", ("queue", "kind", "state"), "Jobs waiting or running.", shared=True

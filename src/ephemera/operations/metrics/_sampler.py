@@ -175,6 +175,7 @@ async def _streams(events: BoundEvents[Any]) -> list[Sample]:
             labels = (pattern, groups[group.name])
             sums[f.STREAM_PENDING, labels] += group.pending
             sums[f.STREAM_CONSUMERS, labels] += group.consumers
+            sums[f.STREAM_PAUSED, labels] += group.paused is not None
             if group.lag is not None:  # None: the server does not know it
                 sums[f.STREAM_LAG, labels] += group.lag
     return [Sample(metric, labels, value) for (metric, labels), value in sums.items()]

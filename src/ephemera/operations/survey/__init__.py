@@ -17,9 +17,9 @@ of what was seen until then.
 
 from ephemera.operations.survey._key_inspector import ConsumerGroup, ContentReader, SampledKey
 from ephemera.operations.survey._key_shapes import MAX_SHAPES, KeyShapes, Shape, Undeclarable
-from ephemera.operations.survey._recognizer import form_of, looks_secret
+from ephemera.operations.survey._recognizer import form_of, looks_random, looks_secret
 from ephemera.operations.survey._samples import Interval, Reservoir, estimate_matches, estimate_sum
-from ephemera.operations.survey._scan import PAGE_SIZE, SCAN_START
+from ephemera.operations.survey._scan import PAGE_SIZE, SCAN_START, format_resume_cursor, parse_resume_cursor
 from ephemera.operations.survey._server_info import (
     ServerInfo,
     parse_server_info,
@@ -59,8 +59,11 @@ __all__ = [
     "estimate_matches",
     "estimate_sum",
     "form_of",
+    "format_resume_cursor",
+    "looks_random",
     "looks_secret",
     "open_servers",
+    "parse_resume_cursor",
     "parse_server_info",
     "read_info",
     "read_server_info",

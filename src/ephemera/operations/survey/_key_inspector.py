@@ -58,6 +58,7 @@ class SampledKey:
     members: int = 0
     groups: list[ConsumerGroup] = field(default_factory=list)
     content: Any = None
+    compression_saves: int | None = None  # bytes of its value, if a reader tried
     too_large: bool = False  # the contents were wanted, but are too large to read
 
     @property

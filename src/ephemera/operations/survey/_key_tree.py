@@ -131,12 +131,14 @@ class Node:
         self.longest = 0  # bytes of the longest of them
         self.examples: list[bytes] = []
 
-    def end(self, key: bytes) -> None:
-        """Record a key that ends here."""
+    def end(self, key: bytes) -> bool:
+        """Record a key that ends here; whether it was kept as an example."""
         self.count += 1
         self.longest = max(self.longest, len(key))
-        if len(self.examples) < _EXAMPLES:
-            self.examples.append(key)
+        if len(self.examples) >= _EXAMPLES:
+            return False
+        self.examples.append(key)
+        return True
 
     def follow(self, part: str, mark: str) -> Node:
         """The node that a part leads to."""

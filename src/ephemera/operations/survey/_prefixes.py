@@ -4,6 +4,9 @@ A pattern starts with a literal, so ids in first position (`user_123`, `9f3c21ab
 a field: `user_` and the rest, or at worst the first character and the rest. A prefix captures every other
 first part that starts with it, so where possible it is made long enough to be the prefix of no word.
 
+Reserved words stay words, however rare they are, as `celery` beside a million ids that start with `c`: what
+such keys hold decides how the server must be configured.
+
 More than `MAX_WORDS` words are data, too (user names, for example): those with few keys become prefixes, as
 short as possible without capturing the frequent ones.
 """
@@ -11,7 +14,7 @@ short as possible without capturing the frequent ones.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Set
 
 from ephemera.operations.survey._key_parser import TAG_OPEN, can_be_literal
 from ephemera.operations.survey._key_tree import FieldValues, Node, Piece
@@ -27,8 +30,9 @@ _LETTERS_AND_MARKS = re.compile(r"[!-$&-)+-/;->@-Z^-z|~]+")  # literals except d
 class Prefixes:
     """The first level of a tree: like `Node`, but no field without a literal before it."""
 
-    def __init__(self, mark: str) -> None:
+    def __init__(self, mark: str, reserved: Set[str]) -> None:
         self._mark = mark
+        self._reserved = reserved
         self._words: dict[str, Node] = {}
         self._pending: dict[str, Node] = {}  # not words, and no prefix chosen for them yet
         self._fields: dict[str, tuple[FieldValues, Node]] = {}
@@ -39,7 +43,7 @@ class Prefixes:
         known = self._words.get(part) or self._pending.get(part)
         if known is not None:
             return known
-        if not part or self._mark == TAG_OPEN:
+        if not part or self._mark == TAG_OPEN or part in self._reserved:
             return self._word(part)
         prefix = self._prefix_of(part)
         if prefix is not None:
@@ -95,7 +99,8 @@ class Prefixes:
         for part, node in sorted(pending.items()):
             if self._prefix_of(part) is None:
                 natural = _natural_prefix(part) if len(self._fields) < _MAX_PREFIXES else part[0]
-                self._add_prefix(_shortest_distinct_prefix(part, len(natural), self._words) or natural)
+                words = self._words.keys() | self._reserved
+                self._add_prefix(_shortest_distinct_prefix(part, len(natural), words) or natural)
             prefix = self._prefix_of(part) or ""
             field, rest = self._fields[prefix]
             field.add(part[len(prefix) :], self._mark, node.total())
@@ -120,7 +125,7 @@ class Prefixes:
         """Turn words with few keys into prefixes."""
         totals = {word: node.total() for word, node in self._words.items()}
         enough = _FREQUENT * sum(totals.values())
-        kept = {word for word, total in totals.items() if total >= enough or len(word) < 2}
+        kept = {word for word, total in totals.items() if total >= enough or len(word) < 2} | self._reserved
         for word in sorted(totals.keys() - kept):
             if word in self._words and (prefix := _shortest_distinct_prefix(word, 1, kept)):
                 self._add_prefix(prefix)

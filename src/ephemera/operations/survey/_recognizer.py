@@ -33,7 +33,12 @@ _FORM = re.compile("|".join(f"(?P<{name}>{form})" for name, form in _FORMS.items
 _LONGEST_WORD = 40
 _CREDENTIALS = "token|secret|passw|pwd|jwt|otp|api_?key|credential|private|csrf|cookie"
 _PRECEDES_SECRET = re.compile(_CREDENTIALS, re.IGNORECASE)
-_SECRET = re.compile(rf"{_CREDENTIALS}|session|\bsid\b|auth|refresh|signature", re.IGNORECASE)
+_SECRET = re.compile(
+    rf"{_CREDENTIALS}|session|(?<![a-z])sess(?![a-z])|\bsid\b|auth(?!or)|refresh|signature", re.IGNORECASE
+)
+_RUN = re.compile(r"[A-Za-z0-9_-]{16,}")
+_SORTS = re.compile("[a-z]+|[A-Z]+|[0-9]+")
+_RANDOM = 6  # changes between digits, small and capital letters, from which on a long run is no word or date
 _UNINFORMATIVE = frozenset(
     (
         "app",
@@ -80,6 +85,12 @@ def usual_form(forms: Counter[str]) -> str:
 def looks_secret(*texts: str) -> bool:
     """Whether a name suggests a secret, or a value is a token."""
     return any(_SECRET.search(text) or form_of(text) == "token" for text in texts)
+
+
+def looks_random(text: str) -> bool:
+    """Whether a text contains an id that could be a bearer's: a UUID, a hash, a token."""
+    runs = (run.replace("-", "").replace("_", "") for run in _RUN.findall(text))
+    return any(len(_SORTS.findall(run)) > _RANDOM for run in runs)
 
 
 @lru_cache(maxsize=4096)

@@ -21,6 +21,7 @@ from itertools import compress, zip_longest
 from typing import Any
 
 from ephemera.keyspace import Keyspace
+from ephemera.operations.libraries import exact_names
 from ephemera.operations.survey._key_inspector import ContentReader, KeyInspector, SampledKey
 from ephemera.operations.survey._key_shapes import KeyShapes
 from ephemera.operations.survey._page_classifier import PageClassifier
@@ -84,9 +85,11 @@ class Survey:
     samples: list[KeyspaceSample]
     unknown: KeyspaceSample
     shapes: KeyShapes
+    origins: dict[bytes, Scan]  # where each example of a shape was seen
     resumed: bool
     seconds: float = 0.0
     inspectors: list[KeyInspector] = field(default_factory=list)
+    examples: dict[bytes, SampledKey] = field(default_factory=dict)  # of shapes, inspected without contents
     uninspected: int = 0  # sampled keys that the budget did not suffice for
 
     @property
@@ -119,7 +122,7 @@ class Survey:
 async def open_servers(url: str) -> AsyncIterator[list[tuple[NodeClient, ServerInfo]]]:
     """The servers that hold a URL's keys, on connections of their own, each with its INFO."""
     async with open_client(url) as client:
-        nodes = client.readers()
+        nodes = client.read_nodes()
         infos = await asyncio.gather(*map(read_server_info, nodes))
         yield list(zip(nodes, infos, strict=True))
 
@@ -136,8 +139,9 @@ async def survey(
     `reader_for` returns the reader of a keyspace's contents; None: contents are not read.
     """
     started = time.monotonic()
+    shapes = KeyShapes(await _library_words([node for node, _ in nodes]))
     result, process = _start(
-        start_scans(nodes, options.cursor), PageClassifier(keyspaces), options, on_progress
+        start_scans(nodes, options.cursor), PageClassifier(keyspaces), shapes, options, on_progress
     )
     await run_scans(result.scans, process, started + options.budget * _NAMES_SHARE)
     if options.sample:
@@ -147,14 +151,27 @@ async def survey(
     return result
 
 
+async def _library_words(nodes: Sequence[NodeClient]) -> set[str]:
+    """The first parts of names that libraries write exactly so, and that exist here."""
+    names = [name for name in exact_names() for _ in nodes]
+    # MEMORY USAGE does not count as a lookup; a node of a cluster refuses the names of others.
+    asked = (node.call("MEMORY", "USAGE", name) for name in exact_names() for node in nodes)
+    sizes = await asyncio.gather(*asked, return_exceptions=True)
+    return {name.partition(":")[0] for name, size in zip(names, sizes, strict=True) if isinstance(size, int)}
+
+
 def _start(
-    scans: list[Scan], classify: PageClassifier, options: SurveyOptions, on_progress: ProgressCallback
+    scans: list[Scan],
+    classify: PageClassifier[Keyspace[Any]],
+    shapes: KeyShapes,
+    options: SurveyOptions,
+    on_progress: ProgressCallback,
 ) -> tuple[Survey, Callable[[Scan, Sequence[bytes]], None]]:
     """An empty survey, and the function that processes each page of names."""
     rng = random.Random()
     samples = [KeyspaceSample(keyspace, options.sample, rng) for keyspace in classify.keyspaces]
     unknown = KeyspaceSample(None, options.sample, rng)
-    result = Survey(scans, samples, unknown, KeyShapes(), resumed=options.cursor is not None)
+    result = Survey(scans, samples, unknown, shapes, {}, resumed=options.cursor is not None)
     by_number = dict(enumerate(result.all_samples, 1))
     total = result.keys
 
@@ -163,8 +180,8 @@ def _start(
         for number, count in Counter(numbers).items():
             by_number[number].add(scan, count, compress(page, map(number.__eq__, numbers)))
             if number == classify.unknown:
-                for name in compress(page, map(number.__eq__, numbers)):
-                    result.shapes.add(name)
+                unknown_names = list(compress(page, map(number.__eq__, numbers)))
+                result.origins.update(dict.fromkeys(result.shapes.add_all(unknown_names), scan))
         on_progress("names", result.names, total)
 
     return result, process
@@ -183,6 +200,9 @@ async def _inspect_samples(
         sample.draw(reader_for(sample.keyspace) if reader_for and sample.keyspace else None)
         for sample in result.all_samples
     )
+    result.examples = {name: SampledKey(name) for name in _shape_examples(result.shapes)}
+    for name, key in result.examples.items():
+        queues[result.origins[name]].append(key)
     for one_of_each in zip_longest(*drawn):
         for scan, key in filter(None, one_of_each):
             queues[scan].append(key)
@@ -203,3 +223,12 @@ async def _inspect_samples(
     result.uninspected = total - done
     for sample in result.all_samples:
         sample.keys = [key for key in sample.keys if key.exists]
+    result.examples = {name: key for name, key in result.examples.items() if key.exists}
+
+
+def _shape_examples(shapes: KeyShapes) -> Iterator[bytes]:
+    """The examples of every shape: a queue that is one key among a million must be seen, too."""
+    for shape in shapes.shapes():
+        yield from shape.examples
+    for refused in shapes.undeclarable():
+        yield from refused.examples

@@ -1,0 +1,100 @@
+"""A report as one HTML file: findings, memory and TTLs as charts, undeclared keys.
+
+It loads nothing: styles and charts (SVG) are in the file, so it can be attached to a ticket or kept with a
+release. It follows the reader's light or dark theme, and every text of the server is escaped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from html import escape
+
+from ephemera.operations.audit._keyspaces import TTL_BUCKETS
+from ephemera.operations.audit._report import AuditReport, Finding, KeyspaceReport
+from ephemera.operations.formatting import format_count, format_size
+
+_BAR = 18  # pixels of a bar's height
+_WIDTH = 320  # pixels of the longest bar
+_MAX_BARS = 30
+_STYLE = """
+:root { color-scheme: light dark; font: 15px/1.5 system-ui, sans-serif }
+body { max-width: 70rem; margin: 2rem auto; padding: 0 1rem }
+table { border-collapse: collapse; width: 100% }
+th, td { text-align: left; vertical-align: top; padding: .35rem .7rem; border-bottom: 1px solid #8884 }
+code, pre { font: 13px/1.5 ui-monospace, monospace; overflow-wrap: anywhere }
+pre { white-space: pre-wrap; margin: 0 }
+rect { fill: #3b82f6 } text { fill: currentColor; font-size: 12px }
+.problem { color: #dc2626 } .warning { color: #b45309 } .note, .accepted { opacity: .7 }
+"""
+
+
+def as_html(report: AuditReport) -> str:
+    """The report as a self-contained HTML page."""
+    name = ", ".join(report.catalogues) or "no catalogue"
+    seen = report.coverage
+    part = "all" if seen.complete else "a part"
+    summary = f"{format_count(seen.names, 'name')} ({part} of {format_count(seen.keys, 'key')}), {report.at}"
+    largest = sorted(report.keyspaces, key=_size, reverse=True)[:_MAX_BARS]
+    sections = [
+        f"<h1>Audit of {escape(name)}</h1><p>{escape(summary)}</p>",
+        f"<h2>Findings</h2>{_findings(report.findings)}",
+        f"<h2>Memory by keyspace</h2>{_bars([(each.pattern, _size(each)) for each in largest if each.keys])}",
+        f"<h2>TTLs of sampled keys</h2>{_bars(_ttls(report.keyspaces), sizes=False)}",
+        f"<h2>Undeclared keys</h2>{_bars(_undeclared(report), sizes=False)}",
+        *(f"<p>Not seen: {escape(each)}.</p>" for each in seen.not_seen),
+    ]
+    head = f'<meta charset="utf-8"><title>Audit of {escape(name)}</title><style>{_STYLE}</style>'
+    return f'<!doctype html>\n<html lang="en"><head>{head}</head><body>{"".join(sections)}</body></html>\n'
+
+
+def _findings(findings: Iterable[Finding]) -> str:
+    rows = "".join(map(_finding, findings))
+    return f"<table>{rows}</table>" if rows else "<p>None.</p>"
+
+
+def _finding(finding: Finding) -> str:
+    about = finding.keyspace or finding.server or ""
+    lines = [f"<code>{escape(about)}</code>"] if about else []
+    lines += [escape(text) for text in (finding.message, finding.why, finding.advice) if text]
+    if finding.accepted:
+        lines.append(f"accepted {escape(finding.accepted)}")
+    commands = "".join(f"<pre>{escape(command)}</pre>" for command in finding.commands)
+    style = "accepted" if finding.accepted else finding.severity
+    return f'<tr><th class="{style}">{escape(finding.kind)}</th><td>{"<br>".join(lines)}{commands}</td></tr>'
+
+
+def _bars(values: Sequence[tuple[str, float]], *, sizes: bool = True) -> str:
+    """A bar chart with a label and a figure on each bar."""
+    if not values:
+        return "<p>None.</p>"
+    most = max(value for _, value in values) or 1
+    rows = []
+    for label, value in values:
+        figure = format_size(value) if sizes else f"{value:,.0f}"
+        width = max(1, round(_WIDTH * value / most))
+        chart = (
+            f'<svg width="{_WIDTH + 80}" height="{_BAR}" role="img" aria-label="{escape(figure)}">'
+            f'<rect width="{width}" height="{_BAR - 4}" rx="2"/>'
+            f'<text x="{width + 6}" y="{_BAR - 6}">{escape(figure)}</text></svg>'
+        )
+        rows.append(f"<tr><td><code>{escape(label)}</code></td><td>{chart}</td></tr>")
+    return f"<table>{''.join(rows)}</table>"
+
+
+def _size(keyspace: KeyspaceReport) -> float:
+    return keyspace.size.value if keyspace.size else 0.0
+
+
+def _ttls(keyspaces: Iterable[KeyspaceReport]) -> list[tuple[str, float]]:
+    totals = dict.fromkeys(TTL_BUCKETS, 0.0)
+    for keyspace in keyspaces:
+        for bucket, keys in keyspace.ttl.items():
+            totals[bucket] += keys
+    return [*totals.items()] if any(totals.values()) else []
+
+
+def _undeclared(report: AuditReport) -> list[tuple[str, float]]:
+    return [
+        (f"{shape.pattern or shape.reason}{f' ({shape.library})' if shape.library else ''}", shape.keys)
+        for shape in report.unknown.shapes[:_MAX_BARS]
+    ]
