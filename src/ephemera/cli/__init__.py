@@ -21,7 +21,7 @@ from ephemera.cli._command import AsJson, CatalogueArgument, CatalogueFlag, Comm
 from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, address, refusal
 from ephemera.cli._logs import JsonFormatter, configure_logs
 from ephemera.cli._main import commands, create_app, main
-from ephemera.cli._ports import check_free
+from ephemera.cli._ports import check_free, is_loopback
 from ephemera.cli._worker import RunWorker, WorkerOptions, run_jobs
 
 __all__ = [
@@ -42,6 +42,7 @@ __all__ = [
     "configure_logs",
     "create_app",
     "flag",
+    "is_loopback",
     "load_catalogue",
     "load_jobs",
     "main",

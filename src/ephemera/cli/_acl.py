@@ -8,8 +8,8 @@ import typer
 
 from ephemera.cli._command import AsJson, CatalogueArgument, Command, flag
 from ephemera.cli._flag_errors import option_errors
-from ephemera.keyspace import Role
-from ephemera.operations.configuration import PURPOSES, access_rules
+from ephemera.keyspace import Catalogue, Role
+from ephemera.operations.configuration import PURPOSES, AccessRules, access_rules, has_local_caches
 
 
 def acl(
@@ -29,8 +29,8 @@ def acl(
         list[str] | None,
         flag(
             "--for",
-            "What the user is for: service; metrics, to read INFO; monitoring, to audit without writing. "
-            "Repeatable.",
+            "What the user is for: service; metrics, to read INFO; monitoring, to audit without writing; "
+            "tracking, for local caches on a server of their own. Repeatable.",
             show_default="service",
         ),
     ] = None,
@@ -50,6 +50,10 @@ def acl(
     With `--for service --for metrics` its /metrics also has the server figures. With `--for monitoring` a
     separate user can run `ephemera doctor`, `audit` and the lists: it sees the names, types and sizes of all
     keys and the contents of the catalogue's keys, and writes nothing.
+
+    With `--for service --for tracking` the server announces changes to local caches, which otherwise ask at
+    each read. Before Redis 8.10 it announces the names of all keys, so give it only on a server that no other
+    service uses.
     """
     digest = _digest(password_file)
     for each in purposes or ():
@@ -63,12 +67,29 @@ def acl(
         typer.echo(msgspec.json.format(msgspec.json.encode({**_fields(rules), "line": rules.line()})))
     else:
         typer.echo(rules.line())
+    _advise_tracking(name, rules, role)
     if digest is None:
         typer.echo(
             f"ephemera: {rules.user} has no password yet; give --password-file, "
             "or add >PASSWORD or #SHA256 to the line",
             err=True,
         )
+
+
+def _advise_tracking(catalogue: Catalogue, rules: AccessRules, role: Role | None) -> None:
+    if "client|tracking" in rules.commands:
+        text = (
+            f"{rules.user} can follow the names of all keys that change on the server, with CLIENT TRACKING "
+            "BCAST (before Redis 8.10, and on Valkey): let no other service use that server"
+        )
+    elif "set" in rules.commands and role != "queue" and has_local_caches(catalogue):
+        text = (
+            f"the local caches of {catalogue.name} ask the server at each read; on a server that no other "
+            "service uses, --for tracking saves that round trip"
+        )
+    else:
+        return
+    typer.echo(f"ephemera: {text}", err=True)
 
 
 def _fields(rules: object) -> dict[str, object]:
@@ -91,6 +112,7 @@ COMMAND = Command(
         ("a line for users.acl", "myservice.keys:catalogue --user slides --password-file secret.txt"),
         ("the user of the queue server", "myservice.keys:catalogue --role queue"),
         ("a user for monitoring", "myservice.keys:catalogue --user watcher --for monitoring"),
+        ("a service alone on its server", "myservice.keys:catalogue --for service --for tracking"),
         ("as JSON", "myservice.keys:catalogue --json"),
     ),
 )

@@ -81,8 +81,8 @@ def new_application() -> typer.Typer:
     return app
 
 
-def _show_version(wanted: bool) -> None:
-    if wanted:
+def _show_version(requested: bool) -> None:
+    if requested:
         typer.echo(f"ephemera {version('ephemera-data')}, Python {sys.version.split()[0]}")
         raise typer.Exit
 

@@ -8,7 +8,15 @@ from rich.table import Table
 from rich.text import Text
 
 from ephemera.cli._screens import screen
-from ephemera.operations.audit import TTL_BUCKETS, AuditReport, Finding, KeyspaceReport, UnknownShape
+from ephemera.operations.audit import (
+    TTL_BUCKETS,
+    AuditReport,
+    Comparison,
+    Finding,
+    KeyspaceReport,
+    SlowCommand,
+    UnknownShape,
+)
 from ephemera.operations.formatting import format_count, format_size
 from ephemera.operations.survey import Interval
 
@@ -17,6 +25,9 @@ _BARS = " ▁▂▃▄▅▆▇█"
 _MAX_SHAPES = 20
 _MAX_STREAMS = 20
 _LARGEST = 5
+_MAX_CHANGES = 20
+_MAX_SLOW = 10
+_WORTHWHILE = 1024 * 1024  # bytes that a change must save to be named
 
 
 def show(report: AuditReport) -> None:
@@ -37,6 +48,13 @@ def parts(report: AuditReport) -> Iterator[RenderableType]:
         yield _streams(report.keyspaces)
     if any(keyspace.largest for keyspace in report.keyspaces):
         yield _largest(report.keyspaces)
+    savings = [each for each in report.keyspaces if _saves_much(each)]
+    if savings:
+        yield _savings(savings)
+    if report.slow_commands:
+        yield _slow(report.slow_commands)
+    if report.since is not None:
+        yield _since(report.since)
     yield _findings(report.findings)
     yield _footer(report)
 
@@ -53,41 +71,34 @@ def _title(report: AuditReport) -> Text:
 
 
 def _servers(report: AuditReport) -> Table:
-    table = _table(
-        "Servers", "server", "version", "keys", "memory", "policy", "evicted", "fragmentation", "AOF"
-    )
+    table = _table("Servers", "server", "keys", "memory", "eviction", "AOF")
     for server in report.servers:
         limit = format_size(server.max_memory) if server.max_memory else "no limit"
+        replica = ", replica" if server.replica else ""
         table.add_row(
-            escape(server.name) + (" [dim](replica)[/]" if server.replica else ""),
-            f"{server.software} {server.version}",
+            _two_lines(server.name, f"{server.software} {server.version}{replica}"),
             f"{server.keys:,}",
-            f"{format_size(server.used_memory)} of {limit}",
-            server.policy,
-            f"{server.evicted:,}",
-            f"{server.fragmentation:.2f}",
+            f"{format_size(server.used_memory)} of {limit}\n[dim]fragmentation {server.fragmentation:.2f}[/]",
+            f"{server.policy}\n[dim]{server.evicted:,} evicted[/]",
             "on" if server.append_only else "off",
         )
     return table
 
 
 def _keyspaces(keyspaces: Iterable[KeyspaceReport]) -> Group:
-    table = _table(
-        "Declared keyspaces", "keyspace", "kind", "role", "keys", "size", "TTLs", "lifetime", "sampled"
-    )
+    """Two lines for each keyspace: five columns fit into 80 characters, nine would wrap their figures."""
+    table = _table("Declared keyspaces", "keyspace", "keys", "size", "TTLs")
     for keyspace in keyspaces:
         keys = f"{keyspace.keys:,}"
         if keyspace.estimated_keys is not None:
-            keys += f" [dim](of about {_about(keyspace.estimated_keys)})[/]"
+            keys += f"\n[dim]of {_about(keyspace.estimated_keys)}[/]"
+        sampled = f", {keyspace.sampled:,} sampled" if keyspace.sampled < keyspace.keys else ""
+        declared = f"{keyspace.kind}, {keyspace.role}, {keyspace.lifetime}{sampled}"
         table.add_row(
-            f"[cyan]{escape(keyspace.pattern)}[/]",
-            keyspace.kind,
-            keyspace.role,
+            _two_lines(keyspace.pattern, declared, style="cyan"),
             keys,
             _size(keyspace.size),
             _histogram(keyspace.ttl),
-            escape(keyspace.lifetime),
-            f"{keyspace.sampled:,}" if keyspace.sampled < keyspace.keys else "all" if keyspace.keys else "",
             style="dim" if not keyspace.keys else None,
         )
     legend = f"TTLs: sampled keys by remaining TTL, {' · '.join(TTL_BUCKETS)}; sizes at 95 % confidence"
@@ -111,7 +122,7 @@ def _unknown(report: AuditReport) -> Group:
 
 
 def _streams(keyspaces: Iterable[KeyspaceReport]) -> Table:
-    table = _table("Streams", "stream", "entries", "group", "consumers", "pending", "not delivered")
+    table = _table("Streams", "stream", "entries", "group", "consumers", "pending", "undelivered")
     streams = [stream for keyspace in keyspaces for stream in keyspace.streams]
     for stream in sorted(streams, key=lambda each: -each.length)[:_MAX_STREAMS]:
         table.add_row(
@@ -133,14 +144,63 @@ def _largest(keyspaces: Iterable[KeyspaceReport]) -> Table:
     return table
 
 
+def _saves_much(keyspace: KeyspaceReport) -> bool:
+    most = max(keyspace.half_lifetime_saves or 0, keyspace.compression_saves or 0)
+    return keyspace.size is not None and most >= max(_WORTHWHILE, keyspace.size.value / 10)
+
+
+def _savings(keyspaces: Iterable[KeyspaceReport]) -> Table:
+    table = _table("What would save memory", "keyspace", "size", "half the lifetime", "compression")
+    for keyspace in sorted(keyspaces, key=lambda each: -(each.size.value if each.size else 0)):
+        saved = (keyspace.half_lifetime_saves, keyspace.compression_saves)
+        table.add_row(
+            escape(keyspace.pattern),
+            _size(keyspace.size),
+            *("" if each is None else f"-{format_size(each)}" for each in saved),
+        )
+    return table
+
+
+def _slow(commands: list[SlowCommand]) -> Table:
+    table = _table("Slow log", "keyspace", "command", "times", "total", "longest")
+    for each in commands[:_MAX_SLOW]:
+        table.add_row(
+            escape(each.keyspace or "(undeclared, or no key)"),
+            escape(each.command),
+            f"{each.times:,}",
+            f"{each.total_ms:,.0f} ms",
+            f"{each.longest_ms:,.0f} ms",
+        )
+    return table
+
+
+def _since(since: Comparison) -> Group:
+    """What has changed since an earlier report."""
+    memory = f"{format_size(since.memory_before)} to {format_size(since.memory)}"
+    table = _table(f"Since {since.at}, {since.days:.1f} days: memory {memory}", "keyspace", "keys", "size")
+    for change in since.changes[:_MAX_CHANGES]:
+        table.add_row(
+            escape(change.pattern),
+            f"{change.keys_before:,} → {change.keys:,}",
+            f"{format_size(change.size_before)} → {format_size(change.size)}",
+        )
+    lines = [f"new: {each}" for each in since.new_findings] + [
+        f"gone: {each}" for each in since.gone_findings
+    ]
+    return Group(table, Text("\n".join(lines)))
+
+
 def _findings(findings: list[Finding]) -> RenderableType:
     if all(finding.kind == "incomplete" for finding in findings):
         return Text("No findings.", style="bold green")
     table = Table(title="Findings", title_justify="left", show_header=False, box=None, padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
     for finding in findings:
         if finding.kind == "incomplete":
             continue  # see the footer
-        table.add_row(Text(finding.kind, style=_STYLES[finding.severity]), _sentence(finding))
+        style = "dim" if finding.accepted else _STYLES[finding.severity]
+        table.add_row(Text(finding.kind, style=style), _sentence(finding))
     return table
 
 
@@ -152,8 +212,14 @@ def _sentence(finding: Finding) -> Text:
     text.append(finding.message)
     if finding.examples:
         text.append(f" ({', '.join(finding.examples)})", style="dim")
+    if finding.accepted:
+        return text.append(f"\naccepted {finding.accepted}", style="dim")
+    if finding.severity != "note":
+        text.append(f"\n{finding.why}", style="dim")
     if finding.advice:
-        text.append(f"\n{finding.advice}", style="italic dim")
+        text.append(f"\n{finding.advice}", style="italic")
+    for command in finding.commands:
+        text.append(f"\n  {command}", style="bold")
     return text
 
 
@@ -174,25 +240,28 @@ def _footer(report: AuditReport) -> Text:
     return Text("\n".join(lines), style="dim")
 
 
+_FOLDED = ("server", "keyspace", "shape", "examples", "key", "stream", "group", "types")
+
+
 def _table(title: str, *columns: str) -> Table:
+    """A table whose names are folded to fit; figures and histograms are never broken."""
     table = Table(title=title, title_justify="left")
     for name in columns:
-        numeric = name in (
-            "keys",
-            "size",
-            "entries",
-            "members",
-            "sampled",
-            "evicted",
-            "consumers",
-            "pending",
-        )
-        table.add_column(name, justify="right" if numeric else "left", overflow="fold")
+        folded = name in _FOLDED
+        right = not folded and name not in ("memory", "eviction", "AOF", "TTLs")
+        table.add_column(name, justify="right" if right else "left", overflow="fold", no_wrap=not folded)
     return table
 
 
+def _two_lines(name: str, details: str, style: str = "default") -> str:
+    return f"[{style}]{escape(name)}[/]\n[dim]{escape(details)}[/]"
+
+
 def _shape(shape: UnknownShape) -> str:
-    return escape(shape.pattern) if shape.pattern else f"[italic]{escape(shape.reason or '')}[/]"
+    text = escape(shape.pattern) if shape.pattern else f"[italic]{escape(shape.reason or '')}[/]"
+    known = f"{shape.library}: {shape.purpose}" if shape.library else ""
+    notes = [known, f"accepted {shape.accepted}" if shape.accepted else ""]
+    return "\n".join([text, *(f"[dim]{escape(note)}[/]" for note in notes if note)])
 
 
 def _examples(shape: UnknownShape) -> str:

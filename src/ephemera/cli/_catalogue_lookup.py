@@ -1,4 +1,4 @@
-"""Finding a catalogue, or jobs, by name: `module:object`, or a name that an installed package registers.
+"""Finding catalogues, jobs and tables by name: `module:object`, or what an installed package registers.
 
 Modules are looked up as `python -m` does, the current folder first. Importing runs the module's code.
 Anything that cannot be loaded is a usage error that says what went wrong and which names there are.
@@ -36,11 +36,23 @@ def load_jobs(name: str) -> Jobs:
     return _lookup(name, _plugins.JOBS, Jobs, "Jobs", "jobs:JOBS")
 
 
-def _lookup(name: str, group: str, wanted: type[T], word: str, usual: str) -> T:
+def load_declaration(name: str) -> object:
+    """The declaration of a name that has SQL tables, or `typer.BadParameter`."""
+    found = _lookup(name, _plugins.JOBS, object, "declaration", "tables:ONCE")
+    if not hasattr(found, "sql_schema"):
+        raise typer.BadParameter(
+            f"{name} is a {type(found).__name__}, which has no SQL tables; name a Jobs, Planner or OnceGuard"
+        )
+    return found
+
+
+def _lookup(name: str, group: str, expected: type[T], word: str, usual: str) -> T:
     module, colon, attribute = name.partition(":")
-    found: object = _import(module, attribute, wanted, word, usual) if colon else _plugin(name, group, usual)
-    if not isinstance(found, wanted):
-        raise typer.BadParameter(f"{name} is a {type(found).__name__}, not a {wanted.__name__}")
+    found: object = (
+        _import(module, attribute, expected, word, usual) if colon else _plugin(name, group, usual)
+    )
+    if not isinstance(found, expected):
+        raise typer.BadParameter(f"{name} is a {type(found).__name__}, not a {expected.__name__}")
     return found
 
 
@@ -54,13 +66,13 @@ def _plugin(name: str, group: str, usual: str) -> object:
     return _plugins.load(points[name])
 
 
-def _import(module: str, attribute: str, wanted: type, word: str, usual: str) -> object:
+def _import(module: str, attribute: str, expected: type, word: str, usual: str) -> object:
     if not module or not attribute:
         raise typer.BadParameter(f"{module}:{attribute} is not module:object, as in myservice.{usual}")
     found: object = _import_module(module)
     for part in attribute.split("."):
         if not hasattr(found, part):
-            raise typer.BadParameter(_no_such(module, attribute, found, wanted, word))
+            raise typer.BadParameter(_no_such(module, attribute, found, expected, word))
         found = getattr(found, part)
     return found
 
@@ -77,8 +89,8 @@ def _import_module(module: str) -> object:
         ) from problem
 
 
-def _no_such(module: str, attribute: str, found: object, wanted: type, word: str) -> str:
-    there = [name for name, value in vars(found).items() if isinstance(value, wanted)]
+def _no_such(module: str, attribute: str, found: object, expected: type, word: str) -> str:
+    there = [name for name, value in vars(found).items() if isinstance(value, expected)]
     plural = word if word.endswith("s") else f"{word}s"
     have = f"its {plural}: {', '.join(there)}" if there else f"it has no {word}"
     return f"the module {module} has no {attribute}; {have}"

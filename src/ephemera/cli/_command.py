@@ -25,8 +25,9 @@ _LONGEST_LINE = 80 - 6  # characters; the help has margins, and a backslash may 
 _CONTINUATION = "    "
 GROUPS = {
     "events": "Event streams: lag, pending events, dead letters, replay.",
-    "jobs": "Jobs: list, show, retry, cancel.",
+    "jobs": "Jobs: list, show, retry, cancel; queues and schedules.",
     "locks": "Locks: the held ones and their holders.",
+    "migrate": "SQL tables of declarations: create, upgrade, compare.",
 }
 """The help of each group of commands."""
 

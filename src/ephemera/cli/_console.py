@@ -13,7 +13,7 @@ from ephemera.cli._catalogue_lookup import load_catalogue
 from ephemera.cli._command import Command, Url, flag
 from ephemera.cli._job_flags import QueueUrl
 from ephemera.cli._logs import configure_logs
-from ephemera.cli._ports import check_free
+from ephemera.cli._ports import check_free, is_loopback
 from ephemera.keyspace import Catalogue
 
 VARIABLE = "EPHEMERA_CONSOLE_PASSWORD"
@@ -48,6 +48,10 @@ def console(
             "--public-url", "The URL by which browsers reach it; required for a --host other than loopback."
         ),
     ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        flag("--trusted-proxy", "A proxy, or its network, whose X-Forwarded-For is trusted; repeatable."),
+    ] = None,
     user: Annotated[str, flag("--user", "The user who signs in; named in the action log.")] = "operator",
     allow_actions: Annotated[
         bool, flag("--allow-actions", "Allow changes; the console is read-only without it.")
@@ -62,6 +66,7 @@ def console(
     """
     password = os.environ.get(VARIABLE, "")
     _check_reach(host, public_url, password)
+    _check_proxies(trusted_proxy or [])
     if not user.strip():
         raise typer.BadParameter("it must not be empty", param_hint="--user")
     for each in metrics_url or ():
@@ -81,7 +86,9 @@ def console(
     typer.echo(f"The console is at {public_url or f'http://{host}:{port}'}, the user is {user}.")
     if not password:
         typer.echo(f"The password, until the next start: {shown}")
-    settings = ConsoleSettings((service,), user, shown, host, port, public_url, allow_actions)
+    settings = ConsoleSettings(
+        (service,), user, shown, host, port, public_url, allow_actions, tuple(trusted_proxy or ())
+    )
     if not serve(settings):
         raise typer.Exit(1)
 
@@ -93,7 +100,7 @@ def _check_reach(host: str, public_url: str | None, password: str) -> None:
         if parts.scheme not in ("http", "https") or not parts.netloc or parts.path not in ("", "/"):
             problem = f"{public_url!r} is not https://host or https://host:port"
             raise typer.BadParameter(problem, param_hint="--public-url")
-    if not _is_loopback(host) and public_url is None:
+    if not is_loopback(host) and public_url is None:
         problem = (
             f"{host} can be reached from other machines: give its URL with --public-url, or use 127.0.0.1"
         )
@@ -103,13 +110,12 @@ def _check_reach(host: str, public_url: str | None, password: str) -> None:
         raise typer.BadParameter(problem, param_hint="--public-url")
 
 
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _check_proxies(proxies: list[str]) -> None:
+    for each in proxies:
+        try:
+            ipaddress.ip_network(each)
+        except ValueError as problem:
+            raise typer.BadParameter(str(problem), param_hint="--trusted-proxy") from None
 
 
 _HERE = "--url redis://cache.internal --catalogue myservice.keys:catalogue"

@@ -1,6 +1,7 @@
-"""`ephemera events groups|pending|dead|replay`: lag, pending events, dead letters, and their replay."""
+"""`ephemera events groups|pending|dead|replay`: lag, pending events, dead letters, and replays."""
 
 import re
+from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
@@ -13,9 +14,17 @@ from ephemera.cli._command import AsJson, CatalogueArgument, Command, Url, flag,
 from ephemera.cli._flag_errors import option_errors
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.inspect import dead_letters, pending_events, replay_dead_letters, stream_infos
+from ephemera.keyspace import Catalogue
+from ephemera.operations.inspect import (
+    dead_letters,
+    pending_events,
+    replay_dead_letters,
+    replay_events,
+    stream_infos,
+)
 
 _ENTRY_ID = re.compile(r"[0-9]{1,19}-[0-9]{1,19}")
+_SHORTEST_ID = 13  # characters; what is shorter may be meant as a date
 
 Stream = Annotated[
     str | None, flag("--stream", "The key of one stream; default: all streams of the catalogue.")
@@ -24,6 +33,14 @@ OneStream = Annotated[str, flag("--stream", "The key of the stream.")]
 Limit = Annotated[int, flag("--limit", "How many to show per stream or group, oldest first.", min=1)]
 Ids = Annotated[list[str] | None, flag("--id", "A dead letter to replay; repeatable.")]
 All = Annotated[bool, flag("--all", "Replay every dead letter of the stream.")]
+Since = Annotated[
+    str | None,
+    flag("--since", "Replay handled events from here on: a time such as 2026-01-31T12:00Z, or an id."),
+]
+Until = Annotated[str | None, flag("--until", "With --since: the last one, a time or an id.")]
+Group = Annotated[str | None, flag("--group", "With --since: the group that gets them.")]
+ReplayLimit = Annotated[int, flag("--limit", "With --since: how many events at most.", min=1)]
+Again = Annotated[bool, flag("--again", "With --since: SQL guards (OnceGuard) take them for new events.")]
 
 
 def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
@@ -37,18 +54,19 @@ def groups(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
     if json:
         _as_json(found)
         return
-    table = Table("stream", "length", "dead", "group", "lag", "pending", "consumers")
+    table = Table("stream", "length", "dead", "group", "lag", "pending", "consumers", "paused")
     for stream in found:
         start = (escape(stream.key), str(stream.length), str(stream.dead))
         for group in stream.groups or (None,):
             row = (
-                ("(none)", "", "", "")
+                ("(none)", "", "", "", "")
                 if group is None
                 else (
                     escape(group.name),
                     "?" if group.lag is None else str(group.lag),
                     str(group.pending),
                     str(group.consumers),
+                    escape(group.paused or ""),
                 )
             )
             table.add_row(*start, *row)
@@ -65,11 +83,12 @@ def pending(
     if json:
         _as_json(found)
         return
-    table = Table("stream", "group", "id", "consumer", "idle", "deliveries")
+    table = Table("stream", "group", "id", "consumer", "idle", "retry in", "deliveries")
     for event in found:
         table.add_row(
             escape(event.stream), escape(event.group), event.id, escape(event.consumer),
-            f"{event.idle:.1f} s", str(event.deliveries),
+            f"{event.idle:.1f} s" if event.retry_in is None else "",
+            "" if event.retry_in is None else f"{event.retry_in:.1f} s", str(event.deliveries),
         )  # fmt: skip
     _show(table, "No events are pending.")
 
@@ -102,15 +121,25 @@ def replay(
     stream: OneStream,
     ids: Ids = None,
     every: All = False,
+    since: Since = None,
+    until: Until = None,
+    group: Group = None,
+    limit: ReplayLimit = 10_000,
+    again: Again = False,
     json: AsJson = False,
 ) -> None:
-    """Replay dead letters: put them back on their stream, for the group that failed.
+    """Replay events: dead letters for the group that failed, or handled events for one group.
 
-    Fix the cause first. An event that fails again becomes a dead letter again.
+    Fix the cause first. An event that fails again becomes a dead letter again. Handled events (--since) are
+    there as long as the stream's retention; events with an effect in SQL have none the second time, unless
+    you ask for it with --again.
     """
     ids = ids or []
-    if bool(ids) == every:
-        raise typer.BadParameter("give --id (repeatable) or --all", param_hint="--id / --all")
+    if [bool(ids), every, since is not None].count(True) != 1:
+        raise typer.BadParameter("give one of them", param_hint="--id (repeatable) / --all / --since")
+    if since is not None:
+        _replay_since(url, name, stream, group, since, until, limit, again=again, as_json=json)
+        return
     for each in ids:
         if not _ENTRY_ID.fullmatch(each):
             problem = f"{each!r} is not an id such as 1700000000000-0; `ephemera events dead` shows them"
@@ -129,6 +158,47 @@ def replay(
         missing = len(ids) - count
         typer.echo(f"ephemera: {missing} {'was' if missing == 1 else 'were'} not found", err=True)
         raise typer.Exit(1)
+
+
+def _replay_since(
+    url: str,
+    name: Catalogue,
+    stream: str,
+    group: str | None,
+    since: str,
+    until: str | None,
+    limit: int,
+    *,
+    again: bool,
+    as_json: bool,
+) -> None:
+    if group is None:
+        raise typer.BadParameter("say which group gets the events", param_hint="--group")
+    bounds = _moment("--since", since), None if until is None else _moment("--until", until)
+    flags = {"stream": "--stream", "group": "--group", "since": "--since", "until": "--until"}
+    with option_errors(**flags):
+        done = run(replay_events(url, name, stream, group, bounds, limit=limit, again=again))
+    if as_json:
+        _as_json(done)
+        return
+    events = "event" if done.replayed == 1 else "events"
+    typer.echo(f"{done.replayed} {events} of {stream} replayed to {group}.")
+    if done.may_lack:
+        lacking = "events since then may have been trimmed; declare a retention to keep handled events"
+        typer.echo(f"ephemera: {lacking}", err=True)
+    if done.following is not None:
+        typer.echo(f"There may be more: continue with --since {done.following}")
+
+
+def _moment(option: str, given: str) -> datetime | str:
+    """A time, or the id of an event."""
+    if _ENTRY_ID.fullmatch(given) and len(given) > _SHORTEST_ID:
+        return given
+    try:
+        return datetime.fromisoformat(given)
+    except ValueError:
+        problem = f"{given!r} is not a time such as 2026-01-31T12:00Z, nor an id such as 1700000000000-0"
+        raise typer.BadParameter(problem, param_hint=option) from None
 
 
 def _as_json(found: Any) -> None:
@@ -167,6 +237,10 @@ COMMANDS = (
         examples=(
             ("replay one", f"{_WHERE} --stream app:events:users --id 1700000000000-0"),
             ("replay all", f"{_WHERE} --stream app:events:users --all"),
+            (
+                "deliver handled events to a group again",
+                f"{_WHERE} --stream app:events:users --group mailer --since 2026-01-31T12:00Z",
+            ),
         ),
         exits={1: "failure, or some letters were not found"},
     ),

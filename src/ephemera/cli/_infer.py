@@ -1,5 +1,6 @@
 """`ephemera infer`: propose a catalogue for an undocumented server."""
 
+import math
 from typing import Annotated
 
 import msgspec
@@ -11,7 +12,7 @@ from ephemera.cli._progress import progress_bar
 from ephemera.operations.formatting import format_count, format_keys
 from ephemera.operations.infer import Proposal
 from ephemera.operations.infer import infer as infer_catalogue
-from ephemera.operations.survey import BUDGET, SAMPLE_SIZE, SurveyOptions
+from ephemera.operations.survey import SAMPLE_SIZE, SurveyOptions
 
 
 def infer(
@@ -19,8 +20,8 @@ def infer(
     name: Annotated[str, flag("--catalogue-name", "The name of the catalogue.", metavar="NAME")] = "inferred",
     budget: Annotated[
         float,
-        flag("--budget", "The time limit: 30s, 5m.", metavar="TIME", parser=seconds, show_default="30s"),
-    ] = BUDGET,
+        flag("--budget", "A time limit: 30s, 5m.", metavar="TIME", parser=seconds, show_default="none"),
+    ] = math.inf,
     sample: Annotated[int, flag("--sample", "Keys inspected per shape.", min=1)] = SAMPLE_SIZE,
     json: AsJson = False,
 ) -> None:
@@ -30,7 +31,8 @@ def infer(
     random sample of each shape, and comments describe it. Nothing that looks like a secret is shown.
 
     An audit against the result finds no unknown keys, except those that no pattern can render: they are
-    listed at its end, with the reason. It only reads, like the audit.
+    listed at its end, with the reason. It only reads, like the audit. If a time limit does not suffice, the
+    proposal says which part of the keys it was made from, and the exit code is 1.
     """
     with progress_bar() as progress:
         proposal = run(infer_catalogue(url, name, SurveyOptions(sample=sample, budget=budget), progress))
@@ -39,6 +41,8 @@ def infer(
     else:
         typer.echo(proposal.source, nl=False)
     typer.echo(_summary(proposal), err=True)
+    if not proposal.coverage.complete:
+        raise typer.Exit(1)
 
 
 def _as_builtins(proposal: Proposal) -> dict[str, object]:
@@ -60,6 +64,9 @@ def _summary(proposal: Proposal) -> str:
     lines = [f"{format_count(len(proposal.keyspaces), 'keyspace')} for {format_count(keys, 'key')}"]
     if left:
         lines.append(f"{format_count(left, 'key')} cannot be declared; see the end of the source")
+    if not proposal.coverage.complete:
+        seen = f"{proposal.coverage.names:,} of {proposal.coverage.keys:,}"
+        lines.append(f"incomplete, made from {seen} keys: give a longer --budget, or none")
     lines += [f"not seen: {each}" for each in proposal.coverage.not_seen]
     return "\n".join(lines)
 
@@ -72,4 +79,5 @@ COMMAND = Command(
         ("a large server", "--url redis://legacy.internal --budget 5m --sample 500 > keys.py"),
         ("as JSON", "--url redis://legacy.internal --json"),
     ),
+    exits={1: "failure, or a proposal from a part of the keys"},
 )

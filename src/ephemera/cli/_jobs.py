@@ -1,5 +1,6 @@
-"""`ephemera jobs list|show|retry|cancel`: find jobs, retry or cancel them."""
+"""`ephemera jobs ...`: find jobs, retry or cancel them; list schedules; list, pause and resume queues."""
 
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -13,7 +14,7 @@ from ephemera.cli._command import AsJson, Command, Url, flag, run
 from ephemera.cli._job_flags import DatabaseUrl, JobsArgument, QueueUrl, database_errors
 from ephemera.cli._progress import progress_bar
 from ephemera.cli._screens import screen
-from ephemera.operations.formatting import format_count
+from ephemera.operations.formatting import format_count, format_duration, format_latency
 
 _MAX_ERROR = 100  # characters of an error in a table
 _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", "cancelled": "yellow"}
@@ -21,11 +22,12 @@ _COLOURS = {"done": "green", "running": "cyan", "failed": "red", "dead": "red", 
 JobId = Annotated[str, typer.Argument(help="The job's id.", metavar="ID", envvar="EPHEMERA_JOB")]
 JobIds = Annotated[list[str], typer.Argument(help="Job ids.", metavar="ID...", envvar="EPHEMERA_JOB")]
 SomeIds = Annotated[list[str] | None, typer.Argument(help="Job ids.", metavar="ID...", envvar="EPHEMERA_JOB")]
+QueueNames = Annotated[list[str], typer.Argument(help="Queues.", metavar="QUEUE...", envvar="EPHEMERA_QUEUE")]
 States = Annotated[
     list[str] | None,
     flag("--state", "waiting, running, done, failed, cancelled or dead; repeatable."),
 ]
-Kind = Annotated[str | None, flag("--kind", "Only jobs of this kind: the name of their function.")]
+Kind = Annotated[str | None, flag("--kind", "Only jobs of this kind: the function's name, or its name=.")]
 Limit = Annotated[int, flag("--limit", "How many to show, the newest first.", min=1, max=10_000)]
 Wait = Annotated[bool, flag("--wait", "Wait until the job has ended.")]
 AllDead = Annotated[bool, flag("--all-dead", "Retry every dead job, at most a thousand.")]
@@ -54,6 +56,93 @@ def list_jobs(
         typer.echo("No jobs found.")
     else:
         _table(found)
+
+
+def schedules(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = False) -> None:
+    """List schedules with their next runs."""
+    from ephemera.operations.inspect import list_schedules
+
+    with database_errors(), Console(stderr=True).status("Reading schedules"):
+        found = run(list_schedules(name, database_url))
+    if json:
+        _as_json(found)
+        return
+    if not found:
+        typer.echo("No schedules found: a worker stores those that it declares when it starts.")
+        return
+    table = Table("schedule", "job", "runs", "next run (UTC)", "last run (UTC)", "last job")
+    for row in found:
+        table.add_row(
+            escape(row.name), escape(row.kind), escape(row.definition), _moment(row.next_run_at),
+            _moment(row.last_run_at), row.last_job_id or "",
+        )  # fmt: skip
+    screen().print(table)
+
+
+def queues(name: JobsArgument, database_url: DatabaseUrl, json: AsJson = False) -> None:
+    """List queues: what is in them, and how many jobs ended in the last hour, after which times.
+
+    Times are medians and 95th percentiles: from being due to the start, and from the start to the end.
+    """
+    from ephemera.operations.inspect import list_queues
+
+    with database_errors(), Console(stderr=True).status("Reading queues"):
+        found = run(list_queues(name, database_url))
+    if json:
+        _as_json(found)
+        return
+    table = Table("queue", "state", "waiting", "delayed", "running", "ended in 1 h", "wait", "run", "limits")
+    for row in found:
+        state = "[yellow]paused[/]" if row.settings.paused else "open"
+        counts = (row.waiting, row.delayed, row.running, sum(row.per_minute))
+        times = (_times(row.wait), _times(row.run))
+        table.add_row(
+            escape(row.queue), state, *(f"{count:,}" for count in counts), *times, _limits(row.settings)
+        )
+    screen().print(table)
+
+
+def pause(
+    name: JobsArgument,
+    queue_names: QueueNames,
+    url: Url,
+    database_url: DatabaseUrl,
+    queue_url: QueueUrl = None,
+    json: AsJson = False,
+) -> None:
+    """Start no more jobs of these queues, on any worker; running jobs continue."""
+    _set_paused(name, (database_url, url, queue_url), queue_names, json, paused=True)
+
+
+def resume(
+    name: JobsArgument,
+    queue_names: QueueNames,
+    url: Url,
+    database_url: DatabaseUrl,
+    queue_url: QueueUrl = None,
+    json: AsJson = False,
+) -> None:
+    """Start the jobs of paused queues again."""
+    _set_paused(name, (database_url, url, queue_url), queue_names, json, paused=False)
+
+
+def _set_paused(
+    jobs: Any, servers: tuple[str, str, str | None], names: list[str], json: bool, *, paused: bool
+) -> None:
+    from ephemera.operations.inspect import JobServers, set_paused
+
+    for name in names:
+        if name not in jobs.queues:
+            raise typer.BadParameter(
+                f"{name!r} is not one of {', '.join(jobs.queues)}", param_hint="QUEUE..."
+            )
+    with database_errors():
+        found = run(set_paused(jobs, JobServers(*servers), names, paused=paused))
+    if json:
+        _as_json(found)
+    else:
+        for name in names:
+            typer.echo(f"The queue {name} is {'paused' if paused else 'open'}.")
 
 
 def show(
@@ -134,14 +223,41 @@ def _change(
 
 
 def _table(found: Any) -> None:
-    table = Table("id", "kind", "state", "attempts", "steps", "last step", "created (UTC)", "error")
+    table = Table(
+        "id", "kind", "state", "options", "attempts", "steps", "last step", "created (UTC)", "error"
+    )
     for row in found:
         error = (row.error or "").partition("\n")[0]
         table.add_row(
-            row.id, escape(row.kind), _coloured(row.state), str(row.attempts), str(row.steps),
-            escape(row.step or ""), f"{row.created_at:%Y-%m-%d %H:%M:%S}", escape(error[:_MAX_ERROR]),
+            row.id, escape(row.kind), _coloured(row.state), _options(row), str(row.attempts), str(row.steps),
+            escape(row.step or ""), _moment(row.created_at), escape(error[:_MAX_ERROR]),
         )  # fmt: skip
     screen().print(table)
+
+
+def _options(row: Any) -> str:
+    """How a job was enqueued, if not in the usual way."""
+    options = [f"priority {row.priority}"] if row.priority else []
+    if row.unique_key is not None:
+        options.append("unique")
+    if row.state == "waiting" and row.available_at > datetime.now(UTC):
+        options.append(f"not before {_moment(row.available_at)}")
+    return ", ".join(options)
+
+
+def _times(percentiles: tuple[float, float] | None) -> str:
+    return "" if percentiles is None else " / ".join(map(format_latency, percentiles))
+
+
+def _limits(settings: Any) -> str:
+    limits = [] if settings.max_running is None else [f"{settings.max_running} at once"]
+    if settings.rate is not None:
+        limits.append(f"{settings.rate[0]} in {format_duration(1000 * settings.rate[1].total_seconds())}")
+    return ", ".join(limits)
+
+
+def _moment(moment: Any) -> str:
+    return "" if moment is None else f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S}"
 
 
 def _details(found: Any) -> None:
@@ -201,4 +317,8 @@ COMMANDS = (
         ),
     ),
     Command("jobs cancel", cancel, examples=(("one job", f"myservice.jobs:JOBS {_ID} {_BOTH}"),)),
+    Command("jobs queues", queues, examples=(("all queues", f"myservice.jobs:JOBS {_SQL}"),)),
+    Command("jobs pause", pause, examples=(("one queue", f"myservice.jobs:JOBS export {_BOTH}"),)),
+    Command("jobs resume", resume, examples=(("one queue", f"myservice.jobs:JOBS export {_BOTH}"),)),
+    Command("jobs schedules", schedules, examples=(("all schedules", f"myservice.jobs:JOBS {_SQL}"),)),
 )

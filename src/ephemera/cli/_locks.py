@@ -27,12 +27,13 @@ def list_locks(name: CatalogueArgument, url: Url, json: AsJson = False) -> None:
 
 
 def _table(found: list[LockState]) -> Table:
-    table = Table("lock", "holder", "fencing token", "since (UTC)", "lease left", "waiting")
+    table = Table("lock", "held as", "holder", "fencing token", "since (UTC)", "lease left", "waiting")
     for held in found:
         since = "" if held.since is None else f"{held.since:%Y-%m-%d %H:%M:%S}"
         holder = escape(held.holder) if held.holder else "(changing holder)"
         fence = "" if held.fence is None else str(held.fence)
-        table.add_row(escape(held.key), holder, fence, since, f"{held.lease_left:.1f} s", str(held.waiters))
+        left = f"{held.lease_left:.1f} s"
+        table.add_row(escape(held.key), held.mode, holder, fence, since, left, str(held.waiters))
     return table
 
 

@@ -27,6 +27,7 @@ class JsonFormatter(logging.Formatter):
     """Formats a record as one line of JSON."""
 
     def format(self, record: logging.LogRecord) -> str:
+        """The line: time, level, logger, message, what `extra` adds, and the error."""
         line: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),

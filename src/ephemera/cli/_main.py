@@ -16,17 +16,22 @@ from ephemera.cli._application import new_application
 from ephemera.cli._command import Command
 
 _MODULES = {
+    "new": "_new",
     "catalogue": "_catalogue",
     "audit": "_audit",
     "doctor": "_doctor",
     "dashboard": "_dashboard",
     "infer": "_infer",
+    "adopt": "_adopt",
+    "plan": "_plan",
+    "sweep": "_sweep",
     "acl": "_acl",
     "server-config": "_server_config",
     "mark": "_mark",
     "locks": "_locks",
     "events": "_events",
     "jobs": "_jobs",
+    "migrate": "_migrate",
     "worker": "_worker",
     "console": "_console",
 }

@@ -1,6 +1,7 @@
-"""Check that a port is free, before anything else is started or printed."""
+"""Check the address that a server listens on, before anything else is started or printed."""
 
 import errno
+import ipaddress
 import socket
 
 import typer
@@ -17,6 +18,16 @@ def check_free(host: str, port: int) -> None:
     except OSError as error:
         typer.echo(f"ephemera: {_explain(host, port, error)}", err=True)
         raise typer.Exit(1) from None
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches the address."""
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _explain(host: str, port: int, error: OSError) -> str:

@@ -4,6 +4,7 @@ Keys are printed unchanged: one may contain `:x:`, which rich would render as an
 any line (`| head -1`): that raises `BrokenPipeError`, as `typer.echo` does, and the command exits quietly.
 """
 
+import os
 from typing import Any
 
 from rich.console import Console
@@ -18,8 +19,8 @@ class _Screen(Console):
 
 
 def screen(**options: Any) -> Console:
-    """A console for stdout; options are those of rich."""
+    """A console for stdout, as wide as the terminal or `COLUMNS`; options are those of rich."""
     console = _Screen(emoji=False, **options)
-    if not console.is_terminal:
+    if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = _PIPED_WIDTH
     return console

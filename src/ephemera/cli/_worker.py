@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -26,15 +27,38 @@ Name = Annotated[
     ),
 ]
 
-_PROCESSES = 2
 Queues = Annotated[
     list[str] | None,
     flag("--queue", "A queue to take jobs from; repeatable. Default: all queues."),
 ]
 Processes = Annotated[
     int | None,
-    flag("--processes", "How many jobs to run at once.", min=1, max=1000, show_default=str(_PROCESSES)),
+    flag("--processes", "How many processes run jobs.", min=1, max=1000, show_default="1; 2 with Celery"),
 ]
+Concurrency = Annotated[
+    int | None,
+    flag(
+        "--concurrency",
+        "How many jobs a process runs at once, with SQL delivery.",
+        min=1,
+        max=10_000,
+        show_default="100",
+    ),
+]
+Delivery = Annotated[
+    str | None,
+    flag("--delivery", "How jobs are delivered: sql, or celery if the service uses it.", show_default="sql"),
+]
+Development = Annotated[
+    bool,
+    flag("--development", "Without --database-url, start an embedded PostgreSQL; never in production."),
+]
+Data = Annotated[
+    Path,
+    flag("--data", "The folder in which the embedded PostgreSQL keeps its data.", file_okay=False),
+]
+_DATA = Path(".ephemera")
+_DELIVERIES = ("sql", "celery")
 Level = Annotated[str, flag("--log-level", "The lowest level to log: debug, info, warning, error.")]
 _LEVELS = ("debug", "info", "warning", "error")
 
@@ -48,6 +72,10 @@ class WorkerOptions:
     queue_url: str | None = None
     queues: tuple[str, ...] = ()
     processes: int | None = None
+    concurrency: int | None = None
+    delivery: str | None = None
+    development: bool = False
+    data: Path = _DATA
 
 
 RunWorker = Callable[[WorkerOptions], int]
@@ -61,6 +89,10 @@ def worker(
     queue_url: QueueUrl = None,
     queues: Queues = None,
     processes: Processes = None,
+    concurrency: Concurrency = None,
+    delivery: Delivery = None,
+    development: Development = False,
+    data: Data = _DATA,
     log_level: Level = "info",
 ) -> None:
     """Run jobs, or the worker of an installed service, until SIGTERM or Ctrl-C.
@@ -73,8 +105,26 @@ def worker(
         raise typer.BadParameter(
             f"{log_level!r} is not one of {', '.join(_LEVELS)}", param_hint="--log-level"
         )
+    if delivery not in (None, *_DELIVERIES):
+        raise typer.BadParameter(
+            f"{delivery!r} is not one of {', '.join(_DELIVERIES)}", param_hint="--delivery"
+        )
+    if delivery == "celery" and concurrency not in (None, 1):
+        raise typer.BadParameter(
+            "Celery runs one job in a process; use --processes", param_hint="--concurrency"
+        )
     configure_logs(log_level)
-    options = WorkerOptions(url, database_url, queue_url, tuple(queues or ()), processes)
+    options = WorkerOptions(
+        url,
+        database_url,
+        queue_url,
+        tuple(queues or ()),
+        processes,
+        concurrency,
+        delivery,
+        development,
+        data,
+    )
     workers = _plugins.registered(_plugins.WORKERS)
     if name in workers:
         run: RunWorker = _plugins.load(workers[name])
@@ -89,14 +139,32 @@ def worker(
 
 
 def run_jobs(jobs: Jobs, options: WorkerOptions) -> int:
-    """Run jobs with Celery until the process is stopped; returns the exit code."""
-    for option, given in (("--url", options.url), ("--database-url", options.database_url)):
-        if not given:
-            raise typer.BadParameter("jobs need it", param_hint=option)
+    """Run jobs until the process is stopped; returns the exit code."""
+    if not options.url:
+        raise typer.BadParameter("jobs need it", param_hint="--url")
+    if options.database_url:
+        return _run_jobs(jobs, options)
+    if not options.development:
+        advice = "jobs need it; in development, --development starts an embedded PostgreSQL instead"
+        raise typer.BadParameter(advice, param_hint="--database-url")
+    from ephemera.cli._development_database import development_database
+
+    with development_database(jobs, options.data) as url:
+        return _run_jobs(jobs, replace(options, database_url=url))
+
+
+def _run_jobs(jobs: Jobs, options: WorkerOptions) -> int:
     from ephemera.patterns.jobs import WorkerSettings, run_worker
 
     settings = WorkerSettings(url=options.url, queue_url=options.queue_url, database_url=options.database_url)
-    return run_worker(jobs, settings, queues=options.queues, processes=options.processes or _PROCESSES)
+    return run_worker(
+        jobs,
+        settings,
+        queues=options.queues,
+        delivery="celery" if options.delivery == "celery" else "sql",
+        processes=options.processes,
+        concurrency=options.concurrency,
+    )
 
 
 _SERVERS = "--url redis://cache.internal --database-url postgresql://db.internal/service"
@@ -104,11 +172,13 @@ COMMAND = Command(
     "worker",
     worker,
     examples=(
-        ("all queues, two jobs at a time", f"myservice.jobs:JOBS {_SERVERS}"),
+        ("all queues, up to 200 jobs at a time", f"myservice.jobs:JOBS {_SERVERS} --concurrency 200"),
         (
             "one queue, on a server of its own",
-            f"myservice.jobs:JOBS {_SERVERS} --queue-url redis://queue.internal --queue work --processes 8",
+            f"myservice.jobs:JOBS {_SERVERS} --queue-url redis://queue.internal --queue work --processes 4",
         ),
+        ("jobs that Celery delivers", f"myservice.jobs:JOBS {_SERVERS} --delivery celery --processes 8"),
+        ("without a PostgreSQL, in development", "myservice.jobs:JOBS --url redis://localhost --development"),
         ("the worker of an installed service", f"slides {_SERVERS} --queue generation --processes 8"),
     ),
 )

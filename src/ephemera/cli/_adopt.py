@@ -1,0 +1,59 @@
+"""`ephemera adopt`: where to begin on a server that other libraries use."""
+
+import msgspec
+import typer
+from rich.markup import escape
+
+from ephemera.cli._command import AsJson, Command, Url, run
+from ephemera.cli._progress import progress_bar
+from ephemera.cli._screens import screen
+from ephemera.operations.audit import AuditReport, audit
+from ephemera.operations.change import AdoptionStep, adoption
+from ephemera.operations.formatting import format_count
+from ephemera.operations.survey import SurveyOptions
+
+_DOCS = "docs/"
+
+
+def adopt(url: Url, json: AsJson = False) -> None:
+    """Say what to change first on a server, for each library that writes there.
+
+    Caches and limits come first, then locks, sessions and jobs: the order in which a mistake costs least.
+    Each step has the hazards of the library and the page that explains the move. It only reads.
+    """
+    with progress_bar() as progress:
+        report = run(audit(url, [], SurveyOptions(contents=False, budget=float("inf")), on_progress=progress))
+    steps = adoption(report)
+    if json:
+        typer.echo(msgspec.json.format(msgspec.json.encode(steps)))
+    else:
+        _show(report, steps)
+
+
+def _show(report: AuditReport, steps: list[AdoptionStep]) -> None:
+    console = screen(highlight=False)
+    for number, step in enumerate(steps, 1):
+        console.print(
+            f"[bold]{number}. {step.library}[/], {format_count(step.keys, 'key')}, role {step.role}"
+        )
+        console.print(f"   first: {escape(step.first)}")
+        for hazard in step.hazards:
+            console.print(f"   [yellow]know:[/] {escape(hazard)}")
+        console.print(f"   [dim]see {_DOCS}{step.page}[/]", "")
+    others = report.unknown.keys - sum(step.keys for step in steps)
+    if others:
+        console.print(
+            f"{format_count(others, 'key')} of no known library: ephemera infer --url URL > keys.py"
+        )
+    if not report.unknown.keys:
+        console.print("The server is empty.")
+
+
+COMMAND = Command(
+    "adopt",
+    adopt,
+    examples=(
+        ("where to begin", "--url redis://legacy.internal"),
+        ("as JSON", "--url redis://legacy.internal --json"),
+    ),
+)
