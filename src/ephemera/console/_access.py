@@ -4,18 +4,22 @@ All of it is kept in this process, because the console is needed most when Redis
 everyone out. A sign-in expires after twelve hours, or after one hour without a request or an open page; the
 pages it opened in a browser end with it, see `SignIn.when_ended`.
 
-Passwords are compared as digests in constant time. After ten wrong ones within five minutes from one address,
-or a hundred from all addresses, further attempts are refused unread until the five minutes are over.
+Passwords are compared as digests in constant time. After ten wrong ones within five minutes from one address
+(for IPv6: one network), its further attempts are refused unread until the five minutes are over. A browser
+that has signed in before is counted by itself (`_known_browsers`), because an address may be shared. There is
+no limit on all addresses together: anyone could use it up, and lock out the operator who has the password.
 """
 
 from __future__ import annotations
 
 import hmac
 import secrets
-from collections import defaultdict, deque
+from collections import deque
 from collections.abc import Callable
 from hashlib import sha256
 from time import monotonic
+
+from ephemera.console._known_browsers import KnownBrowsers
 
 MAX_LIFETIME = 12 * 3600.0
 """Seconds that a sign-in lasts at most."""
@@ -24,7 +28,7 @@ IDLE_TIMEOUT = 3600.0
 
 _WINDOW = 300.0  # seconds
 _MAX_ATTEMPTS = 10  # wrong passwords in a window, from one address
-_MAX_ATTEMPTS_TOTAL = 100
+_MAX_ADDRESSES = 10_000  # with wrong passwords; beyond that the oldest is forgotten
 _MAX_SIGN_INS = 1000  # beyond that the oldest is ended
 
 
@@ -66,19 +70,15 @@ class ConsoleAccess:
     def __init__(self, user: str, password: str) -> None:
         self.user = user
         self._digest = _digest(password)
+        self.browsers = KnownBrowsers(password)
         self._sign_ins: dict[bytes, SignIn] = {}  # by the digest of their token
-        self._failed: defaultdict[str, deque[float]] = defaultdict(deque)
-        self._failed_total: deque[float] = deque()
+        self._failed: dict[str, deque[float]] = {}  # times of wrong passwords, by address or known browser
 
     def wait(self, address: str) -> float:
         """Seconds until this address may try a password again; 0: now."""
         now = monotonic()
-        known = self._failed.get(address, deque())
-        for attempts, limit in ((known, _MAX_ATTEMPTS), (self._failed_total, _MAX_ATTEMPTS_TOTAL)):
-            _drop_old(attempts, now)
-            if len(attempts) >= limit:
-                return attempts[0] + _WINDOW - now
-        return 0.0
+        attempts = _drop_old(self._failed.get(address, deque()), now)
+        return attempts[0] + _WINDOW - now if len(attempts) >= _MAX_ATTEMPTS else 0.0
 
     def sign_in(self, user: str, password: str, address: str) -> str | None:
         """A token for the right password; otherwise None, and the attempt is counted against the address."""
@@ -125,8 +125,9 @@ class ConsoleAccess:
             del self._failed[address]
 
     def _count_failure(self, address: str, now: float) -> None:
-        self._failed[address].append(now)
-        self._failed_total.append(now)
+        if address not in self._failed and len(self._failed) >= _MAX_ADDRESSES:
+            del self._failed[next(iter(self._failed))]
+        self._failed.setdefault(address, deque()).append(now)
 
 
 def _digest(text: str) -> bytes:

@@ -12,6 +12,7 @@ from ephemera.console._audit_runner import AuditRunner
 from ephemera.console._connections import ConsoleService, Service, open_service
 from ephemera.console._server_monitor import ServerMonitor
 from ephemera.console._survey_cache import SurveyCache
+from ephemera.errors import EphemeraError
 
 _EXPIRY_INTERVAL = 2.0  # seconds
 
@@ -27,6 +28,8 @@ class ConsoleSettings:
     port: int = 8085
     public_url: str | None = None
     allow_actions: bool = False
+    trusted_proxies: tuple[str, ...] = ()
+    """Addresses and networks whose X-Forwarded-For is trusted."""
 
 
 class Console:
@@ -35,6 +38,8 @@ class Console:
     def __init__(self, settings: ConsoleSettings, access: ConsoleAccess) -> None:
         self.allow_actions = settings.allow_actions
         self.access = access
+        self.failure: EphemeraError | None = None
+        """Why it did not start."""
         self.services: list[Service] = []
         self.monitor = ServerMonitor(())
         self.surveys = SurveyCache(())

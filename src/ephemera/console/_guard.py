@@ -1,12 +1,11 @@
-"""The outermost ASGI middleware: checks host, origin and sign-in of requests, and adds security headers.
+"""What the console adds to the library's `HardeningMiddleware`: the sign-in, and a policy for its pages.
 
-- **Host**: only the console's own names. Otherwise a foreign page could point its own name at 127.0.0.1 and
-  read the responses (DNS rebinding).
-- **Origin**: requests that change something, and every WebSocket, must come from the console's own pages.
+- **Origin**: requests that change something, and every WebSocket, must name their origin, as browsers do. The
+  middleware around this one has checked that it is the console's own.
 - **Sign-in**: required for everything but the sign-in page and its style sheet, including the WebSocket that
   all content comes through.
-- **Headers**: a content security policy with a nonce per response, so that an injected script does not run;
-  no framing, no content sniffing, no referrer to other sites, no caching of pages.
+- **Headers**: a content security policy with a nonce per response, so that an injected script does not run,
+  and no caching of pages.
 
 NiceGUI compiles its components' templates in the browser, which needs `unsafe-eval`, and sets styles of
 elements, which needs inline styles. Neither lets markup run a script.
@@ -42,18 +41,13 @@ _POLICY = (
     "frame-ancestors 'none'"
 )
 _ALWAYS: tuple[Header, ...] = (
-    (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"same-origin"),  # with no-referrer, forms would have the origin `null`
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=(), payment=(), usb=()"),
 )
 
 
 @dataclass(frozen=True)
 class Origins:
-    """The origins by which the console may be reached."""
+    """The origins by which the console can be reached."""
 
     allowed: frozenset[str]
     """Such as `http://127.0.0.1:8085`."""
@@ -70,22 +64,18 @@ class Origins:
             found.add(f"{parts.scheme}://{parts.netloc}".lower())
         return cls(frozenset(found))
 
-    def has_host(self, host: str) -> bool:
-        """Whether a Host header names one of the origins; a default port may be left out."""
-        return any(urlsplit(origin).netloc == host.lower() for origin in self.allowed)
-
-    def has(self, origin: str) -> bool:
-        """Whether this is an origin of the console."""
-        return origin.lower() in self.allowed
+    @property
+    def hosts(self) -> frozenset[str]:
+        """Such as `127.0.0.1:8085`; a default port is left out."""
+        return frozenset(urlsplit(origin).netloc for origin in self.allowed)
 
 
 class Guard:
-    """The outermost ASGI application."""
+    """Lets the signed-in operator in."""
 
-    def __init__(self, app: FastAPI, access: ConsoleAccess, origins: Origins, cookie: Cookie) -> None:
+    def __init__(self, app: FastAPI, access: ConsoleAccess, cookie: Cookie) -> None:
         self.app = app
         self._access = access
-        self._origins = origins
         self._cookie = cookie
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -93,7 +83,7 @@ class Guard:
         if scope["type"] not in ("http", "websocket"):
             await self.app(scope, receive, send)
             return
-        refused = self._refused(scope)
+        refused = _without_origin(scope)
         signed_in = None if refused else self._access.find(self._cookie.find(scope["headers"]))
         if refused is None and signed_in is None and not _is_public(scope):
             refused = _sign_in_first(scope)
@@ -116,16 +106,6 @@ class Guard:
         except RuntimeError:
             if not gone:  # otherwise the client has disconnected, and Starlette misses its response
                 raise
-
-    def _refused(self, scope: Scope) -> tuple[int, str, list[Header]] | None:
-        host = _header(scope, b"host")
-        if not self._origins.has_host(host):
-            return 421, "This console is not served under that host name; see --public-url.", []
-        origin = _header(scope, b"origin")
-        risky = scope["type"] == "websocket" or scope["method"] not in _SAFE
-        if (risky or origin) and not self._origins.has(origin):
-            return 403, "This request comes from another site.", []
-        return None
 
     def _with_security(self, send: Send) -> Send:
         """Add the headers to a response; a page's scripts get the nonce of its policy."""
@@ -150,13 +130,22 @@ class Guard:
 
     def _with_headers(self, message: Message, nonce: str) -> Message:
         policy = _POLICY.format(nonce=nonce)
-        given = [(name.lower(), value) for name, value in message.get("headers", [])]
-        present = {name for name, _ in given}
+        headers = [(name.lower(), value) for name, value in message.get("headers", [])]
+        present = {name for name, _ in headers}
         added = [(b"content-security-policy", policy.encode()), *_ALWAYS]
         if b"cache-control" not in present:
             added.append((b"cache-control", b"no-store"))
-        kept = [(name, value) for name, value in given if name != b"server"]
+        kept = [(name, value) for name, value in headers if name != b"server"]
         return {**message, "headers": [*kept, *(each for each in added if each[0] not in present)]}
+
+
+def _without_origin(scope: Scope) -> tuple[int, str, list[Header]] | None:
+    risky = scope["type"] == "websocket" or scope["method"] not in _SAFE
+    return (
+        (403, "This request does not name its origin.", [])
+        if risky and not _header(scope, b"origin")
+        else None
+    )
 
 
 async def _send_page(send: Send, start: Message, body: bytes, nonce: bytes) -> None:
@@ -215,5 +204,5 @@ def _wants_page(scope: Scope) -> bool:
     return scope["type"] == "http" and scope["method"] == "GET" and "text/html" in _header(scope, b"accept")
 
 
-def _header(scope: Scope, wanted: bytes) -> str:
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == wanted), "")
+def _header(scope: Scope, header: bytes) -> str:
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == header), "")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from datetime import timedelta
 from importlib.resources import as_file, files
 
 import uvicorn
@@ -19,27 +20,34 @@ from ephemera.console._shell import Shell
 from ephemera.console._sign_in import SignInRoutes
 from ephemera.console._view import ConsolePage
 from ephemera.errors import EphemeraError
-from ephemera.web import Cookie
+from ephemera.web import ClientAddress, Cookie, HardeningMiddleware, security_headers, uvicorn_limits
+
+_HSTS = timedelta(days=365)
+"""How long browsers use only TLS for a console whose public URL is https."""
+_MAX_CONNECTIONS = 1000
+_MAX_MESSAGE = 1_000_000  # bytes that a browser sends at once
 
 
-def create_app(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> Guard:
+def create_app(
+    console: Console, settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES
+) -> HardeningMiddleware:
     """The console as an ASGI application; NiceGUI allows one per process."""
-    access = ConsoleAccess(settings.user, settings.password)
-    console = Console(settings, access)
+    access = console.access
     cookie = _cookie(settings)
+    client = ClientAddress(settings.trusted_proxies)
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         async with AsyncExitStack() as stack:
             try:
                 await stack.enter_async_context(console.running())
             except EphemeraError as failure:
-                app.state.failure = failure
+                console.failure = failure
                 raise
             yield
 
     app = FastAPI(lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None)
-    app.router.routes.extend(SignInRoutes(access, cookie).routes)
+    app.router.routes.extend(SignInRoutes(access, cookie, client).routes)
     with as_file(files("ephemera.console").joinpath("assets")) as assets:
         app.mount("/assets", StaticFiles(directory=assets))
     ui.run_with(
@@ -55,14 +63,16 @@ def create_app(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES
     )
     origins = Origins.of(settings.host, settings.port, settings.public_url)
     core.sio.eio.cors_allowed_origins = sorted(origins.allowed)
-    return Guard(app, access, origins, cookie)
+    headers = security_headers(hsts=_HSTS if _has_tls(settings) else None)
+    guard = Guard(app, access, cookie)
+    return HardeningMiddleware(guard, hosts=origins.hosts, origins=origins.allowed, headers=headers)
 
 
 def serve(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> bool:
     """Run the console until it is stopped; returns whether it started. Errors of a service are raised."""
-    app = create_app(settings, pages)
+    console = Console(settings, ConsoleAccess(settings.user, settings.password))
     config = uvicorn.Config(
-        app,
+        create_app(console, settings, pages),
         host=settings.host,
         port=settings.port,
         log_config=None,
@@ -70,19 +80,23 @@ def serve(settings: ConsoleSettings, pages: tuple[ConsolePage, ...] = PAGES) -> 
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=3,
+        **uvicorn_limits(max_connections=_MAX_CONNECTIONS, max_message=_MAX_MESSAGE),
     )
     server = uvicorn.Server(config)
     with suppress(KeyboardInterrupt, SystemExit):  # uvicorn has its own exit codes
         server.run()
-    failure = getattr(app.app.state, "failure", None)
-    if isinstance(failure, EphemeraError):
-        raise failure
+    if console.failure is not None:
+        raise console.failure
     return server.started
 
 
 def _cookie(settings: ConsoleSettings) -> Cookie:
     """Sent only to this host, never with a request from another site; only over TLS where there is TLS."""
-    secure = (settings.public_url or "").startswith("https://")
+    secure = _has_tls(settings)
     # Cookies ignore ports: several consoles on one host need different names.
     name = "__Host-ephemera-console" if secure else f"ephemera-console-{settings.port}"
     return Cookie(name=name, same_site="strict", secure=secure)
+
+
+def _has_tls(settings: ConsoleSettings) -> bool:
+    return (settings.public_url or "").startswith("https://")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import logging
+from dataclasses import replace
 from importlib.resources import files
 from string import Template
 from urllib.parse import parse_qs
@@ -13,7 +14,8 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import Route
 
 from ephemera.console._access import ConsoleAccess
-from ephemera.web import Cookie
+from ephemera.console._known_browsers import MAX_AGE
+from ephemera.web import ClientAddress, Cookie
 
 log = logging.getLogger("ephemera.console.access")
 _MAX_FORM = 4096  # bytes of a form
@@ -23,9 +25,11 @@ _PAGE = Template(files("ephemera.console").joinpath("assets", "sign_in.html").re
 class SignInRoutes:
     """The sign-in form, its submission, and sign-out."""
 
-    def __init__(self, access: ConsoleAccess, cookie: Cookie) -> None:
+    def __init__(self, access: ConsoleAccess, cookie: Cookie, client: ClientAddress) -> None:
         self._access = access
         self._cookie = cookie
+        self._browser_cookie = replace(cookie, name=f"{cookie.name}-browser", persistent=True)
+        self._client = client
         self.routes = [
             Route("/sign-in", self.form, methods=["GET"]),
             Route("/sign-in", self.sign_in, methods=["POST"]),
@@ -40,27 +44,32 @@ class SignInRoutes:
     async def sign_in(self, request: Request) -> Response:
         """Redirect to the requested page, or show the form with the error."""
         fields = await _form(request)
-        address = request.client.host if request.client else "unknown"
+        address = self._client.address(request.scope)
+        browser = self._browser_cookie.find(request.scope["headers"])
+        known = self._access.browsers.subject(browser)
+        counted_by = known or self._client.network(request.scope)
         next_path = fields.get("next", "")
-        if (wait := self._access.wait(address)) > 0:
+        if (wait := self._access.wait(counted_by)) > 0:
             log.warning("sign-in refused: too many attempts", extra={"from": address})
             error = f"Too many wrong passwords. Try again in {wait:.0f} seconds."
             page = _page(next_path, self._access.user, error, 429)
             page.headers["retry-after"] = f"{wait:.0f}"
             return page
-        token = self._access.sign_in(fields.get("user", ""), fields.get("password", ""), address)
+        token = self._access.sign_in(fields.get("user", ""), fields.get("password", ""), counted_by)
         if token is None:
             log.warning("sign-in refused: wrong user or password", extra={"from": address})
             return _page(next_path, self._access.user, "Wrong user or password.", 401)
         log.info("signed in", extra={"who": self._access.user, "from": address})
         response = RedirectResponse(_local(next_path), 303)
         response.headers.append("set-cookie", self._cookie.set(token, 0).decode())
+        known_browser = self._browser_cookie.set(self._access.browsers.issue(), MAX_AGE * 1000)
+        response.headers.append("set-cookie", known_browser.decode())
         return response
 
     async def sign_out(self, request: Request) -> Response:
         """End the sign-in, and redirect to the form."""
         self._access.sign_out(self._cookie.find(request.scope["headers"]))
-        address = request.client.host if request.client else "unknown"
+        address = self._client.address(request.scope)
         log.info("signed out", extra={"who": self._access.user, "from": address})
         response = RedirectResponse("/sign-in", 303)
         response.headers.append("set-cookie", self._cookie.clear().decode())

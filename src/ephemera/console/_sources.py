@@ -58,7 +58,7 @@ async def _read(read: Callable[[], Awaitable[list[Row]]]) -> list[Row] | Excepti
 
 @contextmanager
 def database_errors(service: str) -> Iterator[None]:
-    """Tell a database that is away, or lacks the tables, in one line."""
+    """Report a database that is unavailable, or lacks the tables, in one line."""
     from sqlalchemy.exc import DBAPIError
     from sqlalchemy.exc import TimeoutError as PoolTimeout
 

@@ -10,11 +10,16 @@ from nicegui import ui
 _COLOURS = ("#4c8dff", "#e0812c", "#2ea86b", "#c74fb0", "#8a7bff", "#d1495b")
 _GREY = "#8a94a6"  # readable on light and on dark
 _GRID = "rgba(138, 148, 166, 0.22)"
+# As in console.css. `inherit` is part of no valid font, so text would be measured and drawn as another one.
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'Liberation Sans', sans-serif"
+_SHORT_NAME = "name => name.length > 32 ? name.slice(0, 12) + '…' + name.slice(-19) : name"
 _CLOCK = "at => new Date(at).toTimeString().slice(0, 5)"
 _UNITS: dict[str, str] = {
     "bytes": "v => v < 1024 ? v.toFixed(0) + ' B' : v < 1048576 ? (v / 1024).toFixed(0) + ' KiB' : "
     "v < 1073741824 ? (v / 1048576).toFixed(v < 10485760 ? 1 : 0) + ' MiB' : "
     "(v / 1073741824).toFixed(1) + ' GiB'",
+    "seconds": "v => v < 0.001 ? (v * 1e6).toFixed(0) + ' µs' : v < 1 ? (v * 1000).toFixed(0) + ' ms' : "
+    "v < 120 ? v.toFixed(v < 10 ? 1 : 0) + ' s' : (v / 60).toFixed(0) + ' min'",
     "percent": "v => v.toFixed(0) + ' %'",
     "number": "v => v < 10 && v % 1 ? v.toFixed(1) : v < 10000 ? v.toFixed(0) : (v / 1000).toFixed(0) + 'k'",
 }
@@ -39,12 +44,12 @@ class Plot:
     def show_lines(self, lines: Sequence[Sequence[tuple[float, float | None]]]) -> None:
         """Set the points of each line, each with its own times."""
         for index, line in enumerate(lines):
-            self._chart.options["series"][index]["data"] = [[int(at * 1000), value] for at, value in line]
+            self._chart.options["series"][index]["data"] = [_point(line, n) for n in range(len(line))]
         self._chart.update()
 
 
 def plot(title: str, unit: str, *series: str) -> Plot:
-    """A live plot; units are `bytes`, `percent` or `number`."""
+    """A live plot; units are `bytes`, `percent`, `seconds` or `number`."""
     return Plot(title, unit, series or (title,))
 
 
@@ -70,6 +75,16 @@ def bars(title: str = "") -> Bars:
     return Bars(title)
 
 
+def _point(line: Sequence[tuple[float, float | None]], n: int) -> Any:
+    """A point, drawn as a dot if it has no neighbours: no line leads to it."""
+    at, value = line[n]
+    point = [int(at * 1000), value]
+    around = [line[each][1] for each in (n - 1, n + 1) if 0 <= each < len(line)]
+    if value is None or any(each is not None for each in around):
+        return point
+    return {"value": point, "symbol": "circle", "symbolSize": 6}
+
+
 def _options(shown: str, unit: str, series: Sequence[str]) -> dict[str, Any]:
     axis: dict[str, Any] = {
         "type": "value",
@@ -88,8 +103,10 @@ def _options(shown: str, unit: str, series: Sequence[str]) -> dict[str, Any]:
             "trigger": "axis", "renderMode": "richText", "confine": True, ":valueFormatter": shown,
         },
         "legend": {
-            "show": len(series) > 1, "top": 0, "right": 0, "itemWidth": 14, "itemHeight": 8,
+            "show": len(series) > 1, "type": "scroll", "top": 0, "left": 0, "right": 0,
+            "itemWidth": 14, "itemHeight": 8, ":formatter": _SHORT_NAME,
             "textStyle": {"color": _GREY, "fontSize": 11},
+            "pageIconColor": _GREY, "pageIconSize": 10, "pageTextStyle": {"color": _GREY, "fontSize": 11},
         },
         "xAxis": {
             "type": "time",
@@ -100,7 +117,7 @@ def _options(shown: str, unit: str, series: Sequence[str]) -> dict[str, Any]:
         "yAxis": axis,
         "series": [
             {
-                "type": "line", "name": name, "data": [], "showSymbol": False, "connectNulls": False,
+                "type": "line", "name": name, "data": [], "symbol": "none", "connectNulls": False,
                 "lineStyle": {"width": 2}, "areaStyle": {"opacity": 0.10 if len(series) == 1 else 0},
             }
             for name in series
@@ -132,6 +149,6 @@ def _common(top: int = 12) -> dict[str, Any]:
     return {
         "animation": False,
         "color": list(_COLOURS),
-        "grid": {"left": 8, "right": 12, "top": top, "bottom": 4, "containLabel": True},
-        "textStyle": {"fontFamily": "inherit"},
+        "grid": {"left": 8, "right": 18, "top": top, "bottom": 4, "containLabel": True},
+        "textStyle": {"fontFamily": _FONT},
     }

@@ -55,6 +55,9 @@ def _facts(service: Service, row: JobRow) -> list[tuple[str, str]]:
     return [
         ("Service", service.name),
         ("Queue", row.queue),
+        ("Priority", str(row.priority)),
+        ("Unique key", row.unique_key or NO_VALUE),
+        ("Not before", _when(row.available_at)),
         ("Attempts", str(row.attempts)),
         ("Worker", row.worker or "none yet"),
         ("Fencing token", str(row.fence)),
@@ -62,6 +65,7 @@ def _facts(service: Service, row: JobRow) -> list[tuple[str, str]]:
         ("Created", _when(row.created_at)),
         ("Started", _when(row.started_at)),
         ("Ended", _when(row.finished_at)),
+        ("on_finished due", _when(row.callback_due_at)),
     ]
 
 

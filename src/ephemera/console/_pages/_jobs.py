@@ -1,7 +1,8 @@
-"""Jobs: progress, worker and errors; failed jobs can be retried, open ones cancelled."""
+"""Jobs, queues and schedules: failed jobs can be retried, open ones cancelled, queues paused."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from ephemera.console._components import (
     confirm_button,
     drawer,
     empty,
+    plot,
     problem,
     section,
     table,
@@ -23,18 +25,27 @@ from ephemera.console._components import (
 )
 from ephemera.console._connections import Service
 from ephemera.console._pages._job_details import draw_details
-from ephemera.console._pages._job_rows import FILTERS, TONES, job_row
+from ephemera.console._pages._job_rows import (
+    FILTERS,
+    TONES,
+    job_row,
+    queue_name,
+    queue_row,
+    schedule_row,
+    short_names,
+)
 from ephemera.console._sources import RowSources, database_errors
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import declared_jobs
 
 if TYPE_CHECKING:  # they need the extra `sql`
     from ephemera.operations.inspect import JobCounts
-    from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs
+    from ephemera.patterns.jobs import BoundJobs, JobRow, Jobs, QueueStats
 
 _PAGE = 100  # jobs per database and page
 _ANY = ""
 _MAX_RETRIED = 1000
+_MAX_LINES = 6  # of the plot: as many as there are colours
 
 
 def build(view: View) -> None:
@@ -70,12 +81,16 @@ class _JobsPage:
     def __init__(self, view: View, declared: list[tuple[Service, Jobs]]) -> None:
         self._view = view
         self._declared = {f"{service.name}/{jobs.name}": (service, jobs) for service, jobs in declared}
+        self._short = short_names(list(self._declared))
         self._befores: list[datetime] = []
         self._last: datetime | None = None
         self._panel = drawer()
         with tiles():
             self._tiles = {state: tile(state.capitalize()) for state in TONES}
-        with section("Jobs", "Newest first. Open one for its steps and its error.") as tools:
+        with section(
+            "Jobs",
+            "Newest first. Until: the end of the lease or the delay. Open one for its steps and error.",
+        ) as tools:
             with tools:
                 self._draw_tools()
             with ui.element("form").classes("e-row").on("submit.prevent", self._find):
@@ -92,6 +107,19 @@ class _JobsPage:
                 self._total = ui.label().classes("e-note")
                 for button in (self._newer, self._older):
                     button.props("flat no-caps dense")
+        with section(
+            "Queues",
+            "The last hour. Wait: from being due to the start. Run: to the end. Median and 95th percentile.",
+        ):
+            self._queues = self._draw_queues()
+            queues = [(name, queue) for name, (_, jobs) in self._declared.items() for queue in jobs.queues]
+            self._plotted = queues[:_MAX_LINES]
+            labels = [queue_name(self._short[name], queue) for name, queue in self._plotted]
+            self._throughput = plot("Jobs that ended per minute", "number", *labels)
+            self._waits = plot("Wait, 95th percentile of each minute", "seconds", *labels)
+            self._runs = plot("Run, 95th percentile of each minute", "seconds", *labels)
+        with section("Schedules", "Jobs that are enqueued by the clock, the next run first."):
+            self._schedules = _draw_schedules()
         self._sources = RowSources(self._show)
         self._timer = view.every(1, self._refresh)
 
@@ -117,7 +145,7 @@ class _JobsPage:
                 Column("progress", "Progress", kind="bar"),
                 Column("step", "Last step"),
                 Column("worker", "Worker"),
-                Column("lease", "Lease", kind="time"),
+                Column("lease", "Until", kind="time"),
                 Column("attempts", "Attempts", kind="number"),
                 Column("age", "Created", kind="time"),
             ],
@@ -155,6 +183,53 @@ class _JobsPage:
             view=self._view,
             then=lambda: self._timer.now(),
         )
+
+    def _draw_queues(self) -> Any:
+        return table(
+            [
+                Column("name", "Queue", kind="mono"),
+                Column("state", "State", kind="badge"),
+                Column("waiting", "Waiting", kind="number"),
+                Column("delayed", "Delayed", kind="number"),
+                Column("running", "Running", kind="number"),
+                Column("ended", "Ended", kind="number"),
+                Column("wait", "Wait"),
+                Column("run", "Run"),
+                Column("limits", "Limits"),
+            ],
+            empty=Empty("No queues", "Queues are declared with their jobs.", icon="work_off"),
+            actions=[
+                Action(
+                    "pause",
+                    "Pause",
+                    "pause",
+                    what="queue.pause",
+                    question=lambda row: f"Pause {row['name']}? Running jobs continue; no other one starts.",
+                    target=lambda row: row["id"],
+                    work=lambda row: self._set_paused(row, paused=True),
+                    done="The queue is paused.",
+                    tone="warn",
+                ),
+                Action(
+                    "resume",
+                    "Resume",
+                    "play_arrow",
+                    what="queue.resume",
+                    question=lambda row: f"Resume {row['name']}? Its waiting jobs start.",
+                    target=lambda row: row["id"],
+                    work=lambda row: self._set_paused(row, paused=False),
+                    done="The queue is open again.",
+                ),
+            ],
+            view=self._view,
+            then=lambda: self._timer.now(),
+        )
+
+    async def _set_paused(self, row: dict[str, Any], *, paused: bool) -> None:
+        service, _ = self._declared[row["of"]]
+        bound = self._at(row["of"])
+        with database_errors(service.name):
+            await (bound.pause if paused else bound.resume)(row["queue"])
 
     async def _filter(self) -> None:
         self._befores.clear()
@@ -199,12 +274,13 @@ class _JobsPage:
 
     async def _read(self, name: str) -> list[dict[str, Any]]:
         from ephemera.operations.inspect import count_jobs
-        from ephemera.patterns.jobs import JobQueries
+        from ephemera.patterns.jobs import JobQueries, read_queue_stats
 
         service, jobs = self._declared[name]
         rows, wanted = JobQueries(jobs.tables, service.database), (self._id.value or "").strip()
         with database_errors(service.name):
-            counts = await count_jobs(jobs, service.database)
+            counts, schedules = await count_jobs(jobs, service.database), await rows.schedules()
+            queues = await read_queue_stats(jobs.tables, service.database, jobs.queues)
             if wanted:
                 found = [row for row in (await rows.get(wanted),) if row is not None]
             else:
@@ -214,7 +290,7 @@ class _JobsPage:
                     limit=_PAGE,
                     before=self._befores[-1] if self._befores else None,
                 )
-        return [{"name": name, "counts": counts, "rows": found}]
+        return [{"name": name, "counts": counts, "rows": found, "schedules": schedules, "queues": queues}]
 
     def _show(self, found: list[dict[str, Any]]) -> None:
         counts: list[JobCounts] = [each["counts"] for each in found]
@@ -227,6 +303,14 @@ class _JobsPage:
         self._table.show(
             [job_row(each["name"], row, each["counts"]) for each in found for row in each["rows"]]
         )
+        self._show_queues(found)
+        self._schedules.show(
+            [
+                schedule_row(each["name"], schedule, each["counts"].now)
+                for each in found
+                for schedule in each["schedules"]
+            ]
+        )
         self._last = max(
             (each["rows"][-1].created_at for each in found if len(each["rows"]) == _PAGE), default=None
         )
@@ -235,9 +319,55 @@ class _JobsPage:
         total = sum(each.counted for each in counts)
         self._total.text = f"{total:,} jobs counted" if total else ""
 
+    def _show_queues(self, found: list[dict[str, Any]]) -> None:
+        self._queues.show(
+            [
+                queue_row(each["name"], self._short[each["name"]], queue)
+                for each in found
+                for queue in each["queues"]
+            ]
+        )
+        queues: dict[tuple[str, str], tuple[QueueStats, datetime]] = {
+            (each["name"], queue.queue): (queue, each["counts"].now)
+            for each in found
+            for queue in each["queues"]
+        }
+        plotted = [queues[name] for name in self._plotted if name in queues]
+        self._throughput.show_lines([_points(queue.per_minute, now) for queue, now in plotted])
+        for shown, values in (
+            (self._waits, [queue.wait_per_minute for queue, _ in plotted]),
+            (self._runs, [queue.run_per_minute for queue, _ in plotted]),
+        ):
+            lines = zip(values, plotted, strict=True)
+            shown.show_lines([_points([each and each[1] for each in line], now) for line, (_, now) in lines])
+
     async def _open(self, row: dict[str, Any]) -> None:
         service, jobs = self._declared[row["of"]]
         await draw_details(self._view, self._panel, service, jobs, row["job"])
+
+
+def _points(values: Sequence[float | None], now: datetime) -> list[tuple[float, float | None]]:
+    """The value of each minute, at its end."""
+    last = len(values) - 1
+    return [(now.timestamp() - 60 * (last - n), value) for n, value in enumerate(values)]
+
+
+def _draw_schedules() -> Any:
+    return table(
+        [
+            Column("name", "Schedule"),
+            Column("kind", "Job"),
+            Column("definition", "Runs", kind="mono"),
+            Column("next", "Next run", kind="time"),
+            Column("last", "Last run", kind="time"),
+            Column("job", "Last job", kind="mono"),
+        ],
+        empty=Empty(
+            "No schedules",
+            "Declare JOBS.schedule(name, Cron(...), job); the workers store it when they start.",
+            icon="event_repeat",
+        ),
+    )
 
 
 PAGE = ConsolePage("/jobs", "Jobs", "work", build)

@@ -1,4 +1,4 @@
-"""Locks: holder, age, fencing token, lease and waiters."""
+"""Locks, semaphores and read-write locks: holders, age, fencing token, lease and waiters."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from ephemera.console._formats import NO_VALUE, format_seconds, seconds_since
 from ephemera.console._sources import RowSources, service_column
 from ephemera.console._view import ConsolePage, View
 from ephemera.operations.inspect import KeyFinder, LockState, read_locks
-from ephemera.patterns.locks import Locks
+from ephemera.patterns.locks import LockDeclaration
 
 
 def build(view: View) -> None:
     """Draw the page."""
-    declared = view.patterns(Locks)
+    declared = view.patterns(LockDeclaration)
     if not declared:
         empty(
             "No locks are declared",
@@ -35,13 +35,14 @@ def build(view: View) -> None:
                 Column("fence", "Fencing token", kind="number"),
                 Column("lease", "Lease left", kind="time"),
                 Column("waiters", "Waiting", kind="number"),
+                Column("mode", "Held as"),
                 *service_column(view),
             ],
             empty=Empty("No lock is held", "Locks appear here while a service holds them.", icon="lock_open"),
         )
     finders = {pair: KeyFinder(pair[0].store.client(pair[1].role), pair[1].keyspace) for pair in declared}
 
-    async def read(service: Service, locks: Locks, finder: KeyFinder) -> list[dict[str, Any]]:
+    async def read(service: Service, locks: LockDeclaration, finder: KeyFinder) -> list[dict[str, Any]]:
         client = service.store.client(locks.role)
         return [_row(service, lock) for lock in await read_locks(client, locks, await finder.search())]
 
@@ -50,7 +51,8 @@ def build(view: View) -> None:
         held_tile.show(
             f"{len(rows):,}", f"of {len(declared)} {'kind' if len(declared) == 1 else 'kinds'} of lock"
         )
-        waiting.show(f"{sum(row['waiters'] for row in rows):,}", "for any lock")
+        waiters = {(row["service"], row["key"]): row["waiters"] for row in rows}  # of each lock once
+        waiting.show(f"{sum(waiters.values()):,}", "for any lock")
         oldest = max(rows, key=lambda row: row["age_sort"], default=None)
         longest.show(*((NO_VALUE, "") if oldest is None else (oldest["age"], oldest["key"])))
 
@@ -65,8 +67,9 @@ def build(view: View) -> None:
 def _row(service: Service, lock: LockState) -> dict[str, Any]:
     age = 0.0 if lock.since is None else seconds_since(lock.since)
     return {
-        "id": f"{service.name}/{lock.key}",
+        "id": f"{service.name}/{lock.key} {lock.mode} {lock.holder} {lock.since}",
         "key": lock.key,
+        "mode": lock.mode,
         "holder": lock.holder or "(changing holder)",
         "age": format_seconds(age),
         "age_sort": age,

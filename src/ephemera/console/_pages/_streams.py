@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from ephemera._stored_numbers import stored_time
 from ephemera.console._components import (
     Action,
     Column,
@@ -173,6 +174,7 @@ class _Streams:
                     ("Consumers", str(row["consumers"])),
                     ("Max. attempts", f"{stream.events.delivery.max_deliveries}"),
                     ("Lease", format_seconds(lease)),
+                    *([("Paused for", row["paused"])] if row.get("paused") else []),
                 ]
             )
             listed = table(
@@ -180,6 +182,7 @@ class _Streams:
                     Column("event", "Event", kind="mono"),
                     Column("consumer", "Consumer"),
                     Column("idle", "Idle", kind="time"),
+                    Column("retry", "Retry in", kind="time"),
                     Column("deliveries", "Deliveries", kind="number"),
                 ],
                 empty=Empty("No pending events", "Every delivered event is acknowledged.", icon="done_all"),
@@ -192,6 +195,8 @@ class _Streams:
                         "consumer": each.consumer,
                         "idle": format_seconds(each.idle),
                         "idle_sort": each.idle,
+                        "retry": "" if each.retry_in is None else format_seconds(each.retry_in),
+                        "retry_sort": each.retry_in or 0,
                         "deliveries": each.deliveries,
                     }
                     for each in pending
@@ -249,6 +254,8 @@ def group_rows(
         state = ("caught up", "good") if not behind and not group.pending else ("working", "info")
         if not group.consumers and (behind or group.pending):
             state = ("no consumers", "bad")
+        elif group.paused is not None:
+            state = ("paused", "warn")
         rows.append(
             {
                 **shared,
@@ -260,6 +267,7 @@ def group_rows(
                 "lag": "?" if group.lag is None else group.lag,
                 "pending": group.pending,
                 "consumers": group.consumers,
+                "paused": group.paused or "",
                 **_dead(by_group[group.name], letters),
             }
         )
@@ -289,8 +297,8 @@ def _letter_row(of: str, letter: DeadLetter) -> dict[str, Any]:
 
 
 def _moment(letter: DeadLetter) -> datetime:
-    """When it failed: the id of a dead letter starts with the server's milliseconds."""
-    return datetime.fromtimestamp(int(letter.id.partition("-")[0]) / 1000, UTC)
+    """When it failed: the id of a dead letter begins with the server's milliseconds, if it is ours."""
+    return stored_time(int(letter.id.partition("-")[0]) / 1000) or datetime.max.replace(tzinfo=UTC)
 
 
 def _json(value: Any, indent: int = 0) -> str:
