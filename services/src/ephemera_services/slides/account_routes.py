@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Annotated
 from uuid import UUID
 
@@ -10,19 +11,22 @@ from fastapi import APIRouter, Depends, Request, Response
 from ephemera.web import RequestSession
 from ephemera.web.fastapi import request_session
 from ephemera_services.runtime import problem, problems
-from ephemera_services.slides.access import Caller, RequireRole
+from ephemera_services.slides.access import API_ACCESS, Caller, RequireRole
 from ephemera_services.slides.forms import (
     BlockForm,
     CreatedUser,
-    Credentials,
     KeyForm,
+    KeyList,
+    KeyView,
     LimitsView,
     NewKey,
     NewUser,
-    PlanForm,
     RoleForm,
     SessionsEnded,
+    SignInForm,
     SignInResponse,
+    UserList,
+    UserView,
 )
 from ephemera_services.slides.keys import CachedSession
 from ephemera_services.slides.service import Slides
@@ -36,19 +40,21 @@ Admin = Annotated[Caller, Depends(RequireRole("admin"))]
 
 
 @router.post("/auth/login", responses=problems(401, 403, 409, 429))
-async def login(form: Credentials, request: Request, response: Response, handle: Handle) -> SignInResponse:
+async def login(form: SignInForm, request: Request, response: Response, handle: Handle) -> SignInResponse:
     """Sign in: the response sets the session cookie."""
     service: Slides = request.app.state.service
     response.raw_headers.extend(await service.gate.consume_login(request.scope))
-    password, ip = form.password.get_secret_value(), service.gate.address(request.scope)
-    account = await service.accounts.sign_in(form.email, password, ip, handle)
+    attempt = await service.gate.begin_sign_in(f"{form.organization}\n{form.email}", request.scope)
+    account = await service.accounts.sign_in(form, service.gate.address(request.scope), handle)
     if account is None:
-        raise problem(401, "Wrong address or password.", headers=[(b"www-authenticate", b"Cookie")])
+        detail = "Wrong organization, address or password."
+        raise problem(401, detail, headers=[(b"www-authenticate", b"Cookie")])
+    await service.gate.sign_in_succeeded(attempt)
     return SignInResponse(
         user_id=account.id,
         organization_id=account.organization_id,
         email=account.email,
-        role=account.role,  # type: ignore[arg-type] # SQL checks it
+        role=account.role,
         plan=account.plan,
     )
 
@@ -65,13 +71,29 @@ async def me(caller: Reader) -> LimitsView:
     return LimitsView.model_validate(caller.limits)
 
 
-@router.post("/api-keys", status_code=201, responses=problems(402, 403, 429))
+@router.post("/api-keys", status_code=201, responses=problems(402, 403, 409, 429))
 async def make_key(form: KeyForm, caller: Editor) -> NewKey:
     """Create an API key with its owner's role. It is shown only once: only its digest is stored."""
-    if "api_access" not in caller.limits.features:
+    if caller.key_id is not None:
+        raise problem(403, "A key cannot create keys, which would outlive its revocation; sign in.")
+    if API_ACCESS not in caller.limits.features:
         raise problem(402, f"The plan {caller.limits.plan_name} does not include API keys.")
-    key_id, key = await caller.service.accounts.make_key(caller.user_id, form.name)
-    return NewKey(api_key_id=key_id, key=key)
+    limit = caller.service.settings.keys_per_user
+    made = await caller.service.api_keys.create(caller.user_id, form.name, timedelta(days=form.days), limit)
+    return NewKey(api_key_id=made.id, key=made.key, expires_at=made.expires_at)
+
+
+@router.get("/api-keys", responses=problems(429))
+async def list_keys(caller: Reader) -> KeyList:
+    """The caller's API keys that have not expired."""
+    rows = await caller.service.api_keys.list(caller.user_id)
+    return KeyList(keys=[KeyView(api_key_id=row.id, **row._asdict()) for row in rows])
+
+
+@router.delete("/api-keys/{api_key_id}", status_code=204, responses=problems(404, 429))
+async def revoke_key(api_key_id: UUID, caller: Reader) -> None:
+    """Revoke one of the caller's API keys; its next request is refused."""
+    await caller.service.api_keys.revoke(caller.user_id, api_key_id)
 
 
 @router.post("/admin/users", status_code=201, responses=problems(403, 409, 429))
@@ -82,24 +104,28 @@ async def add_user(form: NewUser, caller: Admin) -> CreatedUser:
     return CreatedUser(user_id=user_id)
 
 
-@router.put("/admin/users/{user_id}/role", responses=problems(403, 404, 429))
+@router.get("/admin/users", responses=problems(403, 429))
+async def list_users(caller: Admin) -> UserList:
+    """The users of the administrator's organization."""
+    rows = await caller.service.accounts.list(caller.organization_id)
+    return UserList(users=[UserView(user_id=row.id, **row._asdict()) for row in rows])
+
+
+@router.delete("/admin/users/{user_id}", status_code=204, responses=problems(403, 404, 409, 429))
+async def delete_user(user_id: UUID, caller: Admin) -> None:
+    """Delete a user and end their sessions and keys; their documents and presentations become yours."""
+    await caller.service.accounts.delete(user_id, caller.organization_id, caller.user_id)
+
+
+@router.put("/admin/users/{user_id}/role", responses=problems(403, 404, 409, 429))
 async def change_role(user_id: UUID, form: RoleForm, caller: Admin) -> SessionsEnded:
-    """Set a user's role, and end all their sessions, which have the old one. Idempotent."""
+    """Set a user's role, and end all their sessions. 409 for the last administrator."""
     ended = await caller.service.accounts.change(user_id, caller.organization_id, role=form.role)
     return SessionsEnded(sessions_ended=ended)
 
 
-@router.put("/admin/users/{user_id}/blocked", responses=problems(403, 404, 429))
+@router.put("/admin/users/{user_id}/blocked", responses=problems(403, 404, 409, 429))
 async def block(user_id: UUID, form: BlockForm, caller: Admin) -> SessionsEnded:
-    """Block or unblock a user; either way their sessions end."""
+    """Block or unblock a user; either way their sessions end. 409 for the last administrator."""
     ended = await caller.service.accounts.change(user_id, caller.organization_id, blocked=form.blocked)
     return SessionsEnded(sessions_ended=ended)
-
-
-@router.put("/admin/organizations/{organization_id}/plan", responses=problems(403, 404, 429))
-async def change_plan(organization_id: UUID, form: PlanForm, caller: Admin) -> LimitsView:
-    """Set the organization's plan; its limits apply from the next request on."""
-    caller.require_organization(organization_id)
-    plans = caller.service.plans
-    await plans.change(organization_id, form.plan, form.requests_per_minute)
-    return LimitsView.model_validate(await plans.limits(str(organization_id)))

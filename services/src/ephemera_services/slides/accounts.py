@@ -1,18 +1,21 @@
-"""Users, their roles and their API keys. SQL decides; a change ends the user's sessions in Redis.
+"""Users and their roles. SQL decides; a change ends the user's sessions in Redis.
 
-A sign-in is announced before the account is read, so no session with an old role can be created after the
-revocation. A key is 256 random bits; SQL has only its digest, so a dump grants no access.
+An account is an address within an organization, and a sign-in names both. Another organization can have an
+account with the same address: creating it reveals nothing, and takes nothing from anyone. A sign-in is
+announced before the account is read, so no session with an old role can be created after the revocation. An
+organization never loses its last administrator.
 """
 
 from __future__ import annotations
 
-import hashlib
-import secrets
+from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, Protocol
 from uuid import UUID, uuid4
 
-from sqlalchemy import func, insert, select, update
+from pydantic import SecretStr
+from sqlalchemy import ColumnElement, and_, delete, func, insert, select, update
+from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -22,11 +25,11 @@ from ephemera.web import RequestSession
 from ephemera_services.runtime import Passwords, problem
 from ephemera_services.slides.keys import SESSIONS, CachedSession
 from ephemera_services.slides.redis_retry import RetryQueue
-from ephemera_services.slides.tables import api_keys, organizations, users
+from ephemera_services.slides.tables import documents, exports, organizations, presentations, users
 
 RoleName = Literal["admin", "editor", "viewer"]
 
-_KEY_PREFIX = "sk_"
+_ADMIN: RoleName = "admin"
 
 
 class Account(NamedTuple):
@@ -35,9 +38,17 @@ class Account(NamedTuple):
     id: UUID
     organization_id: UUID
     email: str
-    role: str
+    role: RoleName
     blocked: bool
     plan: str
+
+
+class SignInFields(Protocol):
+    """What a sign-in sends."""
+
+    organization: str
+    email: str
+    password: SecretStr
 
 
 class Accounts:
@@ -50,36 +61,41 @@ class Accounts:
         self._retries = retries
 
     async def add_organization(self, name: str, plan: str = "free") -> UUID:
-        """Create an organization; its id."""
-        organization_id = uuid4()
+        """Create an organization, if there is none with this name; its id."""
+        row = {"id": uuid4(), "name": name, "plan": plan}
+        query = select(organizations.c.id).where(func.lower(organizations.c.name) == name.lower())
         async with self._engine.begin() as sql:
-            await sql.execute(insert(organizations).values(id=organization_id, name=name, plan=plan))
-        return organization_id
+            await sql.execute(upsert(organizations).values(row).on_conflict_do_nothing())
+            found: UUID = (await sql.execute(query)).scalar_one()
+        return found
 
     async def add(self, organization_id: UUID, email: str, password: str, role: RoleName) -> UUID:
-        """Create a user; the id, or 409 if the address is taken."""
+        """Create a user; the id, or 409 if the organization has one with this address."""
         row = {"id": uuid4(), "organization_id": organization_id, "email": email, "role": role}
         password_hash = await self._passwords.hash(password)
         try:
             async with self._engine.begin() as sql:
                 await sql.execute(insert(users).values(**row, password_hash=password_hash))
         except IntegrityError:
-            raise problem(409, "An account with this address already exists.") from None
+            raise problem(409, "Your organization has an account with this address.") from None
         return row["id"]  # type: ignore[return-value]
 
-    async def id_of(self, email: str) -> UUID | None:
-        """The id of the user with an address."""
+    async def id_of(self, organization: str, email: str) -> UUID | None:
+        """The id of the user with an address in an organization."""
         async with self._engine.connect() as sql:
-            found = await sql.execute(select(users.c.id).where(func.lower(users.c.email) == email.lower()))
+            found = await sql.execute(
+                select(users.c.id).join(organizations).where(_named(organization, email))
+            )
             return found.scalar_one_or_none()
 
     async def sign_in(
-        self, email: str, password: str, ip: str, handle: RequestSession[CachedSession]
+        self, form: SignInFields, ip: str, handle: RequestSession[CachedSession]
     ) -> Account | None:
         """Start a session; None if the password is wrong, 403 if the user is blocked."""
-        wanted = select(users.c.id, users.c.password_hash).where(func.lower(users.c.email) == email.lower())
+        query = select(users.c.id, users.c.password_hash).join(organizations)
         async with self._engine.connect() as sql:
-            known = (await sql.execute(wanted)).one_or_none()
+            known = (await sql.execute(query.where(_named(form.organization, form.email)))).one_or_none()
+        password = form.password.get_secret_value()
         matches = await self._passwords.verify(password, None if known is None else known.password_hash)
         if known is None or not matches:
             return None
@@ -104,44 +120,66 @@ class Accounts:
             raise problem(409, "Your account was just changed; sign in again.") from None
         return account
 
-    async def by_key(self, key: str) -> tuple[str, Account] | None:
-        """The id and the owner of an API key; None if it is not valid."""
-        if not key.startswith(_KEY_PREFIX):
-            return None
-        wanted = select(api_keys.c.id, api_keys.c.user_id).where(api_keys.c.digest == _digest(key))
-        async with self._engine.connect() as sql:
-            row = (await sql.execute(wanted)).one_or_none()
-        account = None if row is None else await self._read(users.c.id == row.user_id)
-        if row is None or account is None or account.blocked:
-            return None
-        return str(row.id), account
+    async def active(self, user_id: UUID) -> Account | None:
+        """A user who is not blocked."""
+        account = await self._read(users.c.id == user_id)
+        return None if account is None or account.blocked else account
 
-    async def make_key(self, user_id: UUID, name: str) -> tuple[UUID, str]:
-        """Create an API key: its id, and the key itself, which cannot be read again."""
-        key_id, key = uuid4(), _KEY_PREFIX + secrets.token_urlsafe(32)
-        async with self._engine.begin() as sql:
-            await sql.execute(
-                insert(api_keys).values(id=key_id, user_id=user_id, name=name, digest=_digest(key))
-            )
-        return key_id, key
+    async def change(self, user_id: UUID, organization_id: UUID, **values: RoleName | bool) -> int:
+        """Change a user's role, or block them, and end all their sessions; the number of sessions.
 
-    async def change(self, user_id: UUID, organization_id: UUID, **values: Any) -> int:
-        """Change a user's role, or block them, and end all their sessions; the number of sessions."""
-        c = users.c
+        409 if the organization would have no administrator any more.
+        """
+        c, o = users.c, organizations.c
         changed = update(users).where(c.id == user_id, c.organization_id == organization_id).values(**values)
+        left = select(func.count()).where(c.organization_id == organization_id, c.role == _ADMIN, ~c.blocked)
         async with self._engine.begin() as sql:
+            # Serialized: two administrators who demote each other would both see one left.
+            await sql.execute(select(o.id).where(o.id == organization_id).with_for_update(key_share=True))
+            had = (await sql.execute(left)).scalar_one()
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such user in your organization.")
+            if had and not (await sql.execute(left)).scalar_one():
+                raise problem(409, "This is the last administrator; give another user the role first.")
         return await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
 
-    async def _read(self, where: Any) -> Account | None:
+    async def list(self, organization_id: UUID) -> Sequence[Any]:
+        """The users of an organization, by address."""
         c = users.c
-        wanted = select(c.id, c.organization_id, c.email, c.role, c.blocked, organizations.c.plan)
-        joined = wanted.join(organizations, organizations.c.id == c.organization_id).where(where)
+        query = select(c.id, c.email, c.role, c.blocked, c.created_at)
+        async with self._engine.connect() as sql:
+            mine = query.where(c.organization_id == organization_id).order_by(func.lower(c.email))
+            return (await sql.execute(mine)).all()
+
+    async def delete(self, user_id: UUID, organization_id: UUID, heir: UUID) -> None:
+        """Delete a user and end their sessions; what they made belongs to the heir, another user.
+
+        Their API keys end with them. 404 if there is no such user, 409 for the heir themselves.
+        """
+        if user_id == heir:
+            raise problem(409, "You cannot delete your own account; another administrator can.")
+        c = users.c
+        async with self._engine.begin() as sql:
+            mine = (c.id == user_id, c.organization_id == organization_id)
+            if (await sql.execute(select(c.id).where(*mine).with_for_update())).one_or_none() is None:
+                raise problem(404, "There is no such user in your organization.")
+            for table in (documents, presentations, exports):
+                await sql.execute(update(table).where(table.c.user_id == user_id).values(user_id=heir))
+            await sql.execute(delete(users).where(*mine))
+        await self._retries.run(lambda: self._sessions.end_all(str(user_id)))
+
+    async def _read(self, where: ColumnElement[bool]) -> Account | None:
+        c = users.c
+        query = select(c.id, c.organization_id, c.email, c.role, c.blocked, organizations.c.plan)
+        joined = query.join(organizations, organizations.c.id == c.organization_id).where(where)
         async with self._engine.connect() as sql:
             row = (await sql.execute(joined)).one_or_none()
         return None if row is None else Account(*row)
 
 
-def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
+def _named(organization: str, email: str) -> ColumnElement[bool]:
+    """The condition that selects the account of an address in an organization."""
+    return and_(
+        func.lower(organizations.c.name) == organization.lower(),
+        func.lower(users.c.email) == email.lower(),
+    )

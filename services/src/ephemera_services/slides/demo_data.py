@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 ORGANIZATIONS: tuple[tuple[str, str, tuple[tuple[str, Any], ...]], ...] = (
     (
         "Company",
-        "team",
+        "enterprise",
         (
             ("root@company.example", "admin"),
             ("anna@company.example", "editor"),
@@ -39,7 +39,7 @@ async def seed(slides: Slides) -> list[str]:
     """Create the demo organizations and users; the addresses that are new."""
     created: list[str] = []
     for name, plan, members in ORGANIZATIONS:
-        if await slides.accounts.id_of(members[0][0]) is not None:
+        if await slides.accounts.id_of(name, members[0][0]) is not None:
             continue
         organization_id = await slides.accounts.add_organization(name, plan)
         for email, role in members:

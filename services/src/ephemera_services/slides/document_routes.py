@@ -1,8 +1,9 @@
-"""Documents: checked at upload, and read by a job."""
+"""Documents: uploaded here, and read by a job, in a limited process; nothing is parsed in the service."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from typing import Any
 from uuid import UUID
 
@@ -11,9 +12,10 @@ from starlette.datastructures import UploadFile
 
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
-from ephemera_services.slides.document_text import UnreadableDocument, WrongType, check
+from ephemera_services.slides.document_text import UnreadableDocument, WrongType, media_type
 from ephemera_services.slides.forms import DocumentAccepted, DocumentView
 from ephemera_services.slides.progress_events import public_error
+from ephemera_services.slides.workspace import Upload
 
 router = APIRouter(tags=["documents"])
 
@@ -38,17 +40,19 @@ _FORM: dict[str, Any] = {
 
 
 @router.post("/documents", status_code=202, responses=problems(402, 403, 415, 429), openapi_extra=_FORM)
-async def upload(request: Request, caller: Editor) -> DocumentAccepted:
-    """Upload a PDF, a DOCX or plain text, as large as the plan allows. A job reads it."""
+async def add(request: Request, caller: Editor) -> DocumentAccepted:
+    """Upload a PDF, DOCX, PPTX or plain text, as large as the plan allows. A job reads it, or refuses it."""
+    caller.require_active()
     max_bytes = min(caller.limits.max_file_size_mb * _MEGABYTE, caller.service.settings.document_bytes)
     name, content = await _file(request, max_bytes)
     try:
-        media_type = await asyncio.to_thread(check, content)
+        kind, digest = await asyncio.to_thread(lambda: (media_type(content), hashlib.sha256(content)))
     except WrongType as wrong:
-        raise problem(415, wrong.reason) from None
+        raise problem(415, str(wrong)) from None
     except UnreadableDocument as unreadable:
-        raise problem(422, unreadable.reason) from None
-    document_id, job_id = await caller.service.workspace.add_document(caller, name, media_type, content)
+        raise problem(422, str(unreadable)) from None
+    upload = Upload(name, kind, digest.hexdigest(), content)
+    document_id, job_id = await caller.service.workspace.add_document(caller, upload)
     return DocumentAccepted(document_id=document_id, job_id=UUID(job_id))
 
 

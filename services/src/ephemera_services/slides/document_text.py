@@ -1,168 +1,273 @@
-"""Extracts the text of PDF, DOCX and plain text documents, and splits it into chunks.
+"""Extracts the headings, text and tables of PDF, DOCX, PPTX and plain text documents, as chunks.
 
-A document is checked at upload (`check`), by its content and not by its name: encrypted and broken files and
-decompression bombs are refused. Its text is read later, in a job (`read`). Chunks are whole sentences, about
-a paragraph each; they are searched and quoted.
+At upload only the signature is looked at (`media_type`): nothing is parsed in the service. A job calls
+`extract` in a limited process. It refuses what is encrypted, broken or not made to be read, with a reason
+for the document's user; what no rule foresees ends at the limits of the process. Chunks are whole sentences,
+about a paragraph each, or a table; they are searched and quoted. Each knows the section that it belongs to:
+a heading is never part of a sentence.
+
+The module imports nothing of the service, since its process has little time and memory.
 """
 
 from __future__ import annotations
 
+import codecs
 import logging
 import re
-from collections.abc import Callable, Iterator
-from io import BytesIO
-from typing import TYPE_CHECKING
-from zipfile import BadZipFile, ZipFile
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, TypedDict
 
-from ephemera.errors import EphemeraError
+from ephemera_services.slides.text_structure import Block, sentences, text_blocks
 
 if TYPE_CHECKING:
-    from pypdf import PdfReader
+    from pypdf import PageObject
 
 PDF = "application/pdf"
 DOCX = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
+PPTX = "application/vnd.openxmlformats-officedocument.presentationml.presentation"
 TEXT = "text/plain"
 
-_MAX_UNPACKED = 200_000_000  # bytes of a DOCX's parts together
-_MAX_PAGES = 2_000
-_MAX_TEXT = 5_000_000  # characters of a document that are read
+_MAX_TEXT = 1_000_000  # characters that are read of a document; more than its chunks have
+_MAX_PAGES = 1_000
+_MAX_PAGE_CONTENT = 20_000_000  # bytes of the content of all pages, unpacked
+_BLOCK = 65_536  # bytes
 _SPACES = re.compile(r"[ \t\u00a0]+")
-_OLD_WORD = b"\xd0\xcf\x11\xe0"  # also what an encrypted DOCX begins with
+_LARGER = 1.12  # times the size of most text, and it is a heading
+_ARCHIVE = b"PK\x03\x04"
+_OLD_OFFICE = b"\xd0\xcf\x11\xe0"  # also what an encrypted DOCX begins with
+_ACCEPTED = "Documents are PDF, DOCX, PPTX or plain text in UTF-8"
 
-logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs the content of documents
 
-
-class UnreadableDocument(EphemeraError, ValueError):
-    """A document that cannot be used; `reason` is for its user."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
+class UnreadableDocument(ValueError):
+    """A document that cannot be used; the message is for its user."""
 
 
 class WrongType(UnreadableDocument):
-    """Not a PDF, DOCX or text, or not what it claims to be."""
+    """Not a PDF, DOCX, PPTX or text, or not what it claims to be."""
 
 
-def check(content: bytes) -> str:
-    """Return the type of a readable document; `UnreadableDocument` otherwise."""
+class Chunk(TypedDict):
+    """A part of a document; plain data, which its process can return."""
+
+    section: int
+    """The number of its section in the document."""
+    heading: str
+    """Of its section; empty before the first one. A section of nothing else is a chunk with this text."""
+    level: int
+    text: str
+    rows: list[list[str]] | None
+    """The cells of a table, the header first."""
+
+
+def media_type(content: bytes) -> str:
+    """Return the type of a document by its signature, without parsing it; `UnreadableDocument` otherwise."""
     if not content:
         raise UnreadableDocument("The document is empty.")
     if content.startswith(b"%PDF-"):
-        _guarded("PDF", lambda: _pdf(content))
         return PDF
-    if content.startswith(b"PK\x03\x04"):
-        _guarded("DOCX", lambda: _docx(content))
-        return DOCX
-    if content.startswith(_OLD_WORD):
-        raise UnreadableDocument("This is an encrypted or a legacy Office document; send a plain DOCX.")
-    _text(content)
+    if content.startswith(_ARCHIVE):
+        for part, kind in ((b"word/document.xml", DOCX), (b"ppt/presentation.xml", PPTX)):
+            if part in content:  # an archive's names are not compressed
+                return kind
+        raise WrongType("This is an archive but not a DOCX or PPTX.")
+    if content.startswith(_OLD_OFFICE):
+        raise UnreadableDocument(
+            "This is an encrypted or a legacy Office document; send a plain DOCX or PPTX."
+        )
+    _decode(content[:_BLOCK], codecs.getincrementaldecoder("utf-8-sig")())
     return TEXT
 
 
-def read(content: bytes, media_type: str) -> str:
-    """Return the text of a document, with empty lines between paragraphs."""
-    readers: dict[str, Callable[[], str]] = {
-        PDF: lambda: "\n\n".join(_pages(_pdf(content))),
-        DOCX: lambda: "\n\n".join(_paragraphs(_docx(content))),
-        TEXT: lambda: _text(content),
-    }
-    text = _guarded(media_type, readers[media_type])
-    cleaned = _SPACES.sub(" ", text.replace("\x00", "")).strip()
-    if not cleaned:
+def extract(file: BinaryIO) -> list[Chunk]:
+    """Return the chunks of a document; `UnreadableDocument` says why it has none."""
+    beginning = file.read(5)
+    file.seek(0)
+    if beginning == b"%PDF-":
+        blocks = _read("PDF", lambda: text_blocks("\n\n".join(_pages(file))))
+    elif beginning.startswith(_ARCHIVE):
+        from ephemera_services.slides.office_text import office_blocks
+
+        blocks = _read("document", lambda: office_blocks(file))
+    else:
+        blocks = list(_limited(text_blocks("".join(_text(file)))))
+    found = chunks(blocks)
+    if not found:
         raise UnreadableDocument("The document contains no text; is it a scan?")
-    return cleaned[:_MAX_TEXT]
+    return found
 
 
-def _guarded(kind: str, work: Callable[[], object]) -> str:
-    """Call `work`; any exception means that the document is broken."""
+def _read(kind: str, blocks: Callable[[], Iterable[Block]]) -> list[Block]:
+    """Read blocks; any exception means that the document is broken."""
     try:
-        return work()  # type: ignore[return-value] # `check` ignores it
-    except UnreadableDocument:
+        return list(_limited(blocks()))
+    except (UnreadableDocument, MemoryError):
         raise
     except Exception as problem:  # the libraries raise anything for a broken file
         raise UnreadableDocument(f"The {kind} is broken and cannot be read.") from problem
 
 
-def _pdf(content: bytes) -> PdfReader:
+def _limited(blocks: Iterable[Block]) -> Iterator[Block]:
+    """Blocks without characters that cannot be stored, until there is too much text."""
+    left = _MAX_TEXT
+    for block in blocks:
+        rows = None if block.rows is None else [[_clean(cell) for cell in row] for row in block.rows]
+        text = _clean(block.text)[:left]
+        left -= len(text) + sum(len(cell) + 1 for row in rows or () for cell in row)
+        if left <= 0:
+            return
+        if text or rows:
+            yield Block(text, block.level, rows)
+
+
+def _clean(text: str) -> str:
+    return _SPACES.sub(" ", text.replace("\x00", "")).encode(errors="replace").decode().strip()
+
+
+def _pages(file: BinaryIO) -> Iterator[str]:
     from pypdf import PdfReader
 
-    reader = PdfReader(BytesIO(content))
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it logs the content of documents
+    reader = PdfReader(file)
     if reader.is_encrypted:
         raise UnreadableDocument("The PDF is encrypted; send one without a password.")
-    if not 1 <= len(reader.pages) <= _MAX_PAGES:
-        raise UnreadableDocument(f"The PDF must have 1 to {_MAX_PAGES} pages.")
-    return reader
+    tree: Any = reader.root_object["/Pages"]
+    claimed = tree["/Count"]  # counting many pages takes long
+    if claimed > _MAX_PAGES or not 1 <= len(reader.pages) <= _MAX_PAGES:
+        raise UnreadableDocument(f"The PDF must have 1 to {_MAX_PAGES:,} pages; split it.")
+    pages = list(reader.pages)
+    if sum(map(_content_length, pages)) > _MAX_PAGE_CONTENT:  # pages may share it, but each is interpreted
+        raise UnreadableDocument(f"The PDF's pages have more than {_MAX_PAGE_CONTENT:,} bytes of content.")
+    left, found = _MAX_TEXT, []
+    for page in pages:
+        found.append(_page_lines(page))
+        left -= sum(len(line.text) for line in found[-1])
+        if left <= 0:
+            break
+    yield from _with_headings(found)
 
 
-def _pages(reader: PdfReader) -> Iterator[str]:
-    length = 0
-    for page in reader.pages:
-        text = page.extract_text()
-        length += len(text)
-        yield text
-        if length > _MAX_TEXT:
+class _Line(NamedTuple):
+    text: str
+    size: float
+    bold: bool
+
+
+def _page_lines(page: PageObject) -> list[_Line]:
+    """The lines of a page, each with the size of its font."""
+    lines, current = [], [("", 0.0, False)]
+
+    def visit(text: str, cm: Any, tm: Any, font: Any, size: float) -> None:
+        scale = abs(cm[3] * tm[3]) or abs(cm[1] * tm[1]) or 1.0
+        bold = "bold" in str((font or {}).get("/BaseFont", "")).lower()
+        for number, part in enumerate(text.split("\n")):
+            if number:
+                lines.append(_line(current))
+                current.clear()
+            current.append((part, size * scale, bold))
+
+    page.extract_text(visitor_text=visit)
+    return [*lines, _line(current)]
+
+
+def _line(parts: list[tuple[str, float, bool]]) -> _Line:
+    filled = [part for part in parts if part[0].strip()]
+    text = "".join(part for part, _, _ in parts).strip()
+    sizes = [round(size, 1) for _, size, _ in filled]
+    return _Line(text, max(sizes, default=0.0), bool(filled) and all(bold for _, _, bold in filled))
+
+
+def _with_headings(pages: list[list[_Line]]) -> Iterator[str]:
+    """The text of pages; lines in a larger or bolder font than most are marked as headings."""
+    letters: Counter[tuple[float, bool]] = Counter()
+    for line in (line for page in pages for line in page):
+        letters[line.size, line.bold] += len(line.text)
+    (body, body_bold), _ = letters.most_common(1)[0] if letters else ((0.0, False), 0)
+    larger = sorted({size for size, _ in letters if size > body * _LARGER}, reverse=True)[:3]
+    for page in pages:
+        yield "\n".join(_marked(line, body, larger, bold=body_bold) for line in page)
+
+
+def _marked(line: _Line, body: float, larger: list[float], *, bold: bool) -> str:
+    emphasized = line.bold and not bold and line.size >= body
+    if not line.text or len(line.text) > _MAX_HEADING or not (line.size > body * _LARGER or emphasized):
+        return "" if line.text.isdecimal() else line.text  # the number of a page
+    level = larger.index(line.size) + 1 if line.size in larger else len(larger) + 1
+    return f"\n{'#' * level} {line.text}\n"
+
+
+def _content_length(page: PageObject) -> int:
+    contents: Any = page["/Contents"].get_object() if "/Contents" in page else []
+    streams = contents if isinstance(contents, list) else [contents]
+    return sum(len(stream.get_object().get_data()) for stream in streams)
+
+
+def _text(file: BinaryIO) -> Iterator[str]:
+    decoder = codecs.getincrementaldecoder("utf-8-sig")()
+    left = _MAX_TEXT
+    while block := file.read(_BLOCK):
+        text = _decode(block, decoder)
+        yield text[:left]
+        left -= len(text)
+        if left <= 0:
             return
+    yield _decode(b"", decoder, final=True)
 
 
-def _docx(content: bytes) -> list[str]:
+def _decode(block: bytes, decoder: codecs.IncrementalDecoder, *, final: bool = False) -> str:
     try:
-        with ZipFile(BytesIO(content)) as parts:
-            names = set(parts.namelist())
-            unpacked = sum(part.file_size for part in parts.infolist())
-    except BadZipFile:
-        raise UnreadableDocument("The DOCX is broken and cannot be read.") from None
-    if "word/document.xml" not in names:
-        raise WrongType("This is an archive but not a DOCX: it has no word/document.xml.")
-    if unpacked > _MAX_UNPACKED:
-        raise UnreadableDocument(f"The DOCX unpacks to more than {_MAX_UNPACKED:,} bytes.")
-    from docx import Document
-
-    return [paragraph.text for paragraph in Document(BytesIO(content)).paragraphs]
-
-
-def _paragraphs(paragraphs: list[str]) -> Iterator[str]:
-    return (text for text in paragraphs if text.strip())
-
-
-def _text(content: bytes) -> str:
-    try:
-        text = content.decode("utf-8-sig")
+        text = decoder.decode(block, final)
     except UnicodeDecodeError:
-        raise WrongType("Documents are PDF, DOCX or plain text in UTF-8.") from None
+        raise WrongType(f"{_ACCEPTED}.") from None
     if "\x00" in text:
-        raise WrongType("Documents are PDF, DOCX or plain text in UTF-8; this one has NUL bytes.")
+        raise WrongType(f"{_ACCEPTED}; this one has NUL bytes.")
     return text
 
 
 _CHUNK_LENGTH = 350  # characters, approximately
 _MAX_CHUNKS = 2_000
-_SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'»”)]*\s+(?=\S)|(?<=[。！？])")
-_MAX_SENTENCE = 400  # characters; a longer one is cut
+_MAX_HEADING = 160  # characters
 
 
-def sentences(text: str) -> list[str]:
-    """Return the sentences of a text in order, each on one line."""
-    found: list[str] = []
-    for paragraph in re.split(r"\n\s*\n", text):
-        for part in _SENTENCE.split(" ".join(paragraph.split())):
-            found += (part[at : at + _MAX_SENTENCE] for at in range(0, len(part), _MAX_SENTENCE))
-    return [each.strip() for each in found if each.strip()]
+def chunks(blocks: Iterable[Block]) -> list[Chunk]:
+    """Split the blocks of a document into chunks, in order."""
+    return list(islice(_chunks(blocks), _MAX_CHUNKS))
 
 
-def chunks(text: str) -> list[str]:
-    """Split a text into chunks, in order."""
-    return list(_pieces(text))[:_MAX_CHUNKS]
+def _chunks(blocks: Iterable[Block]) -> Iterator[Chunk]:
+    section, heading, level, empty = 0, "", 0, False
+    texts: list[str] = []
+
+    def chunk(text: str, rows: list[list[str]] | None = None) -> Chunk:
+        return Chunk(section=section, heading=heading, level=level, text=text, rows=rows)
+
+    for block in [*blocks, Block("", 0)]:
+        if block.level is None and block.rows is None:
+            texts.append(block.text)
+            continue
+        pieces = [chunk(piece) for piece in _pieces(texts)]
+        yield from pieces
+        texts, empty = [], empty and not pieces
+        if block.rows is not None:
+            yield chunk("\n".join(" | ".join(row) for row in block.rows), block.rows)
+            empty = False
+        else:
+            if empty:
+                yield chunk(heading)
+            section, heading, level, empty = section + 1, block.text[:_MAX_HEADING], block.level or 0, True
 
 
-def _pieces(text: str) -> Iterator[str]:
-    piece: list[str] = []
-    length = 0
-    for sentence in sentences(text):
-        if piece and length + len(sentence) > _CHUNK_LENGTH:
-            yield " ".join(piece)
-            piece, length = [], 0
-        piece.append(sentence)
-        length += len(sentence) + 1
+def _pieces(paragraphs: Iterable[str]) -> Iterator[str]:
+    """Whole sentences, about as many as a paragraph has; a blank line is between paragraphs."""
+    piece, length = "", 0
+    for paragraph in paragraphs:
+        separator = "\n\n"
+        for sentence in sentences(paragraph):
+            if piece and length + len(sentence) > _CHUNK_LENGTH:
+                yield piece
+                piece, length = "", 0
+            piece = f"{piece}{separator}{sentence}" if piece else sentence
+            length, separator = length + len(sentence) + 1, " "
     if piece:
-        yield " ".join(piece)
+        yield piece

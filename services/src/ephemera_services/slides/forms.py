@@ -6,30 +6,30 @@ from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN, GivenPassword, NewPassword, RequestBody
 from ephemera_services.slides.accounts import RoleName
+from ephemera_services.slides.deck import Layout
+from ephemera_services.slides.keys import SubscriptionStatus
 from ephemera_services.slides.plans import PlanName
+from ephemera_services.slides.themes import ThemeName
 
-_NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+"""The pattern of a line without control characters."""
 
 Email = Annotated[str, Field(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH, examples=["anna@example.com"])]
-Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
-Line = Annotated[str, Field(min_length=1, max_length=200, pattern=_NO_CONTROL)]
+Line = Annotated[str, Field(min_length=1, max_length=200, pattern=NO_CONTROL)]
 Format = Literal["pptx", "pdf", "google_slides"]
 State = Literal["waiting", "running", "done", "failed", "cancelled", "dead"]
 
 
-class _RequestBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
+class SignInForm(RequestBody):
+    """The credentials of a sign-in: an address is an account of one organization, and another's elsewhere."""
 
-
-class Credentials(_RequestBody):
-    """The credentials of a sign-in."""
-
+    organization: Annotated[Line, Field(examples=["Company"])]
     email: Email
-    password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
+    password: GivenPassword
 
 
 class SignInResponse(BaseModel):
@@ -42,11 +42,11 @@ class SignInResponse(BaseModel):
     plan: str
 
 
-class NewUser(_RequestBody):
+class NewUser(RequestBody):
     """A user of the administrator's organization."""
 
     email: Email
-    password: Password
+    password: NewPassword
     role: RoleName
 
 
@@ -56,13 +56,29 @@ class CreatedUser(BaseModel):
     user_id: UUID
 
 
-class RoleForm(_RequestBody):
+class UserView(BaseModel):
+    """A user of the administrator's organization."""
+
+    user_id: UUID
+    email: str
+    role: RoleName
+    blocked: bool
+    created_at: datetime
+
+
+class UserList(BaseModel):
+    """Users, by address."""
+
+    users: list[UserView]
+
+
+class RoleForm(RequestBody):
     """A role."""
 
     role: RoleName
 
 
-class BlockForm(_RequestBody):
+class BlockForm(RequestBody):
     """Whether a user may sign in."""
 
     blocked: bool
@@ -74,11 +90,21 @@ class SessionsEnded(BaseModel):
     sessions_ended: int
 
 
-class PlanForm(_RequestBody):
+class PlanForm(RequestBody):
     """A plan, optionally with an individual rate limit."""
 
     plan: PlanName
     requests_per_minute: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    subscription_status: SubscriptionStatus = "active"
+    period_end: AwareDatetime | None = None
+
+
+class RecountView(BaseModel):
+    """The usage of a month by the jobs in SQL, and what had to be added to the counters, or subtracted."""
+
+    period: str
+    counted: dict[str, int]
+    corrected: dict[str, int]
 
 
 class LimitsView(BaseModel):
@@ -93,13 +119,38 @@ class LimitsView(BaseModel):
     storage_gb: int
     requests_per_minute: int
     features: list[str]
-    subscription_status: str
+    subscription_status: SubscriptionStatus
+    period_end: datetime | None
 
 
-class KeyForm(_RequestBody):
-    """A name for an API key."""
+class OrganizationView(BaseModel):
+    """An organization and its plan."""
+
+    organization_id: UUID
+    name: str
+    plan: str
+
+
+class KeyForm(RequestBody):
+    """A name for an API key, and the days until it expires."""
 
     name: Line
+    days: Annotated[int, Field(ge=1, le=365)] = 90
+
+
+class KeyView(BaseModel):
+    """An API key, without the key itself."""
+
+    api_key_id: UUID
+    name: str
+    created_at: datetime
+    expires_at: datetime
+
+
+class KeyList(BaseModel):
+    """The caller's API keys, the oldest first."""
+
+    keys: list[KeyView]
 
 
 class NewKey(BaseModel):
@@ -107,6 +158,7 @@ class NewKey(BaseModel):
 
     api_key_id: UUID
     key: str
+    expires_at: datetime
 
 
 class DocumentAccepted(BaseModel):
@@ -131,14 +183,15 @@ class DocumentView(BaseModel):
     created_at: datetime
 
 
-class PresentationRequest(_RequestBody):
+class PresentationRequest(RequestBody):
     """A presentation to generate."""
 
-    topic: Annotated[str, Field(min_length=3, max_length=500, pattern=_NO_CONTROL, examples=["Whales"])]
+    topic: Annotated[str, Field(min_length=3, max_length=500, pattern=NO_CONTROL, examples=["Whales"])]
     slides: Annotated[int, Field(ge=1, le=50)] = 10
-    audience: Annotated[str, Field(max_length=200, pattern=_NO_CONTROL)] = ""
+    audience: Annotated[str, Field(max_length=200, pattern=NO_CONTROL)] = ""
     language: Annotated[str, Field(pattern="^[A-Za-z]{2,3}(-[A-Za-z]{2,4})?$")] = "en"
-    document_ids: Annotated[list[UUID], Field(max_length=20)] = []
+    theme: ThemeName = "paper"
+    document_ids: Annotated[list[UUID], Field(max_length=20, default_factory=list)]
 
 
 class PresentationAccepted(BaseModel):
@@ -148,19 +201,36 @@ class PresentationAccepted(BaseModel):
     job_id: UUID
 
 
+class ColumnView(BaseModel):
+    """One of two columns of a slide."""
+
+    heading: str
+    bullets: list[str]
+
+
+class TableView(BaseModel):
+    """The table of a slide, which a slide with the layout `chart` shows as a chart."""
+
+    header: list[str]
+    rows: list[list[str]]
+
+
 class SlideView(BaseModel):
-    """A slide."""
+    """A slide; its layout says what of it is shown."""
 
     slide_id: UUID
     number: int
+    layout: Layout
     title: str
     bullets: list[str]
+    columns: list[ColumnView]
+    table: TableView | None
     notes: str
     sources: list[str]
 
 
 class PresentationView(BaseModel):
-    """A presentation and the state of its job; it has slides when it is done."""
+    """A presentation, the state of its job, and the slides that are written so far."""
 
     presentation_id: UUID
     job_id: UUID
@@ -168,6 +238,7 @@ class PresentationView(BaseModel):
     title: str | None
     audience: str
     language: str
+    theme: ThemeName
     state: State
     error: str | None
     slides_total: int
@@ -176,18 +247,29 @@ class PresentationView(BaseModel):
     created_at: datetime
 
 
+class SharedSlide(BaseModel):
+    """A slide of a shared presentation, without notes and sources."""
+
+    number: int
+    layout: Layout
+    title: str
+    bullets: list[str]
+    columns: list[ColumnView]
+    table: TableView | None
+
+
 class SharedView(BaseModel):
     """A presentation as anyone with its link sees it."""
 
     title: str
-    slides: list[SlideView]
+    slides: list[SharedSlide]
 
 
 class JobView(BaseModel):
     """A job, from SQL."""
 
     job_id: UUID
-    kind: Literal["generate", "ingest", "export"]
+    kind: Literal["generate", "rewrite", "ingest", "export"]
     state: State
     attempts: int
     slides_completed: int
@@ -198,7 +280,7 @@ class JobView(BaseModel):
     finished_at: datetime | None
 
 
-class ExportForm(_RequestBody):
+class ExportForm(RequestBody):
     """The format of an export."""
 
     format: Format
@@ -224,11 +306,18 @@ class ExportView(BaseModel):
     created_at: datetime
 
 
+class ShareForm(RequestBody):
+    """The days until a public link expires; null if it does not."""
+
+    days: Annotated[int, Field(ge=1, le=365)] | None = None
+
+
 class ShareView(BaseModel):
-    """A public link and its number of views."""
+    """A public link, when it expires, and its number of views."""
 
     token: str
     url: str
+    expires_at: datetime | None
     view_count: int
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -16,11 +15,13 @@ from ephemera.patterns.semantic_cache import BoundSemanticCache, Qdrant, Semanti
 from ephemera.patterns.usage import BoundUsage
 from ephemera.patterns.write_behind import CounterTable
 from ephemera_services.runtime import Secret
+from ephemera_services.slides.chat_writer import ChatWriter
 from ephemera_services.slides.keys import OUTLINES, USAGE, DeckScope, Outline
 from ephemera_services.slides.library import Library
 from ephemera_services.slides.settings import Settings
 from ephemera_services.slides.tables import usage_records
-from ephemera_services.slides.writers import ChatWriter, ExtractiveWriter, Writer
+from ephemera_services.slides.usage_counts import cost_of
+from ephemera_services.slides.writers import ExtractiveWriter, SlideWriter
 
 
 @dataclass(frozen=True)
@@ -28,14 +29,14 @@ class JobResources:
     """What jobs use."""
 
     settings: Settings
-    writer: Writer
+    writer: SlideWriter
     library: Library
     outlines: BoundSemanticCache[Outline, DeckScope]
     usage: BoundUsage
 
     def cost(self, tokens: int) -> int:
-        """The cost of tokens in millionths, rounded up, so that small amounts are not lost."""
-        return math.ceil(tokens * self.settings.cost_micros_per_1k_tokens / 1000)
+        """The cost of tokens in millionths."""
+        return cost_of(tokens, self.settings.cost_micros_per_1k_tokens)
 
 
 @asynccontextmanager
@@ -62,7 +63,7 @@ async def semantic_backend(settings: Settings) -> AsyncIterator[SemanticBackend]
     """The embedder and the vectors of the settings, for outlines and for documents."""
     async with AsyncExitStack() as stack:
         location, key = settings.qdrant_url or ":memory:", _reveal(settings.qdrant_key)
-        vectors = await stack.enter_async_context(Qdrant(location, api_key=key))
+        vectors = await stack.enter_async_context(Qdrant(location, api_key=key, ca=settings.qdrant_ca))
         yield SemanticBackend(embedder=await _embedder(stack, settings), vectors=vectors)
 
 
@@ -71,7 +72,7 @@ def usage_table(engine: AsyncEngine) -> CounterTable:
     return CounterTable(engine, usage_records, USAGE.counters)
 
 
-async def _writer(stack: AsyncExitStack, settings: Settings) -> Writer:
+async def _writer(stack: AsyncExitStack, settings: Settings) -> SlideWriter:
     if settings.model_url is None:
         return ExtractiveWriter()
     writer = ChatWriter(settings.model_url, model=settings.model, api_key=_reveal(settings.model_key))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -35,7 +36,7 @@ _OrPosition = Annotated[str | None, Query(alias="last_event_id", max_length=100)
 @router.get("/jobs/{job_id}", responses=problems(404, 429))
 async def read(job_id: UUID, caller: Reader) -> JobView:
     """A job, from SQL."""
-    row = await _job(caller, job_id)
+    row = await job_of(caller, job_id)
     return JobView(
         job_id=job_id,
         error=public_error(row.state, row.error),
@@ -58,41 +59,54 @@ async def events(
     query: _OrPosition = None,  # noqa: ARG001
 ) -> Response:
     """The events of a job as server-sent events: from the start, or after Last-Event-ID."""
-    await _job(caller, job_id)
+    await job_of(caller, job_id)
     listener = _listener(caller, job_id, last_event_id(request.scope))
-    return ProgressResponse(listener, allowed=caller.is_authorized)
+    return _LimitedStream(caller, listener)
 
 
 @router.websocket("/jobs/{job_id}/ws")
 async def live(websocket: WebSocket, job_id: UUID) -> None:
     """The same over a WebSocket."""
-    caller = await _authenticate(websocket)
-    if caller is None:
-        return
-    try:
-        await _job(caller, job_id)
-    except Problem as refused:
-        await _refuse(websocket, refused)
-        return
-    listener = _listener(caller, job_id, last_event_id(websocket.scope))
-    await progress_websocket(websocket, listener, allowed=caller.is_authorized)
+
+    async def send(caller: Caller) -> None:
+        await job_of(caller, job_id)
+        listener = _listener(caller, job_id, last_event_id(websocket.scope))
+        await progress_websocket(websocket, listener, allowed=caller.is_authorized)
+
+    await _serve(websocket, send)
 
 
 @router.websocket("/notifications")
 async def notifications(websocket: WebSocket) -> None:
     """Notifications of what is ready or has failed, from any process."""
-    caller = await _authenticate(websocket)
-    if caller is not None:
+
+    async def send(caller: Caller) -> None:
         connection = caller.service.store[NOTIFICATIONS].connect(user_id=str(caller.user_id))
         await fanout_websocket(websocket, connection, allowed=caller.is_authorized)
 
+    await _serve(websocket, send)
 
-async def _authenticate(websocket: WebSocket) -> Caller | None:
+
+class _LimitedStream(ProgressResponse):
+    """Server-sent events that count as one of the caller's streams; 429 if there are too many."""
+
+    def __init__(self, caller: Caller, listener: Listener[Any]) -> None:
+        super().__init__(listener, allowed=caller.is_authorized)
+        self._caller = caller
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        with self._caller.service.streams.opened(self._caller.user_id):
+            await super().__call__(scope, receive, send)
+
+
+async def _serve(websocket: WebSocket, send: Callable[[Caller], Awaitable[None]]) -> None:
+    """Serve an authenticated caller, as one of their streams, or refuse the handshake."""
     try:
-        return await authenticate(websocket, "viewer")
+        caller = await authenticate(websocket, "viewer")
+        with caller.service.streams.opened(caller.user_id):
+            await send(caller)
     except Problem as refused:
         await _refuse(websocket, refused)
-        return None
 
 
 async def _refuse(websocket: WebSocket, refused: Problem) -> None:
@@ -103,7 +117,7 @@ async def _refuse(websocket: WebSocket, refused: Problem) -> None:
     await websocket.send_denial_response(response)
 
 
-async def _job(caller: Caller, job_id: UUID) -> JobRow:
+async def job_of(caller: Caller, job_id: UUID) -> JobRow:
     """A job of the caller's organization."""
     try:
         row = await caller.service.workspace.jobs.get(str(job_id))

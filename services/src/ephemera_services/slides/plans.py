@@ -6,16 +6,17 @@ then invalidated in Redis, whose fills are fenced: the next request sees the new
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Literal
 from uuid import UUID
 
 import msgspec
-from sqlalchemy import select, update
+from sqlalchemy import func, select, update
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
 from ephemera_services.runtime import problem
-from ephemera_services.slides.keys import LIMITS, PlanLimits
+from ephemera_services.slides.keys import LIMITS, PlanLimits, SubscriptionStatus
 from ephemera_services.slides.redis_retry import RetryQueue
 from ephemera_services.slides.tables import organizations
 
@@ -53,6 +54,15 @@ PLANS = {
 }
 
 
+class PlanChange(msgspec.Struct, frozen=True, kw_only=True):
+    """The plan of an organization and the state of its subscription."""
+
+    plan: PlanName
+    requests_per_minute: int | None = None
+    subscription_status: SubscriptionStatus = "active"
+    period_end: datetime | None = None
+
+
 class Plans:
     """The plans of organizations."""
 
@@ -68,13 +78,20 @@ class Plans:
             raise problem(404, "There is no such organization.")
         return found
 
-    async def change(self, organization_id: UUID, plan: PlanName, requests_per_minute: int | None) -> None:
+    async def find(self, name: str) -> tuple[UUID, str, str]:
+        """The id, name and plan of the organization with a name; 404 if there is none."""
+        c = organizations.c
+        async with self._engine.connect() as sql:
+            found = await sql.execute(select(c.id, c.name, c.plan).where(func.lower(c.name) == name.lower()))
+            row = found.one_or_none()
+        if row is None:
+            raise problem(404, "There is no such organization.")
+        return row.id, row.name, row.plan
+
+    async def change(self, organization_id: UUID, plan: PlanChange) -> None:
         """Set an organization's plan, effective from its next request on; 404 if it does not exist."""
-        changed = (
-            update(organizations)
-            .where(organizations.c.id == organization_id)
-            .values(plan=plan, requests_per_minute=requests_per_minute)
-        )
+        values = msgspec.structs.asdict(plan)
+        changed = update(organizations).where(organizations.c.id == organization_id).values(**values)
         async with self._engine.begin() as sql:
             if not (await sql.execute(changed)).rowcount:
                 raise problem(404, "There is no such organization.")
@@ -82,9 +99,9 @@ class Plans:
 
     async def _load(self, organization_id: str) -> PlanLimits | None:
         c = organizations.c
-        wanted = select(c.plan, c.requests_per_minute, c.subscription_status)
+        query = select(c.plan, c.requests_per_minute, c.subscription_status, c.period_end)
         async with self._engine.connect() as sql:
-            row = (await sql.execute(wanted.where(c.id == UUID(organization_id)))).one_or_none()
+            row = (await sql.execute(query.where(c.id == UUID(organization_id)))).one_or_none()
         if row is None:
             return None
         plan = PLANS[row.plan]
@@ -92,4 +109,5 @@ class Plans:
             plan,
             requests_per_minute=row.requests_per_minute or plan.requests_per_minute,
             subscription_status=row.subscription_status,
+            period_end=row.period_end,
         )

@@ -12,7 +12,9 @@ from fastapi import APIRouter, Path, Request, Response
 from ephemera.patterns.usage import money
 from ephemera_services.runtime import problem, problems
 from ephemera_services.slides.account_routes import Editor, Reader
-from ephemera_services.slides.export_files import NEEDS_CREDENTIALS, PDF, PPTX
+from ephemera_services.slides.brand_kits import theme_of
+from ephemera_services.slides.deck import slide_of
+from ephemera_services.slides.document_text import PDF, PPTX
 from ephemera_services.slides.forms import (
     ExportAccepted,
     ExportForm,
@@ -21,13 +23,17 @@ from ephemera_services.slides.forms import (
     PresentationAccepted,
     PresentationRequest,
     PresentationView,
+    SharedSlide,
     SharedView,
+    ShareForm,
     ShareView,
     SlideView,
     UsageView,
 )
+from ephemera_services.slides.google_slides import NEEDS_CREDENTIALS
 from ephemera_services.slides.progress_events import public_error
 from ephemera_services.slides.service import Slides
+from ephemera_services.slides.share_page import share_page
 
 router = APIRouter(tags=["presentations"])
 
@@ -43,26 +49,29 @@ _FILE: dict[int | str, dict[str, Any]] = {
 @router.post("/presentations", status_code=202, responses=problems(402, 403, 409, 429))
 async def generate(form: PresentationRequest, caller: Editor) -> PresentationAccepted:
     """Generate a presentation from a topic and documents."""
+    caller.require_active()
     presentation_id, job_id = await caller.service.workspace.start_presentation(caller, form)
     return PresentationAccepted(presentation_id=presentation_id, job_id=UUID(job_id))
 
 
 @router.get("/presentations/{presentation_id}", responses=problems(404, 429))
 async def read(presentation_id: UUID, caller: Reader) -> PresentationView:
-    """A presentation and the state of its job; its slides when it is done."""
+    """A presentation, the state of its job, and the slides that are written so far."""
     workspace = caller.service.workspace
     row = await workspace.presentation(caller, presentation_id)
+    slides = [slide_view(slide) for slide in await workspace.slides(row.id)]
     return PresentationView(
         presentation_id=row.id,
         error=public_error(row.state, row.error),
+        slides_total=len(slides) if row.state == "done" else row.slides_total,
         slides_completed=await workspace.slides_completed(row.job_id),
-        slides=_views(await workspace.slides(row.id)),
+        slides=slides,
         **{name: getattr(row, name) for name in _SHOWN},
     )
 
 
 _SHOWN = (
-    "job_id", "topic", "title", "audience", "language", "state", "slides_total", "created_at"
+    "job_id", "topic", "title", "audience", "language", "theme", "state", "created_at"
 )  # fmt: skip
 
 
@@ -116,21 +125,47 @@ async def download(export_id: UUID, caller: Reader) -> Response:
 
 
 @router.post("/presentations/{presentation_id}/shares", status_code=201, responses=problems(403, 404, 429))
-async def share(presentation_id: UUID, caller: Editor, request: Request) -> ShareView:
-    """Create or return the public link of a presentation, and its number of views."""
-    token, views = await caller.service.workspace.share(caller, presentation_id)
-    url = str(request.url_for("shared", token=token).path)
-    return ShareView(token=token, url=url, view_count=views)
+async def share(
+    presentation_id: UUID, caller: Editor, request: Request, form: ShareForm | None = None
+) -> ShareView:
+    """Create the public link of a presentation, or change its end; it shows no notes and no sources."""
+    days = None if form is None else form.days
+    made = await caller.service.workspace.share(caller, presentation_id, days)
+    url = str(request.url_for("shared", token=made.token).path)
+    return ShareView(url=url, **made._asdict())
 
 
-@router.get("/p/{token}", name="shared", responses=problems(404))
+@router.delete("/presentations/{presentation_id}/shares", status_code=204, responses=problems(403, 404, 429))
+async def withdraw_share(presentation_id: UUID, caller: Editor) -> None:
+    """Withdraw the public link of a presentation; another one has another token."""
+    await caller.service.workspace.withdraw_share(caller, presentation_id)
+
+
+@router.get(
+    "/p/{token}",
+    name="shared",
+    response_model=SharedView,
+    responses={200: {"content": {"text/html": {"schema": {"type": "string"}}}}, **problems(404, 429)},
+)
 async def shared(
-    token: Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$")], request: Request
-) -> SharedView:
-    """A shared presentation; counts a view."""
+    token: Annotated[str, Path(max_length=64, pattern=r"^[A-Za-z0-9_-]+$")],
+    request: Request,
+    response: Response,
+) -> SharedView | Response:
+    """A shared presentation, as a page for browsers; counts a view. It never has notes or sources."""
     service: Slides = request.app.state.service
+    response.raw_headers.extend(await service.gate.consume_shared_read(request.scope))
+    response.headers.update({"vary": "accept", "cache-control": "private, no-cache"})
     row = await service.workspace.shared(token)
-    return SharedView(title=row.title or row.topic, slides=_views(await service.workspace.slides(row.id)))
+    title, slides = row.title or row.topic, _without_sources(await service.workspace.slides(row.id))
+    if "text/html" in request.headers.get("accept", ""):
+        theme = await theme_of(service.workspace.engine, row.organization_id, row.theme)
+        page, policy = share_page(title, [slide_of(slide) for slide in slides], theme)
+        headers = {**response.headers, "content-security-policy": policy}
+        headers.pop("content-length", None)
+        return Response(page, media_type="text/html", headers=headers)
+    shown = [SharedSlide.model_validate(slide, from_attributes=True) for slide in slides]
+    return SharedView(title=title, slides=shown)
 
 
 @router.get("/usage", responses=problems(429))
@@ -146,15 +181,14 @@ async def usage(caller: Reader) -> UsageView:
     )
 
 
-def _views(rows: Sequence[Any]) -> list[SlideView]:
-    return [
-        SlideView(
-            slide_id=row.id,
-            number=row.number,
-            title=row.title,
-            bullets=row.bullets,
-            notes=row.notes,
-            sources=row.sources,
-        )
-        for row in rows
-    ]
+def _without_sources(slides: Sequence[Any]) -> list[Any]:
+    """Slides without one that is about nothing but the sources."""
+    return [slide for slide in slides if slide.layout != "closing" or slide.bullets]
+
+
+def slide_view(row: Any) -> SlideView:
+    """A slide as its editors see it."""
+    return SlideView(slide_id=row.id, **{name: getattr(row, name) for name in _SLIDE})
+
+
+_SLIDE = ("number", "layout", "title", "bullets", "columns", "table", "notes", "sources")

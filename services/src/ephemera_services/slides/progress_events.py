@@ -8,6 +8,7 @@ from typing import Literal
 import msgspec
 
 from ephemera.patterns.jobs import JobRow
+from ephemera_services.slides.deck import SlideContent
 
 
 def _now() -> int:
@@ -36,11 +37,13 @@ class SlideStarted(_Event, frozen=True, kw_only=True, tag="slide_started"):
 
 
 class SlideCompleted(_Event, frozen=True, kw_only=True, tag="slide_completed"):
-    """A slide is written."""
+    """A slide is written, and can be shown."""
 
     slide_number: int
     slide_id: str
     slide_title: str
+    slide: SlideContent | None = None
+    """The slide, without its notes."""
 
 
 class Done(_Event, frozen=True, kw_only=True, tag="generation_done"):
@@ -62,7 +65,7 @@ Event = OutlineReady | SlideStarted | SlideCompleted | Done | Failed
 About = Literal["presentation", "document", "export"]
 
 
-class Notification(msgspec.Struct, frozen=True, kw_only=True):
+class JobNotification(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a user requested is ready, or has failed."""
 
     about: About

@@ -41,9 +41,18 @@ organizations = Table(
     Column("name", Text, nullable=False),
     Column("plan", Text, nullable=False, server_default="free"),
     Column("requests_per_minute", Integer, comment="overrides the plan's"),
-    Column("subscription_status", Text, nullable=False, server_default="active"),
+    Column(
+        "subscription_status",
+        Text,
+        CheckConstraint("subscription_status IN ('active', 'trialing', 'past_due')"),
+        nullable=False,
+        server_default="active",
+    ),
+    _instant("period_end", nullable=True),
     _instant("created_at", now=True),
 )
+
+Index("organizations_by_name", func.lower(organizations.c.name), unique=True)
 
 users = Table(
     "users",
@@ -56,7 +65,8 @@ users = Table(
     Column("blocked", Boolean, nullable=False, server_default=false()),
     _instant("created_at", now=True),
 )
-Index("users_by_email", func.lower(users.c.email), unique=True)
+# An address is unique within an organization only: others must not learn that it is taken, or take it.
+Index("users_by_email", users.c.organization_id, func.lower(users.c.email), unique=True)
 
 api_keys = Table(
     "api_keys",
@@ -65,6 +75,7 @@ api_keys = Table(
     _of(users.c.id, "user_id"),
     Column("name", Text, nullable=False),
     Column("digest", LargeBinary, nullable=False, unique=True, comment="SHA-256 of the key"),
+    _instant("expires_at"),
     _instant("created_at", now=True),
 )
 
@@ -89,7 +100,11 @@ chunks = Table(
     Column("id", Uuid, primary_key=True),
     _of(documents.c.id, "document_id"),
     Column("number", Integer, nullable=False),
+    Column("section", Integer, nullable=False, server_default="0"),
+    Column("level", Integer, nullable=False, server_default="0", comment="of the section's heading"),
+    Column("heading", Text, nullable=False, server_default="", comment="of the section"),
     Column("text", Text, nullable=False),
+    Column("rows", JSONB(none_as_null=True), comment="cells, if it is a table"),
     Column("model", Text, nullable=False, comment="of the embedder"),
     Column("vector", LargeBinary, nullable=False, comment="32-bit floats, little-endian"),
 )
@@ -104,6 +119,7 @@ presentations = Table(
     Column("audience", Text, nullable=False),
     Column("language", Text, nullable=False),
     Column("slides_total", Integer, nullable=False),
+    Column("theme", Text, nullable=False, server_default="paper"),
     Column("document_ids", JSONB, nullable=False),
     Column("job_id", Text, nullable=False),
     Column("title", Text, comment="null until it is generated"),
@@ -117,7 +133,10 @@ slides = Table(
     _of(presentations.c.id, "presentation_id"),
     Column("number", Integer, nullable=False),
     Column("title", Text, nullable=False),
+    Column("layout", Text, nullable=False, server_default="bullets"),
     Column("bullets", JSONB, nullable=False),
+    Column("columns", JSONB, nullable=False, server_default="[]", comment="of a slide with two"),
+    Column("table", JSONB(none_as_null=True)),
     Column("notes", Text, nullable=False),
     Column("sources", JSONB, nullable=False, comment="names of documents"),
 )
@@ -140,7 +159,44 @@ shares = Table(
     metadata,
     Column("presentation_id", Uuid, ForeignKey(presentations.c.id, ondelete="CASCADE"), primary_key=True),
     Column("token", Text, nullable=False, unique=True),
+    _instant("expires_at", nullable=True),
     Column("view_count", BigInteger, nullable=False, server_default="0"),
+    _instant("created_at", now=True),
+)
+
+brand_kits = Table(
+    "brand_kits",
+    metadata,
+    Column("organization_id", Uuid, ForeignKey(organizations.c.id, ondelete="CASCADE"), primary_key=True),
+    Column("primary", Text, nullable=False, comment="six hexadecimal digits"),
+    Column("accent", Text, nullable=False, comment="six hexadecimal digits"),
+    Column("heading_font", Text, nullable=False),
+    Column("body_font", Text, nullable=False),
+    Column("logo", LargeBinary, comment="PNG or JPEG"),
+)
+
+webhooks = Table(
+    "webhooks",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _of(organizations.c.id, "organization_id"),
+    Column("url", Text, nullable=False),
+    Column("secret", Text, nullable=False, comment="signs deliveries"),
+    _instant("created_at", now=True),
+)
+
+webhook_deliveries = Table(
+    "webhook_deliveries",
+    metadata,
+    Column("id", Uuid, primary_key=True),
+    _of(webhooks.c.id, "webhook_id"),
+    Column("type", Text, nullable=False),
+    Column("payload", JSONB, nullable=False),
+    Column("state", Text, nullable=False, server_default="pending"),
+    Column("attempts", Integer, nullable=False, server_default="0"),
+    Column("status", Integer, comment="of the last response"),
+    Column("error", Text, comment="of the last attempt"),
+    _instant("last_attempt_at", nullable=True),
     _instant("created_at", now=True),
 )
 

@@ -1,7 +1,8 @@
-"""A worker beside the service, so that one command is enough to try it.
+"""Workers beside the service, so that one command is enough to try it.
 
 In production workers are separate processes (`ephemera worker slides`), one or more per queue. With embedded
-servers the service starts one with its own environment and the URLs of its servers, and stops it at the end.
+servers the service starts two, the second of which reads documents, with its own environment and the URLs of
+its servers, and stops them at the end.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from asyncio.subprocess import Process
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -30,39 +32,38 @@ main()
 
 
 @asynccontextmanager
-async def embedded_worker(settings: Settings, resources: Resources) -> AsyncIterator[None]:
-    """Run a worker beside the service, if configured."""
+async def embedded_workers(settings: Settings, resources: Resources) -> AsyncIterator[None]:
+    """Run workers beside the service, if configured."""
     number = settings.workers
     if number is None:
         number = _DEFAULT_PROCESSES if settings.url is None else 0
     if number == 0:
         yield
         return
-    worker = await asyncio.create_subprocess_exec(
-        *(
-            sys.executable,
-            "-c",
-            _START,
-            *_parent(),
-            "worker",
-            "slides",
-            "--processes",
-            str(number),
-        ),
-        env={**os.environ, **_server_urls(resources)},
-        stdin=asyncio.subprocess.DEVNULL,
-    )
+    environment = {**os.environ, **_server_urls(resources)}
+    workers: list[Process] = []
     try:
+        workers.append(await _start(environment, "--processes", str(number)))
+        workers.append(await _start(environment, "--queue", "ingestion", "--processes", "1"))
         yield
     finally:
-        if worker.returncode is None:
-            worker.terminate()
-            try:
-                async with asyncio.timeout(_STOP_TIMEOUT):
-                    await worker.wait()
-            except TimeoutError:
-                worker.kill()
+        await asyncio.gather(*map(_stop, workers))
+
+
+async def _start(environment: dict[str, str], *options: str) -> Process:
+    command = (sys.executable, "-c", _START, *_parent(), "worker", "slides", *options)
+    return await asyncio.create_subprocess_exec(*command, env=environment, stdin=asyncio.subprocess.DEVNULL)
+
+
+async def _stop(worker: Process) -> None:
+    if worker.returncode is None:
+        worker.terminate()
+        try:
+            async with asyncio.timeout(_STOP_TIMEOUT):
                 await worker.wait()
+        except TimeoutError:
+            worker.kill()
+            await worker.wait()
 
 
 def _parent() -> list[str]:

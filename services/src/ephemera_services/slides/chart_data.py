@@ -1,0 +1,85 @@
+"""The numbers of a table that a chart shows better: labels in its first column, numbers in the others.
+
+Numbers are read as people write them: with currency signs, percent signs, spaces or commas between thousands,
+and a decimal point or comma. A table with a cell that is no number remains a table.
+"""
+
+from __future__ import annotations
+
+import re
+from math import floor, log10
+from typing import NamedTuple
+
+from ephemera_services.slides.deck import Table
+
+_MAX_SERIES = 3
+_MAX_POINTS = 12
+_GRID = 4  # lines across a chart
+_NUMBER = re.compile(r"[-−+]?\d+(?:[.,]\d+)*")
+_AFFIX = re.compile(r"[\s\u00a0\u202f%€$£¥₽₺]|EUR|USD|GBP|RUB|CHF|PLN|CZK|TRY", re.IGNORECASE)
+_SPACES = re.compile(r"(?<=\d)[ \u00a0\u202f'](?=\d{3}\b)")
+_YEAR = re.compile(r"(?:Q[1-4]\s*)?(?:1[89]|20)\d\d(?:[-/.]\d{1,2})?|Q[1-4]")
+
+
+class Series(NamedTuple):
+    """The numbers of one column."""
+
+    name: str
+    values: list[float]
+
+
+class ChartData(NamedTuple):
+    """What a chart shows."""
+
+    labels: list[str]
+    series: list[Series]
+    is_time: bool
+    """Whether the labels are years or quarters, which a line connects."""
+    unit: str
+    """`%` if all numbers are percentages."""
+
+
+def chart_data(table: Table) -> ChartData | None:
+    """The chart of a table; None if it is better shown as a table."""
+    labels = [row[0] for row in table.rows]
+    names = table.header[1:]
+    if not 2 <= len(labels) <= _MAX_POINTS or len(names) > _MAX_SERIES or not all(labels):
+        return None
+    series = []
+    for at, name in enumerate(names, 1):
+        values = [number(row[at]) for row in table.rows]
+        if any(value is None for value in values):
+            return None
+        series.append(Series(name, [value for value in values if value is not None]))
+    cells = [cell for row in table.rows for cell in row[1:]]
+    unit = "%" if all("%" in cell for cell in cells) or all("%" in name for name in names) else ""
+    return ChartData(labels, series, all(_YEAR.fullmatch(label) for label in labels), unit)
+
+
+def number(cell: str) -> float | None:
+    """The number that a cell is; None if it is anything else."""
+    bare = _AFFIX.sub("", _SPACES.sub("", cell))
+    if not _NUMBER.fullmatch(bare):
+        return None
+    return float(_with_decimal_point(bare.replace("−", "-")))
+
+
+def _with_decimal_point(text: str) -> str:
+    """The last separator is the decimal one, unless it is repeated, or groups three digits by commas."""
+    last = max(text.rfind("."), text.rfind(","))
+    if last < 0:
+        return text
+    mark, digits = text[last], len(text) - last - 1
+    whole = text[:last].replace(",", "").replace(".", "")
+    grouped = text.count(mark) > 1 or (mark == "," and digits == 3 and "." not in text)
+    return whole + text[last + 1 :] if grouped else f"{whole}.{text[last + 1 :]}"
+
+
+def axis_of(data: ChartData) -> tuple[float, float, float]:
+    """The ends of the value axis and its step: round numbers, with zero on it."""
+    values = [0.0, *(value for series in data.series for value in series.values)]
+    low, high = min(values), max(values)
+    rough = (high - low) / _GRID or 1.0
+    power = 10.0 ** floor(log10(rough))
+    step = next(factor * power for factor in (1, 2, 2.5, 5, 10) if factor * power >= rough * 0.999)
+    return step * floor(low / step), step * -floor(-high / step), step

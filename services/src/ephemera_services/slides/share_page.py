@@ -1,0 +1,97 @@
+"""The page of a shared presentation: all slides below each other, without scripts, notes and sources.
+
+It is one document with its style, whose hash the content security policy names. Everything that users wrote
+is escaped.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Sequence
+from html import escape
+
+from ephemera_services.slides.deck import SlideContent, Table
+from ephemera_services.slides.themes import Theme
+
+_STYLE = """
+*{box-sizing:border-box}
+body{margin:0;background:var(--tint);color:var(--ink);font:1.25rem/1.45 Calibri,Carlito,system-ui,sans-serif}
+main{max-width:64rem;margin:0 auto;padding:1.5rem;display:grid;gap:1.5rem}
+section{background:var(--background);aspect-ratio:16/9;min-height:min-content;padding:5% 6%;
+border-radius:.75rem;box-shadow:0 1px 3px rgb(0 0 0/.2);
+display:flex;flex-direction:column;position:relative;scroll-margin:1.5rem}
+h2{margin:0;font-size:clamp(1.3rem,3.2vw,2.1rem);line-height:1.2}
+h2::after{content:"";display:block;width:3.5rem;height:.25rem;margin-top:.6rem;background:var(--accent)}
+h3{margin:0;color:var(--accent-text);font-size:1.3rem}
+ul,ol{margin:1.2rem 0 0;padding-left:1.4rem;display:grid;gap:.6rem}
+li::marker{color:var(--accent-text);font-weight:700}
+.title,.closing{background:var(--primary);color:var(--on-primary);border-left:.9rem solid var(--accent)}
+.title,.section{justify-content:center}
+.title li::marker,.closing li::marker{color:var(--accent)}
+.title h2{font-size:clamp(1.6rem,4.6vw,3rem)}
+.columns{display:grid;grid-template-columns:repeat(auto-fit,minmax(14rem,1fr));gap:2rem;margin-top:1.2rem}
+.wide{overflow-x:auto;margin-top:1.2rem}
+table{border-collapse:collapse;width:100%}
+th{background:var(--primary);color:var(--on-primary);text-align:left}
+th,td{padding:.45rem .8rem}
+tr:nth-child(even) td{background:var(--tint)}
+.number{position:absolute;right:1.2rem;bottom:.8rem;font-size:.8rem;opacity:.7}
+@media(max-width:40rem){main{padding:.5rem;gap:.5rem}section{aspect-ratio:auto;padding:1.2rem 1.2rem 2.2rem}}
+@media print{main{display:block;max-width:none;padding:0}section{break-after:page;box-shadow:none}}
+"""
+
+
+def share_page(title: str, slides: Sequence[SlideContent], theme: Theme) -> tuple[str, str]:
+    """The page, and its content security policy."""
+    style = _variables(theme) + _STYLE
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; style-src 'sha256-{digest}'; img-src data:; "
+        "frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
+    )
+    body = "\n".join(_slide(slide, number) for number, slide in enumerate(slides, 1))
+    empty = "" if slides else "<p>This presentation is not written yet.</p>"
+    page = (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f'<meta name="robots" content="noindex"><title>{escape(title)}</title><style>{style}</style></head>\n'
+        f'<body><main aria-label="{escape(title)}">\n{body}{empty}\n</main></body></html>\n'
+    )
+    return page, policy
+
+
+def _variables(theme: Theme) -> str:
+    names = ("background", "ink", "muted", "primary", "on_primary", "accent", "accent_text", "tint")
+    values = (f"--{name.replace('_', '-')}:#{getattr(theme, name)}" for name in names)
+    return f":root{{{';'.join(values)}}}"
+
+
+def _slide(slide: SlideContent, number: int) -> str:
+    label = f'id="{number}" class="{slide.layout}" aria-label="Slide {number}"'
+    return (
+        f"<section {label}><h2>{escape(slide.title)}</h2>{_body(slide)}"
+        f'<span class="number" aria-hidden="true">{number}</span></section>'
+    )
+
+
+def _body(slide: SlideContent) -> str:
+    if slide.layout in ("table", "chart") and slide.table is not None:
+        return _table(slide.table)
+    if slide.layout == "two_columns":
+        columns = (f"<div><h3>{escape(c.heading)}</h3>{_list(c.bullets)}</div>" for c in slide.columns)
+        return f'<div class="columns">{"".join(columns)}</div>'
+    if slide.layout in ("title", "section"):
+        return "".join(f"<p>{escape(bullet)}</p>" for bullet in slide.bullets[:1])
+    return _list(slide.bullets, "ol" if slide.layout == "agenda" else "ul")
+
+
+def _list(bullets: Sequence[str], kind: str = "ul") -> str:
+    items = "".join(f"<li>{escape(bullet)}</li>" for bullet in bullets)
+    return f"<{kind}>{items}</{kind}>" if items else ""
+
+
+def _table(table: Table) -> str:
+    header = "".join(f'<th scope="col">{escape(cell)}</th>' for cell in table.header)
+    rows = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in table.rows)
+    return f'<div class="wide"><table><thead><tr>{header}</tr></thead><tbody>{rows}</tbody></table></div>'

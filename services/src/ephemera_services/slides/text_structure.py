@@ -1,0 +1,155 @@
+"""The structure of plain text: headings, paragraphs, list items, tables and sentences.
+
+Headings are those of Markdown, underlined lines, and short lines of their own above a paragraph. Tables are
+those of Markdown, and lines with tabs.
+
+The module imports nothing of the service, since documents are read in a process with little time and memory.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import NamedTuple
+
+_HEADING = re.compile(r"(#{1,6})\s+(.+?)\s*#*")
+_UNDERLINE = re.compile(r"={3,}|-{3,}")
+_NUMBERED = re.compile(r"(\d{1,2}(?:\.\d{1,2})*)\.?\s+\S")
+_ITEM = re.compile(r"\s*(?:[-*+•▪–]|\d{1,3}[.)])\s+(?=\S)")
+_EMPHASIS = re.compile(r"(\*\*|__)(?=\S)(.{1,200}?)(?<=\S)\1")
+_RULE = set(" :+-")  # what the line below the header of a table is made of
+_MAX_HEADING_WORDS = 9
+_MAX_HEADING = 80  # characters
+_ENDS_SENTENCE = ".!?:;,…。！？"
+_SENTENCE = re.compile(r"(?<=[.!?。！？])[\"'»”)]*\s+(?=\S)|(?<=[。！？])")
+_MAX_SENTENCE = 400  # characters; a longer one is cut
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:[^\W\d_]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|ca|approx|e\.g|i\.e|z\.\s?B|ul|np|tj|čl|ул|им|руб|тыс|млн|млрд|стр|рис|т\.\s?[едп])\.$",
+    re.IGNORECASE,
+)
+
+
+class Block(NamedTuple):
+    """A heading with its level, from 0 for the title of a document; a paragraph; or a table."""
+
+    text: str
+    level: int | None = None
+    rows: list[list[str]] | None = None
+
+
+def text_blocks(text: str) -> Iterator[Block]:
+    """The blocks of a text, in order."""
+    groups = [lines for part in re.split(r"\n[ \t]*\n", text) if (lines := _lines(part))]
+    level = 1
+    for lines, following in zip(groups, [*groups[1:], None], strict=False):
+        if _is_heading(lines, following):
+            yield Block(lines[0].strip(), _level(lines[0].strip()) or level)
+            continue
+        for block in _group(lines):
+            level = level if block.level is None else block.level
+            yield block
+
+
+def sentences(text: str) -> list[str]:
+    """The sentences of a text in order, each on one line."""
+    found: list[str] = []
+    for paragraph in re.split(r"\n\s*\n", text):
+        for part in _joined(_SENTENCE.split(" ".join(paragraph.split()))):
+            found += (part[at : at + _MAX_SENTENCE] for at in range(0, len(part), _MAX_SENTENCE))
+    return [each.strip() for each in found if each.strip()]
+
+
+def _joined(parts: list[str]) -> Iterator[str]:
+    """Sentences again, where an abbreviation was taken for the end of one."""
+    sentence = ""
+    for part in parts:
+        continues = part[:1].islower() or _ABBREVIATION.search(sentence[-12:])
+        if sentence and (not continues or len(sentence) > _MAX_SENTENCE):
+            yield sentence
+            sentence = part
+        else:
+            sentence = f"{sentence} {part}" if sentence else part
+    if sentence:
+        yield sentence
+
+
+def _lines(part: str) -> list[str]:
+    return [line.rstrip() for line in part.splitlines() if line.strip()]
+
+
+def _is_heading(lines: list[str], following: list[str] | None) -> bool:
+    """Whether a line stands alone like a heading: short, not a sentence, and above a paragraph."""
+    line = lines[0].strip()
+    if len(lines) > 1 or following is None or line[0] == "#" or _cells(line):
+        return False
+    short = len(line) <= _MAX_HEADING and len(line.split()) <= _MAX_HEADING_WORDS
+    named = line[:1].isupper() or _NUMBERED.match(line) is not None
+    if not short or not named or line[-1] in _ENDS_SENTENCE:
+        return False
+    return len(" ".join(following)) > len(line) or _cells(following[0]) is not None
+
+
+def _level(line: str) -> int:
+    """By its number, as in 2.1; 0 if it has none."""
+    numbered = _NUMBERED.match(line)
+    return 0 if numbered is None else min(1 + numbered[1].count("."), 6)
+
+
+def _group(lines: list[str]) -> Iterator[Block]:
+    """The blocks of lines without a blank one between them."""
+    paragraph: list[str] = []
+    table: list[list[str]] = []
+    for line in [*lines, ""]:
+        cells = _cells(line)
+        if table and cells is None:
+            yield from _table(table)
+            table = []
+        heading = _HEADING.fullmatch(line.strip()) if line[:1] == "#" and len(line) < 300 else None
+        if paragraph and (not line or heading or cells is not None or _ITEM.match(line)):
+            yield Block(_paragraph(paragraph))
+            paragraph = []
+        if heading is not None:
+            yield Block(_plain(heading[2]), len(heading[1]))
+        elif cells is not None:
+            table.append(cells)
+        elif len(paragraph) == 1 and _UNDERLINE.fullmatch(line.strip()):
+            yield Block(_plain(paragraph.pop()), 1 if line.strip()[0] == "=" else 2)
+        elif line:
+            item = _ITEM.match(line)
+            paragraph.append(line[item.end() if item else 0 :].strip())
+
+
+def _paragraph(lines: list[str]) -> str:
+    """Lines as one; a word that was broken at the end of a line is whole again."""
+    parts = lines[:1]
+    for before, line in pairwise(lines):
+        broken = before[-3:-1].isalpha() and before[-1] == "-" and line[:1].islower()
+        if broken:
+            parts[-1] = parts[-1][:-1] + line
+        else:
+            parts.append(line)
+    return _plain(" ".join(parts))
+
+
+def _plain(text: str) -> str:
+    return _EMPHASIS.sub(r"\2", text).strip()
+
+
+def _cells(line: str) -> list[str] | None:
+    """The cells of a line of a table; None if it is none."""
+    stripped = line.strip()
+    if stripped.startswith("|") and stripped.count("|") > 1:
+        return [cell.strip() for cell in stripped.strip("|").split("|")]
+    if line.count("\t") >= 1 and not line.startswith("\t"):
+        return [cell.strip() for cell in re.split(r"\t+", stripped)]
+    return None
+
+
+def _table(rows: list[list[str]]) -> Iterator[Block]:
+    """A table, or a paragraph if it is a single line."""
+    kept = [[_plain(cell) for cell in row] for row in rows if not set("".join(row)) <= _RULE]
+    if len(kept) > 1:
+        yield Block("", rows=kept)
+    elif kept:
+        yield Block(" ".join(kept[0]))
