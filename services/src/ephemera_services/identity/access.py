@@ -12,7 +12,9 @@ a revoked token stays refused. Administrators get 503 meanwhile.
 from __future__ import annotations
 
 import time
+from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 from fastapi.openapi.models import HTTPBearer
 from fastapi.security.base import SecurityBase
@@ -21,12 +23,15 @@ from starlette.responses import Response
 
 from ephemera import Store
 from ephemera.errors import InvalidToken
+from ephemera.patterns.rate_limits import Claim
 from ephemera.patterns.tokens import Claims, KeyRing, Tokens
 from ephemera.web import ClientAddress, Header, Scope, limit_headers, limit_refusal, unavailable
-from ephemera_services.identity.keys import HOURLY, REVOKED, SLIDING
+from ephemera_services.identity.keys import ATTEMPTS, HOURLY, REVOKED, SLIDING
+from ephemera_services.identity.security_log import Origin
 from ephemera_services.identity.settings import Settings
-from ephemera_services.identity.sign_ins import Origin, SignIns
-from ephemera_services.runtime import problem, unauthorized
+from ephemera_services.identity.sign_ins import SignIns
+from ephemera_services.identity.tables import AnyRow
+from ephemera_services.runtime import SignInAttempt, problem, unauthorized
 
 if TYPE_CHECKING:
     from ephemera_services.identity.service import Identity
@@ -42,6 +47,16 @@ class Access(NamedTuple):
     claims: Claims
     headers: list[Header]
     service: Identity
+
+    @property
+    def user_id(self) -> UUID:
+        """The caller."""
+        return UUID(self.claims.sub)
+
+    @property
+    def sign_in(self) -> UUID:
+        """The sign-in of the caller's token."""
+        return UUID(self.claims.family)
 
     @property
     def is_admin(self) -> bool:
@@ -67,6 +82,8 @@ class Gate:
         self._limits = store[limits]
         for rule in limits.rules.values():
             self._limits.set_limit(rule, settings.per_hour(rule.name))
+        self.attempts = store[ATTEMPTS]
+        self.attempts.set_limit(settings.wrong_passwords_per_hour)
         self._tokens = tokens
         self._verified: dict[str, Claims] = {}
         self._ring, self._keys = ring, ring.keys
@@ -93,19 +110,52 @@ class Gate:
 
     async def consume(self, rule: str, subject: str) -> list[Header]:
         """Consume one unit of a limit; the response headers, or 429."""
-        decision = await self._limits.check(self._rules[rule].on(subject))
+        return await self._consume(self._rules[rule].on(subject))
+
+    async def consume_sign_in(self, scope: Scope, email: str) -> tuple[SignInAttempt, list[Header]]:
+        """Count a sign-in against the limits of the address and of the account; or 429."""
+        address = self._client.network(scope)
+        headers = await self.consume("login", address)
+        return await self.attempts.begin(email, address), headers
+
+    async def consume_registration(self, scope: Scope, email: str) -> list[Header]:
+        """Count a registration against the limits of the client's address, of all, and of mails; or 429."""
+        by_address = self._rules["register"].on(self._client.network(scope))
+        return await self._consume(by_address, self._rules["register-total"].on("all"), self._mail(email))
+
+    async def consume_mail(self, scope: Scope, email: str) -> list[Header]:
+        """Count a request for a mail against the limits of the address and of the account; or 429."""
+        return await self._consume(
+            self._rules["mail-request"].on(self._client.network(scope)), self._mail(email)
+        )
+
+    async def consume_confirmation(self, scope: Scope) -> list[Header]:
+        """Count a code that is tried against the limit of the client's address; or 429."""
+        return await self.consume("confirm", self._client.network(scope))
+
+    async def reauthenticate(self, access: Access, scope: Scope, password: str) -> AnyRow:
+        """The caller's account, if this is its password; 403 or 429 otherwise."""
+        user = await access.service.accounts.by_id(access.user_id)
+        attempt = await self.attempts.begin(user.email, self._client.network(scope))
+        if not await access.service.passwords.verify(password, user.password_hash):
+            raise problem(403, "This is not your password.")
+        await self.attempts.succeeded(attempt)
+        return user
+
+    def _mail(self, email: str) -> Claim:
+        digest = blake2b(email.casefold().encode(), digest_size=16).hexdigest()
+        return self._rules["mail"].on(digest)
+
+    async def _consume(self, *claims: Claim) -> list[Header]:
+        decision = await self._limits.check(*claims)
         if not decision.allowed:
             raise limit_refusal(decision)
         return limit_headers(decision)
 
-    async def consume_by_address(self, rule: str, scope: Scope) -> list[Header]:
-        """Consume one unit of the limit of the client's address."""
-        return await self.consume(rule, self._client.network(scope))
-
-    def origin(self, request: Request) -> Origin:
+    def origin(self, request: Request, *, by_admin: bool = False) -> Origin:
         """The address and user agent of a request."""
         agent = "".join(filter(str.isprintable, request.headers.get("user-agent", "")))
-        return Origin(self._client.address(request.scope), agent[:_MAX_USER_AGENT])
+        return Origin(self._client.address(request.scope), agent[:_MAX_USER_AGENT], by_admin)
 
     def _verify(self, token: str) -> Claims:
         if self._keys is not self._ring.keys:

@@ -5,23 +5,28 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Depends, Query, Request, Response
 
 from ephemera_services.identity.access import Access, Bearer
 from ephemera_services.identity.forms import (
-    Credentials,
+    Accepted,
+    EndedSignIns,
     KeySet,
     RefreshForm,
-    Registered,
     Registration,
     SessionList,
     SessionView,
+    SignInForm,
     TokenPair,
 )
 from ephemera_services.identity.keys import ACCESS_TOKEN_LIFETIME
+from ephemera_services.identity.password_policy import refuse_weak
 from ephemera_services.identity.service import Identity
 from ephemera_services.identity.sign_ins import Issued
 from ephemera_services.runtime import NO_BACKEND, problem, problems, unauthorized
+
+_WRONG = "Wrong address or password."
+_UNCONFIRMED = "Wrong address or password, or the address is not confirmed yet: see the mail to it."
 
 router = APIRouter(tags=["auth"])
 
@@ -36,29 +41,39 @@ Service = Annotated[Identity, Depends(identity)]
 Caller = Annotated[Access, Depends(Bearer())]
 
 
-@router.post("/auth/register", status_code=201, responses=problems(409))
-async def register(form: Registration, service: Service) -> Registered:
-    """Create an account."""
-    stored = await service.passwords.hash(form.password.get_secret_value())
-    profile = form.model_dump(exclude={"email", "password"})
-    return Registered(user_id=await service.accounts.register(form.email, stored, **profile))
+@router.post("/auth/register", status_code=202, responses=problems(429))
+async def register(form: Registration, service: Service, request: Request, response: Response) -> Accepted:
+    """Create an account, unless the address has one: only a mail to the address tells which."""
+    response.raw_headers.extend(await service.gate.consume_registration(request.scope, form.email))
+    password, profile = form.password.get_secret_value(), form.model_dump(exclude={"email", "password"})
+    refuse_weak(password, form.email, form.first_name, form.last_name)
+    stored = await service.passwords.hash(password)
+    await service.accounts.register(form.email, stored, profile, origin=service.gate.origin(request))
+    return Accepted()
 
 
-@router.post("/auth/login", responses=problems(401, 429))
-async def login(form: Credentials, service: Service, request: Request, response: Response) -> TokenPair:
+@router.post("/auth/login", responses=problems(401, 403, 429))
+async def login(form: SignInForm, service: Service, request: Request, response: Response) -> TokenPair:
     """Sign in: an access token, and a refresh token for the next one. 5 attempts per hour and address."""
-    response.raw_headers.extend(await service.gate.consume_by_address("login", request.scope))
-    password = form.password.get_secret_value()
+    attempt, headers = await service.gate.consume_sign_in(request.scope, form.email)
+    response.raw_headers.extend(headers)
+    password, origin = form.password.get_secret_value(), service.gate.origin(request)
     found = await service.accounts.by_email(form.email)
     stored = None if found is None else found.password_hash
-    if not await service.passwords.verify(password, stored) or found is None:
-        raise unauthorized("Wrong address or password.", token=False)
-    if service.passwords.is_outdated(found.password_hash):
-        await service.accounts.change_hash(found.id, await service.passwords.hash(password))
-    return _pair(await service.sign_ins.begin(found.id, service.gate.origin(request)), response)
+    matches = await service.passwords.verify(password, stored)
+    unconfirmed = service.settings.require_verified_email and found and not found.email_verified_at
+    if found is None or not matches or unconfirmed:
+        if found is not None:
+            service.log.record_later(found.id, "sign_in_refused", origin)
+        raise unauthorized(_UNCONFIRMED if service.settings.require_verified_email else _WRONG, token=False)
+    await service.gate.attempts.succeeded(attempt)
+    if (fresh := await service.passwords.rehash(password, found.password_hash)) is not None:
+        await service.accounts.change_hash(found.id, fresh, found.password_version)
+    begun = await service.sign_ins.begin(found.id, origin, found.password_version)
+    return _pair(begun, response)
 
 
-@router.post("/auth/refresh", responses=problems(401))
+@router.post("/auth/refresh", responses=problems(401, 403))
 async def refresh(form: RefreshForm, service: Service, request: Request, response: Response) -> TokenPair:
     """Exchange a refresh token for new tokens; using one twice ends its sign-in."""
     token = form.refresh_token.get_secret_value()
@@ -66,21 +81,22 @@ async def refresh(form: RefreshForm, service: Service, request: Request, respons
 
 
 @router.post("/auth/logout", status_code=204)
-async def logout(caller: Caller) -> None:
+async def logout(caller: Caller, request: Request) -> None:
     """Sign out: the access token and all other tokens of its sign-in are revoked."""
-    await caller.service.sign_ins.end_by(caller.claims)
+    await caller.service.sign_ins.end_by(caller.claims, caller.service.gate.origin(request))
 
 
 @router.get("/auth/sessions")
 async def sessions(caller: Caller) -> SessionList:
     """The caller's sign-ins."""
-    return await session_list(caller.service, UUID(caller.claims.sub), caller.claims.family)
+    return await session_list(caller.service, caller.user_id, caller.claims.family)
 
 
 @router.delete("/auth/sessions/{sid}", status_code=204, responses=problems(404))
-async def end_session(sid: UUID, caller: Caller) -> None:
+async def end_session(sid: UUID, caller: Caller, request: Request) -> None:
     """End one of the caller's sign-ins: its tokens are refused at their next use."""
-    if not await caller.service.sign_ins.end(UUID(caller.claims.sub), sid):
+    origin = caller.service.gate.origin(request)
+    if not await caller.service.sign_ins.end(caller.user_id, sid, "session_ended", origin):
         raise problem(404, "You have no such session.")
 
 
@@ -89,6 +105,16 @@ async def key_set(service: Service, response: Response) -> KeySet:
     """The public keys that verify this service's tokens, including the next one."""
     response.headers["cache-control"] = "public, max-age=60"
     return KeySet.model_validate(service.keys.ring.jwks())
+
+
+@router.get("/.well-known/ended-sign-ins")
+async def ended_sign_ins(
+    service: Service, response: Response, after: Annotated[int, Query(ge=0, lt=2**63)] = 0
+) -> EndedSignIns:
+    """The sign-ins that ended within the lifetime of an access token, or since a cursor, as digests."""
+    response.headers["cache-control"] = "no-store"
+    cursor, ended = await service.ended.after(after)
+    return EndedSignIns(cursor=str(cursor), ended=ended)
 
 
 async def session_list(service: Identity, user_id: UUID, current: str | None) -> SessionList:

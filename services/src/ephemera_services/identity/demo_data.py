@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from ephemera.web import Problem
 from ephemera_services.identity.service import Identity
 from ephemera_services.runtime import DEMO_PASSWORD
 
@@ -20,9 +19,6 @@ async def seed(identity: Identity) -> list[str]:
     password_hash = await identity.passwords.hash(DEMO_PASSWORD)
     for email, role, first_name, last_name, phone, address in DEMO_USERS:
         profile = {"first_name": first_name, "last_name": last_name, "phone": phone, "address": address}
-        try:
-            await identity.accounts.register(email, password_hash, role, **profile)
-        except Problem:  # it exists
-            continue
-        created.append(email)
+        if await identity.accounts.register(email, password_hash, profile, role=role) is not None:
+            created.append(email)
     return created

@@ -12,15 +12,25 @@ from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID, uuid4
 
-from sqlalchemy import insert
-from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy import ColumnElement, delete, func, insert, select
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from starlette.datastructures import UploadFile
 from starlette.requests import Request
 
-from ephemera_services.identity.tables import documents
+from ephemera_services.identity.tables import AnyRow, documents
+from ephemera_services.identity.user_locks import lock_user
 from ephemera_services.runtime import problem
 
 _MAX_NAME = 200
+_NO_DOCUMENT = "You have no such document."
+_METADATA = (
+    documents.c.id.label("document_id"),
+    documents.c.name,
+    documents.c.media_type,
+    documents.c.size,
+    documents.c.sha256,
+    documents.c.created_at,
+)
 FORM_OVERHEAD = 4096
 """Bytes that a multipart form may have besides its document."""
 
@@ -68,16 +78,72 @@ async def read_document(request: Request, max_bytes: int) -> Document:
     return Document(name[:_MAX_NAME], media_type, content)
 
 
-async def store_document(engine: AsyncEngine, user_id: UUID, document: Document) -> dict[str, object]:
-    """Store a document; its metadata."""
-    facts = {
-        "name": document.name,
-        "media_type": document.media_type,
-        "size": len(document.content),
-        "sha256": hashlib.sha256(document.content).hexdigest(),
-    }
-    document_id = uuid4()
-    row = {"id": document_id, "user_id": user_id, "content": document.content, **facts}
-    async with engine.begin() as sql:
-        await sql.execute(insert(documents).values(row))
-    return {"document_id": document_id, **facts}
+class DocumentQuota(NamedTuple):
+    """How many documents, and how many bytes of them, a user can store."""
+
+    documents: int
+    bytes: int
+
+
+class Documents:
+    """The documents of all users."""
+
+    def __init__(self, engine: AsyncEngine, quota: DocumentQuota) -> None:
+        self._engine = engine
+        self.quota = quota
+
+    async def store(self, user_id: UUID, document: Document) -> AnyRow:
+        """Store a document; its metadata, or 409 if it does not fit into the user's quota."""
+        row = {
+            "id": uuid4(),
+            "user_id": user_id,
+            "name": document.name,
+            "media_type": document.media_type,
+            "size": len(document.content),
+            "sha256": hashlib.sha256(document.content).hexdigest(),
+            "content": document.content,
+        }
+        async with self._engine.begin() as sql:
+            await lock_user(sql, user_id)  # one upload of a user at a time, so that the quota holds
+            self._require_room(await _usage(sql, user_id), len(document.content))
+            return (await sql.execute(insert(documents).values(row).returning(*_METADATA))).one()
+
+    async def of_user(self, user_id: UUID) -> list[AnyRow]:
+        """The metadata of a user's documents, the newest first."""
+        query = select(*_METADATA).where(documents.c.user_id == user_id)
+        async with self._engine.connect() as sql:
+            return list((await sql.execute(query.order_by(documents.c.created_at.desc()))).all())
+
+    async def read(self, user_id: UUID, document_id: UUID) -> Document:
+        """A user's document; 404 if they have no such one."""
+        query = select(documents.c.name, documents.c.media_type, documents.c.content)
+        async with self._engine.connect() as sql:
+            row = (await sql.execute(query.where(_is_own(user_id, document_id)))).one_or_none()
+        if row is None:
+            raise problem(404, _NO_DOCUMENT)
+        return Document(*row)
+
+    async def delete(self, user_id: UUID, document_id: UUID) -> None:
+        """Delete a user's document; 404 if they have no such one."""
+        async with self._engine.begin() as sql:
+            if not (await sql.execute(delete(documents).where(_is_own(user_id, document_id)))).rowcount:
+                raise problem(404, _NO_DOCUMENT)
+
+    def _require_room(self, used: DocumentQuota, size: int) -> None:
+        if used.documents >= self.quota.documents:
+            raise problem(
+                409, f"You have {used.documents:,} documents, which is the limit: delete one first."
+            )
+        if used.bytes + size > self.quota.bytes:
+            left = self.quota.bytes - used.bytes
+            raise problem(409, f"Your documents may have {left:,} more bytes: delete one first.")
+
+
+async def _usage(sql: AsyncConnection, user_id: UUID) -> DocumentQuota:
+    query = select(func.count(), func.coalesce(func.sum(documents.c.size), 0))
+    count, size = (await sql.execute(query.where(documents.c.user_id == user_id))).one()
+    return DocumentQuota(count, int(size))
+
+
+def _is_own(user_id: UUID, document_id: UUID) -> ColumnElement[bool]:
+    return (documents.c.id == document_id) & (documents.c.user_id == user_id)

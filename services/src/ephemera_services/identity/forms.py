@@ -3,56 +3,69 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field, SecretStr, model_validator
 
-from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN
+from ephemera_services.identity.security_log import SecurityEvent
+from ephemera_services.runtime import EMAIL_LENGTH, EMAIL_PATTERN, GivenPassword, NewPassword, RequestBody
 
-_NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
+NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
 Email = Annotated[str, Field(pattern=EMAIL_PATTERN, max_length=EMAIL_LENGTH, examples=["taro@example.com"])]
-Password = Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
-Name = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL, examples=["Taro"])]
-Line = Annotated[str, Field(max_length=300, pattern=_NO_CONTROL, examples=["1-2-3 Shibuya, Tokyo"])]
+Name = Annotated[str, Field(min_length=1, max_length=100, pattern=NO_CONTROL, examples=["Taro"])]
+Line = Annotated[str, Field(max_length=300, pattern=NO_CONTROL, examples=["1-2-3 Shibuya, Tokyo"])]
+Phone = Annotated[str, Field(max_length=40, pattern=NO_CONTROL, examples=["090-1234-5678"])]
+Code = Annotated[SecretStr, Field(min_length=1, max_length=200)]
 Token = Annotated[SecretStr, Field(min_length=1, max_length=8192)]
 
 
-class _RequestBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class ProfileForm(_RequestBody):
+class ProfileForm(RequestBody):
     """The fields of a profile that a user may change."""
 
     first_name: Name
     last_name: Name
-    phone: Annotated[str, Field(max_length=40, pattern=_NO_CONTROL, examples=["090-1234-5678"])] = ""
+    phone: Phone = ""
     address: Line = ""
+
+
+class ProfilePatch(RequestBody):
+    """Some fields of a profile; what is left out stays as it is."""
+
+    first_name: Name = ""
+    last_name: Name = ""
+    phone: Phone = ""
+    address: Line = ""
+
+    @model_validator(mode="after")
+    def _has_a_field(self) -> Self:
+        if not self.model_fields_set:
+            raise ValueError("at least one field is required")
+        return self
 
 
 class Registration(ProfileForm):
     """A new account."""
 
     email: Email
-    password: Password
+    password: NewPassword
 
 
-class Registered(BaseModel):
-    """The new account."""
+class Accepted(BaseModel):
+    """The account exists now: a new one, or one that the address already had."""
 
-    user_id: UUID
+    status: Literal["accepted"] = "accepted"
 
 
-class Credentials(_RequestBody):
+class SignInForm(RequestBody):
     """The credentials of a sign-in."""
 
     email: Email
-    password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
+    password: GivenPassword
 
 
-class RefreshForm(_RequestBody):
+class RefreshForm(RequestBody):
     """A refresh token, which can be used once."""
 
     refresh_token: Token
@@ -114,9 +127,118 @@ class DocumentView(BaseModel):
     media_type: str
     size: int
     sha256: str
+    created_at: datetime
 
 
-class RoleForm(_RequestBody):
+class QuotaView(BaseModel):
+    """How much of their quota a user has used."""
+
+    documents: int
+    max_documents: int
+    bytes: int
+    max_bytes: int
+
+
+class DocumentList(BaseModel):
+    """A user's documents, the newest first, and their quota."""
+
+    documents: list[DocumentView]
+    quota: QuotaView
+
+
+class EmailForm(RequestBody):
+    """An address, for a mail to the account that has it."""
+
+    email: Email
+
+
+class EmailChange(RequestBody):
+    """A new address, and the password."""
+
+    email: Email
+    password: GivenPassword
+
+
+class PasswordChange(RequestBody):
+    """A new password, and the current one."""
+
+    current_password: GivenPassword
+    new_password: NewPassword
+
+
+class PasswordReset(RequestBody):
+    """A new password, and the code from the mail."""
+
+    code: Code
+    new_password: NewPassword
+
+
+class CodeForm(RequestBody):
+    """The code from a mail."""
+
+    code: Code
+
+
+class PasswordForm(RequestBody):
+    """The password, once more."""
+
+    password: GivenPassword
+
+
+class AccountView(BaseModel):
+    """An account."""
+
+    user_id: UUID
+    email: str
+    email_verified_at: datetime | None
+    first_name: str
+    last_name: str
+    role: Literal["user", "admin"]
+    blocked_at: datetime | None
+    created_at: datetime
+
+
+class AccountList(BaseModel):
+    """Accounts by address; `next` is the `after` of the next page, null on the last one."""
+
+    users: list[AccountView]
+    next: str | None
+
+
+class SecurityEventView(BaseModel):
+    """Something that happened to an account."""
+
+    number: int
+    at: datetime
+    what: SecurityEvent
+    by_admin: bool
+    ip_address: str
+    user_agent: str
+
+
+class SecurityLogView(BaseModel):
+    """What happened to an account, the newest first; `next` is the `before` of the next page."""
+
+    events: list[SecurityEventView]
+    next: int | None
+
+
+class Introspection(BaseModel):
+    """What a token says, if it is active (RFC 7662)."""
+
+    active: bool
+    token_type: str | None = None
+    sub: str | None = None
+    sid: str | None = None
+    jti: str | None = None
+    iss: str | None = None
+    aud: str | None = None
+    iat: int | None = None
+    exp: int | None = None
+    role: str | None = None
+
+
+class RoleForm(RequestBody):
     """A user's new role."""
 
     role: Literal["user", "admin"]
@@ -133,6 +255,13 @@ class KeySet(BaseModel):
     """The public keys that verify tokens (RFC 7517)."""
 
     keys: list[dict[str, Any]]
+
+
+class EndedSignIns(BaseModel):
+    """Digests of the sign-ins that ended since a cursor, and the next cursor."""
+
+    cursor: str
+    ended: list[str]
 
 
 class Comparison(BaseModel):

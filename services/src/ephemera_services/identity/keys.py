@@ -7,6 +7,7 @@ query on every request, and coordinate processes.
 from __future__ import annotations
 
 from datetime import datetime, timedelta
+from typing import Annotated
 
 import msgspec
 
@@ -15,12 +16,17 @@ from ephemera.patterns.cache import Cache, LocalCache
 from ephemera.patterns.rate_limits import RateLimits, Rule, fixed_window, local_share, sliding_window
 from ephemera.patterns.revocation import Revocation, TokenKind
 from ephemera.patterns.sessions import Sessions
+from ephemera_services.runtime import SignInAttempts, declare_user_events
 
 ACCESS_TOKEN_LIFETIME = timedelta(minutes=15)
 REFRESH_TOKEN_LIFETIME = timedelta(days=7)
 _HOUR = timedelta(hours=1)
 
 catalogue = Catalogue("identity")
+
+events_catalogue = Catalogue("identity-events")
+"""What identity writes to the Redis of `events_url`, which other services consume."""
+USERS = declare_user_events(events_catalogue)
 
 
 class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,8 +36,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     access_id: str
     refresh_id: str
-    created_at: datetime
-    expires_at: datetime
+    created_at: Annotated[datetime, msgspec.Meta(tz=True)]
+    expires_at: Annotated[datetime, msgspec.Meta(tz=True)]
     ip_address: str
     user_agent: str
 
@@ -53,8 +59,10 @@ SESSIONS = Sessions(
     "session:{user_id}:{sid}",
     SessionRecord,
     user="user_id",
-    lifetime=fixed(hours=1),
+    index="session_index:{user_id}",
+    lifetime=fixed(hours=1, outlives="the access tokens of the sign-in"),
     kind="value",
+    role="queue",
     purpose="Which sign-ins are active, from where and since when",
     saves="a write to SQL on every use",
     if_lost="lists of sessions do not show which are active until their next refresh",
@@ -85,18 +93,44 @@ PROFILES = Cache(
 
 ENDPOINTS = {
     "login": "/auth/login",
+    "register": "/auth/register",
+    "register-total": "/auth/register/total",
     "profile-read": "/api/profiles",
     "profile-update": "/api/profiles/update",
     "document-upload": "/api/documents/upload",
+    "document-read": "/api/documents",
+    "mail-request": "/auth/mails",
+    "mail": "/auth/mails/account",
+    "confirm": "/auth/mails/confirm",
+    "export": "/auth/account/export",
 }
 """The names of the rules, and how they appear in keys."""
 
-_PER_HOUR = {"login": 5, "profile-read": 100, "profile-update": 10, "document-upload": 20}
+_PER_HOUR = {
+    "login": 5,
+    "register": 10,
+    "register-total": 3600,
+    "profile-read": 100,
+    "profile-update": 10,
+    "document-upload": 20,
+    "document-read": 100,
+    "mail-request": 10,
+    "mail": 5,
+    "confirm": 30,
+    "export": 5,
+}
 _WHEN_DOWN = {
     "login": "closed",  # no password guessing while attempts cannot be counted
+    "register": local_share(of=1),  # each process by itself
+    "register-total": local_share(of=1),
     "profile-read": "open",
-    "profile-update": local_share(of=1),  # each process by itself
+    "profile-update": local_share(of=1),
     "document-upload": local_share(of=1),
+    "document-read": "open",
+    "mail-request": local_share(of=1),
+    "mail": local_share(of=1),
+    "confirm": local_share(of=1),
+    "export": local_share(of=1),
 }
 
 
@@ -122,8 +156,11 @@ def _sliding(name: str) -> Rule:
     )
 
 
-HOURLY = RateLimits(catalogue, "rate", *map(_hourly, ENDPOINTS))
+HOURLY = RateLimits(catalogue, "rate", *map(_hourly, ENDPOINTS), role="queue")
 """Windows are clock hours: across a boundary, up to twice the limit fits into 60 minutes."""
 
-SLIDING = RateLimits(catalogue, "sliding_rate", *map(_sliding, ENDPOINTS))
+SLIDING = RateLimits(catalogue, "sliding_rate", *map(_sliding, ENDPOINTS), role="queue")
 """The same limits in any 60 minutes: EPHEMERA_IDENTITY_WINDOWS=sliding."""
+
+ATTEMPTS = SignInAttempts(catalogue, "rate_sign_in")
+"""Wrong passwords for one account, from any number of addresses."""

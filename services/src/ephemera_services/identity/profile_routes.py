@@ -1,4 +1,4 @@
-"""Profiles and documents of users."""
+"""Profiles of users."""
 
 from __future__ import annotations
 
@@ -9,29 +9,12 @@ import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
 from ephemera_services.identity.access import Access, Bearer
-from ephemera_services.identity.documents import TYPES, read_document, store_document
-from ephemera_services.identity.forms import DocumentView, ProfileForm, ProfileView
+from ephemera_services.identity.forms import ProfileForm, ProfilePatch, ProfileView
 from ephemera_services.identity.keys import Profile
 from ephemera_services.runtime import problems
 
 router = APIRouter(prefix="/api", tags=["profiles"])
 
-_FORM = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "required": ["file"],
-                    "additionalProperties": False,
-                    "properties": {"file": {"type": "string", "format": "binary"}},
-                },
-                "encoding": {"file": {"contentType": ", ".join(TYPES)}},
-            }
-        },
-    }
-}
 READING = Bearer("profile-read")
 _encode = msgspec.json.Encoder().encode
 
@@ -46,9 +29,9 @@ async def read_profile(user_id: UUID, request: Request) -> Response:
     """Your own profile, or any profile for administrators. 100 per hour."""
     # The hottest route: as a dependency the same check makes it about 15 % slower.
     caller = await READING.admit(request)
-    wanted = str(user_id)
-    caller.require_access_to(wanted)
-    return _profile(await caller.service.accounts.profile(wanted), caller)
+    target_id = str(user_id)
+    caller.require_access_to(target_id)
+    return _profile(await caller.service.accounts.profile(target_id), caller)
 
 
 @router.put("/profiles/{user_id}", response_model=ProfileView, responses=problems(403, 404, 429))
@@ -58,20 +41,22 @@ async def update_profile(
     caller: Annotated[Access, Depends(Bearer("profile-update"))],
 ) -> Response:
     """Change a profile; later reads see the change. 10 per hour."""
-    wanted = str(user_id)
-    caller.require_access_to(wanted)
-    return _profile(await caller.service.accounts.update_profile(wanted, **form.model_dump()), caller)
+    target_id = str(user_id)
+    caller.require_access_to(target_id)
+    return _profile(await caller.service.accounts.update_profile(target_id, **form.model_dump()), caller)
 
 
-@router.post("/documents/upload", status_code=201, responses=problems(415, 429), openapi_extra=_FORM)
-async def upload(
-    request: Request,
-    caller: Annotated[Access, Depends(Bearer("document-upload"))],
-) -> DocumentView:
-    """Store a document: a PDF, a PNG, a JPEG or plain text, at most 5 MB. 20 per hour."""
-    document = await read_document(request, caller.service.settings.document_bytes)
-    stored = await store_document(caller.service.engine, UUID(caller.claims.sub), document)
-    return DocumentView.model_validate(stored)
+@router.patch("/profiles/{user_id}", response_model=ProfileView, responses=problems(403, 404, 429))
+async def patch_profile(
+    user_id: UUID,
+    form: ProfilePatch,
+    caller: Annotated[Access, Depends(Bearer("profile-update"))],
+) -> Response:
+    """Change some fields of a profile; later reads see the change. 10 per hour, with those above."""
+    target_id = str(user_id)
+    caller.require_access_to(target_id)
+    changes = form.model_dump(exclude_unset=True)
+    return _profile(await caller.service.accounts.update_profile(target_id, **changes), caller)
 
 
 def _profile(profile: Profile, caller: Access) -> Response:

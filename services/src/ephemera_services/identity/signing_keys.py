@@ -2,7 +2,9 @@
 
 All processes of the service share them. Each polls for changes every few seconds, so every process knows a
 new key long before it signs (`key_ahead`). Keys that no longer verify anything are deleted at the next
-rotation. With a `key_password` the private keys are encrypted in SQL.
+rotation. Private keys are always encrypted in SQL, by EPHEMERA_IDENTITY_KEY_PASSWORD: a backup of the
+database must not be enough to sign tokens. Without the setting, an embedded database has a random password,
+beside its data if that is kept, and a service in development a public one, with a warning.
 """
 
 from __future__ import annotations
@@ -10,10 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
+import os
+import secrets
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import delete, insert, select, update
@@ -22,6 +27,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera.patterns.tokens import KeyRing, SigningKey
 from ephemera_services.identity.keys import REFRESH_TOKEN_LIFETIME
+from ephemera_services.identity.settings import Settings
 from ephemera_services.identity.tables import signing_keys
 from ephemera_services.runtime import InvalidSettings, Secret, advisory_lock, cancel_and_wait, problem
 
@@ -29,20 +35,46 @@ _OVERLAP = REFRESH_TOKEN_LIFETIME + timedelta(days=1)  # longer than any token i
 _POLL_INTERVAL = 5.0  # seconds
 _LOCK = "identity signing keys"
 
+_DEVELOPMENT_PASSWORD = Secret("development only: anyone can read this")
+
 logger = logging.getLogger(__name__)
+
+
+def key_password(settings: Settings) -> Secret:
+    """What encrypts the private keys, for settings that were checked."""
+    if settings.key_password is not None:
+        return settings.key_password
+    if settings.database_url is not None:
+        logger.warning("the signing keys are encrypted with a public password: only for development")
+        return _DEVELOPMENT_PASSWORD
+    if settings.data is None:
+        return Secret(secrets.token_urlsafe(32))
+    return _stored_password(Path(settings.data) / settings.service / "key_password")
+
+
+def _stored_password(path: Path) -> Secret:
+    """Read the password of an embedded database that is kept, or create it, for this user alone."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return Secret(path.read_text(encoding="utf-8"))
+    with os.fdopen(descriptor, "w", encoding="utf-8") as created:
+        created.write(secrets.token_urlsafe(32))
+    return Secret(path.read_text(encoding="utf-8"))
 
 
 class SigningKeys:
     """The service's key ring, as stored in SQL."""
 
-    def __init__(self, engine: AsyncEngine, password: Secret | None) -> None:
+    def __init__(self, engine: AsyncEngine, password: Secret) -> None:
         self._engine = engine
-        self._password = None if password is None else password.reveal().encode()
+        self._password = password.reveal().encode()
         self.ring = KeyRing([], _OVERLAP)
 
     @classmethod
     @asynccontextmanager
-    async def open(cls, engine: AsyncEngine, password: Secret | None) -> AsyncIterator[SigningKeys]:
+    async def open(cls, engine: AsyncEngine, password: Secret) -> AsyncIterator[SigningKeys]:
         """Load the keys, create the first one if there is none, and poll for changes meanwhile."""
         keys = cls(engine, password)
         async with engine.begin() as sql:
@@ -94,14 +126,10 @@ class SigningKeys:
             self.ring.keys = loaded
 
     def _key(self, row: Any) -> SigningKey:
-        if row.encrypted and self._password is None:
-            raise InvalidSettings(
-                ["EPHEMERA_IDENTITY_KEY_PASSWORD must be set: the signing keys in SQL are encrypted"]
-            )
         try:
             return SigningKey.from_pem(
                 row.pem,
-                password=self._password if row.encrypted else None,
+                password=self._password,
                 signs_from=row.signs_from,
                 verifies_until=row.verifies_until,
             )
@@ -113,7 +141,6 @@ class SigningKeys:
         row = {
             "kid": key.kid,
             "pem": key.pem(password=self._password),
-            "encrypted": self._password is not None,
             "signs_from": key.signs_from,
             "verifies_until": math.inf,
         }
