@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import func, insert, select
+from sqlalchemy import Row, func, insert, select
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -29,14 +29,14 @@ class Accounts:
         except IntegrityError:
             raise problem(409, "This name is taken.") from None
 
-    async def authenticate(self, name: str, password: str) -> Any | None:
+    async def authenticate(self, name: str, password: str) -> Row[Any] | None:
         """The user with a name and a password; an unknown name takes as long as a wrong password."""
-        found = await self.by_name(name)
-        password_hash = None if found is None else found.password_hash
-        return found if await self._passwords.verify(password, password_hash) else None
+        user = await self.by_name(name)
+        password_hash = None if user is None else user.password_hash
+        return user if await self._passwords.verify(password, password_hash) else None
 
-    async def by_name(self, name: str) -> Any | None:
+    async def by_name(self, name: str) -> Row[Any] | None:
         """The user of a name."""
-        wanted = select(users).where(func.lower(users.c.name) == func.lower(name))
+        query = select(users).where(func.lower(users.c.name) == func.lower(name))
         async with self._engine.connect() as sql:
-            return (await sql.execute(wanted)).one_or_none()
+            return (await sql.execute(query)).one_or_none()

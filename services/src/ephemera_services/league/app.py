@@ -33,6 +33,7 @@ def create_app(settings: Settings) -> FastAPI:
         catalogue,
         metadata,
         middleware=(Middleware(LeagueMiddleware, settings=settings, meter=meter),),
+        separate_queue=settings.redis_megabytes is not None,
         store_resources=lambda engine: {SITE: engine, WINDOWS: engine},
     )
     return create_application(

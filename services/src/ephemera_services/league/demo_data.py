@@ -41,7 +41,7 @@ async def seed(league: League, *, live: bool = True, now: datetime | None = None
         await _insert_events_and_predictions(sql, season, match_ids, people)
         shown = [("Boots from the old factory", 1), ("Tea at the stadium", 2), ("Season tickets", 3)]
         await _insert(
-            sql, ads, [{"title": title, "link": "https://example.com", "place": at} for title, at in shown]
+            sql, ads, [{"title": title, "link": "https://example.com", "position": at} for title, at in shown]
         )
     return True
 

@@ -60,9 +60,9 @@ class RequestMeter:
         )
 
     def _quantile(self, share: float) -> float:
-        wanted, seen = share * self._requests, 0
+        rank, seen = share * self._requests, 0
         for bucket, count in enumerate(self._counts):
             seen += count
-            if count and seen >= wanted:
+            if count and seen >= rank:
                 return round(_BOUNDS[min(bucket, len(_BOUNDS) - 1)] * 1000, 3)
         return 0.0

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr
+from pydantic import BaseModel, Field
 
-from ephemera_services.runtime import LOGIN_NAME_PATTERN
+from ephemera_services.runtime import LOGIN_NAME_PATTERN, GivenPassword, NewPassword, RequestBody
 
 _NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 
@@ -17,22 +17,18 @@ Name = Annotated[str, Field(pattern=LOGIN_NAME_PATTERN, examples=["ann"])]
 Line = Annotated[str, Field(min_length=1, max_length=100, pattern=_NO_CONTROL)]
 
 
-class _RequestBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class Registration(_RequestBody):
+class Registration(RequestBody):
     """A new account."""
 
     name: Name
-    password: Annotated[SecretStr, Field(min_length=10, max_length=128, examples=["correct horse battery"])]
+    password: NewPassword
 
 
-class Credentials(_RequestBody):
+class SignInForm(RequestBody):
     """The credentials of a sign-in."""
 
     name: Name
-    password: Annotated[SecretStr, Field(min_length=1, max_length=128)]
+    password: GivenPassword
 
 
 class Me(BaseModel):
@@ -43,7 +39,7 @@ class Me(BaseModel):
     role: Literal["user", "admin"]
 
 
-class Score(_RequestBody):
+class Score(RequestBody):
     """A score: predicted, or final."""
 
     home_goals: Goals
@@ -56,7 +52,7 @@ class LiveScore(Score):
     minute: Minute
 
 
-class Event(_RequestBody):
+class Event(RequestBody):
     """A goal or a card."""
 
     minute: Minute
@@ -65,7 +61,7 @@ class Event(_RequestBody):
     player: Line
 
 
-class Comment(_RequestBody):
+class Comment(RequestBody):
     """A comment under a match."""
 
     text: Annotated[str, Field(min_length=1, max_length=500, pattern=_NO_CONTROL)]
@@ -77,7 +73,7 @@ class Posted(BaseModel):
     id: int
 
 
-class Ballot(_RequestBody):
+class Ballot(RequestBody):
     """A vote for the winner."""
 
     choice: Literal["home", "draw", "away"]
@@ -95,12 +91,12 @@ class Finalized(BaseModel):
     changed: list[str]
 
 
-class Ad(_RequestBody):
+class Ad(RequestBody):
     """An advertisement."""
 
     title: Line
     link: Annotated[str, Field(max_length=300, pattern=r"^https://[!-~]{1,290}$")]
-    place: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0
+    position: Annotated[int, Field(ge=0, le=1000, strict=True)] = 0
 
 
 class PostedAd(BaseModel):

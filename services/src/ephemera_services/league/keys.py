@@ -8,8 +8,9 @@ match's parts, so that clients poll one page instead of three.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
-from typing import Literal
+from typing import Annotated, Literal
 
 import msgspec
 from sqlalchemy.ext.asyncio import AsyncEngine
@@ -24,6 +25,7 @@ from ephemera.patterns.sessions import Sessions
 from ephemera.patterns.windows import Windows
 from ephemera.patterns.write_behind import DeferredRecords
 from ephemera_services.league import loaders
+from ephemera_services.runtime import SignInAttempts
 
 catalogue = Catalogue("league")
 
@@ -31,7 +33,7 @@ catalogue = Catalogue("league")
 class Session(msgspec.Struct, frozen=True):
     """The signed-in user."""
 
-    user_id: str
+    user_id: Annotated[str, msgspec.Meta(pattern="^[0-9]{1,18}$")]  # anything else is not a session of ours
     name: str
     role: Literal["user", "admin"]
 
@@ -125,6 +127,7 @@ META = SITE.resource(
     loaders.match_meta,
     freshness=_freshness(10 * _MINUTE, 10 * _MINUTE),
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     prewarm=loaders.live_ids,
     representation=_COMPRESSED,
     local=_PUBLIC,
@@ -136,6 +139,7 @@ LIVE = SITE.resource(
     freshness=Freshness(fresh=loaders.LIVE_LIFETIME / 3, stale=loaders.LIVE_LIFETIME * 2 / 3),
     in_window=_LIVE_LIFE,
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     prewarm=loaders.live_ids,
     representation=_COMPRESSED,
     local=_PUBLIC,
@@ -147,6 +151,7 @@ COMMENTS = SITE.resource(
     loaders.match_comments,
     freshness=_freshness(4 * _HOUR, 4 * _HOUR),
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     representation=_COMPRESSED,
     local=_PUBLIC,
     purpose="The last 120 comments under a match",
@@ -157,6 +162,7 @@ VERSIONS = SITE.resource(
     freshness=Freshness(fresh=loaders.LIVE_LIFETIME / 3, stale=loaders.LIVE_LIFETIME * 2 / 3),
     in_window=_LIVE_LIFE,
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     local=_PUBLIC,
     purpose="The revisions of a match's parts",
 )
@@ -175,6 +181,7 @@ CLUB = SITE.resource(
     freshness=_freshness(20 * _MINUTE, 20 * _MINUTE),
     in_window=_freshness(30, 5 * _MINUTE),
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     representation=_COMPRESSED,
     local=_PUBLIC,
     purpose="All matches of a club",
@@ -182,6 +189,7 @@ CLUB = SITE.resource(
 ACTIVE = SITE.resource(
     "predictions:active:{range}",
     loaders.active_predictions,
+    accepts=loaders.is_range,
     freshness=_freshness(300, 120),
     representation=_COMPRESSED,
     local=_PUBLIC,
@@ -191,14 +199,14 @@ MINE = SITE.resource(
     "predictions:user:{user_id}",
     loaders.user_predictions,
     freshness=_freshness(300, 120),
-    private="user_id",
-    representation=_COMPRESSED,
+    representation=replace(_COMPRESSED, private="user_id"),
     local=_PERSONAL,
     purpose="A user's predictions",
 )
 BOARD = SITE.resource(
     "lb:{board}",
     loaders.leaderboard,
+    accepts=loaders.is_board,
     freshness=_freshness(60, 120),
     prewarm=loaders.boards,
     representation=_COMPRESSED,
@@ -210,6 +218,7 @@ ACHIEVEMENTS = SITE.resource(
     loaders.achievements,
     freshness=_freshness(30 * _MINUTE, 30 * _MINUTE),
     missing=timedelta(seconds=10),
+    accepts=loaders.is_id,
     representation=_COMPRESSED,
     local=_PERSONAL,
     purpose="A user's achievements",
@@ -235,11 +244,14 @@ RESOURCES: tuple[Resource[AsyncEngine], ...] = tuple(SITE.resources)
 
 SESSIONS = Sessions(
     catalogue,
-    "session:{session_id}",
+    "league:session:{session_id}",
     Session,
     user="user_id",
-    lifetime=sliding(hours=24),
+    index="league:user_sessions:{user_id}",
+    lifetime=sliding(hours=24, outlives="the browser's use of it"),
+    absolute_lifetime=timedelta(days=30),
     kind="value",
+    role="queue",
     max_per_user=10,
 )
 
@@ -256,12 +268,33 @@ VOTES = DeferredRecords(
 
 LIMITS = RateLimits(
     catalogue,
-    "rate",
+    "league:rate",
     sliding_window("live", 15, per=timedelta(seconds=10), key="rate:live:{subject}"),
     sliding_window(
         "sign-in", 20, per=timedelta(minutes=10), key="rate:sign-in:{subject}", when_down=local_share(of=1)
     ),
+    sliding_window("pages", 60, per=timedelta(seconds=10), key="rate:pages:{subject}"),
+    sliding_window(
+        "comment", 10, per=timedelta(minutes=1), key="rate:comment:{subject}", when_down=local_share(of=1)
+    ),
+    sliding_window(
+        "predict", 60, per=timedelta(minutes=1), key="rate:predict:{subject}", when_down=local_share(of=1)
+    ),
+    sliding_window(
+        "register", 10, per=timedelta(hours=1), key="rate:register:{subject}", when_down=local_share(of=1)
+    ),
+    sliding_window(
+        "register-total",
+        3600,
+        per=timedelta(hours=1),
+        key="rate:registered:{subject}",
+        when_down=local_share(of=1),
+    ),
+    role="queue",
 )
+
+ATTEMPTS = SignInAttempts(catalogue, "sign_in")
+"""Wrong passwords for one name, from any number of addresses."""
 
 ADMINS = Fanout(catalogue, "ws:admin:{user_id}", AdminEvent, channel="admin:events")
 

@@ -82,15 +82,15 @@ class Leaderboards:
 async def _rank(sql: AsyncConnection, board: str) -> None:
     points = func.sum(predictions.c.points)
     exact = func.count().filter(predictions.c.points == EXACT)
-    place = func.row_number().over(order_by=(desc(points), desc(exact), predictions.c.user_id))
+    rank = func.row_number().over(order_by=(desc(points), desc(exact), predictions.c.user_id))
     standing = (
-        select(literal(board), place.label("place"), predictions.c.user_id, points, exact)
+        select(literal(board), rank.label("rank"), predictions.c.user_id, points, exact)
         .join(matches, matches.c.id == predictions.c.match_id)
         .where(predictions.c.points.is_not(None))
         .group_by(predictions.c.user_id)
-        .order_by("place")
+        .order_by("rank")
         .limit(_MAX_RANKS)
     )
     if board == "week":
         standing = standing.where(matches.c.ended_at > func.now() - func.make_interval(0, 0, 1))
-    await sql.execute(insert(ranks).from_select(["board", "place", "user_id", "points", "exact"], standing))
+    await sql.execute(insert(ranks).from_select(["board", "rank", "user_id", "points", "exact"], standing))

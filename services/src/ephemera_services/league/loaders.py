@@ -34,6 +34,7 @@ BOARDS = ("season", "week")
 _ID = re.compile(r"[1-9][0-9]{0,14}")
 _RANGE = re.compile(r"([1-9]|1[0-4])d")
 _MAX_RESULTS = 100
+_FORM = 5  # matches that a club's form shows
 
 home, away = clubs.alias("home"), clubs.alias("away")
 
@@ -41,6 +42,21 @@ home, away = clubs.alias("home"), clubs.alias("away")
 def parse_id(text_: str) -> int | None:
     """Parse an id of a URL in its canonical form; None if it is not one."""
     return int(text_) if _ID.fullmatch(str(text_)) else None
+
+
+def is_id(**fields: Any) -> bool:
+    """Whether the one field of a page is an id."""
+    return all(parse_id(each) is not None for each in fields.values())
+
+
+def is_range(range: str) -> bool:
+    """Whether a range of days is one that a page exists for."""
+    return _RANGE.fullmatch(range) is not None
+
+
+def is_board(board: str) -> bool:
+    """Whether there is such a leaderboard."""
+    return board in BOARDS
 
 
 def _matches() -> Select[Any]:
@@ -51,9 +67,9 @@ def _matches() -> Select[Any]:
     )
 
 
-async def _all(engine: AsyncEngine, *wanted: Select[Any]) -> list[list[Row[Any]]]:
+async def _fetch_all(engine: AsyncEngine, *queries: Select[Any]) -> list[list[Row[Any]]]:
     async with engine.connect() as sql:
-        return [list((await sql.execute(each)).all()) for each in wanted]
+        return [list((await sql.execute(each)).all()) for each in queries]
 
 
 def _summary(row: Row[Any]) -> dict[str, Any]:
@@ -71,8 +87,8 @@ def _summary(row: Row[Any]) -> dict[str, Any]:
 
 async def match_times(engine: AsyncEngine, since: datetime, until: datetime) -> list[datetime]:
     """The kickoffs between two times, for the windows."""
-    wanted = select(matches.c.kickoff).where(matches.c.kickoff.between(since, until))
-    (rows,) = await _all(engine, wanted)
+    query = select(matches.c.kickoff).where(matches.c.kickoff.between(since, until))
+    (rows,) = await _fetch_all(engine, query)
     return [row.kickoff for row in rows]
 
 
@@ -96,7 +112,7 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
     points = func.coalesce(func.sum(case((won, 3), (drawn, 1), else_=0)), 0)
     scored = func.coalesce(func.sum(played.c.scored), 0)
     conceded = func.coalesce(func.sum(played.c.conceded), 0)
-    wanted = (
+    query = (
         select(
             clubs.c.id,
             clubs.c.name,
@@ -111,10 +127,18 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
         .group_by(clubs.c.id, clubs.c.name)
         .order_by(desc("points"), desc(scored - conceded), desc("scored"), clubs.c.name)
     )
-    (rows,) = await _all(engine, wanted)
+    latest = (
+        select(played.c.club_id, won.label("won"), drawn.label("drawn"))
+        .join(matches, matches.c.id == played.c.match)
+        .order_by(desc(matches.c.kickoff), desc(matches.c.id))
+    )
+    rows, results = await _fetch_all(engine, query, latest)
+    form: dict[int, list[str]] = {}
+    for result in results:
+        form.setdefault(result.club_id, []).append("W" if result.won else "D" if result.drawn else "L")
     return [
         {
-            "place": place,
+            "rank": rank,
             "club_id": row.id,
             "club": row.name,
             "played": row.played,
@@ -123,23 +147,24 @@ async def league_table(engine: AsyncEngine) -> list[dict[str, Any]]:
             "lost": row.played - row.won - row.drawn,
             "goals": [row.scored, row.conceded],
             "points": row.points,
+            "form": form.get(row.id, [])[:_FORM][::-1],
         }
-        for place, row in enumerate(rows, 1)
+        for rank, row in enumerate(rows, 1)
     ]
 
 
 async def league_schedule(engine: AsyncEngine) -> list[dict[str, Any]]:
     """The matches that are not finished, in order."""
-    wanted = _matches().where(matches.c.status != "finished").order_by(matches.c.kickoff, matches.c.id)
-    (rows,) = await _all(engine, wanted)
+    query = _matches().where(matches.c.status != "finished").order_by(matches.c.kickoff, matches.c.id)
+    (rows,) = await _fetch_all(engine, query)
     return [{**_summary(row), "venue": row.venue} for row in rows]
 
 
 async def league_results(engine: AsyncEngine) -> list[dict[str, Any]]:
     """The finished matches, latest first."""
-    wanted = _matches().where(matches.c.status == "finished")
-    (rows,) = await _all(
-        engine, wanted.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MAX_RESULTS)
+    query = _matches().where(matches.c.status == "finished")
+    (rows,) = await _fetch_all(
+        engine, query.order_by(desc(matches.c.kickoff), desc(matches.c.id)).limit(_MAX_RESULTS)
     )
     return [_summary(row) for row in rows]
 
@@ -147,71 +172,71 @@ async def league_results(engine: AsyncEngine) -> list[dict[str, Any]]:
 async def league_stats(engine: AsyncEngine) -> dict[str, Any]:
     """Goals and cards of the season."""
     side = case((events.c.side == "home", matches.c.home_id), else_=matches.c.away_id)
-    times = func.count().label("times")
+    count = func.count().label("number")
     per_player = (
-        select(events.c.player, clubs.c.name.label("club"), times)
+        select(events.c.player, clubs.c.name.label("club"), count)
         .join(matches, matches.c.id == events.c.match_id)
         .join(clubs, clubs.c.id == side)
         .group_by(events.c.player, clubs.c.name)
-        .order_by(desc("times"), events.c.player)
+        .order_by(desc("number"), events.c.player, clubs.c.name)
         .limit(20)
     )
     totals = select(
         func.count().label("played"),
         func.coalesce(func.sum(matches.c.home_goals + matches.c.away_goals), 0).label("goals"),
     ).where(matches.c.status == "finished")
-    scorers, booked, (total,) = await _all(
+    scorers, booked, (total,) = await _fetch_all(
         engine, per_player.where(events.c.kind == "goal"), per_player.where(events.c.kind == "card"), totals
     )
     return {
         "played": total.played,
         "goals": total.goals,
-        "scorers": [{"player": row.player, "club": row.club, "goals": row.times} for row in scorers],
-        "cards": [{"player": row.player, "club": row.club, "cards": row.times} for row in booked],
+        "scorers": [{"player": row.player, "club": row.club, "goals": row.number} for row in scorers],
+        "cards": [{"player": row.player, "club": row.club, "cards": row.number} for row in booked],
     }
 
 
 async def league_bracket(engine: AsyncEngine) -> list[dict[str, Any]]:
     """The rounds of the cup."""
-    wanted = _matches().where(matches.c.stage != "league")
-    (rows,) = await _all(engine, wanted.order_by(matches.c.round, matches.c.id))
+    query = _matches().where(matches.c.stage != "league")
+    (rows,) = await _fetch_all(engine, query.order_by(matches.c.round, matches.c.id))
     rounds: dict[str, list[dict[str, Any]]] = {}
     for row in rows:
         rounds.setdefault(row.stage, []).append(_summary(row))
-    return [{"round": name, "matches": found} for name, found in rounds.items()]
+    return [{"round": name, "matches": summaries} for name, summaries in rounds.items()]
 
 
-async def _match(engine: AsyncEngine, match_id: str, *more: Select[Any]) -> list[list[Row[Any]]] | None:
-    which = parse_id(match_id)
-    if which is None:
+async def _match(engine: AsyncEngine, match_id: str, *queries: Select[Any]) -> list[list[Row[Any]]] | None:
+    number = parse_id(match_id)
+    if number is None:
         return None
-    found = await _all(engine, _matches().where(matches.c.id == which), *more)
-    return found if found[0] else None
+    results = await _fetch_all(engine, _matches().where(matches.c.id == number), *queries)
+    return results if results[0] else None
 
 
 async def match_meta(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
     """The fixed data of a match."""
-    found = await _match(engine, match_id)
-    if found is None:
+    results = await _match(engine, match_id)
+    if results is None:
         return None
-    row = found[0][0]
+    row = results[0][0]
     names = ("id", "stage", "round", "home_id", "away_id", "home", "away", "kickoff", "venue")
     return {name: row._mapping[name] for name in names}
 
 
 async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | None:
     """The score, the events and the votes; None three hours after the end of the match."""
-    which = parse_id(match_id) or 0
-    add_event = select(events).where(events.c.match_id == which).order_by(events.c.minute, events.c.id)
-    counted = (
-        select(votes.c.choice, func.count().label("times"))
-        .where(votes.c.match_id == which)
+    number = parse_id(match_id) or 0
+    match_events = select(events).where(events.c.match_id == number).order_by(events.c.minute, events.c.id)
+    vote_counts = (
+        select(votes.c.choice, func.count().label("number"))
+        .where(votes.c.match_id == number)
         .group_by(votes.c.choice)
     )
-    found = await _match(engine, match_id, add_event, counted, select(func.now().label("now")))
-    if found is None:
+    results = await _match(engine, match_id, match_events, vote_counts, select(func.now().label("now")))
+    if results is None:
         return None
-    (row,), events_, votes_, (clock,) = found
+    (row,), events_, votes_, (clock,) = results
     if row.ended_at is not None and clock.now - row.ended_at > LIVE_RETENTION - LIVE_LIFETIME:
         return None
     return {
@@ -223,7 +248,7 @@ async def match_live(engine: AsyncEngine, match_id: str) -> dict[str, Any] | Non
             {"minute": each.minute, "kind": each.kind, "side": each.side, "player": each.player}
             for each in events_
         ],
-        "votes": {"home": 0, "draw": 0, "away": 0} | {each.choice: each.times for each in votes_},
+        "votes": {"home": 0, "draw": 0, "away": 0} | {each.choice: each.number for each in votes_},
     }
 
 
@@ -236,59 +261,69 @@ async def match_comments(engine: AsyncEngine, match_id: str) -> list[dict[str, A
         .order_by(desc(comments.c.id))
         .limit(MAX_COMMENTS)
     )
-    found = await _match(engine, match_id, last)
-    if found is None:
+    results = await _match(engine, match_id, last)
+    if results is None:
         return None
     return [
-        {"id": row.id, "by": row.name, "text": row.text, "at": row.posted_at} for row in reversed(found[1])
+        {"id": row.id, "by": row.name, "text": row.text, "at": row.posted_at} for row in reversed(results[1])
     ]
 
 
 async def match_versions(engine: AsyncEngine, match_id: str) -> dict[str, int] | None:
     """The revisions of a match's parts: a client requests a part when its revision changes."""
-    found = await _match(engine, match_id)
-    if found is None:
+    results = await _match(engine, match_id)
+    if results is None:
         return None
-    row = found[0][0]
+    row = results[0][0]
     return {"meta": row.meta_revision, "live": row.live_revision, "comments": row.comments_revision}
 
 
 async def matches_live(engine: AsyncEngine) -> list[dict[str, Any]]:
     """The live matches."""
-    wanted = _matches().where(matches.c.status == "live").order_by(matches.c.kickoff, matches.c.id)
-    (rows,) = await _all(engine, wanted)
-    return [{**_summary(row), "minute": row.minute} for row in rows]
+    query = _matches().where(matches.c.status == "live").order_by(matches.c.kickoff, matches.c.id)
+    goals = (
+        select(events)
+        .join(matches, matches.c.id == events.c.match_id)
+        .where(matches.c.status == "live", events.c.kind == "goal")
+        .order_by(events.c.minute, events.c.id)
+    )
+    rows, scored = await _fetch_all(engine, query, goals)
+    of_match: dict[int, list[dict[str, Any]]] = {row.id: [] for row in rows}
+    for each in scored:
+        goal = {"minute": each.minute, "side": each.side, "player": each.player}
+        of_match.get(each.match_id, []).append(goal)
+    return [{**_summary(row), "minute": row.minute, "goals": of_match[row.id]} for row in rows]
 
 
-async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:  # noqa: A002 - the name in the key
+async def club_matches(engine: AsyncEngine, id: str) -> dict[str, Any] | None:
     """All matches of a club."""
-    which = parse_id(id)
-    if which is None:
+    club_id = parse_id(id)
+    if club_id is None:
         return None
-    theirs = _matches().where(or_(matches.c.home_id == which, matches.c.away_id == which))
-    club, rows = await _all(
-        engine, select(clubs).where(clubs.c.id == which), theirs.order_by(matches.c.kickoff)
+    query = _matches().where(or_(matches.c.home_id == club_id, matches.c.away_id == club_id))
+    club, rows = await _fetch_all(
+        engine, select(clubs).where(clubs.c.id == club_id), query.order_by(matches.c.kickoff)
     )
     return {"club": club[0].name, "matches": [_summary(row) for row in rows]} if club else None
 
 
-async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, Any]] | None:  # noqa: A002
+async def active_predictions(engine: AsyncEngine, range: str) -> list[dict[str, Any]] | None:
     """The matches of the next days that can be predicted, with the number of predictions."""
-    found = _RANGE.fullmatch(range)
-    if found is None:
+    days = _RANGE.fullmatch(range)
+    if days is None:
         return None
     placed = (
         select(func.count()).where(predictions.c.match_id == matches.c.id).scalar_subquery().label("placed")
     )
-    soon = matches.c.kickoff.between(func.now(), func.now() + literal(timedelta(days=int(found[1]))))
-    wanted = _matches().add_columns(placed).where(matches.c.status == "scheduled", soon)
-    (rows,) = await _all(engine, wanted.order_by(matches.c.kickoff, matches.c.id))
+    soon = matches.c.kickoff.between(func.now(), func.now() + literal(timedelta(days=int(days[1]))))
+    query = _matches().add_columns(placed).where(matches.c.status == "scheduled", soon)
+    (rows,) = await _fetch_all(engine, query.order_by(matches.c.kickoff, matches.c.id))
     return [{**_summary(row), "predictions": row.placed} for row in rows]
 
 
 async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, Any]]:
     """A user's predictions, latest matches first."""
-    wanted = (
+    query = (
         _matches()
         .add_columns(
             predictions.c.home_goals.label("predicted_home"),
@@ -300,7 +335,7 @@ async def user_predictions(engine: AsyncEngine, user_id: str) -> list[dict[str, 
         .order_by(desc(matches.c.kickoff), matches.c.id)
         .limit(_MAX_RESULTS)
     )
-    (rows,) = await _all(engine, wanted)
+    (rows,) = await _fetch_all(engine, query)
     return [
         {**_summary(row), "prediction": [row.predicted_home, row.predicted_away], "points": row.points}
         for row in rows
@@ -311,9 +346,9 @@ async def leaderboard(engine: AsyncEngine, board: str) -> list[dict[str, Any]] |
     """The first page of a leaderboard."""
     if board not in BOARDS:
         return None
-    wanted = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
-    (rows,) = await _all(engine, wanted.where(ranks.c.board == board).order_by(ranks.c.place).limit(50))
-    return [{"place": row.place, "name": row.name, "points": row.points, "exact": row.exact} for row in rows]
+    query = select(ranks, users.c.name).join(users, users.c.id == ranks.c.user_id)
+    (rows,) = await _fetch_all(engine, query.where(ranks.c.board == board).order_by(ranks.c.rank).limit(50))
+    return [{"rank": row.rank, "name": row.name, "points": row.points, "exact": row.exact} for row in rows]
 
 
 async def boards(_: AsyncEngine) -> list[dict[str, str]]:
@@ -322,49 +357,50 @@ async def boards(_: AsyncEngine) -> list[dict[str, str]]:
 
 
 async def achievements(engine: AsyncEngine, user_id: str) -> dict[str, Any] | None:
-    """A user's achievements."""
-    which = parse_id(user_id)
-    if which is None:
+    """A user's achievements, without the name: ids are enumerable."""
+    number = parse_id(user_id)
+    if number is None:
         return None
-    theirs = predictions.c.user_id == which
     counts = select(
         func.count().label("placed"),
         func.coalesce(func.sum(predictions.c.points), 0).label("points"),
         func.count().filter(predictions.c.points == 3).label("exact"),
-    ).where(theirs)
-    commented = select(func.count().label("times")).where(comments.c.user_id == which)
-    who, (total,), (talk,) = await _all(
-        engine, select(users.c.name).where(users.c.id == which), counts, commented
+    ).where(predictions.c.user_id == number)
+    comment_count = select(func.count().label("number")).where(comments.c.user_id == number)
+    user, (total,), (commented,) = await _fetch_all(
+        engine, select(users.c.id).where(users.c.id == number), counts, comment_count
     )
-    if not who:
+    if not user:
         return None
     earned = {
         "first prediction": total.placed >= 1,
         "ten predictions": total.placed >= 10,
         "oracle": total.exact >= 1,
         "fifty points": total.points >= 50,
-        "voice of the stand": talk.times >= 10,
+        "voice of the stand": commented.number >= 10,
     }
-    return {"name": who[0].name, "achievements": [name for name, has in earned.items() if has]}
+    return {"achievements": [name for name, has in earned.items() if has]}
 
 
 async def all_ads(engine: AsyncEngine) -> list[dict[str, Any]]:
     """The advertisements, in order."""
-    (rows,) = await _all(engine, select(ads).order_by(ads.c.place, ads.c.id))
-    return [{"id": row.id, "title": row.title, "link": row.link, "place": row.place} for row in rows]
+    (rows,) = await _fetch_all(engine, select(ads).order_by(ads.c.position, ads.c.id))
+    return [{"id": row.id, "title": row.title, "link": row.link, "position": row.position} for row in rows]
 
 
 async def admin_stats(engine: AsyncEngine) -> dict[str, int]:
     """Row counts."""
     tables = (users, matches, events, comments, predictions, votes, ads)
-    wanted = [select(func.count().label("rows")).select_from(table) for table in tables]
-    found = await _all(engine, *wanted, select(func.count()).where(matches.c.status == "finished"))
+    counts = [select(func.count().label("rows")).select_from(table) for table in tables]
+    results = await _fetch_all(engine, *counts, select(func.count()).where(matches.c.status == "finished"))
     names = [*(table.name for table in tables), "finished_matches"]
-    return {name: rows[0][0] for name, rows in zip(names, found, strict=True)}
+    return {name: rows[0][0] for name, rows in zip(names, results, strict=True)}
 
 
 async def live_ids(engine: AsyncEngine) -> list[dict[str, str]]:
     """The current matches, for prewarming."""
     around = matches.c.kickoff.between(text("now() - interval '3 hours'"), text("now() + interval '1 day'"))
-    (rows,) = await _all(engine, select(matches.c.id).where(around).order_by(matches.c.kickoff).limit(20))
+    (rows,) = await _fetch_all(
+        engine, select(matches.c.id).where(around).order_by(matches.c.kickoff).limit(20)
+    )
     return [{"match_id": str(row.id)} for row in rows]

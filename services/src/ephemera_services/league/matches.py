@@ -1,4 +1,4 @@
-"""Changes of matches: scores, events, and the final result, whose pages change atomically.
+"""Match updates: scores, events, and the final result, whose pages change atomically.
 
 A finalization is committed while no other process can store the affected pages (`changing`), and one at a
 time, so the table and the results never disagree, in any process. It can be repeated: with the same result it
@@ -42,7 +42,7 @@ _NO_MATCH = "There is no such match."
 
 
 class Matches:
-    """The matches, for administrators."""
+    """Match administration."""
 
     def __init__(self, engine: AsyncEngine, store: Store) -> None:
         self._engine = engine
@@ -50,14 +50,14 @@ class Matches:
         self._admins = store[ADMINS]
         self._finalization_lock = store[FINALIZATION_LOCK]
 
-    async def score(self, match_id: int, minute: int, home_goals: int, away_goals: int) -> None:
+    async def set_score(self, match_id: int, minute: int, home_goals: int, away_goals: int) -> None:
         """Set the score of a match; the first score makes it live."""
         values = {"status": "live", "minute": minute, "home_goals": home_goals, "away_goals": away_goals}
         async with self._engine.begin() as sql:
             await self._require_unfinished(sql, match_id)
-            changed = update(matches).where(matches.c.id == match_id)
-            await sql.execute(changed.values(live_revision=matches.c.live_revision + 1, **values))
-        await self._site.bump(*_parts(match_id), LIVE_MATCHES.at(), SCHEDULE.at())
+            statement = update(matches).where(matches.c.id == match_id)
+            await sql.execute(statement.values(live_revision=matches.c.live_revision + 1, **values))
+        await self._site.bump(*_live_pages(match_id), LIVE_MATCHES.at(), SCHEDULE.at())
         await self._admins.broadcast(AdminEvent("score", match_id))
 
     async def add_event(self, match_id: int, minute: int, kind: str, side: str, player: str) -> None:
@@ -66,16 +66,16 @@ class Matches:
         async with self._engine.begin() as sql:
             await self._require_unfinished(sql, match_id)
             await sql.execute(insert(events).values(values))
-            changed = update(matches).where(matches.c.id == match_id)
-            await sql.execute(changed.values(live_revision=matches.c.live_revision + 1))
-        await self._site.bump(*_parts(match_id))
+            statement = update(matches).where(matches.c.id == match_id)
+            await sql.execute(statement.values(live_revision=matches.c.live_revision + 1))
+        await self._site.bump(*_live_pages(match_id))
         await self._admins.broadcast(AdminEvent("event", match_id))
 
     async def finalize(self, match_id: int, home_goals: int, away_goals: int) -> list[PageRef]:
-        """Finalize a result; the pages that changed."""
+        """Finalize a result, and return the pages that changed."""
         async with self._engine.connect() as sql:
-            found = select(matches.c.home_id, matches.c.away_id).where(matches.c.id == match_id)
-            clubs = (await sql.execute(found)).one_or_none()
+            query = select(matches.c.home_id, matches.c.away_id).where(matches.c.id == match_id)
+            clubs = (await sql.execute(query)).one_or_none()
         if clubs is None:
             raise problem(404, _NO_MATCH)
         targets = _affected_pages(match_id, clubs)
@@ -93,18 +93,18 @@ class Matches:
                 .where(matches.c.id == match_id)
                 .values(live_revision=matches.c.live_revision + 1, ended_at=ended, **values)
             )
-            await sql.execute(_award(match_id, home_goals, away_goals))
+            await sql.execute(_points_update(match_id, home_goals, away_goals))
 
     async def _require_unfinished(self, sql: Any, match_id: int) -> None:
-        found = select(matches.c.status).where(matches.c.id == match_id).with_for_update()
-        status = (await sql.execute(found)).scalar_one_or_none()
+        query = select(matches.c.status).where(matches.c.id == match_id).with_for_update()
+        status = (await sql.execute(query)).scalar_one_or_none()
         if status is None:
             raise problem(404, _NO_MATCH)
         if status == "finished":
             raise problem(409, "The match is finished: finalize it again to correct its result.")
 
 
-def _parts(match_id: int) -> tuple[PageRef, PageRef]:
+def _live_pages(match_id: int) -> tuple[PageRef, PageRef]:
     return LIVE.at(match_id=str(match_id)), VERSIONS.at(match_id=str(match_id))
 
 
@@ -113,10 +113,10 @@ def _affected_pages(match_id: int, clubs: Any) -> list[PageRef]:
     pages = (TABLE, RESULTS, SCHEDULE, STATS, BRACKET, LIVE_MATCHES, ADMIN_STATS)
     club_pages = [CLUB.at(id=str(club)) for club in (clubs.home_id, clubs.away_id)]
     meta = META.at(match_id=str(match_id))
-    return [*(page.at() for page in pages), *_parts(match_id), meta, *club_pages, ACTIVE.at(range="6d")]
+    return [*(page.at() for page in pages), *_live_pages(match_id), meta, *club_pages, ACTIVE.at(range="6d")]
 
 
-def _award(match_id: int, home_goals: int, away_goals: int) -> Any:
+def _points_update(match_id: int, home_goals: int, away_goals: int) -> Any:
     exact = and_(predictions.c.home_goals == home_goals, predictions.c.away_goals == away_goals)
     winner = func.sign(predictions.c.home_goals - predictions.c.away_goals)
     right = winner == (home_goals > away_goals) - (home_goals < away_goals)

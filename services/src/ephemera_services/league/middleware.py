@@ -1,4 +1,4 @@
-"""The league's middleware: every request is measured, live routes are rate limited, and some load a session.
+"""The league's middleware: every request is measured, pages with ids are rate limited, some load a session.
 
 A session is loaded only where it is needed: public pages are the same for all users, and a cookie that a
 browser sends with them costs nothing.
@@ -27,6 +27,8 @@ from ephemera_services.league.keys import LIMITS, SESSIONS
 from ephemera_services.league.settings import Settings
 
 _LIVE = "/api/matches/"
+_WITH_IDS = (_LIVE, "/api/clubs/", "/api/users/", "/api/leaderboards/", "/api/predictions")
+"""Pages of which there are many; anyone can make ids up."""
 _SIGNED_IN = ("/api/me", "/api/admin", "/api/session")
 
 
@@ -47,7 +49,7 @@ class LeagueMiddleware:
     def __init__(self, app: ASGIApp, settings: Settings, meter: RequestMeter) -> None:
         self._app = app
         self._client = ClientAddress(settings.trusted_proxies)
-        self._rule = LIMITS.rules["live"]
+        self._live, self._pages = LIMITS["live"], LIMITS["pages"]
         self._limited = LimitMiddleware(app, lambda scope: store_of(scope)[LIMITS], self._claims)
         self._with_session = SessionMiddleware(
             app, lambda scope: store_of(scope)[SESSIONS], cookie=cookie_of(settings)
@@ -77,7 +79,9 @@ class LeagueMiddleware:
         path = scope["path"].removeprefix(scope.get("root_path", ""))
         if scope["method"] not in ("GET", "HEAD") or path.startswith(_SIGNED_IN):
             return self._with_session
-        return self._limited if path.startswith(_LIVE) else self._app
+        return self._limited if path.startswith(_WITH_IDS) else self._app
 
     def _claims(self, scope: Scope) -> list[Claim]:
-        return [self._rule.on(self._client.network(scope))]
+        path = scope["path"].removeprefix(scope.get("root_path", ""))
+        rule = self._live if path.startswith(_LIVE) else self._pages
+        return [rule.on(self._client.network(scope))]

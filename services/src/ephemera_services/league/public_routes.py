@@ -37,10 +37,12 @@ _PAGES = {
     "/api/league/results": RESULTS,
     "/api/league/stats": STATS,
     "/api/league/bracket": BRACKET,
+    "/api/ads": ADS,
+}
+_WITH_IDS = {
     "/api/clubs/{id}/matches": CLUB,
     "/api/leaderboards/{board}": BOARD,
     "/api/users/{user_id}/achievements": ACHIEVEMENTS,
-    "/api/ads": ADS,
 }
 _LIVE = {
     "/api/matches/live": LIVE_MATCHES,
@@ -48,10 +50,12 @@ _LIVE = {
     "/api/matches/{match_id}/live": LIVE,
     "/api/matches/{match_id}/meta": META,
 }
-"""The pages with a rate limit per address."""
+"""The pages that are polled, with a lower limit per address."""
 
 for path, resource in _PAGES.items():
     add_resource(router, path, resource, store=store_of, tags=["pages"])
+for path, resource in _WITH_IDS.items():
+    add_resource(router, path, resource, store=store_of, tags=["pages"], responses=problems(429))
 for path, resource in _LIVE.items():
     add_resource(router, path, resource, store=store_of, tags=["live"], responses=problems(429))
 add_resource(
@@ -62,7 +66,15 @@ add_resource(
     tags=["live"],
     responses=problems(429),
 )
-add_resource(router, "/api/predictions", ACTIVE, store=store_of, query={"range": "6d"}, tags=["pages"])
+add_resource(
+    router,
+    "/api/predictions",
+    ACTIVE,
+    store=store_of,
+    query={"range": "6d"},
+    tags=["pages"],
+    responses=problems(429),
+)
 add_resource(
     router,
     "/api/me/predictions",

@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
@@ -17,18 +18,17 @@ from ephemera.errors import ConnectionFailed, EphemeraError
 from ephemera.operations.survey import read_server_info
 from ephemera.patterns.fanout import BoundFanout
 from ephemera.patterns.http_cache import BoundHttpCache
-from ephemera.patterns.write_behind import create_tables
-from ephemera.web import Problem
+from ephemera.web import ClientAddress, Problem
 from ephemera_services.league import demo_data
 from ephemera_services.league.accounts import Accounts
 from ephemera_services.league.figures import RequestMeter
-from ephemera_services.league.keys import ADMINS, LIMITS, SITE, WINDOWS, AdminEvent
+from ephemera_services.league.keys import ADMINS, ATTEMPTS, LIMITS, SITE, WINDOWS, AdminEvent
 from ephemera_services.league.leaderboards import Leaderboards
 from ephemera_services.league.matches import Matches
 from ephemera_services.league.monitor import Monitor, Report
 from ephemera_services.league.settings import Settings
 from ephemera_services.league.supporters import Supporters
-from ephemera_services.runtime import Passwords, Resources, cancel_and_wait
+from ephemera_services.runtime import BoundSignInAttempts, Passwords, Resources, cancel_and_wait
 
 logger = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ class League:
     settings: Settings
     engine: AsyncEngine
     store: Store
+    client: ClientAddress
+    attempts: BoundSignInAttempts
     site: BoundHttpCache[AsyncEngine]
     admins: BoundFanout[AdminEvent]
     passwords: Passwords
@@ -48,6 +50,8 @@ class League:
     supporters: Supporters
     leaderboards: Leaderboards
     monitor: Monitor
+    tasks: set[asyncio.Task[None]] = field(default_factory=set)
+    """Background work after a finalization."""
 
     async def report(self) -> Report:
         """The monitoring report."""
@@ -59,27 +63,38 @@ class League:
 
     def after_result(self) -> None:
         """Compute leaderboards and prewarm pages in the background, after a finalization."""
-        self.site.run_in_background(self._after_result(), "leaderboards and pages after a result")
+        task = asyncio.create_task(self._after_result())
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     async def _after_result(self) -> None:
-        await self.leaderboards.compute()
-        if self.settings.prewarm:
-            await self.site.prewarm()
+        try:
+            await self.leaderboards.compute()
+            if self.settings.prewarm:
+                await self.site.prewarm()
+        except (EphemeraError, SQLAlchemyError, OSError):
+            logger.warning("leaderboards and pages were not updated after a result", exc_info=True)
 
 
 @asynccontextmanager
 async def open_league(settings: Settings, resources: Resources, meter: RequestMeter) -> AsyncIterator[League]:
     """Open the service with its background work: votes, leaderboards, prewarming."""
     engine, store = resources.engine, resources.store
-    await create_tables(engine)
     limits = store[LIMITS]
     limits.set_limit(LIMITS["live"], settings.requests_per_10_seconds)
+    limits.set_limit(LIMITS["pages"], settings.pages_per_10_seconds)
+    limits.set_limit(LIMITS["comment"], settings.comments_per_minute)
+    limits.set_limit(LIMITS["predict"], settings.predictions_per_minute)
     limits.set_limit(LIMITS["sign-in"], settings.sign_ins_per_10_minutes)
+    limits.set_limit(LIMITS["register"], settings.registrations_per_hour)
+    limits.set_limit(LIMITS["register-total"], settings.all_registrations_per_hour)
     passwords = Passwords(settings.password_memory)
     league = League(
         settings=settings,
         engine=engine,
         store=store,
+        client=ClientAddress(settings.trusted_proxies),
+        attempts=store[ATTEMPTS],
         site=_site(settings, store),
         admins=store[ADMINS],
         passwords=passwords,
@@ -89,6 +104,7 @@ async def open_league(settings: Settings, resources: Resources, meter: RequestMe
         leaderboards=Leaderboards(engine, store, settings.leaderboards_every),
         monitor=Monitor(store, meter),
     )
+    league.attempts.set_limit(settings.wrong_passwords_per_hour)
     await _ensure_administrator(league)
     if settings.demo:
         await demo_data.seed(league)
@@ -100,7 +116,7 @@ async def open_league(settings: Settings, resources: Resources, meter: RequestMe
         async with league.supporters.flusher:
             yield league
     finally:
-        await cancel_and_wait([boards])
+        await cancel_and_wait([boards, *league.tasks])
         passwords.close()
 
 
@@ -127,16 +143,16 @@ async def _ensure_administrator(league: League) -> None:
 
 
 async def _apply_memory_budget(settings: Settings, store: Store) -> None:
-    """Limit the memory of an embedded Valkey; for another server only warn if it has no such limit.
+    """Limit the memory of an embedded cache; for another server only warn if it has no such limit.
 
-    Votes that are not in SQL yet have no TTL, so that a `volatile` policy never evicts them.
+    Sessions, limits and votes that are not in SQL yet are on the embedded queue, which never evicts.
     """
     if settings.redis_megabytes is None:
         return
     limit = settings.redis_megabytes * 1024 * 1024
     if settings.url is None:
         call = store.client("cache").call
-        await call("CONFIG", "SET", "maxmemory", limit, "maxmemory-policy", "volatile-lru")
+        await call("CONFIG", "SET", "maxmemory", limit, "maxmemory-policy", "allkeys-lru")
         return
     try:
         nodes: Sequence[Any] = store.client("cache").nodes()

@@ -32,8 +32,20 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """Shift of this process's windows into the future, to rehearse a match day."""
     requests_per_10_seconds: Count = 15
     """On live routes, from one address."""
+    pages_per_10_seconds: Count = 60
+    """Other pages with an id, from one address."""
+    comments_per_minute: Count = 10
+    """By one user."""
+    predictions_per_minute: Count = 60
+    """By one user."""
     sign_ins_per_10_minutes: Count = 20
     """From one address."""
+    wrong_passwords_per_hour: Count = 10
+    """Wrong passwords for one name, from all addresses that never signed in with it; also for each other."""
+    registrations_per_hour: Count = 10
+    """New accounts from one address."""
+    all_registrations_per_hour: Count = 3600
+    """New accounts from all addresses together."""
     admin_name: Annotated[str, msgspec.Meta(pattern=LOGIN_NAME_PATTERN)] | None = None
     """An administrator to create at startup, if there is no user with this name."""
     admin_password: Secret | None = None

@@ -51,7 +51,13 @@ class Supporters:
         self._votes = store[VOTES]
         self._admins = store[ADMINS]
         sink = RecordTable(engine, votes, unique=["user_id", "match_id"], keep="first")
-        self.flusher = Flusher(self._votes, sink, on_applied=self._show_votes, claim_timeout=_TAKEOVER)
+        self.flusher = Flusher(
+            self._votes,
+            sink,
+            on_applied=self._show_votes,
+            claim_timeout=_TAKEOVER,
+            write_delay=timedelta(0),  # SQL keeps one vote of a user, so a batch may come again
+        )
 
     async def predict(self, user_id: int, match_id: int, home_goals: int, away_goals: int) -> None:
         """Place or change a prediction, until the kickoff; 409 later."""

@@ -131,7 +131,7 @@ ranks = Table(
     "ranks",
     metadata,
     Column("board", Text, primary_key=True),
-    Column("place", Integer, primary_key=True),
+    Column("rank", Integer, primary_key=True),
     _of("user_id", users),
     Column("points", Integer, nullable=False),
     Column("exact", Integer, nullable=False, comment="exactly predicted scores"),
@@ -147,5 +147,5 @@ ads = Table(
     _id(),
     Column("title", Text, nullable=False),
     Column("link", Text, nullable=False),
-    Column("place", Integer, nullable=False),
+    Column("position", Integer, nullable=False),
 )

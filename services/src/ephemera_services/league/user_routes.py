@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from fastapi import APIRouter, Request, Response
 
-from ephemera.web import ClientAddress, limit_headers, limit_refusal
+from ephemera.patterns.rate_limits import Claim
+from ephemera.web import limit_headers, limit_refusal
 from ephemera_services.league.access import Caller, Handle, Service
 from ephemera_services.league.forms import (
     Ballot,
     Comment,
-    Credentials,
     MatchId,
     Me,
     Posted,
     Queued,
     Registration,
     Score,
+    SignInForm,
 )
 from ephemera_services.league.keys import LIMITS, Session, Vote
 from ephemera_services.runtime import problem, problems
@@ -26,20 +27,23 @@ router = APIRouter()
 @router.post("/api/users", status_code=201, tags=["me"], responses=problems(409, 429))
 async def register(form: Registration, service: Service, request: Request, response: Response) -> Me:
     """Create an account."""
-    await _consume_limit(service, request, response)
+    await _consume(service, response, *_registration_claims(service, request))
     user_id = await service.accounts.register(form.name, form.password.get_secret_value())
     return Me(user_id=str(user_id), name=form.name, role="user")
 
 
 @router.post("/api/session", tags=["me"], responses=problems(401, 429))
 async def sign_in(
-    form: Credentials, service: Service, handle: Handle, request: Request, response: Response
+    form: SignInForm, service: Service, handle: Handle, request: Request, response: Response
 ) -> Me:
     """Sign in: the response sets the session cookie."""
-    await _consume_limit(service, request, response)
+    address = service.client.network(request.scope)
+    await _consume(service, response, LIMITS["sign-in"].on(address))
+    attempt = await service.attempts.begin(form.name, address)
     found = await service.accounts.authenticate(form.name, form.password.get_secret_value())
     if found is None:
         raise problem(401, "Wrong name or password.", headers=[(b"www-authenticate", b"Cookie")])
+    await service.attempts.succeeded(attempt)
     session = Session(str(found.id), found.name, found.role)
     await handle.start(session)
     return Me(user_id=session.user_id, name=session.name, role=session.role)
@@ -58,9 +62,12 @@ async def me(caller: Caller, response: Response) -> Me:
     return Me(user_id=caller.user_id, name=caller.name, role=caller.role)
 
 
-@router.put("/api/me/predictions/{match_id}", status_code=204, tags=["me"], responses=problems(404, 409))
-async def predict(match_id: MatchId, form: Score, caller: Caller, service: Service) -> None:
+@router.put("/api/me/predictions/{match_id}", status_code=204, tags=["me"], responses=problems(404, 409, 429))
+async def predict(
+    match_id: MatchId, form: Score, caller: Caller, service: Service, response: Response
+) -> None:
     """Predict a score, until the kickoff."""
+    await _consume(service, response, LIMITS["predict"].on(caller.user_id))
     await service.supporters.predict(int(caller.user_id), match_id, form.home_goals, form.away_goals)
 
 
@@ -72,17 +79,23 @@ async def vote(match_id: MatchId, form: Ballot, caller: Caller, service: Service
     return Queued()
 
 
-@router.post("/api/matches/{match_id}/comments", status_code=201, tags=["live"], responses=problems(404))
-async def comment(match_id: MatchId, form: Comment, caller: Caller, service: Service) -> Posted:
-    """Comment on a match."""
+@router.post("/api/matches/{match_id}/comments", status_code=201, tags=["live"], responses=problems(404, 429))
+async def comment(
+    match_id: MatchId, form: Comment, caller: Caller, service: Service, response: Response
+) -> Posted:
+    """Comment on a match. 10 per minute."""
+    await _consume(service, response, LIMITS["comment"].on(caller.user_id))
     return Posted(id=await service.supporters.comment(int(caller.user_id), match_id, form.text))
 
 
-async def _consume_limit(service: Service, request: Request, response: Response) -> None:
-    """Count an attempt against the limit of the client's address."""
-    client = ClientAddress(service.settings.trusted_proxies)
-    claim = LIMITS.rules["sign-in"].on(client.network(request.scope))
-    decision = await service.store[LIMITS].check(claim)
+def _registration_claims(service: Service, request: Request) -> list[Claim]:
+    by_address = LIMITS["register"].on(service.client.network(request.scope))
+    return [by_address, LIMITS["register-total"].on("all")]
+
+
+async def _consume(service: Service, response: Response, *claims: Claim) -> None:
+    """Consume one unit of each limit; 429 if one has none left."""
+    decision = await service.store[LIMITS].check(*claims)
     if not decision.allowed:
         raise limit_refusal(decision)
     response.raw_headers.extend(limit_headers(decision))

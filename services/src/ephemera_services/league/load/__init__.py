@@ -9,8 +9,8 @@ from ephemera_services._lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ephemera_services.league.load.picture import draw
-    from ephemera_services.league.load.runner import Outcome, run
+    from ephemera_services.league.load.runner import LoadOutcome, run
 
-__all__ = ["Outcome", "draw", "run"]
+__all__ = ["LoadOutcome", "draw", "run"]
 
-__getattr__ = lazy_exports(__name__, {"Outcome": "runner", "draw": "picture", "run": "runner"})
+__getattr__ = lazy_exports(__name__, {"LoadOutcome": "runner", "draw": "picture", "run": "runner"})

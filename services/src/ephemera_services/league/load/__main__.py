@@ -11,7 +11,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from ephemera_services.league.load.runner import Outcome, Scenario, run
+from ephemera_services.league.load.runner import LoadOutcome, Scenario, run
 from ephemera_services.league.monitor import MAX_P95
 
 
@@ -40,12 +40,12 @@ def main() -> int:
     return int(any(not passed(outcome) for outcome in outcomes))
 
 
-def passed(outcome: Outcome) -> bool:
+def passed(outcome: LoadOutcome) -> bool:
     """Whether a run had no errors and was fast enough."""
     return bool(outcome.figures["errors"] == 0 and outcome.figures["p95"] <= MAX_P95)
 
 
-def summary(outcome: Outcome) -> str:
+def summary(outcome: LoadOutcome) -> str:
     """Summarize a run."""
     seen, service = outcome.figures, outcome.service
     http, redis, pages = service["http"], service["redis"], service["pages"]

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from gevent import socket  # type: ignore[import-untyped]
+from gevent import socket
 
 _SIZE = 65_536
 _TIMEOUT = 30.0  # seconds
 
 
-class Connection:
+class LoadConnection:
     """A keep-alive connection, reopened when the service has closed it."""
 
     def __init__(self, host: str, port: int, address: str) -> None:
@@ -51,10 +51,10 @@ class Connection:
         head = data[: end + 2].lower()
         status = int(head[9:12])
         tag = _header(data[: end + 2], head, b"\r\netag: ")
-        wanted = end + 4 + (0 if status == 304 else int(_header(head, head, b"\r\ncontent-length: ") or 0))
-        while len(data) < wanted:
+        length = end + 4 + (0 if status == 304 else int(_header(head, head, b"\r\ncontent-length: ") or 0))
+        while len(data) < length:
             data += self._more()
-        return status, tag, data[end + 4 : wanted]
+        return status, tag, data[end + 4 : length]
 
     def _more(self) -> bytes:
         data: bytes = self._socket.recv(_SIZE)

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from locust import FastHttpUser, between, events, task
 
-from ephemera_services.league.load.connection import Connection
+from ephemera_services.league.load.connection import LoadConnection
 
 MATCH = os.environ.get("LEAGUE_MATCH", "32")
 WORST = os.environ.get("LEAGUE_SCENARIO", "realistic") == "worst"
@@ -45,7 +45,7 @@ class Visitor(FastHttpUser):
         self.address = f"10.{number >> 16 & 255}.{number >> 8 & 255}.{number & 255}"
         self.tags: dict[str, str] = {}
         target = urlsplit(self.host)
-        self.http = Connection(target.hostname or "127.0.0.1", target.port or 80, self.address)
+        self.http = LoadConnection(target.hostname or "127.0.0.1", target.port or 80, self.address)
 
     def on_stop(self) -> None:
         """Close the connection."""
@@ -102,7 +102,7 @@ class Watcher(Visitor):
                 self.poll(f"/api/matches/{MATCH}/{part}", f"/api/matches/ID/{part}")
 
 
-class Reader(Visitor):
+class PageReader(Visitor):
     """Reads the league's pages, one after the other."""
 
     weight = 0 if WORST else 30

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ephemera_services.league.load.runner import Outcome
+from ephemera_services.league.load.runner import LoadOutcome
 
 _INK = "#757d87"
 """A grey that is readable on white and black; the background is transparent."""
 _COLOURS = {True: "#e8590c", False: "#4c8bf5"}
 
 
-def draw(outcomes: Sequence[Outcome], path: Path) -> None:
+def draw(outcomes: Sequence[LoadOutcome], path: Path) -> None:
     """Write the chart as SVG."""
     import matplotlib as mpl
 

@@ -38,7 +38,7 @@ _BIN = Path(sys.executable).parent
 
 
 @dataclass(frozen=True)
-class Outcome:
+class LoadOutcome:
     """The outcome of a run: locust's figures, the service's own report, and the advice."""
 
     scenario: Scenario
@@ -49,7 +49,9 @@ class Outcome:
     advice: list[str] = field(default_factory=list)
 
 
-def run(scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, arrive: int = 30) -> Outcome:
+def run(
+    scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, arrive: int = 30
+) -> LoadOutcome:
     """Run a scenario with `users` users, who arrive within the first `arrive` seconds."""
     if not (_BIN / "locust").exists():
         raise RuntimeError("the load needs locust: pip install locust")
@@ -76,7 +78,7 @@ def run(scenario: Scenario, *, users: int, seconds: int, prewarm: bool = True, a
     # With the p95 that users saw: the service does not know how long a request waited for it.
     pages, redis = Pages(**service["pages"]), RedisFigures(**service["redis"])
     advice = list(advise(pages, figures["requests"], figures["p95"], redis))
-    return Outcome(scenario, prewarm, users, figures, service, advice)
+    return LoadOutcome(scenario, prewarm, users, figures, service, advice)
 
 
 @contextmanager

@@ -11,9 +11,9 @@ const STALE = 10; // seconds after its expiry from which a page is marked as sta
 const TABS = {
   Live: { Matches: { every: LIVE, paths: () => ["api/matches/live"], draw: drawLive } },
   League: {
-    Table: { every: QUIET, paths: () => ["api/league/table"], draw: ([rows]) => table(rows, TABLE) },
-    Schedule: { every: QUIET, paths: () => ["api/league/schedule"], draw: ([rows]) => matchList(rows) },
-    Results: { every: QUIET, paths: () => ["api/league/results"], draw: ([rows]) => matchList(rows) },
+    Table: { every: QUIET, paths: () => ["api/league/table"], draw: drawTable },
+    Schedule: { every: QUIET, paths: () => ["api/league/schedule"], draw: ([rows]) => rounds(rows) },
+    Results: { every: QUIET, paths: () => ["api/league/results"], draw: ([rows]) => rounds(rows) },
     Stats: { every: QUIET, paths: () => ["api/league/stats"], draw: drawStats },
     Cup: { every: QUIET, paths: () => ["api/league/bracket"], draw: drawCup },
   },
@@ -22,14 +22,18 @@ const TABS = {
     Mine: { every: QUIET, paths: () => ["api/me/predictions"], draw: drawMine },
   },
   Leaders: {
-    Season: { every: QUIET, paths: () => ["api/leaderboards/season"], draw: ([rows]) => table(rows, BOARD) },
-    Week: { every: QUIET, paths: () => ["api/leaderboards/week"], draw: ([rows]) => table(rows, BOARD) },
+    Season: { every: QUIET, paths: () => ["api/leaderboards/season"], draw: drawBoard },
+    Week: { every: QUIET, paths: () => ["api/leaderboards/week"], draw: drawBoard },
   },
 };
-const TABLE = { "#": "place", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Points: "points" };
-const BOARD = { "#": "place", Name: "name", Points: "points", Exact: "exact" };
+const PROFILE = {
+  every: QUIET,
+  paths: () => [`api/users/${state.me?.user_id ?? 0}/achievements`, "api/me/predictions"],
+  draw: drawProfile,
+};
+const CLUB = { every: QUIET, paths: () => [`api/clubs/${state.club}/matches`], draw: drawClub };
 
-const state = { tab: "League", part: "Table", match: null, timer: 0, me: null, round: 0 };
+const state = { tab: "League", part: "Table", match: null, club: null, profile: false, timer: 0, me: null, round: 0 };
 const content = document.getElementById("content");
 const mark = document.getElementById("mark");
 
@@ -64,7 +68,9 @@ async function ask(path) {
 
 // --- the poll ------------------------------------------------------------------------------------------
 
-function shown() { return TABS[state.tab][state.part]; }
+function shown() {
+  return state.match ? MATCH : state.club ? CLUB : state.profile ? PROFILE : TABS[state.tab][state.part];
+}
 
 function interval() { return document.hidden ? HIDDEN : state.match ? LIVE : shown().every; }
 
@@ -77,7 +83,7 @@ function schedule() {
 
 async function poll() {
   const round = state.round;
-  const view = state.match ? MATCH : shown();
+  const view = shown();
   try {
     const answers = await Promise.all(await view.fetch?.() ?? view.paths().map(ask));
     if (round !== state.round) return; // another tab was opened
@@ -92,30 +98,64 @@ async function poll() {
   schedule();
 }
 
+const WRITTEN = "input[name=text], .predict input"; // what a user may be typing while a poll draws
+
 function draw(view, bodies) {
-  const written = content.querySelector("input[name=text]"); // keep a comment that is being written
-  const focused = written && written === document.activeElement;
+  const before = [...content.querySelectorAll(WRITTEN)];
+  const kept = before.map((input) => [input.value, input === document.activeElement]);
+  const scrolled = content.querySelector(".comments")?.scrollTop;
   content.replaceChildren(view.draw(bodies));
-  const again = content.querySelector("input[name=text]");
-  if (written && again) {
-    again.value = written.value;
-    if (focused) again.focus();
+  const after = [...content.querySelectorAll(WRITTEN)];
+  if (after.length === before.length) {
+    after.forEach((input, place) => {
+      if (kept[place][0]) input.value = kept[place][0];
+      if (kept[place][1]) input.focus();
+    });
   }
+  const comments = content.querySelector(".comments");
+  if (comments) comments.scrollTop = scrolled ?? comments.scrollHeight;
   content.dataset.drawn = Number(content.dataset.drawn || 0) + 1;
 }
 
-function open(tab, part, match = null) {
-  Object.assign(state, { tab, part, match, round: state.round + 1 });
+// --- addresses: every screen has one, so it can be shared, and the back button works -------------------------
+
+function addressOf({ tab, part, match, club, profile }) {
+  if (match) return `#/match/${match}`;
+  if (club) return `#/club/${club}`;
+  return profile ? "#/me/profile" : `#/${tab.toLowerCase()}/${part.toLowerCase()}`;
+}
+
+function read(address) {
+  const [, first, second] = /^#\/([a-z]+)\/([a-z0-9-]+)$/.exec(address) ?? [];
+  if (first === "match") return { match: second };
+  if (first === "club") return { club: second };
+  if (first === "me") return { profile: true };
+  const tab = Object.keys(TABS).find((each) => each.toLowerCase() === first);
+  const part = tab && Object.keys(TABS[tab]).find((each) => each.toLowerCase() === second);
+  return part ? { tab, part } : { tab: "League", part: "Table" };
+}
+
+function go(target) {
+  const address = addressOf({ tab: state.tab, part: state.part, ...target });
+  if (location.hash !== address) history.pushState(null, "", address);
+  show();
+}
+
+function show() {
+  const target = { match: null, club: null, profile: false, ...read(location.hash) };
+  Object.assign(state, target, { round: state.round + 1 });
   content.replaceChildren();
   delete content.dataset.drawn;
   drawTabs();
-  const view = match ? MATCH : shown();
+  const view = shown();
   const kept = view.paths().map(snapshot); // immediately, before the network answers
   if (kept.every(Boolean)) draw(view, kept.map((each) => each.body));
   poll();
 }
 
+window.addEventListener("hashchange", show);
 document.addEventListener("visibilitychange", () => document.hidden ? schedule() : poll());
+setInterval(() => content.querySelectorAll("[data-until]").forEach((each) => { each.textContent = countdown(each.dataset.until); }), 1000);
 
 // --- a match: its versions are polled, and a part is requested when its version changes  -------------------
 
@@ -147,60 +187,186 @@ function el(name, properties = {}, ...children) {
   return made;
 }
 
-function table(rows, columns) {
-  const number = (name) => (typeof rows?.[0]?.[name] === "number" ? "number" : "");
-  const head = Object.entries(columns).map(([title, name]) => el("th", { className: number(name) }, title));
-  const lines = (rows ?? []).map((row) =>
-    el("tr", {}, ...Object.values(columns).map((name) => el("td", { className: number(name) }, row[name]))));
-  return el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...lines));
+function crest(club) { // a colour and letters that are always the same for a club
+  const hue = [...club].reduce((sum, letter) => (sum * 137 + letter.codePointAt(0) * 53) % 360, 7);
+  const made = el("span", { className: "crest" }, club.slice(0, 2).toUpperCase());
+  made.setAttribute("aria-hidden", "true");
+  made.style.background = `hsl(${hue} 55% 38%)`;
+  return made;
 }
 
-function matchList(rows) {
-  if (!rows?.length) return el("p", {}, "Nothing here at the moment.");
-  return el("ul", {}, ...rows.map((row) => {
-    const when = new Date(row.kickoff).toLocaleString([], { dateStyle: "short", timeStyle: "short" });
-    const score = row.score ? `${row.score[0]} : ${row.score[1]}` : "– : –";
-    const link = el("button", { type: "button" }, `${row.home} ${score} ${row.away}`);
-    link.addEventListener("click", () => open(state.tab, state.part, row.id));
-    return el("li", {}, `${when} `, link, row.minute ? ` ${row.minute}′` : null);
-  }));
+function side(club) { return el("span", { className: "side" }, crest(club), el("span", {}, club)); }
+
+function empty(text) { return el("p", { className: "card empty" }, text); }
+
+function table(rows, columns, rowClass = () => "") {
+  const kind = (name) => (typeof rows?.[0]?.[name] === "number" || name === "difference" || name === "scored" ? "number" : "");
+  const head = Object.entries(columns).map(([title, name]) =>
+    el("th", { className: `${kind(name)} ${WIDE.has(title) ? "wide" : ""}`, scope: "col" }, title));
+  const lines = (rows ?? []).map((row, place) => el("tr", { className: rowClass(row, place) },
+    ...Object.entries(columns).map(([title, name]) =>
+      el("td", { className: `${kind(name)} ${WIDE.has(title) ? "wide" : ""} ${name === "points" ? "strong" : ""}` }, row[name]))));
+  return el("div", { className: "card scroll" }, el("table", {}, el("thead", {}, el("tr", {}, ...head)), el("tbody", {}, ...lines)));
+}
+const WIDE = new Set(["W", "D", "L", "Goals", "Form"]);
+
+function drawTable([rows]) {
+  if (!rows?.length) return empty("No club has joined yet.");
+  const lines = rows.map((row) => {
+    const link = el("a", { href: `#/club/${row.club_id}` }, side(row.club));
+    const difference = row.goals[0] - row.goals[1];
+    const form = el("span", { className: "form" }, ...(row.form ?? []).map((each) => el("i", { className: each, title: NAMES[each] }, each)));
+    return { ...row, club: link, difference: `${difference > 0 ? "+" : ""}${difference}`, scored: row.goals.join(":"), form };
+  });
+  const columns = { "#": "rank", Club: "club", P: "played", W: "won", D: "drawn", L: "lost", Goals: "scored", "+/−": "difference", Points: "points", Form: "form" };
+  return table(lines, columns, (row, place) => (place < 2 ? "first" : place >= rows.length - 2 ? "last" : ""));
+}
+const NAMES = { W: "won", D: "drawn", L: "lost" };
+
+function drawBoard([rows]) {
+  if (!rows?.length) return empty("No points yet. Predict a match, and be the first.");
+  const lines = rows.map((row) => ({ ...row, name: el("span", {}, row.rank <= 3 ? medal(row.rank) : null, row.name), own: row.name === state.me?.name }));
+  return table(lines, { "#": "rank", Name: "name", Exact: "exact", Points: "points" }, (row) => (row.own ? "mine" : ""));
+}
+const MEDALS = ["#d9a520", "#a9b1b7", "#b3713a"];
+
+function medal(rank) {
+  const made = shape("medal");
+  made.style.setProperty("--medal", MEDALS[rank - 1]);
+  return made;
+}
+
+function shape(name) { // a drawn sign, whose meaning stands beside it as text
+  const made = el("span", { className: name });
+  made.setAttribute("aria-hidden", "true");
+  return made;
+}
+
+function when(kickoff, dateStyle = "medium") {
+  const made = el("time", {}, new Date(kickoff).toLocaleString([], { dateStyle, timeStyle: "short" }));
+  made.dateTime = kickoff;
+  return made;
+}
+
+function countdown(until) {
+  const seconds = Math.floor((new Date(until) - Date.now()) / 1000);
+  if (seconds <= 0) return "closed";
+  const days = Math.floor(seconds / 86400), hours = Math.floor(seconds / 3600) % 24, minutes = Math.floor(seconds / 60) % 60;
+  return days ? `${days} d ${hours} h` : hours ? `${hours} h ${minutes} min` : `${minutes} min ${seconds % 60} s`;
+}
+
+function matchCard(row) {
+  const [home, away] = row.score ?? ["", ""];
+  const over = row.status === "finished";
+  const lost = (mine, theirs) => `goals${over && mine < theirs ? " lost" : ""}`;
+  const scorers = (row.goals ?? []).map((goal) => `${goal.player} ${goal.minute}′`).join(", ");
+  const state_ = row.status === "live" ? el("span", { className: "minute" }, row.minute == null ? "live" : `${row.minute}′`)
+    : over ? el("span", { className: "muted" }, "Full time") : el("span", { className: "muted" }, row.venue ?? "");
+  const card = el("button", { type: "button", className: "match" },
+    side(row.home), el("span", { className: lost(home, away) }, home),
+    side(row.away), el("span", { className: lost(away, home) }, away),
+    scorers ? el("span", { className: "scorers" }, shape("ball"), ` ${scorers}`) : null,
+    el("span", { className: "foot" }, when(row.kickoff), state_));
+  card.setAttribute("aria-label", row.score ? `${row.home} ${home} : ${away} ${row.away}` : `${row.home} – ${row.away}`);
+  card.addEventListener("click", () => go({ match: row.id }));
+  return card;
+}
+
+function cards(rows) { return el("div", { className: "grid" }, ...rows.map(matchCard)); }
+
+function rounds(rows) {
+  if (!rows?.length) return empty("Nothing here at the moment.");
+  const grouped = new Map();
+  for (const row of rows) {
+    const name = row.stage === "league" ? `Round ${row.round}` : row.stage;
+    grouped.set(name, [...(grouped.get(name) ?? []), row]);
+  }
+  return el("div", {}, ...[...grouped].map(([name, its]) => el("section", {}, el("h2", {}, name), cards(its))));
 }
 
 function drawLive([rows]) {
-  return rows?.length ? matchList(rows) : el("p", {}, "No match is live.");
+  if (!rows?.length) return empty("No match is being played. The next ones are in the schedule.");
+  // The score as text too, for those who search the page or hear it.
+  return el("div", {}, cards(rows), el("p", { className: "muted" }, rows.map((row) => `${row.home} ${row.score.join(" : ")} ${row.away}`).join(" · ")));
 }
 
 function drawStats([stats]) {
-  const scorers = table(stats.scorers, { Player: "player", Club: "club", Goals: "goals" });
-  return el("div", {}, el("p", {}, `${stats.played} matches, ${stats.goals} goals`), scorers);
+  const average = stats.played ? (stats.goals / stats.played).toFixed(1) : "0";
+  const cards_ = stats.cards?.length ? [el("h2", {}, "Cards"), table(stats.cards, { Player: "player", Club: "club", Cards: "cards" })] : [];
+  return el("div", {}, el("p", { className: "card" }, `${stats.played} matches, ${stats.goals} goals, ${average} per match`),
+    el("h2", {}, "Scorers"), table(stats.scorers, { Player: "player", Club: "club", Goals: "goals" }), ...cards_);
 }
 
-function drawCup([rounds]) {
-  return el("div", {}, ...rounds.map((each) => el("section", {}, el("h2", {}, each.round), matchList(each.matches))));
+function drawCup([rows]) {
+  if (!rows?.length) return empty("The cup has not been drawn yet.");
+  return el("div", {}, ...rows.map((each) => el("section", {}, el("h2", {}, each.round), cards(each.matches))));
+}
+
+function drawClub([club]) {
+  if (!club) return empty("There is no such club.");
+  const played = club.matches.filter((row) => row.status !== "scheduled").reverse();
+  const ahead = club.matches.filter((row) => row.status === "scheduled");
+  return el("div", {}, el("div", { className: "card hero big" }, crest(club.club), el("h2", {}, club.club), el("span", {})),
+    el("h2", {}, "Next"), ahead.length ? cards(ahead.slice(0, 4)) : empty("No further match is planned."),
+    el("h2", {}, "Played"), played.length ? cards(played) : empty("No match was played yet."));
 }
 
 function drawMatch([meta, live, comments]) {
-  if (!meta) return el("p", {}, "There is no such match.");
-  const score = live ? `${live.score[0]} : ${live.score[1]}` : "– : –";
-  const title = el("h2", {}, `${meta.home} – ${meta.away}`);
-  const under = el("p", {}, el("span", { className: "score" }, score), ` ${live ? `${live.status} ${live.minute}′` : ""}`);
-  const events = (live?.events ?? []).map((each) => el("li", {}, `${each.minute}′ ${each.kind}: ${each.player}`));
-  const votes = ["home", "draw", "away"].map((choice) => {
-    const button = el("button", { type: "button" }, `${choice}: ${live?.votes[choice] ?? 0}`);
-    button.addEventListener("click", () => send("POST", `api/matches/${meta.id}/votes`, { choice }));
-    return button;
+  if (!meta) return empty("There is no such match.");
+  const club = (name, id) => el("a", { className: "club", href: `#/club/${id}` }, crest(name), name);
+  const score = live && live.status !== "scheduled" ? live.score.join(" : ") : "– : –";
+  const state_ = live?.status === "live" ? el("div", { className: "minute" }, `${live.minute}′`)
+    : el("div", { className: "muted" }, live?.status === "finished" ? "Full time" : "");
+  const middle = el("div", {}, el("div", { className: "score" }, score), state_);
+  const hero = el("div", { className: "card hero big" }, club(meta.home, meta.home_id), middle, club(meta.away, meta.away_id));
+  const about = el("p", { className: "muted line" }, when(meta.kickoff, "full"), ` · ${meta.venue}`);
+  const events = (live?.events ?? []).map((each) => {
+    const text = el("span", { title: each.kind }, shape(each.kind === "goal" ? "ball" : "booked"), ` ${each.player}`);
+    const cells = [el("span", {}), el("b", {}, `${each.minute}′`), el("span", {})];
+    cells[each.side === "home" ? 0 : 2] = text;
+    return el("li", { className: each.side }, ...cells);
   });
+  const timeline = events.length ? [el("h2", {}, "Timeline"), el("ul", { className: "card timeline" }, ...events)] : [];
   const said = (comments ?? []).map((each) => el("p", {}, el("b", {}, each.by), ` ${each.text}`));
-  return el("article", {}, title, under, el("ul", {}, ...events), el("p", {}, "Who wins? ", ...votes),
-    el("div", { className: "comments" }, ...said), commentForm(meta.id));
+  return el("article", {}, hero, about, ...timeline, el("h2", {}, "Who wins?"), voteBars(meta, live),
+    el("h2", {}, "Comments"), el("div", { className: "card" },
+      el("div", { className: "comments" }, ...(said.length ? said : [el("span", { className: "muted" }, "Be the first to say something.")])),
+      commentForm(meta.id)));
 }
+
+function voteBars(meta, live) {
+  const votes = live?.votes ?? { home: 0, draw: 0, away: 0 };
+  const total = votes.home + votes.draw + votes.away;
+  const own = localStorage.getItem(voteKey(meta.id));
+  const titles = { home: meta.home, draw: "A draw", away: meta.away };
+  return el("div", { className: "card votes" }, ...Object.keys(titles).map((choice) => {
+    const share = total ? Math.round((100 * votes[choice]) / total) : 0;
+    const bar = el("i", {});
+    bar.style.width = `${share}%`;
+    const button = el("button", { type: "button", className: own === choice ? "own" : "" },
+      el("span", {}, `${own === choice ? "✓ " : ""}${titles[choice]}`), el("span", { className: "bar" }, bar),
+      el("span", { className: "count" }, `${share} %`));
+    button.setAttribute("aria-label", `${titles[choice]}: ${votes[choice]} of ${total} votes${own === choice ? ", yours" : ""}`);
+    button.addEventListener("click", async () => {
+      if (!signedIn()) return;
+      if (await send("POST", `api/matches/${meta.id}/votes`, { choice })) {
+        try { localStorage.setItem(voteKey(meta.id), choice); } catch { /* it is counted all the same */ }
+        toast("Your vote is counted within seconds.");
+        draw(MATCH, MATCH.paths().map((path) => snapshot(path)?.body));
+      }
+    });
+    return button;
+  }));
+}
+
+function voteKey(match) { return `league:vote:${state.me?.user_id ?? "anonymous"}:${match}`; }
 
 function commentForm(match) {
   const text = el("input", { name: "text", maxLength: 500, required: true, placeholder: "write a comment" });
-  const form = el("form", {}, text, el("button", {}, "Send"));
+  const form = el("form", { className: "line" }, text, el("button", {}, "Send"));
   form.addEventListener("submit", async (event) => {
     event.preventDefault();
-    if (await send("POST", `api/matches/${match}/comments`, { text: text.value })) {
+    if (signedIn() && await send("POST", `api/matches/${match}/comments`, { text: text.value })) {
       text.value = "";
       poll();
     }
@@ -209,73 +375,134 @@ function commentForm(match) {
 }
 
 function drawOpen([rows]) {
-  if (!rows?.length) return el("p", {}, "No match can be predicted at the moment.");
-  return el("div", {}, ...rows.map((row) => {
-    const goals = ["home_goals", "away_goals"].map((name) =>
-      el("input", { name, type: "number", min: 0, max: 99, required: true, size: 2 }));
-    const form = el("form", {}, `${row.home} – ${row.away} `, ...goals, el("button", {}, "Predict"));
-    form.addEventListener("submit", (event) => {
-      event.preventDefault();
-      const score = Object.fromEntries(goals.map((input) => [input.name, Number(input.value)]));
-      send("PUT", `api/me/predictions/${row.id}`, score);
-    });
-    return form;
-  }));
+  if (!rows?.length) return empty("No match can be predicted at the moment.");
+  const mine = new Map((snapshot("api/me/predictions")?.body ?? []).map((row) => [row.id, row.prediction]));
+  return el("div", { className: "grid" }, ...rows.map((row) => predictionForm(row, mine.get(row.id))));
+}
+
+function predictionForm(row, placed) {
+  const goals = ["home_goals", "away_goals"].map((name, place) => {
+    const input = el("input", { name, type: "number", min: 0, max: 99, required: true, inputMode: "numeric", value: placed?.[place] ?? "" });
+    input.setAttribute("aria-label", `Goals of ${place ? row.away : row.home}`);
+    return input;
+  });
+  const left = el("b", {}, countdown(row.kickoff));
+  left.dataset.until = row.kickoff;
+  const form = el("form", { className: "card predict" }, side(row.home), side(row.away),
+    el("div", { className: "line" }, goals[0], ":", goals[1], el("button", {}, placed ? "Change" : "Predict")),
+    el("p", { className: "muted" }, when(row.kickoff), " · closes in ", left, ` · ${row.predictions} so far`));
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    const score = Object.fromEntries(goals.map((input) => [input.name, Number(input.value)]));
+    if (signedIn() && await send("PUT", `api/me/predictions/${row.id}`, score)) {
+      toast(`${row.home} ${score.home_goals} : ${score.away_goals} ${row.away}. Good luck!`);
+    }
+  });
+  return form;
 }
 
 function drawMine([rows]) {
-  if (!rows) return el("p", {}, "Sign in to see your predictions.");
+  if (!rows) return empty("Sign in to see your predictions.");
+  if (!rows.length) return empty("You have not predicted a match yet.");
   const lines = rows.map((row) => ({
-    match: `${row.home} – ${row.away}`, prediction: row.prediction.join(" : "), points: row.points ?? "",
+    match: `${row.home} – ${row.away}`, prediction: row.prediction.join(" : "), result: row.score?.join(" : ") ?? "",
+    points: row.points ?? "",
   }));
-  return table(lines, { Match: "match", Prediction: "prediction", Points: "points" });
+  return table(lines, { Match: "match", Prediction: "prediction", Result: "result", Points: "points" });
+}
+
+function drawProfile([earned, predictions]) {
+  if (!state.me || !predictions) return empty("Sign in to see your profile.");
+  const points = predictions.reduce((sum, row) => sum + (row.points ?? 0), 0);
+  const badges = (earned?.achievements ?? []).map((name) => el("span", {}, name));
+  return el("div", {}, el("div", { className: "card hero big" }, crest(state.me.name), el("div", {}, el("div", { className: "score" }, points), "points"), el("b", {}, state.me.name)),
+    el("h2", {}, "Achievements"), badges.length ? el("div", { className: "card badges" }, ...badges) : empty("None yet: predict, comment, come back."),
+    el("h2", {}, "Predictions"), drawMine([predictions]));
 }
 
 function drawTabs() {
-  const [tabs, parts] = document.querySelectorAll("nav");
-  const button = (title, selected, go) => {
+  const button = (title, selected, target) => {
     const made = el("button", { type: "button" }, title);
     made.setAttribute("role", "tab");
     made.setAttribute("aria-selected", selected);
-    made.addEventListener("click", go);
+    made.addEventListener("click", () => go({ ...target, match: null, club: null, profile: false }));
     return made;
   };
-  tabs.replaceChildren(...Object.entries(TABS).map(([tab, its]) =>
-    button(tab, tab === state.tab, () => open(tab, Object.keys(its)[0]))));
-  parts.replaceChildren(...Object.keys(TABS[state.tab]).map((part) =>
-    button(part, part === state.part && !state.match, () => open(state.tab, part))));
+  const elsewhere = state.match || state.club || state.profile;
+  document.getElementById("tabs").replaceChildren(...Object.entries(TABS).map(([tab, its]) =>
+    button(tab, tab === state.tab && !state.profile, { tab, part: Object.keys(its)[0] })));
+  const parts = Object.keys(TABS[state.tab]);
+  document.getElementById("parts").replaceChildren(...(parts.length < 2 ? [] : parts).map((part) =>
+    button(part, part === state.part && !elsewhere, { tab: state.tab, part })));
+  document.title = elsewhere ? "League" : `${state.part} · League`;
 }
 
 // --- the session -----------------------------------------------------------------------------------------
 
-async function send(method, path, body) {
+async function send(method, path, body, refused = toast) {
   try {
     const headers = body ? { "Content-Type": "application/json" } : {};
     const answer = await fetch(path, { method, headers, body: body && JSON.stringify(body) });
     if (answer.ok) return answer.status === 204 ? {} : await answer.json();
     const problem = await answer.json();
-    alert(problem.detail || problem.title);
+    if (answer.status === 401 && path !== "api/session") { setUser(null); account.showModal(); }
+    refused(problem.detail || problem.title);
   } catch { mark.hidden = false; }
   return null;
+}
+
+function toast(text) {
+  const line = document.getElementById("toast");
+  line.textContent = text;
+  line.hidden = false;
+  clearTimeout(toast.timer);
+  toast.timer = setTimeout(() => { line.hidden = true; }, 4000);
+}
+
+const account = document.getElementById("account");
+const form = document.getElementById("sign-in");
+const refusal = form.querySelector(".problem");
+
+function signedIn() {
+  if (!state.me) account.showModal();
+  return Boolean(state.me);
 }
 
 function setUser(me) {
   state.me = me;
   try { sessionStorage.setItem("league:me", JSON.stringify(me)); } catch { /* it is requested again */ }
-  document.getElementById("sign-in").hidden = Boolean(me);
+  document.getElementById("enter").hidden = Boolean(me);
   const line = document.getElementById("me");
   line.hidden = !me;
   line.firstElementChild.textContent = me?.name ?? "";
 }
 
-document.getElementById("sign-in").addEventListener("submit", async (event) => {
+function registering(yes) {
+  form.dataset.registering = yes;
+  document.getElementById("account-title").textContent = yes ? "Create an account" : "Sign in";
+  form.querySelector("[type=submit]").textContent = yes ? "Create it" : "Sign in";
+  document.getElementById("switch").textContent = yes ? "I have an account" : "I have no account yet";
+  form.elements.password.autocomplete = yes ? "new-password" : "current-password";
+  refusal.hidden = true;
+}
+
+document.getElementById("enter").addEventListener("click", () => { registering(false); account.showModal(); });
+document.getElementById("close").addEventListener("click", () => account.close());
+document.getElementById("switch").addEventListener("click", () => registering(form.dataset.registering !== "true"));
+form.addEventListener("submit", async (event) => {
   event.preventDefault();
-  const form = new FormData(event.target);
-  const me = await send("POST", "api/session", Object.fromEntries(form));
-  if (me) { setUser(me); open(state.tab, state.part, state.match); }
+  const given = Object.fromEntries(new FormData(form));
+  const show_ = (text) => { refusal.textContent = text; refusal.hidden = false; };
+  if (form.dataset.registering === "true" && !await send("POST", "api/users", given, show_)) return;
+  const me = await send("POST", "api/session", given, show_);
+  if (!me) return;
+  setUser(me);
+  form.reset();
+  account.close();
+  show();
 });
 document.getElementById("sign-out").addEventListener("click", async () => {
-  if (await send("DELETE", "api/session")) { setUser(null); open(state.tab, state.part, state.match); }
+  if (await send("DELETE", "api/session")) { setUser(null); show(); }
 });
 
 async function drawAds() { // once per visit: they change rarely
@@ -286,5 +513,5 @@ async function drawAds() { // once per visit: they change rarely
 }
 
 setUser(JSON.parse(sessionStorage.getItem("league:me") ?? "null"));
-open("League", "Table");
+show();
 drawAds();
