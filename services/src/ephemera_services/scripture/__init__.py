@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING
 from ephemera_services._lazy import lazy_exports
 
 if TYPE_CHECKING:
+    from ephemera_services.runtime import UserCreated
     from ephemera_services.scripture.app import create_app
-    from ephemera_services.scripture.events import UserCreated
     from ephemera_services.scripture.keys import PASSAGES, USERS, catalogue
     from ephemera_services.scripture.settings import Settings
     from ephemera_services.scripture.worker import open_worker
@@ -19,7 +19,7 @@ __getattr__ = lazy_exports(
         "PASSAGES": "keys",
         "USERS": "keys",
         "Settings": "settings",
-        "UserCreated": "events",
+        "UserCreated": "users",
         "catalogue": "keys",
         "create_app": "app",
         "open_worker": "worker",

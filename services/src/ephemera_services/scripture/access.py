@@ -5,7 +5,7 @@
 
 Limits count by user if there is a token, and otherwise by client address (`EPHEMERA_TRUSTED_PROXIES`). An
 invalid token is refused, not ignored. Tokens are issued by another service, which may revoke one before it
-expires; here it is valid until then, with identity's for at most 15 minutes.
+expires; here it is refused within a second (`revocations`).
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from ephemera.web import ClientAddress, Header, Scope, limit_headers, limit_refu
 from ephemera_services.runtime import problem, unauthorized
 from ephemera_services.scripture.key_set import KeySet
 from ephemera_services.scripture.keys import LIMITS
+from ephemera_services.scripture.revocations import Revocations
 from ephemera_services.scripture.settings import Settings
 from ephemera_services.scripture.users import FREE, Users
 
@@ -57,12 +58,15 @@ class Caller(NamedTuple):
 class Gate:
     """Checks tokens and limits for one running service."""
 
-    def __init__(self, store: Store, keys: KeySet, users: Users, settings: Settings) -> None:
+    def __init__(
+        self, store: Store, keys: KeySet, revocations: Revocations, users: Users, settings: Settings
+    ) -> None:
         self._limits = store[LIMITS]
         for name, tiers in settings.limits().items():
             for tier, limit in tiers.items():
                 self._limits.set_limit(LIMITS[name], limit, tier=tier)
         self._keys = keys
+        self._revocations = revocations
         self._users = users
         self._client = ClientAddress(settings.trusted_proxies)
 
@@ -72,12 +76,14 @@ class Gate:
         if token is None:
             return Caller(None, FREE, False, service)
         claims = await self._keys.verify(token)
+        is_admin = claims.extra.get("role") == "admin"
+        await self._revocations.check(claims, admin=is_admin)
         try:
             user_id = str(UUID(claims.sub))
         except ValueError:
             raise unauthorized("The access token is not valid: its subject is not a user id.") from None
         plan = await self._users.plan_of(user_id)
-        return Caller(user_id, plan, claims.extra.get("role") == "admin", service)
+        return Caller(user_id, plan, is_admin, service)
 
     async def consume(self, rule: str, caller: Caller, scope: Scope) -> Decision:
         """Consume one unit of the caller's limit, or raise 429."""

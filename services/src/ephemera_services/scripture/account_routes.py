@@ -37,8 +37,8 @@ async def preferences(caller: Reader) -> PreferencesForm:
 @router.put("/me/preferences")
 async def set_preferences(form: PreferencesForm, caller: Reader) -> PreferencesForm:
     """Change the caller's reading preferences."""
-    chosen = msgspec.convert(form.model_dump(), ReadingPreferences)
-    await caller.service.preferences.replace(chosen, user_id=str(caller.user_id))
+    preferences = msgspec.convert(form.model_dump(), ReadingPreferences)
+    await caller.service.preferences.replace(preferences, user_id=str(caller.user_id))
     return form
 
 

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 
 from ephemera import Store
+from ephemera.patterns.embedders import Lexical
 from ephemera.patterns.embedders import OpenAICompatible as Embeddings
 from ephemera.patterns.semantic_cache import Answer, BoundSemanticCache, Qdrant, SemanticBackend
 from ephemera_services.scripture.keys import ANSWERS, AnswerScope
@@ -22,10 +23,11 @@ _MAX_PASSAGES = 8
 
 
 def semantic_backend(settings: Settings) -> SemanticBackend:
-    """The embedder and the vectors of the settings; `Answers.opened` has the store close them."""
-    vectors = Qdrant() if settings.qdrant_url is None else Qdrant(settings.qdrant_url)
+    """The embedder and the vectors of the settings; `Answers.open` has the store close them."""
+    api_key = None if settings.qdrant_key is None else settings.qdrant_key.reveal()
+    vectors = Qdrant(settings.qdrant_url or ":memory:", api_key=api_key, ca=settings.qdrant_ca)
     if settings.embeddings_url is None:
-        return SemanticBackend(vectors=vectors)
+        return SemanticBackend(embedder=Lexical(), vectors=vectors)
     key = None if settings.model_key is None else settings.model_key.reveal()
     embedder = Embeddings(settings.embeddings_url, model=settings.embeddings_model, api_key=key)
     return SemanticBackend(embedder=embedder, vectors=vectors)
@@ -57,24 +59,24 @@ class Answers:
         finally:
             await model.aclose()
 
-    async def ask(self, question: str, translation: str, about: Sequence[str]) -> Answer[AiAnswer]:
+    async def ask(self, question: str, translation: str, passage_ids: Sequence[str]) -> Answer[AiAnswer]:
         """Answer a question; `ModelFailed` if the model does not answer."""
         scope = AnswerScope(
             organization="scripture",
             provider=self._model.provider,
             model=self._model.name,
             language="en",
-            documents=frozenset(about),
+            documents=frozenset(passage_ids),
             translation=translation,
             instructions=self._model.instructions,
         )
 
-        async def ask(prompt: str) -> AiAnswer:
-            named = await self._search.named(about, translation)
-            related = await self._search.related(prompt, translation, _MAX_PASSAGES)
-            others = [each for each in related if each.id not in about]
-            passages = [*named, *others][: max(_MAX_PASSAGES, len(named))]
+        async def load_answer(prompt: str) -> AiAnswer:
+            requested = await self._search.get_by_ids(passage_ids, translation)
+            similar = await self._search.find_similar(prompt, translation, _MAX_PASSAGES)
+            others = [each for each in similar if each.id not in passage_ids]
+            passages = [*requested, *others][: max(_MAX_PASSAGES, len(requested))]
             reply = await self._model.answer(prompt, passages)
             return AiAnswer(text=reply.text, passages=passages, model=self._model.name, tokens=reply.tokens)
 
-        return await self.cache.get_or_ask(question, scope, ask)
+        return await self.cache.get_or_ask(question, scope, load_answer)

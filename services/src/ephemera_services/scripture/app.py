@@ -11,7 +11,7 @@ from ephemera_services.scripture.corpus import SCHEMAS
 from ephemera_services.scripture.keys import ANSWERS, catalogue
 from ephemera_services.scripture.service import open_scripture
 from ephemera_services.scripture.settings import Settings
-from ephemera_services.scripture.tables import metadata
+from ephemera_services.scripture.tables import FENCES, ONCE, metadata
 
 __all__ = ["Settings", "create_app", "service_definition"]
 
@@ -40,4 +40,5 @@ def service_definition(settings: Settings) -> ServiceDefinition:
         body_limits={f"/ingest/{schema}": settings.ingest_bytes for schema in SCHEMAS},
         identity=settings.identity,
         store_resources=lambda _: {ANSWERS: semantic_backend(settings)},
+        guards=(FENCES, ONCE),
     )

@@ -6,9 +6,9 @@ that died are claimed by others after ten seconds.
 
 | stream | group | does |
 |---|---|---|
-| notifications | `notifications-workers` | sends the mail, once per key |
+| notifications | `notifications-workers` | sends the mail, once per key; pauses without a mail server |
 | users | `users-welcome` | publishes a notification |
-| users | `users-history` | writes a row, exactly once (`OnceGuard`) |
+| users | `users-history` | does what identity did with a user and writes a row, exactly once (`OnceGuard`) |
 | ingest | `content` | invalidates what the ingest changed, also if its process died before it could |
 
 Mails are sent by SMTP if a URL is configured, and otherwise only stored in the table `mails`. The table has
@@ -18,15 +18,12 @@ between sending and recording it, it is sent twice, with the same Message-ID.
 
 from __future__ import annotations
 
-import asyncio
-import smtplib
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from email.message import EmailMessage
 from email.utils import formatdate
 from hashlib import sha256
-from typing import Protocol
-from urllib.parse import unquote, urlsplit
 from uuid import UUID
 
 from sqlalchemy import func, insert, select, text, update
@@ -34,13 +31,22 @@ from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ephemera import Store
-from ephemera.errors import EphemeraError
-from ephemera.patterns.events import Delivery
-from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
+from ephemera.patterns.events import Delivery, Pause
+from ephemera_services.runtime import (
+    MailServerDown,
+    MailTransport,
+    UserChanged,
+    UserCreated,
+    UserEvent,
+    UserRoleChanged,
+    UserUpdated,
+)
+from ephemera_services.scripture.events import ContentChanged, Notification
 from ephemera_services.scripture.invalidation import Invalidation
 from ephemera_services.scripture.keys import INGESTS, NOTIFICATIONS, USERS
 from ephemera_services.scripture.outbox import Outbox
 from ephemera_services.scripture.tables import ONCE, mails, user_history, users
+from ephemera_services.scripture.users import Users
 
 
 class UnknownUser(Exception):
@@ -51,9 +57,16 @@ class Consumers:
     """The handlers of one process."""
 
     def __init__(
-        self, engine: AsyncEngine, store: Store, outbox: Outbox, mailer: Mailer, invalidation: Invalidation
+        self,
+        engine: AsyncEngine,
+        store: Store,
+        accounts: Users,
+        outbox: Outbox,
+        mailer: Mailer,
+        invalidation: Invalidation,
     ) -> None:
         self._engine = engine
+        self._accounts = accounts
         self._notifications, self._users, self._ingests = store[NOTIFICATIONS], store[USERS], store[INGESTS]
         self._outbox = outbox
         self._mailer = mailer
@@ -64,7 +77,9 @@ class Consumers:
         """Handle events and relay the outbox within a block."""
         async with AsyncExitStack() as stack:
             for consumer in (
-                self._notifications.consume("notifications-workers", self._mailer.handle),
+                self._notifications.consume(
+                    "notifications-workers", self._mailer.handle, on_error={MailServerDown: _PAUSE}
+                ),
                 self._users.consume("users-welcome", self.welcome),
                 self._users.consume("users-history", self.record_history),
                 self._ingests.consume("content", self.invalidate),
@@ -73,11 +88,16 @@ class Consumers:
             await stack.enter_async_context(self._outbox.relay())
             yield
 
-    async def welcome(self, event: UserCreated | UserChanged, delivery: Delivery) -> None:
-        """Notify a user of what happened to their account."""
+    async def welcome(self, event: UserEvent, delivery: Delivery) -> None:
+        """Notify a user of what happened to their account here; identity notifies of the rest."""
+        if not isinstance(event, UserCreated | UserChanged):
+            return
+        try:
+            query = select(users.c.email, users.c.name).where(users.c.id == UUID(event.user_id))
+        except ValueError:
+            raise UnknownUser(f"there is no user {event.user_id}") from None
         async with self._engine.connect() as sql:
-            wanted = select(users.c.email, users.c.name).where(users.c.id == UUID(event.user_id))
-            user = (await sql.execute(wanted)).one_or_none()
+            user = (await sql.execute(query)).one_or_none()
         if user is None:
             raise UnknownUser(f"there is no user {event.user_id}")
         match event:
@@ -90,81 +110,38 @@ class Consumers:
         message = Notification(key=key, to=user.email, subject=subject, text=f"Dear {user.name},\n\n{body}\n")
         await self._notifications.publish(message)
 
-    async def record_history(self, event: UserCreated | UserChanged, delivery: Delivery) -> None:
-        """Record what happened to a user, exactly once."""
-        what = "created" if isinstance(event, UserCreated) else f"plan {event.plan}"
+    async def record_history(self, event: UserEvent, delivery: Delivery) -> None:
+        """Do with a user what identity did, and record it, exactly once."""
         async with self._engine.begin() as sql:
             claimed = await sql.execute(text(ONCE.named), ONCE.values(delivery, event=_event_name(event)))
             if ONCE.is_first(claimed.one_or_none()):
-                await sql.execute(insert(user_history).values(user_id=event.user_id, what=what))
+                await self._accounts.follow(sql, event)
+                await sql.execute(insert(user_history).values(user_id=event.user_id, what=_what(event)))
 
     async def invalidate(self, event: ContentChanged, _: Delivery) -> None:
         """Invalidate what an ingest changed in every cache."""
         await self._invalidation.apply(event)
 
 
-def _event_name(event: UserCreated | UserChanged) -> str | None:
+def _event_name(event: UserEvent) -> str | None:
     """The stable name of an event, however often it is published; None for events without a number."""
-    return f"outbox-{event.number}" if event.number else None
+    return f"{event.source}-{event.number}" if event.number else None
 
 
-_TIMEOUT = 10.0  # seconds
-_PORTS = {"smtp": 25, "smtps": 465}
+def _what(event: UserEvent) -> str:
+    match event:
+        case UserCreated():
+            return "created"
+        case UserChanged():
+            return f"plan {event.plan}"
+        case UserRoleChanged():
+            return f"role {event.role}"
+        case UserUpdated():
+            return "updated"
+    return "deleted"
 
 
-class MailFailed(EphemeraError):
-    """The mail server refused a mail; without its message, which may name the recipient."""
-
-
-class MailTransport(Protocol):
-    """Sends mails."""
-
-    name: str
-
-    async def send(self, message: EmailMessage) -> bool:
-        """Send a mail, or raise; False if it is only stored."""
-
-
-class NoMailServer:
-    """Sends nothing: mails stay in the table."""
-
-    name = "outbox"
-
-    async def send(self, message: EmailMessage) -> bool:  # noqa: ARG002 - the protocol's
-        """Do nothing: the table has it."""
-        return False
-
-
-class SmtpTransport:
-    """A mail server: `smtp://` with STARTTLS if offered, `smtps://` for implicit TLS."""
-
-    name = "smtp"
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._host, self._port = parts.hostname or "localhost", parts.port or _PORTS[parts.scheme]
-        self._user = unquote(parts.username or "")
-        self._password = unquote(parts.password or "")
-        self._tls = parts.scheme == "smtps"
-
-    async def send(self, message: EmailMessage) -> bool:
-        """Hand a mail to the server, or raise `MailFailed`."""
-        try:
-            await asyncio.to_thread(self._send, message)
-        except smtplib.SMTPResponseException as refused:
-            raise MailFailed(f"the mail server answered {refused.smtp_code}") from None
-        except OSError as problem:  # includes SMTP's other errors
-            raise MailFailed(f"the mail server is unavailable: {type(problem).__name__}") from None
-        return True
-
-    def _send(self, message: EmailMessage) -> None:
-        kind = smtplib.SMTP_SSL if self._tls else smtplib.SMTP
-        with kind(self._host, self._port, timeout=_TIMEOUT) as server:
-            if not self._tls and server.has_extn("starttls"):
-                server.starttls()
-            if self._user:
-                server.login(self._user, self._password)
-            server.send_message(message)
+_PAUSE = Pause(retry_after=timedelta(seconds=10), after=3)
 
 
 class Mailer:

@@ -17,8 +17,8 @@ from ephemera_services.scripture.records import (
     BOOKS,
     Chapter,
     LexiconEntry,
-    Part,
     Passage,
+    PassagePart,
     Topic,
     Verse,
     reference,
@@ -38,7 +38,7 @@ class Content:
         """A passage in all translations."""
         return await self._passages.get_or_load(self._load_passage, passage_id=passage_id)
 
-    async def part(self, passage_id: str, suffix: str) -> Part:
+    async def part(self, passage_id: str, suffix: str) -> PassagePart:
         """A part of a passage, such as its words; empty if none was ingested."""
         return await self._parts.get_or_load(self._load_part, passage_id=passage_id, suffix=suffix)
 
@@ -57,8 +57,8 @@ class Content:
         return await self._lexicon.get_or_load(self._load_word, word_id=word_id)
 
     async def _load_passage(self, passage_id: str) -> Passage | None:
-        wanted = select(passages, texts.c.translation, texts.c.text).join(texts, isouter=True)
-        rows = await self._rows(wanted.where(passages.c.id == passage_id).order_by(texts.c.translation))
+        query = select(passages, texts.c.translation, texts.c.text).join(texts, isouter=True)
+        rows = await self._rows(query.where(passages.c.id == passage_id).order_by(texts.c.translation))
         if not rows:
             return None
         first = rows[0]
@@ -71,22 +71,20 @@ class Content:
             texts={row.translation: row.text for row in rows if row.translation is not None},
         )
 
-    async def _load_part(self, passage_id: str, suffix: str) -> Part:
-        wanted = select(parts.c["items"]).where(parts.c.passage_id == passage_id, parts.c.suffix == suffix)
-        rows = await self._rows(wanted)
-        return Part(items=rows[0][0] if rows else [])
+    async def _load_part(self, passage_id: str, suffix: str) -> PassagePart:
+        query = select(parts.c["items"]).where(parts.c.passage_id == passage_id, parts.c.suffix == suffix)
+        rows = await self._rows(query)
+        return PassagePart(items=rows[0][0] if rows else [])
 
     async def _load_chapter(self, book_id: str, chapter: int, translation: str) -> Chapter | None:
-        wanted = (
+        query = (
             select(passages.c.id, passages.c.verse, texts.c.text)
             .join(texts)
             .where(passages.c.book_id == book_id, passages.c.chapter == chapter)
             .where(texts.c.translation == translation)
             .order_by(passages.c.verse)
         )
-        verses = [
-            Verse(passage_id=row.id, verse=row.verse, text=row.text) for row in await self._rows(wanted)
-        ]
+        verses = [Verse(passage_id=row.id, verse=row.verse, text=row.text) for row in await self._rows(query)]
         if not verses:
             return None
         return Chapter(
@@ -101,7 +99,7 @@ class Content:
         rows = await self._rows(select(lexicon).where(lexicon.c.id == word_id))
         return LexiconEntry(**rows[0]._mapping) if rows else None
 
-    async def _rows(self, wanted: Select[Any]) -> Sequence[Row[Any]]:
+    async def _rows(self, query: Select[Any]) -> Sequence[Row[Any]]:
         async with self._engine.connect() as sql:
-            rows: Sequence[Row[Any]] = (await sql.execute(wanted)).all()
+            rows: Sequence[Row[Any]] = (await sql.execute(query)).all()
             return rows

@@ -41,18 +41,16 @@ _PROBLEMS = problems(401, 404, 429)
 async def passage(passage_id: PassagePath, request: Request, include: Include = None) -> Response:
     """A passage in all translations, with the requested parts, if the plan includes them."""
     caller = await admit(request, "passages")
-    wanted = list(dict.fromkeys(include.split(","))) if include else []
-    await asyncio.gather(*map(caller.require_feature, wanted))
+    part_names = list(dict.fromkeys(include.split(","))) if include else []
+    await asyncio.gather(*map(caller.require_feature, part_names))
     content = caller.service.content
-    found, included = await asyncio.gather(
-        content.passage(passage_id),
-        asyncio.gather(*(content.part(passage_id, suffix) for suffix in wanted)),
-    )
+    found = await content.passage(passage_id)
     if found is None:
         raise problem(404, "There is no such passage.")
+    included = await asyncio.gather(*(content.part(passage_id, suffix) for suffix in part_names))
     shown = msgspec.structs.asdict(found)
     return _response(
-        shown | {suffix: part.items for suffix, part in zip(wanted, included, strict=True)}, caller
+        shown | {suffix: part.items for suffix, part in zip(part_names, included, strict=True)}, caller
     )
 
 

@@ -1,4 +1,7 @@
-"""The events that scripture publishes. They outlive deployments, so every new field has a default."""
+"""The events that scripture publishes, besides those about users, which services share.
+
+They outlive deployments, so every new field has a default.
+"""
 
 from __future__ import annotations
 
@@ -12,21 +15,6 @@ class Notification(msgspec.Struct, frozen=True, kw_only=True):
     to: str
     subject: str
     text: str
-
-
-class UserCreated(msgspec.Struct, frozen=True, tag=True):
-    """A user was created; `number` is the outbox's, the same however often it is published."""
-
-    user_id: str
-    number: int = 0
-
-
-class UserChanged(msgspec.Struct, frozen=True, tag=True):
-    """A user's plan changed; `number` as above."""
-
-    user_id: str
-    plan: str
-    number: int = 0
 
 
 class PartOf(msgspec.Struct, frozen=True, array_like=True):

@@ -6,11 +6,12 @@ from typing import Annotated, Any, Literal
 from uuid import UUID
 
 from fastapi import Path, Query
-from pydantic import BaseModel, ConfigDict, Field, StrictBool
+from pydantic import BaseModel, Field, StrictBool
 
-from ephemera_services.scripture.records import SUFFIXES
+from ephemera_services.runtime import RequestBody
+from ephemera_services.scripture.records import PART_NAMES
 
-_ONE_OF = f"({'|'.join(SUFFIXES)})"
+_ONE_OF = f"({'|'.join(PART_NAMES)})"
 _ADDRESS = r"^[A-Za-z0-9._%+-]{1,64}@[A-Za-z0-9-]{1,63}(\.[A-Za-z0-9-]{1,63}){1,4}$"
 NO_CONTROL = r"^[^\x00-\x1f\x7f]*$"
 PASSAGE = r"^[1-3]?[a-z]{2,6}\.[1-9][0-9]{0,2}\.[1-9][0-9]{0,2}$"
@@ -43,12 +44,6 @@ SearchQuery = Annotated[
 ]
 Plan = Literal["free", "paid", "ai"]
 Feature = Literal["witnesses", "words", "xrefs", "commentary", "ai"]
-
-
-class RequestBody(BaseModel):
-    """A request body; unknown fields are refused."""
-
-    model_config = ConfigDict(extra="forbid")
 
 
 class PassageView(BaseModel):
@@ -126,7 +121,7 @@ class AskForm(RequestBody):
     translation: Translation = "web"
     passages: Annotated[
         list[PassageId], Field(max_length=10, description="Passages that the question is about")
-    ] = []
+    ] = []  # noqa: RUF012 - pydantic copies it
 
 
 class AnswerView(BaseModel):

@@ -30,7 +30,7 @@ from ephemera_services.scripture.ingest_forms import Document, LexiconDocument, 
 from ephemera_services.scripture.invalidation import Invalidation
 from ephemera_services.scripture.keys import INGEST_LOCK
 from ephemera_services.scripture.outbox import Outbox
-from ephemera_services.scripture.records import SUFFIXES
+from ephemera_services.scripture.records import PART_NAMES
 from ephemera_services.scripture.tables import FENCES, lexicon, parts, passages, texts, topics
 
 
@@ -163,7 +163,7 @@ def _texts_of(document: PassageDocument) -> dict[tuple[str, str], str]:
 
 
 def _parts_of(document: PassageDocument) -> dict[tuple[str, str], list[dict[str, Any]]]:
-    present = ((item, suffix, getattr(item, suffix)) for item in document.items for suffix in SUFFIXES)
+    present = ((item, suffix, getattr(item, suffix)) for item in document.items for suffix in PART_NAMES)
     return {
         (item.id, suffix): [each.model_dump() for each in items]
         for item, suffix, items in present
@@ -184,8 +184,8 @@ async def _write_whole(sql: AsyncConnection, table: Table, items: Sequence[BaseM
 async def _known(
     sql: AsyncConnection, table: Table, ids: list[str], name: str, value: str
 ) -> dict[tuple[str, str], Any]:
-    wanted = select(table.c.passage_id, table.c[name], table.c[value]).where(table.c.passage_id.in_(ids))
-    return {(row[0], row[1]): row[2] for row in await sql.execute(wanted)}
+    query = select(table.c.passage_id, table.c[name], table.c[value]).where(table.c.passage_id.in_(ids))
+    return {(row[0], row[1]): row[2] for row in await sql.execute(query)}
 
 
 async def _upsert(sql: AsyncConnection, table: Table, rows: list[dict[str, Any]]) -> None:

@@ -9,7 +9,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from ephemera_services.scripture.forms import NO_CONTROL, TOPIC, WORD, PassageId, RequestBody, Translation
+from ephemera_services.runtime import RequestBody
+from ephemera_services.scripture.forms import NO_CONTROL, TOPIC, WORD, PassageId, Translation
 from ephemera_services.scripture.records import BOOKS, passage_id
 
 _MAX_ITEMS = 2000  # per document

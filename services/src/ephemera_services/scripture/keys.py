@@ -21,8 +21,9 @@ from ephemera.patterns.locks import Locks
 from ephemera.patterns.preferences import Preferences
 from ephemera.patterns.rate_limits import RateLimits, WhenDown, local_share, token_bucket
 from ephemera.patterns.semantic_cache import ModelCalls, Scope, SemanticCache
-from ephemera_services.scripture.events import ContentChanged, Notification, UserChanged, UserCreated
-from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Part, Passage, Topic
+from ephemera_services.runtime import declare_user_events
+from ephemera_services.scripture.events import ContentChanged, Notification
+from ephemera_services.scripture.records import AiAnswer, Chapter, LexiconEntry, Passage, PassagePart, Topic
 
 LOCAL_MAX_AGE = timedelta(seconds=1)
 _HOUR = timedelta(hours=1)
@@ -48,7 +49,7 @@ PASSAGES = Cache(
 PARTS = Cache(
     catalogue,
     "gl:passage:{passage_id}:{suffix}",
-    Part,
+    PassagePart,
     fresh=_HOUR,
     local=_local,
     storage=Storage(hash_tag="passage_id"),
@@ -171,24 +172,19 @@ LIMITS = RateLimits(
         for name, tiers in PER_MINUTE.items()
     ),
     token_bucket("ai", AI_PER_HOUR, per=_HOUR, key=_RATE, where={"endpoint": "ai"}, when_down=_PER_PROCESS),
+    role="queue",
 )
 
 NOTIFICATIONS = Events(
     catalogue,
     "gl:events:notifications",
     Notification,
-    delivery=DeliveryPolicy(max_deliveries=50, lease=_LEASE),  # about eight minutes without a mail server
+    delivery=DeliveryPolicy(lease=_LEASE),  # the group pauses while the mail server is down
     sensitive=True,
     purpose="Notifications to users",
 )
 
-USERS: Events[UserCreated | UserChanged] = Events(
-    catalogue,
-    "gl:events:users",
-    UserCreated | UserChanged,
-    delivery=DeliveryPolicy(max_deliveries=6, first_retry=timedelta(milliseconds=250), lease=_LEASE),
-    purpose="Users that were created or changed",
-)
+USERS = declare_user_events(catalogue)
 
 INGESTS = Events(
     catalogue,

@@ -6,8 +6,8 @@ from typing import Any, Literal, get_args
 
 import msgspec
 
-Suffix = Literal["witnesses", "words", "xrefs", "commentary"]
-SUFFIXES: tuple[Suffix, ...] = get_args(Suffix)
+PartName = Literal["witnesses", "words", "xrefs", "commentary"]
+PART_NAMES: tuple[PartName, ...] = get_args(PartName)
 """The parts of a passage, which are cached separately."""
 
 
@@ -22,7 +22,7 @@ class Passage(msgspec.Struct, frozen=True, kw_only=True):
     texts: dict[str, str]
 
 
-class Part(msgspec.Struct, frozen=True, kw_only=True):
+class PassagePart(msgspec.Struct, frozen=True, kw_only=True):
     """A part of a passage, as it was ingested."""
 
     items: list[dict[str, Any]]
@@ -97,7 +97,7 @@ Hebrews, jas James, 1pet 1 Peter, 2pet 2 Peter, 1john 1 John, 2john 2 John, 3joh
 Revelation"""
 
 BOOKS: dict[str, str] = {}
-"""Names by id."""
+"""Book names by id."""
 for _entry in _NAMES.replace("\n", " ").split(","):
     _id, _, _name = _entry.strip().partition(" ")
     BOOKS[_id] = _name

@@ -28,25 +28,25 @@ class Search:
         """Passages that match a search box query, best first."""
         return await self._best(func.websearch_to_tsquery(_ENGLISH, words), translation, limit)
 
-    async def related(self, question: str, translation: str, limit: int) -> list[Quotation]:
+    async def find_similar(self, question: str, translation: str, limit: int) -> list[Quotation]:
         """Passages with some of the words of a question, best first."""
         every = func.text(func.plainto_tsquery(_ENGLISH, question))
         some = cast(func.regexp_replace(every, " & ", " | ", "g"), TSQUERY)
         return await self._best(some, translation, limit)
 
-    async def named(self, ids: Iterable[str], translation: str) -> list[Quotation]:
+    async def get_by_ids(self, ids: Iterable[str], translation: str) -> list[Quotation]:
         """The passages with these ids that exist."""
-        wanted = _QUOTED.where(passages.c.id.in_(list(ids)), texts.c.translation == translation)
-        return await self._quotations(wanted.order_by(passages.c.id))
+        query = _QUOTED.where(passages.c.id.in_(list(ids)), texts.c.translation == translation)
+        return await self._quotations(query.order_by(passages.c.id))
 
-    async def _best(self, query: ColumnElement[Any], translation: str, limit: int) -> list[Quotation]:
-        wanted = _QUOTED.where(texts.c.searched.op("@@")(query), texts.c.translation == translation)
-        rank = func.ts_rank_cd(texts.c.searched, query).desc()
-        return await self._quotations(wanted.order_by(rank, passages.c.id).limit(limit))
+    async def _best(self, words: ColumnElement[Any], translation: str, limit: int) -> list[Quotation]:
+        query = _QUOTED.where(texts.c.searched.op("@@")(words), texts.c.translation == translation)
+        rank = func.ts_rank_cd(texts.c.searched, words).desc()
+        return await self._quotations(query.order_by(rank, passages.c.id).limit(limit))
 
-    async def _quotations(self, wanted: Select[Any]) -> list[Quotation]:
+    async def _quotations(self, query: Select[Any]) -> list[Quotation]:
         async with self._engine.connect() as sql:
-            rows = (await sql.execute(wanted)).all()
+            rows = (await sql.execute(query)).all()
         return [
             Quotation(
                 id=row.id,

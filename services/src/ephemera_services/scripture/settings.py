@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, ClassVar
 
 import msgspec
 
-from ephemera_services.runtime import InvalidSettings, Secret, ServiceSettings
+from ephemera_services.runtime import InvalidSettings, Secret, ServiceSettings, mail_problems
 
 _WEB = ("http://", "https://")
+_KEY_SET = "/.well-known/jwks.json"
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
@@ -24,6 +26,10 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The identity that its Redis must carry, so that it is not another database by mistake."""
     jwks: str | None = None
     """The key set that verifies access tokens: a URL, or a file. Without it tokens are refused."""
+    revocations: str | None = None
+    """The URL of the list of ended sign-ins, default beside `jwks`; `none`: tokens end when they expire."""
+    revocations_grace: timedelta = timedelta(seconds=30)
+    """How long users' tokens are accepted while this list cannot be read; administrators' are not."""
     issuer: str = "ephemera-identity"
     """The required issuer (`iss`) of tokens."""
     audience: str = "ephemera"
@@ -40,8 +46,16 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
     """The model name for the embeddings endpoint."""
     qdrant_url: str | None = None
     """A Qdrant shared by all processes; without it each has its own in memory."""
+    qdrant_key: Secret | None = None
+    """The API key of this Qdrant."""
+    qdrant_ca: str | None = None
+    """The file of the authority that signed its certificate; by default the public ones."""
     mail_url: Secret | None = None
     """`smtp://user:password@host:587` or `smtps://...`; without it mails stay in the table `mails`."""
+    mail_ca: str | None = None
+    """A file with the authorities that certify the mail server; default: those of the system."""
+    mail_plaintext: bool = False
+    """Send mails without TLS, to `smtp://` on this machine only."""
     mail_from: str = "scripture@localhost"
     """The sender of mails."""
     consumers: bool = True
@@ -80,8 +94,18 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
                 yield name.upper(), "it must begin with http:// or https://"
         if self.jwks is not None and not self.jwks.startswith(_WEB) and not Path(self.jwks).is_file():
             yield "JWKS", "it is neither a URL with http:// or https:// nor an existing file"
-        if self.mail_url is not None and not self.mail_url.reveal().startswith(("smtp://", "smtps://")):
-            yield "MAIL_URL", "it must begin with smtp:// or smtps://"
+        if self.revocations is None and self.jwks is not None and self.revocations_url() is None:
+            yield "REVOCATIONS", "set the URL of the list of ended sign-ins, or none to do without it"
+        if self.revocations not in (None, "none") and not str(self.revocations).startswith(_WEB):
+            yield "REVOCATIONS", "it must begin with http:// or https://, or be none"
+        yield from mail_problems(self.mail_url, self.mail_ca, plaintext=self.mail_plaintext)
+
+    def revocations_url(self) -> str | None:
+        """The URL of the list of ended sign-ins; None if tokens are accepted until they expire."""
+        if self.revocations is not None:
+            return None if self.revocations == "none" else self.revocations
+        beside, found, _ = (self.jwks or "").rpartition(_KEY_SET)
+        return f"{beside}/.well-known/ended-sign-ins" if found and beside.startswith(_WEB) else None
 
     def limits(self) -> dict[str, dict[str, int]]:
         """The limits by rule and tier: per minute, for `ai` per hour."""

@@ -28,6 +28,7 @@ from sqlalchemy.dialects.postgresql import JSONB, TSVECTOR
 
 from ephemera.patterns.events import OnceGuard
 from ephemera.patterns.locks import FenceGuard
+from ephemera_services.runtime import outbox_table
 
 metadata = MetaData(schema="scripture")
 FENCES = FenceGuard("scripture.lock_fences")
@@ -116,15 +117,7 @@ user_history = Table(
     _now("at"),
 )
 
-outbox_events = Table(
-    "outbox_events",
-    metadata,
-    Column("number", BigInteger, Identity(), primary_key=True),
-    Column("stream", Text, nullable=False),
-    Column("event", JSONB, nullable=False),
-    _now("at"),
-    Column("published_at", DateTime(timezone=True)),
-)
+outbox_events = outbox_table(metadata)
 
 mails = Table(
     "mails",

@@ -10,18 +10,25 @@ import logging
 from collections.abc import Awaitable
 from uuid import UUID
 
-from sqlalchemy import select, update
+from sqlalchemy import delete, select, update
 from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from ephemera import Store
 from ephemera.errors import ConnectionFailed
-from ephemera_services.runtime import problem
-from ephemera_services.scripture.events import UserChanged, UserCreated
+from ephemera_services.runtime import (
+    UserChanged,
+    UserCreated,
+    UserDeleted,
+    UserEvent,
+    UserUpdated,
+    advisory_lock,
+    problem,
+)
 from ephemera_services.scripture.keys import FEATURES, PLANS
 from ephemera_services.scripture.outbox import Outbox
-from ephemera_services.scripture.tables import plan_features, users
+from ephemera_services.scripture.tables import plan_features, user_history, users
 
 FREE = "free"
 _PAID_ONLY = ("witnesses", "commentary")
@@ -68,6 +75,19 @@ class Users:
         await _best_effort(self._plans.invalidate(user_id=str(user_id)))
         await self._outbox.publish(number)
 
+    async def follow(self, sql: AsyncConnection, event: UserEvent) -> None:
+        """Do with a user what identity did. An event that arrives after the deletion revives no one."""
+        await advisory_lock(sql, f"user {event.user_id}")
+        match event:
+            case UserCreated(email=email) if email:
+                await _copy(sql, event)
+            case UserUpdated():
+                changed = update(users).where(users.c.id == UUID(event.user_id))
+                await sql.execute(changed.values(email=event.email, name=event.name))
+            case UserDeleted():
+                await sql.execute(delete(users).where(users.c.id == UUID(event.user_id)))
+                await _best_effort(self._plans.invalidate(user_id=event.user_id))
+
     async def change_feature(self, plan: str, feature: str, *, allowed: bool) -> None:
         """Add a feature to a plan or remove it, effective from the next request on."""
         row = {"plan_id": plan, "feature": feature, "allowed": allowed}
@@ -84,11 +104,11 @@ class Users:
             return found.scalar_one_or_none() or FREE
 
     async def _load_feature(self, plan_id: str, feature: str) -> bool:
-        wanted = select(plan_features.c.allowed).where(
+        query = select(plan_features.c.allowed).where(
             plan_features.c.plan_id == plan_id, plan_features.c.feature == feature
         )
         async with self._engine.connect() as sql:
-            return bool((await sql.execute(wanted)).scalar_one_or_none())
+            return bool((await sql.execute(query)).scalar_one_or_none())
 
 
 async def ensure_features(sql: AsyncConnection) -> None:
@@ -99,6 +119,16 @@ async def ensure_features(sql: AsyncConnection) -> None:
         for feature in (*_PAID_ONLY, *_ALL_PLANS)
     ]
     await sql.execute(insert(plan_features).values(rows).on_conflict_do_nothing())
+
+
+async def _copy(sql: AsyncConnection, event: UserCreated) -> None:
+    """Create a user of identity on the free plan, unless they were deleted or have a row already."""
+    gone = select(user_history.c.number).where(
+        user_history.c.user_id == event.user_id, user_history.c.what == "deleted"
+    )
+    if (await sql.execute(gone.limit(1))).one_or_none() is None:
+        row = {"id": UUID(event.user_id), "email": event.email, "name": event.name, "plan": FREE}
+        await sql.execute(insert(users).values(row).on_conflict_do_nothing())
 
 
 async def _best_effort(invalidation: Awaitable[None]) -> None:
