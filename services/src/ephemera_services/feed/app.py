@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI
 
 from ephemera_services.feed import demo_data
+from ephemera_services.feed.access import client_tokens
 from ephemera_services.feed.grpc_server import serve_grpc
 from ephemera_services.feed.keys import FeedKeys
 from ephemera_services.feed.routes import router
@@ -22,13 +23,14 @@ __all__ = ["Settings", "create_app"]
 def create_app(settings: Settings) -> FastAPI:
     """Return the application, which opens its resources at startup."""
     keys = FeedKeys(settings)
+    tokens = client_tokens(settings)
 
     @asynccontextmanager
     async def start(resources: Resources) -> AsyncIterator[Aggregator]:
         async with (
             open_aggregator(settings, keys, resources) as aggregator,
             _embedded_worker(aggregator, keys),
-            serve_grpc(aggregator, settings.grpc_address),
+            serve_grpc(aggregator, settings.grpc_address, tokens),
         ):
             if settings.demo:
                 await demo_data.seed(aggregator)
@@ -41,7 +43,9 @@ def create_app(settings: Settings) -> FastAPI:
         keys.metadata,
         store_resources=keys.store_resources,
     )
-    return create_application(settings, service, start, router)
+    app = create_application(settings, service, start, router)
+    app.state.tokens = tokens
+    return app
 
 
 @asynccontextmanager

@@ -16,8 +16,6 @@ from ephemera_services.feed.service import Aggregator
 
 logger = logging.getLogger(__name__)
 
-_VERSIONS_KEPT = 3  # of a user's clusters: the current one, and two for concurrent readers
-
 
 class Builder:
     """Rebuilds users' clusters."""
@@ -37,16 +35,15 @@ class Builder:
 
         async def build(dataset: Dataset) -> list[dict[str, Any]]:
             rows = await self._planner.insights(dataset, newest=self._largest)
-            found = await self._pool.cluster(await self._vectors(rows))
-            figures.update(dataset_size=len(rows), unclustered=len(found.unclustered))
-            return [_cluster_row([rows[index] for index in indexes]) for indexes in found.clusters]
+            clustering = await self._pool.cluster(await self._vectors(rows))
+            figures.update(dataset_size=len(rows), unclustered=len(clustering.unclustered))
+            return [_cluster_row([rows[index] for index in indexes]) for indexes in clustering.clusters]
 
         async def on_save(sql: AsyncConnection, dataset: Dataset) -> None:
             table = self._planner.tables.clusters
             of_user = table.c.user_id == dataset.user_id
             version = table.c.cluster_version
             await sql.execute(sa.update(table).where(of_user, version == dataset.version).values(**figures))
-            await sql.execute(sa.delete(table).where(of_user, version <= dataset.version - _VERSIONS_KEPT))
 
         try:
             run = await self._planner.rebuild(user_id, build, on_save=on_save, invalidate=self._invalidate)
@@ -67,11 +64,11 @@ class Builder:
             table = self._planner.tables.insights
             update = (
                 sa.update(table)
-                .where(table.c.insight_id == sa.bindparam("of"))
+                .where(table.c.insight_id == sa.bindparam("id_"))
                 .values(embedding=sa.bindparam("vector"), embedded_by=model)
             )
             async with self._engine.begin() as sql:
-                await sql.execute(update, [{"of": key, "vector": computed[key]} for key in sorted(computed)])
+                await sql.execute(update, [{"id_": key, "vector": computed[key]} for key in sorted(computed)])
         return [computed.get(row.insight_id) or row.embedding for row in rows]
 
     async def _invalidate(self, user_id: str, version: int) -> None:
@@ -92,7 +89,7 @@ class Builder:
             "run",
             extra={
                 "user_id": run.user_id,
-                "ending": run.outcome,
+                "outcome": run.outcome,
                 "version": run.version,
                 "pending": run.pending,
                 "left": run.left,

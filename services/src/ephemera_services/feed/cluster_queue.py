@@ -77,8 +77,8 @@ class ClusterQueue:
             .limit(_CANDIDATES)
         )
         async with self._engine.connect() as sql:
-            found = list((await sql.execute(query)).scalars())
-        return random.sample(found, min(limit, len(found)))
+            users = list((await sql.execute(query)).scalars())
+        return random.sample(users, min(limit, len(users)))
 
     async def length(self) -> QueueLength:
         """The length of the queue, in users and in time."""

@@ -62,7 +62,7 @@ def cluster(vectors: Sequence[bytes], smallest: int) -> Clustered:
 
 def _linked(distances: Array, smallest: int) -> list[Array]:
     """Connected components by similarity: a few insights about one subject have no density to compare."""
-    from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
+    from scipy.sparse.csgraph import connected_components
 
     count, labels = connected_components(distances <= _MAX_DISTANCE, directed=False)
     groups = (np.flatnonzero(labels == label) for label in range(count))

@@ -26,7 +26,7 @@ USERS = (("ann", "pro", ("space", "money")), ("bob", "free", ("space",)))
 
 
 async def seed(aggregator: Aggregator) -> list[str]:
-    """Create the demo channels and users; the users who are new."""
+    """Create the demo channels and users, and return the new users."""
     created = [user for user, _, _ in USERS if await aggregator.status(user) is None]
     if created:
         for channel, texts in INSIGHTS.items():

@@ -36,7 +36,7 @@ class Feed(msgspec.Struct, frozen=True, kw_only=True):
     user_id: str
     cluster_version: int
     built_at: datetime
-    worded_by: str
+    summarized_by: str
     items: list[Item]
     unclustered: int
 

@@ -8,6 +8,8 @@ from typing import Annotated, Literal
 from fastapi import Path
 from pydantic import BaseModel, ConfigDict, Field
 
+from ephemera_services.runtime import RequestBody
+
 _ID = r"^[A-Za-z0-9._~@-]{1,128}$"
 _TEXT = r"^[^\x00]*$"  # PostgreSQL text cannot contain NUL
 
@@ -18,11 +20,7 @@ ChannelPath = Annotated[str, Path(pattern=_ID, examples=["space"])]
 PlanName = Literal["free", "pro"]
 
 
-class _RequestBody(BaseModel):
-    model_config = ConfigDict(extra="forbid")
-
-
-class InsightForm(_RequestBody):
+class InsightForm(RequestBody):
     """An insight of a channel."""
 
     channel_id: ChannelId
@@ -41,7 +39,7 @@ class InsightView(BaseModel):
     ts: datetime
 
 
-class SubscriptionForm(_RequestBody):
+class SubscriptionForm(RequestBody):
     """The user's new plan; by default it is unchanged, and a new user gets `free`."""
 
     plan: PlanName | None = None
@@ -76,7 +74,7 @@ class FeedView(BaseModel):
     user_id: str
     cluster_version: int
     built_at: datetime
-    worded_by: Annotated[str, Field(description="The model, or `extractive`")]
+    summarized_by: Annotated[str, Field(description="The model, or `extractive`")]
     items: list[ItemView]
     unclustered: int
 

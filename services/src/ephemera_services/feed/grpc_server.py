@@ -1,7 +1,8 @@
 """`Aggregator` over gRPC: the same service as over HTTP, with the same validation.
 
-*Statuses.* INVALID_ARGUMENT names the invalid field, NOT_FOUND means an unknown user, UNAVAILABLE that the
-database is down. Any other exception is INTERNAL without details, and is logged.
+*Statuses.* UNAUTHENTICATED without a token (`access`), INVALID_ARGUMENT names the invalid field, NOT_FOUND
+means an unknown user, UNAVAILABLE that the database is down. Any other exception is INTERNAL without details,
+and is logged.
 
 *Messages.* The classes are built from `aggregator.binpb`, the compiled descriptor of `aggregator.proto`.
 Generated code would be tied to one version of protobuf. After a change of the file:
@@ -20,21 +21,24 @@ from importlib.resources import files
 from typing import Any
 
 import grpc
-from google.protobuf import timestamp_pb2  # type: ignore[import-untyped] # noqa: F401
-from google.protobuf.descriptor_pb2 import FileDescriptorSet  # type: ignore[import-untyped]
-from google.protobuf.descriptor_pool import Default  # type: ignore[import-untyped]
-from google.protobuf.message_factory import GetMessageClass  # type: ignore[import-untyped]
+from google.protobuf import timestamp_pb2  # noqa: F401
+from google.protobuf.descriptor_pb2 import FileDescriptorSet
+from google.protobuf.descriptor_pool import Default
+from google.protobuf.message_factory import GetMessageClass
 from pydantic import BaseModel, ConfigDict, ValidationError
 from sqlalchemy.exc import InterfaceError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from ephemera.errors import ConnectionFailed
+from ephemera_services.feed.access import TokenInterceptor
 from ephemera_services.feed.forms import ChannelId, InsightForm, PlanName, UserId
 from ephemera_services.feed.service import Aggregator
+from ephemera_services.runtime import BearerTokens
 
 logger = logging.getLogger(__name__)
 
 _MAX_BYTES = 64 * 1024  # of a request, as over HTTP
+_MAX_CALLS = 1000  # at once; others get RESOURCE_EXHAUSTED
 _GRACE = 10.0  # seconds for calls in progress at shutdown
 _UNAVAILABLE = (OperationalError, InterfaceError, PoolTimeout, ConnectionFailed)
 
@@ -105,10 +109,12 @@ class Methods:
 
 
 @asynccontextmanager
-async def serve_grpc(service: Aggregator, address: str) -> AsyncIterator[None]:
-    """Serve gRPC within a block."""
+async def serve_grpc(service: Aggregator, address: str, tokens: BearerTokens | None) -> AsyncIterator[None]:
+    """Serve gRPC within a block, to clients with a token if there are tokens."""
     server = grpc.aio.server(
-        options=[("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.so_reuseport", 0)]
+        interceptors=[] if tokens is None else [TokenInterceptor(tokens)],
+        maximum_concurrent_rpcs=_MAX_CALLS,
+        options=[("grpc.max_receive_message_length", _MAX_BYTES), ("grpc.so_reuseport", 0)],
     )
     service_methods = Methods(service)
     handlers = {

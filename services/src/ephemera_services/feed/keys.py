@@ -16,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from ephemera import Catalogue
 from ephemera.patterns.events import DeliveryPolicy, Events
 from ephemera.patterns.locks import Locks
-from ephemera.patterns.planner import Plan, Planner, TickLimits
+from ephemera.patterns.planner import Plan, Planner, PlannerRetention, PlannerTiming, TickLimits
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.tables import FeedTables, cluster_columns, insight_columns
 
@@ -47,9 +47,12 @@ class FeedKeys:
             self.metadata,
             plans=plans(settings),
             window=timedelta(days=settings.window_days),
-            run_timeout=MAX_RUN,
-            lease=LOCK_LEASE,
+            timing=PlannerTiming(run_timeout=MAX_RUN, lease=LOCK_LEASE),
             limits=TickLimits(settings.max_dirty_channels_per_tick, settings.max_enqueued_per_tick),
+            retention=PlannerRetention(
+                insights=3 * timedelta(days=settings.window_days),
+                versions=3,  # the current one, and two for concurrent readers
+            ),
             insight_columns=insight_columns(),
             cluster_columns=cluster_columns(),
         )
@@ -88,6 +91,7 @@ def plans(settings: Settings) -> dict[str, Plan]:
             every=settings.pro_every,
             active_within=settings.pro_active_within,
             cooldown=settings.pro_cooldown,
+            priority=1,
         ),
     }
 

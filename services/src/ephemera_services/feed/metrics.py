@@ -22,7 +22,7 @@ class Metrics:
         )
         self.enqueued = Counter("feed_enqueued", "Users enqueued, by trigger", ["reason"], registry=registry)
         self.queue = Gauge("feed_queue", "Users enqueued and not finished", registry=registry)
-        self.runs = Counter("feed_runs", "Runs of workers, by outcome", ["ending"], registry=registry)
+        self.runs = Counter("feed_runs", "Runs of workers, by outcome", ["outcome"], registry=registry)
         self.run_seconds = Histogram(
             "feed_run_seconds", "Duration of runs that rebuilt clusters", buckets=_SECONDS, registry=registry
         )

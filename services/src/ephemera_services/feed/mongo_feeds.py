@@ -29,9 +29,9 @@ class MongoFeeds:
 
     async def get(self, user_id: str, version: int) -> Feed | None:
         """The stored feed of a version, or None."""
-        wanted = {"_id": _id(user_id, version), "expires_at": {"$gt": datetime.now(UTC)}}
+        query = {"_id": _id(user_id, version), "expires_at": {"$gt": datetime.now(UTC)}}
         with _translate_errors():
-            found = await self._collection.find_one(wanted)
+            found = await self._collection.find_one(query)
         return None if found is None else decode_feed(found["feed_payload"])
 
     async def put(self, feed: Feed, ttl: timedelta) -> None:

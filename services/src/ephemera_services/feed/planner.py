@@ -82,5 +82,5 @@ class LastTick:
     async def read(self) -> Tick | None:
         """The last tick; None before the first."""
         async with self._engine.connect() as sql:
-            kept = (await sql.execute(sa.select(self._table.c.tick))).scalar_one_or_none()
-        return None if kept is None else msgspec.convert(kept, Tick)
+            stored = (await sql.execute(sa.select(self._table.c.tick))).scalar_one_or_none()
+        return None if stored is None else msgspec.convert(stored, Tick)

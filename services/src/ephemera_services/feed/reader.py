@@ -38,7 +38,7 @@ _MAX_ITEMS = 20
 _MAX_INSIGHTS = 100  # ids per item
 
 
-class Reader:
+class FeedReader:
     """Reads users' feeds."""
 
     def __init__(
@@ -70,7 +70,7 @@ class Reader:
                 user_id=user_id,
                 cluster_version=0,
                 built_at=datetime.now(UTC),
-                worded_by=EXTRACTIVE,
+                summarized_by=EXTRACTIVE,
                 items=[],
                 unclustered=0,
             )
@@ -107,7 +107,7 @@ class Reader:
             user_id=clusters.user_id,
             cluster_version=clusters.cluster_version,
             built_at=datetime.now(UTC),
-            worded_by=summarizer.name,
+            summarized_by=summarizer.name,
             items=[_item(summary, cluster) for summary, cluster in zip(summaries, shown, strict=True)],
             unclustered=clusters.unclustered or 0,
         )
@@ -147,8 +147,9 @@ class Reader:
     async def _texts(self, groups: Sequence[Sequence[int]]) -> list[list[str]]:
         """The texts of groups of insights."""
         table = self._tables.insights
-        wanted = sa.bindparam(None, [each for group in groups for each in group], sa.ARRAY(sa.BigInteger))
-        query = sa.select(table.c.insight_id, table.c.text).where(table.c.insight_id == sa.any_(wanted))
+        insight_ids = [each for group in groups for each in group]
+        ids = sa.bindparam(None, insight_ids, sa.ARRAY(sa.BigInteger))
+        query = sa.select(table.c.insight_id, table.c.text).where(table.c.insight_id == sa.any_(ids))
         async with self._engine.connect() as sql:
             texts = dict((await sql.execute(query)).all())
         return [[texts[each] for each in group if each in texts] for group in groups]

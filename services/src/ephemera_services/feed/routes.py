@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 from fastapi import APIRouter, Depends, Request, Response
 
+from ephemera_services.feed.access import authorize
 from ephemera_services.feed.forms import (
     ChannelPath,
     FeedView,
@@ -24,7 +25,7 @@ from ephemera_services.feed.forms import (
 from ephemera_services.feed.service import Aggregator, to_datetime
 from ephemera_services.runtime import problem, problems
 
-router = APIRouter(prefix="/feed", tags=["feed"])
+router = APIRouter(prefix="/feed", tags=["feed"], dependencies=[Depends(authorize)])
 
 
 def _service(request: Request) -> Aggregator:

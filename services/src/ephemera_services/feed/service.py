@@ -21,7 +21,7 @@ from ephemera_services.feed.feeds import Feed, FeedCache, SqlFeeds
 from ephemera_services.feed.keys import FeedKeys
 from ephemera_services.feed.metrics import Metrics
 from ephemera_services.feed.planner import LastTick
-from ephemera_services.feed.reader import Reader
+from ephemera_services.feed.reader import FeedReader
 from ephemera_services.feed.settings import Settings
 from ephemera_services.feed.summarizer import open_summarizer
 from ephemera_services.runtime import Resources
@@ -56,7 +56,7 @@ class Aggregator:
     cache: FeedCache
     queue: ClusterQueue
     last_tick: LastTick
-    reader: Reader
+    reader: FeedReader
     metrics: Metrics
 
     async def publish(self, channel_id: str, text: str) -> Insight:
@@ -149,7 +149,7 @@ async def open_aggregator(
         summarizer = await stack.enter_async_context(open_summarizer(settings))
         cache = await _open_cache(stack, settings, keys, engine)
         planner, metrics = store[keys.planner], Metrics(resources.registry)
-        reader = Reader(
+        reader = FeedReader(
             engine,
             planner.tables,
             cache,

@@ -17,6 +17,9 @@ class Settings(ServiceSettings, kw_only=True, frozen=True):
 
     service: ClassVar[str] = "feed"
 
+    tokens: Secret | None = None
+    """Bearer tokens of clients over HTTP and gRPC, with commas; required outside development."""
+
     # The plans: novelty, interval, activity and cooldown of each.
     free_novelty: Count = 20
     """New insights after which a user of the plan `free` is due."""

@@ -1,6 +1,7 @@
 """Titles and summaries of clusters: by a model behind an OpenAI-compatible endpoint, or by quotation.
 
-Without a model nothing is invented: summaries quote the insights, and the feed says `worded_by: extractive`.
+Without a model nothing is invented: summaries quote the insights, and the feed says
+`summarized_by: extractive`.
 """
 
 from __future__ import annotations
